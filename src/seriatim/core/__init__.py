@@ -1,0 +1,1 @@
+"""What everything else stands on: settings, errors, the registry, random streams, files, devices and ranks."""

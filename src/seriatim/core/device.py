@@ -1,0 +1,85 @@
+"""Where to compute, and which of several processes this is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from .errors import SeriatimError
+
+
+def pick_device(name: str = "auto") -> torch.device:
+    """`auto` takes cuda, then mps, then cpu; a device that is not there is the user's mistake."""
+    present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name == "auto":
+        name = next(kind for kind in ("cuda", "mps", "cpu") if present[kind])
+    kind = name.partition(":")[0]
+    if kind not in present or not present[kind]:
+        have = ", ".join(kind for kind, there in present.items() if there)
+        raise SeriatimError("device.missing", f'there is no device "{name}" here', f"choose from: auto, {have}")
+    if name == "cuda" and "LOCAL_RANK" in os.environ:
+        name = f"cuda:{os.environ['LOCAL_RANK']}"
+    return torch.device(name)
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among its peers. With one process every operation here is free."""
+
+    rank: int = 0
+    world: int = 1
+
+    @property
+    def first(self) -> bool:
+        return self.rank == 0
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """Adds up over all ranks, in place."""
+        if self.world > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def share(self, values: list[float]) -> list[float]:
+        """The values of rank 0, on every rank."""
+        if self.world == 1:
+            return values
+        tensor = torch.tensor(values, dtype=torch.float64)
+        device = torch.device("cuda") if dist.get_backend() == "nccl" else torch.device("cpu")
+        tensor = tensor.to(device)
+        dist.broadcast(tensor, src=0)
+        return [float(value) for value in tensor]
+
+    def gather(self, tensor: Tensor) -> Tensor:
+        """The tensors of all ranks, joined along the batch."""
+        if self.world == 1:
+            return tensor
+        parts = [torch.empty_like(tensor) for _ in range(self.world)]
+        dist.all_gather(parts, tensor.contiguous())
+        return torch.cat(parts)
+
+    def wait(self) -> None:
+        if self.world > 1:
+            dist.barrier()
+
+
+@contextlib.contextmanager
+def joined_ranks() -> Iterator[Ranks]:
+    """The ranks that torchrun started, joined for as long as the block lasts; one rank without torchrun."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world == 1:
+        yield Ranks()
+        return
+    already = dist.is_initialized()
+    if not already:
+        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    try:
+        yield Ranks(dist.get_rank(), dist.get_world_size())
+    finally:
+        if not already:
+            dist.destroy_process_group()

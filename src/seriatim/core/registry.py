@@ -1,0 +1,89 @@
+"""One file, one entry: a registry is a package, and each public module in it is an entry of that name.
+
+Names and summaries are read from the source without importing it, so that listing models costs nothing;
+a module is imported when it is used. A file of the user's own joins by `add_file`.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from .errors import SeriatimError, did_you_mean
+
+
+class Registry:
+    def __init__(self, kind: str, package: str) -> None:
+        self.kind = kind
+        self.package = package
+        self._files: dict[str, Path] = {}
+
+    def names(self) -> list[str]:
+        return sorted(self._sources())
+
+    def summary(self, name: str) -> str:
+        """The first line of the module's docstring."""
+        source = self._find(name).read_text(encoding="utf-8")
+        text = ast.get_docstring(ast.parse(source)) or ""
+        return text.partition("\n")[0].rstrip(".")
+
+    def load(self, name: str) -> ModuleType:
+        path = self._find(name)
+        if name not in self._files:
+            return importlib.import_module(f"{self.package}.{name}")
+        module_name = f"{self.package}.{name}"
+        if module_name not in sys.modules:
+            spec = importlib.util.spec_from_file_location(module_name, path)
+            if spec is None or spec.loader is None:
+                raise SeriatimError("plugin.unreadable", f"{path} is not a Python file", "name a file that ends in .py")
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[module_name] = module
+            try:
+                spec.loader.exec_module(module)
+            except BaseException:
+                del sys.modules[module_name]
+                raise
+        return sys.modules[module_name]
+
+    def add_file(self, path: str | Path) -> str:
+        """Registers the user's own file; its name without the ending becomes the entry's name."""
+        path = Path(path).resolve()
+        if not path.is_file() or path.suffix != ".py":
+            raise SeriatimError(
+                "plugin.missing", f"there is no Python file {path}", f"name a file that defines a {self.kind}"
+            )
+        if path.stem in self._builtin():
+            raise SeriatimError(
+                "plugin.name-taken",
+                f'{self.kind} "{path.stem}" is built in',
+                f"rename {path.name}: its name is the entry's",
+            )
+        if self._files.get(path.stem) not in (None, path):
+            sys.modules.pop(f"{self.package}.{path.stem}", None)
+        self._files[path.stem] = path
+        return path.stem
+
+    def _builtin(self) -> dict[str, Path]:
+        spec = importlib.util.find_spec(self.package)
+        folders = spec.submodule_search_locations if spec is not None else None
+        files = (file for folder in folders or [] for file in Path(folder).glob("*.py"))
+        return {file.stem: file for file in files if not file.stem.startswith("_")}
+
+    def _sources(self) -> dict[str, Path]:
+        return self._builtin() | self._files
+
+    def _find(self, name: str) -> Path:
+        sources = self._sources()
+        if name not in sources:
+            raise SeriatimError(
+                f"{self.kind}.unknown", f'there is no {self.kind} "{name}"', did_you_mean(name, sources)
+            )
+        return sources[name]
+
+
+models = Registry("model", "seriatim.models")
+tasks = Registry("task", "seriatim.tasks")

@@ -1,0 +1,1 @@
+"""The small parts that architectures are made of."""

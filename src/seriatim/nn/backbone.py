@@ -1,0 +1,55 @@
+"""What every architecture answers to: a sequence of vectors in, a sequence of vectors and a state out.
+
+    y, state = backbone(x, mask=None, state=None)        x (B,T,input) → y (B,T,width)
+
+A causal backbone may be fed whole, in chunks or one element at a time, with the same result. `state` is
+opaque: a tree of tensors whose first dimension is the batch (see `core.state`). `mask` is boolean (B,T),
+True where a real element stands; padding is on the right, and never changes a real output or the state.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from ..core.config import Settings
+
+
+class Backbone(nn.Module):
+    """The base of all architectures. `width` is the size of its outputs."""
+
+    width: int
+    causal: bool = True
+    carries: bool = False  # whether a state may be carried from one training batch into the next
+    context: int | None = None  # how many elements it can take in at all; None: any number
+
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: dict[str, Tensor] | None = None
+    ) -> tuple[Tensor, Any]:
+        """`trace`, where given, collects what happened inside under names; it never changes the result."""
+        raise TypeError(f"{type(self).__name__} has no forward")
+
+
+class BackboneSettings(Settings):
+    """The settings that all architectures share; a model's file adds its own and says how to build it."""
+
+    counts: ClassVar[bool] = False  # a model that counts instead of learning by gradients
+    rate: ClassVar[float] = 1e-3  # the peak learning rate that suits it, where the user names none
+    step: ClassVar[int] = 1  # widths are multiples of this
+    fine: ClassVar[str | None] = None  # a second size that meets a parameter budget where widths are too coarse
+
+    name: str = Field(description="the architecture: see `seriatim list models`")
+    width: int = Field(256, ge=1, le=65_536, description="size of the hidden vectors; `--params` solves for it")
+    embedding: int | None = Field(
+        None, ge=1, le=65_536, description="size of the input vectors (default: the width where tied, else at most 128)"
+    )
+    tie: bool | None = Field(
+        None, description="share the weights of input and output tokens (default: for more than 4,096 tokens)"
+    )
+    dropout: float = Field(0.0, ge=0, lt=1, description="share of activations dropped while training")
+
+    def build(self, inputs: int, length: int) -> Backbone:
+        """The network, for input vectors of size `inputs` and training sequences of `length` elements."""
+        raise TypeError(f"{type(self).__name__} has no build")

@@ -1,0 +1,1 @@
+"""One task, one file: examples → batches → loss (sum and count) → measures → predictions."""

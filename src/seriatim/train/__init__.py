@@ -1,0 +1,1 @@
+"""One loop for everything, and what it is made of: schedules, optimisers, checkpoints, budgets."""
