@@ -1,1 +1,1 @@
-"""Readers, tokenizers, splits, token shards on disk, the catalogue of data sets and the data doctor."""
+"""Text, tokenizers, prepared corpora, the catalogue of data sets and the data doctor. Nothing here imports torch."""

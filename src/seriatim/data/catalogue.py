@@ -1,0 +1,233 @@
+"""The catalogue: data sets by name, found in a local copy, in the cache, or fetched and verified.
+
+To add a data set is to add an entry below. `path` is where a file lies in a local copy (`--data-dir`, or the
+folder that SERIATIM_DATA names); `remote` is where it can be fetched.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from seriatim.core.errors import SeriatimError, did_you_mean
+from seriatim.core.files import atomic_file, sha256
+
+from . import cache, generated
+from .fetch import Progress, fetch
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A public address (or several, tried in order) and what must come from it."""
+
+    addresses: tuple[str, ...]
+    sha256: str
+    member: str | None = None  # the file wanted from a ZIP archive
+
+
+@dataclass(frozen=True)
+class File:
+    path: str
+    sha256: str
+    remote: Remote | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    name: str
+    task: str
+    summary: str
+    licence: str
+    size: int  # bytes of text, about
+    files: dict[str, File] = field(default_factory=dict)  # "train", and "valid" and "test" where they are given
+    make: Callable[[], str] | None = None  # instead of files: the text is made here
+    remark: str = ""
+
+    @property
+    def origin(self) -> str:
+        if self.make:
+            return "built in"
+        remote = self.files["train"].remote
+        return remote.addresses[0] if remote else "a local copy"
+
+
+@dataclass(frozen=True)
+class Located:
+    """Where a data set lies now."""
+
+    train: Path
+    valid: Path | None
+    test: Path | None
+    source: str  # for the user: where it came from
+
+
+def _public(path: str, digest: str, address: str) -> dict[str, File]:
+    """One file, the same at its public address as in a local copy."""
+    return {"train": File(path, digest, Remote((address,), digest))}
+
+
+_WIKITEXT2 = (
+    "https://wikitext.smerity.com/wikitext-2-v1.zip",
+    "https://s3.amazonaws.com/research.metamind.io/wikitext/wikitext-2-v1.zip",
+)
+
+
+def _wikitext2(split: str, path: str, digest: str) -> File:
+    archive = "92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c"
+    return File(f"wikitext2/{path}", digest, Remote(_WIKITEXT2, archive, f"wikitext-2/wiki.{split}.tokens"))
+
+
+_LIST = [
+    Entry(
+        "tiny-shakespeare",
+        "language",
+        "scenes of Shakespeare, the usual text for character models",
+        "public domain",
+        1_115_394,
+        _public(
+            "tinyshakespeare/input.txt",
+            "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+            "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+        ),
+    ),
+    Entry(
+        "names",
+        "language",
+        "32,033 first names, one a line",
+        "MIT",
+        228_145,
+        _public(
+            "names/names.txt",
+            "0a30b5557f192f32ab962680889aac5f6fda0f4cecf40a6d0b5694f58ea8cc4d",
+            "https://raw.githubusercontent.com/karpathy/makemore/master/names.txt",
+        ),
+    ),
+    Entry(
+        "wikitext2",
+        "language",
+        "WikiText-2: articles of Wikipedia, words already apart, rare words <unk>",
+        "CC BY-SA 3.0",
+        13_000_000,
+        {
+            "train": _wikitext2(
+                "train",
+                "wiki.train.article-shuffled.tokens.gz",
+                "16d62f42dfaa7dcb67d246a9a56d8b003af67cc33bc0fd1caeb91f4be32224da",
+            ),
+            "valid": _wikitext2(
+                "valid", "wiki.valid.tokens", "f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8"
+            ),
+            "test": _wikitext2(
+                "test", "wiki.test.tokens", "d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0"
+            ),
+        },
+        remark="a local copy has the training articles in another order than the fetched archive",
+    ),
+    Entry(
+        "pydoc",
+        "language",
+        "the help topics of the Python that is running; other text in other versions of Python",
+        "PSF",
+        465_000,
+        make=generated.pydoc,
+    ),
+    Entry(
+        "brackets",
+        "language",
+        "20,000 lines of nested brackets of four kinds (a Dyck language), made from a seed",
+        "CC0",
+        641_000,
+        make=generated.brackets,
+    ),
+    Entry(
+        "copying",
+        "language",
+        "20,000 lines such as abc=abc: remember and repeat, made from a seed",
+        "CC0",
+        300_000,
+        make=generated.copying,
+    ),
+]
+ENTRIES = {entry.name: entry for entry in _LIST}
+
+
+def entry(name: str) -> Entry:
+    if name not in ENTRIES:
+        raise SeriatimError("data.unknown", f'there is no data set "{name}"', did_you_mean(name, ENTRIES))
+    return ENTRIES[name]
+
+
+def get(name: str, data_dir: str | None = None, progress: Progress | None = None) -> Located:
+    """The files of a data set: from a local copy, else from the cache, else fetched."""
+    wanted = entry(name)
+    if wanted.make:
+        return Located(_made(name, wanted.make), None, None, "built in")
+    for root in _roots(data_dir):
+        paths = {part: root / file.path for part, file in wanted.files.items()}
+        if all(path.is_file() for path in paths.values()):
+            for part, path in paths.items():
+                _verify(path, wanted.files[part].sha256)
+            return _located(paths, f"local copy in {root}")
+    paths = {part: _fetched(name, file, progress) for part, file in wanted.files.items()}
+    return _located(paths, f"fetched from {wanted.origin}")
+
+
+def _roots(data_dir: str | None) -> list[Path]:
+    named = [data_dir, os.environ.get("SERIATIM_DATA")]
+    if data_dir is not None and not Path(data_dir).expanduser().is_dir():
+        raise SeriatimError("data.missing", f"there is no folder {data_dir}", "check the path given to --data-dir")
+    return [Path(root).expanduser() for root in named if root]
+
+
+def _located(paths: dict[str, Path], source: str) -> Located:
+    return Located(paths["train"], paths.get("valid"), paths.get("test"), source)
+
+
+def _verify(path: Path, digest: str) -> None:
+    found = sha256(path)
+    if found != digest:
+        raise SeriatimError(
+            "data.hash",
+            f"{path} is another file than the catalogue knows\n    sha256 {found}\n    wanted {digest}",
+            "replace the file, or give its path instead of the name",
+        )
+
+
+def _fetched(name: str, file: File, progress: Progress | None) -> Path:
+    if file.remote is None:
+        raise SeriatimError(
+            "data.local-only",
+            f"{name} has no public address, and {file.path} is not in a local copy",
+            "set SERIATIM_DATA to a folder that has it",
+        )
+    home = cache.folder("catalogue", name)
+    whole = fetch(file.remote.addresses, home / Path(file.remote.addresses[0]).name, file.remote.sha256, progress)
+    return _member(whole, file.remote.member) if file.remote.member else whole
+
+
+def _member(archive: Path, member: str) -> Path:
+    path = archive.parent / Path(member).name
+    if not path.exists():
+        with zipfile.ZipFile(archive) as opened, opened.open(member) as source, atomic_file(path) as aside:
+            _copy(source, aside)
+    return path
+
+
+def _copy(source: IO[bytes], path: Path) -> None:
+    with open(path, "wb") as file:
+        shutil.copyfileobj(source, file)
+
+
+def _made(name: str, make: Callable[[], str]) -> Path:
+    """Named by its content, so that a text that changes with Python's version has a name for each."""
+    text = make()
+    path = cache.folder("catalogue", name) / f"{name}-{cache.key(text)[:12]}.txt"
+    if not path.exists():
+        with cache.explained(), atomic_file(path) as aside:
+            aside.write_text(text, encoding="utf-8", newline="\n")
+    return path

@@ -1,0 +1,250 @@
+"""Tokenizers: text to numbers and back, around the `tokenizers` package and saved as its `tokenizer.json`.
+
+Id 0 is `<unk>`, id 1 is `<eos>`. `char`, `bpe`, `byte-bpe` and `unigram` keep every character of a text whose
+characters they know; `word` and `wordpiece` keep words and line ends (a "\\n" is an `<eos>`) and forget how
+many blanks lay between. In `word` and `wordpiece` a literal `<unk>` in the text is the token `<unk>`; in the
+others it is five characters like any.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from seriatim.core.config import Count, Settings
+from seriatim.core.errors import SeriatimError
+from seriatim.core.files import atomic_file
+
+from . import vocabulary
+from .characters import CharacterTable
+from .pieces import stretches
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Backend
+
+UNK, EOS = "<unk>", "<eos>"
+# What other tokenizers call the end of a text; looked for in files that are not ours.
+EOS_NAMES = (EOS, "<|endoftext|>", "</s>", "[SEP]")
+REMEMBERED = 1 << 18
+Ids = np.ndarray
+
+
+class TokenizerSettings(Settings):
+    kind: Literal["char", "word", "bpe", "byte-bpe", "wordpiece", "unigram"] = Field(
+        "char", description="what a token is: a character, a word, or a part of a word found by one of four methods"
+    )
+    size: Count = Field(8192, ge=3, description="the largest vocabulary, for every kind but char")
+    lowercase: bool = Field(False, description="make all letters small first")
+    fallback: bool = Field(
+        False, description="write unseen characters as bytes, so nothing is ever lost; 256 more tokens (char, bpe)"
+    )
+    min_count: int = Field(1, ge=1, description="leave out what occurs less often in the training text")
+    punctuation: bool = Field(
+        True, description="split punctuation off words (word, wordpiece); false for text split already, as WikiText is"
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> TokenizerSettings:
+        if self.fallback and self.kind not in ("char", "bpe"):
+            raise ValueError(f"fallback is for char and bpe; {self.kind} has no use for it")
+        bytes_wanted = self.kind == "byte-bpe" or (self.fallback and self.kind == "bpe")
+        if bytes_wanted and self.size < 260:
+            raise ValueError(f"{self.kind} with all 256 bytes needs a size of at least 260, not {self.size}")
+        return self
+
+
+class Tokenizer:
+    """Encodes and decodes. Made by `train` or `load`."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        description = json.loads(backend.to_str())
+        self.kind = vocabulary.kind_of(description)
+        self._apart = vocabulary.splits_punctuation(description)
+        names = backend.get_vocab()
+        self.size = 1 + max(names.values())
+        self._names = [""] * self.size
+        for name, index in names.items():
+            self._names[index] = name
+        self.eos = next((names[name] for name in EOS_NAMES if name in names), None)
+        unk = getattr(backend.model, "unk_token", None) or UNK
+        self.unk = names.get(unk)
+        # A tokenizer that can write every text has <unk> in its list all the same, but never says it.
+        self.lossless = self.kind == "byte-bpe" or bool(getattr(backend.model, "byte_fallback", False))
+        self._characters = CharacterTable(names) if self.kind == "char" else None
+        self._seen: dict[str, list[int]] = {}
+        self._bytes: list[bytes] | None = None
+
+    @classmethod
+    def train(cls, settings: TokenizerSettings, texts: Iterable[str]) -> Tokenizer:
+        """Learns the vocabulary from `texts`, read once and never held together."""
+        return cls(vocabulary.train(settings, texts))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Tokenizer:
+        """Any `tokenizer.json`, in a run folder or named itself."""
+        from tokenizers import Tokenizer as Backend
+
+        path = Path(path, "tokenizer.json") if Path(path).is_dir() else Path(path)
+        if not path.is_file():
+            raise SeriatimError("tokenizer.missing", f"there is no tokenizer {path}", "name a tokenizer.json")
+        try:
+            return cls(Backend.from_file(str(path)))
+        except Exception as error:  # the package raises nothing narrower
+            cause = f"{path} is not a tokenizer.json ({error})"
+            raise SeriatimError("tokenizer.unreadable", cause, "name a file of the tokenizers package") from None
+
+    def save(self, path: str | Path) -> None:
+        with atomic_file(path) as aside:
+            aside.write_text(self.backend.to_str(pretty=True), encoding="utf-8")
+
+    def to_json(self) -> str:
+        """The tokenizer as a text that is the same for equal tokenizers."""
+        return json.dumps(json.loads(self.backend.to_str()), sort_keys=True, ensure_ascii=True)
+
+    def encode(self, text: str, strict: bool = True) -> Ids:
+        """The ids of a text (int64). What is not in the vocabulary is an error, or `<unk>` where not strict."""
+        return self.encode_many([text], strict)[0]
+
+    def encode_many(self, texts: Sequence[str], strict: bool = True) -> list[Ids]:
+        """The ids of each text; much faster than one call a text where the texts are short."""
+        for text in texts:
+            _check_text(text)
+        if strict and (unseen := self._unknown(texts)):
+            raise self._unseen(unseen)
+        if self._characters is not None:
+            return self._characters.encode([self._normal(text) for text in texts])
+        if self.kind == "other":
+            found = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
+            return [np.array(one.ids, dtype=np.int64) for one in found]
+        return self._encode_stretches(texts)
+
+    def decode(self, ids: Iterable[int] | Ids) -> str:
+        """The text of ids. `<eos>` is a line end in word and wordpiece, and nothing in the others."""
+        ids = self._checked(ids)
+        if self.kind == "other":
+            return str(self.backend.decode(ids.tolist(), skip_special_tokens=False))
+        if self.kind in ("word", "wordpiece"):
+            return vocabulary.join_words([self._names[i] for i in ids.tolist()], self.kind, self._apart)
+        pieces = self._pieces()
+        return b"".join([pieces[i] for i in ids.tolist()]).decode("utf-8", "replace")
+
+    def token(self, index: int) -> str:
+        """One token in a form fit to be shown: blanks and line ends are made visible."""
+        index = int(self._checked([index])[0])
+        name = self._names[index]
+        if index in (self.eos, self.unk) or self.kind in ("word", "wordpiece", "other"):
+            return name
+        data = self._pieces()[index]
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError:
+            return "".join(f"<0x{byte:02X}>" for byte in data)
+        return "".join(_visible(character) for character in text)
+
+    def unknown(self, text: str) -> list[str]:
+        """What of `text` is not in the vocabulary, each once, in order: characters, or words for word and wordpiece."""
+        return self._unknown([text])
+
+    def _unknown(self, texts: Sequence[str]) -> list[str]:
+        if self.lossless:
+            return []
+        if self._characters is not None:
+            return self._characters.unknown(self._normal("".join(texts)))
+        found: dict[str, None] = {}
+        for stretch, ids in self._ids_of(stretch for text in texts for stretch in stretches(text)).items():
+            if self.unk in ids:
+                encoded = self.backend.encode(stretch, add_special_tokens=False)
+                spans = zip(encoded.ids, encoded.offsets, strict=True)
+                found.update((stretch[a:b], None) for index, (a, b) in spans if index == self.unk)
+        found.pop(UNK, None)
+        return list(found)
+
+    def _normal(self, text: str) -> str:
+        # The package's own normaliser, because Python makes a final sigma small in another way.
+        return self.backend.normalizer.normalize_str(text) if self._characters and self.backend.normalizer else text
+
+    def _encode_stretches(self, texts: Sequence[str]) -> list[Ids]:
+        parts = [stretches(text) for text in texts]
+        known = self._ids_of(stretch for part in parts for stretch in part)
+        result = []
+        for part in parts:
+            ids: list[int] = []
+            for stretch in part:
+                ids += known[stretch]
+            result.append(np.array(ids, dtype=np.int64))
+        return result
+
+    def _ids_of(self, parts: Iterable[str]) -> dict[str, list[int]]:
+        """The ids of stretches. Few words make most of a text, so remembering them is ten times as fast."""
+        wanted = dict.fromkeys(parts)
+        missing = [part for part in wanted if part not in self._seen]
+        if len(self._seen) + len(missing) > REMEMBERED:
+            self._seen.clear()
+            missing = list(wanted)
+        encoded = self.backend.encode_batch_fast(missing, add_special_tokens=False)
+        self._seen.update((part, one.ids) for part, one in zip(missing, encoded, strict=True))
+        return {part: self._seen[part] for part in wanted}
+
+    def _pieces(self) -> list[bytes]:
+        if self._bytes is None:
+            self._bytes = [vocabulary.piece_bytes(self.kind, name) for name in self._names]
+            if self.eos is not None:
+                self._bytes[self.eos] = b""
+        return self._bytes
+
+    def _checked(self, ids: Iterable[int] | Ids) -> Ids:
+        found = np.asarray(ids if isinstance(ids, np.ndarray | list | tuple) else list(ids))
+        found = found.astype(np.int64).reshape(-1)
+        if found.size and (found.min() < 0 or found.max() >= self.size):
+            bad = int(found.min() if found.min() < 0 else found.max())
+            cause = f"there is no token {bad}: the vocabulary has {self.size:,}"
+            raise SeriatimError("tokenizer.id", cause, "use the tokenizer the ids were made with")
+        return found
+
+    def _unseen(self, unseen: list[str]) -> SeriatimError:
+        shown = ", ".join(json.dumps(one, ensure_ascii=False) for one in unseen[:10])
+        more = f" and {len(unseen) - 10:,} more" if len(unseen) > 10 else ""
+        what = "words" if self.kind in ("word", "wordpiece") else "characters"
+        remedy = {
+            "char": "train with tokenizer.fallback=true, which writes unseen characters as bytes",
+            "bpe": "train with tokenizer.fallback=true, which writes unseen characters as bytes",
+        }.get(self.kind, "use what the training text has, or train with tokenizer.kind=byte-bpe, which knows all")
+        return SeriatimError(
+            "tokenizer.unknown", f"the tokenizer has not seen these {what} in training: {shown}{more}", remedy
+        )
+
+    def __repr__(self) -> str:
+        return f"Tokenizer(kind={self.kind!r}, size={self.size})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"json": self.backend.to_str()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        from tokenizers import Tokenizer as Backend
+
+        self.__init__(Backend.from_str(state["json"]))  # type: ignore[misc]
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise SeriatimError(
+            "tokenizer.text",
+            f"character {error.start + 1} of the text is half a surrogate pair, which is no character",
+            "check the encoding the text was read with",
+        ) from None
+
+
+def _visible(character: str) -> str:
+    if character == " ":
+        return "␣"
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode("ascii")

@@ -1,0 +1,271 @@
+"""How each kind of tokenizer learns its vocabulary and is put together, and what its pieces stand for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from seriatim.core.errors import SeriatimError
+
+from . import characters
+from .pieces import Piece, stretches, whole
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Backend
+
+    from .tokenizers import TokenizerSettings
+
+SPECIALS = ["<unk>", "<eos>"]
+BYTES = [characters.byte_name(byte) for byte in range(256)]
+
+# A word keeps an apostrophe inside it ("don't"); any other punctuation is a token of its own.
+WORDS = r"<unk>|<eos>|\w+(?:['’]\w+)*|[^\w\s]"
+BLANK_SEPARATED = r"\S+"
+# Letters, digits and signs apart, each with the blank before it; no piece goes from other characters to white space.
+PARTS = r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s"
+
+# The trainer takes 256 texts at a time, so small ones keep the memory small.
+TRAIN_PIECE = 1 << 15
+
+
+def train(settings: TokenizerSettings, texts: Iterable[str]) -> Backend:
+    makers = {"char": _char, "word": _word, "wordpiece": _wordpiece, "bpe": _bpe, "byte-bpe": _bpe, "unigram": _unigram}
+    return makers[settings.kind](settings, texts)
+
+
+def kind_of(description: dict[str, Any]) -> str:
+    """Which of our kinds a `tokenizer.json` is; "other" for one made elsewhere."""
+    model, before = description["model"], description["pre_tokenizer"] or {}
+    if model["vocab"] and not _numbered(model["vocab"]):
+        return "other"
+    inner = before.get("pretokenizers", [])
+    if model["type"] == "BPE" and not before and not model["merges"]:
+        return "char"
+    if model["type"] in ("WordLevel", "WordPiece") and _is_split(before, WORDS, BLANK_SEPARATED):
+        return {"WordLevel": "word", "WordPiece": "wordpiece"}[model["type"]]
+    if len(inner) == 2 and _is_split(inner[0], "\n") and model["type"] in ("BPE", "Unigram"):
+        if inner[1]["type"] == "ByteLevel":
+            return "byte-bpe"
+        return "bpe" if model["type"] == "BPE" else "unigram"
+    return "other"
+
+
+def piece_bytes(kind: str, name: str) -> bytes:
+    """The bytes that a token of a character-keeping kind stands for."""
+    if name in SPECIALS:
+        return name.encode()
+    if kind == "byte-bpe":
+        alphabet = _byte_alphabet()
+        return bytes(alphabet[character] for character in name)
+    if kind in ("char", "bpe") and re.fullmatch("<0x[0-9A-F]{2}>", name):
+        return bytes([int(name[3:5], 16)])
+    return name.encode("utf-8")
+
+
+def join_words(names: list[str], kind: str, apart: bool) -> str:
+    """Words with blanks between them; `<eos>` ends a line.
+
+    Where punctuation was split off (`apart`) it is put back as English and its neighbours write it.
+    """
+    text = " ".join(names)
+    if kind == "wordpiece":
+        text = text.replace(" ##", "").removeprefix("##")
+    text = re.sub(r" ?<eos> ?", "\n", text)
+    if not apart:
+        return text
+    text = re.sub(r" ([,.;:!?%)\]}’”»…])", r"\1", text)
+    return re.sub(r"([(\[{“«¿¡]) ", r"\1", text)
+
+
+def splits_punctuation(description: dict[str, Any]) -> bool:
+    return _is_split(description["pre_tokenizer"] or {}, WORDS)
+
+
+def _char(settings: TokenizerSettings, texts: Iterable[str]) -> Backend:
+    """Character by character: BPE without merges, which is the model of the package that can fall back to bytes."""
+    from tokenizers import Tokenizer as Backend
+    from tokenizers import decoders, models
+
+    normalizer = _normalizer(settings)
+    counts = characters.count(normalizer.normalize_str(text) if normalizer else text for text in texts)
+    kept = [character for character, number in counts.items() if number >= settings.min_count]
+    vocab = _numbers(SPECIALS + (BYTES if settings.fallback else []) + kept)
+    backend = Backend(models.BPE(vocab=vocab, merges=[], unk_token="<unk>", byte_fallback=settings.fallback))
+    if normalizer:
+        backend.normalizer = normalizer
+    backend.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    return backend
+
+
+def _word(settings: TokenizerSettings, texts: Iterable[str]) -> Backend:
+    from tokenizers import Tokenizer as Backend
+    from tokenizers import decoders, models, trainers
+
+    learner = _words_apart(Backend(models.WordLevel(unk_token="<unk>")), settings, lines=False)
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=settings.size, min_frequency=settings.min_count, show_progress=False, special_tokens=[]
+    )
+    _learn(learner, trainer, texts)
+    found = learner.get_vocab()
+    words = [word for word in sorted(found, key=found.__getitem__) if word not in SPECIALS]
+    vocab = _numbers(SPECIALS + words[: settings.size - len(SPECIALS)])
+    backend = _words_apart(Backend(models.WordLevel(vocab=vocab, unk_token="<unk>")), settings)
+    backend.decoder = decoders.WordPiece(prefix="##", cleanup=True)
+    return backend
+
+
+def _wordpiece(settings: TokenizerSettings, texts: Iterable[str]) -> Backend:
+    from tokenizers import Tokenizer as Backend
+    from tokenizers import decoders, models, trainers
+
+    learner = _words_apart(Backend(models.WordPiece(unk_token="<unk>")), settings, lines=False)
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=settings.size,
+        min_frequency=settings.min_count,
+        special_tokens=SPECIALS,
+        # Each letter comes twice, as a beginning and as a continuation.
+        limit_alphabet=max(1, (settings.size - len(SPECIALS)) // 2),
+        show_progress=False,
+    )
+    _learn(learner, trainer, texts)
+    backend = _words_apart(Backend(models.WordPiece(vocab=learner.get_vocab(), unk_token="<unk>")), settings)
+    backend.decoder = decoders.WordPiece(prefix="##", cleanup=True)
+    return backend
+
+
+def _bpe(settings: TokenizerSettings, texts: Iterable[str]) -> Backend:
+    import json
+
+    from tokenizers import Tokenizer as Backend
+    from tokenizers import decoders, models, pre_tokenizers, trainers
+
+    by_bytes = settings.kind == "byte-bpe"
+    specials = SPECIALS + (BYTES if settings.fallback else [])
+    trainer = trainers.BpeTrainer(
+        vocab_size=settings.size,
+        min_frequency=settings.min_count,
+        special_tokens=specials,
+        limit_alphabet=max(1, settings.size - len(specials)),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()) if by_bytes else [],
+        show_progress=False,
+    )
+    learner = _parts_apart(Backend(models.BPE()), settings)
+    _learn(learner, trainer, texts)
+    model = json.loads(learner.to_str())["model"]
+    # Rebuilt without the trainer's added tokens, which would turn a literal "<eos>" in a text into the special one.
+    backend = Backend(
+        models.BPE(
+            vocab=model["vocab"],
+            merges=[tuple(pair) for pair in model["merges"]],
+            unk_token="<unk>",
+            byte_fallback=settings.fallback,
+        )
+    )
+    fused = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    backend.decoder = decoders.ByteLevel() if by_bytes else fused
+    return _parts_apart(backend, settings)
+
+
+def _unigram(settings: TokenizerSettings, texts: Iterable[str]) -> Backend:
+    import json
+
+    from tokenizers import Tokenizer as Backend
+    from tokenizers import decoders, models, trainers
+
+    trainer = trainers.UnigramTrainer(
+        vocab_size=settings.size, special_tokens=SPECIALS, unk_token="<unk>", show_progress=False
+    )
+    learner = _parts_apart(Backend(models.Unigram()), settings)
+    _learn(learner, trainer, texts)
+    model = json.loads(learner.to_str())["model"]
+    backend = Backend(models.Unigram([tuple(pair) for pair in model["vocab"]], unk_id=0))
+    backend.decoder = decoders.Fuse()
+    return _parts_apart(backend, settings)
+
+
+def _words_apart(backend: Backend, settings: TokenizerSettings, lines: bool = True) -> Backend:
+    """Splits words; `lines=False` while learning, when line ends and literal specials are no words to learn from."""
+    from tokenizers import Regex, normalizers, pre_tokenizers
+
+    steps: list[Any] = [normalizers.Lowercase()] if settings.lowercase else []
+    steps.append(normalizers.Replace("\n", " <eos> " if lines else " "))
+    backend.normalizer = normalizers.Sequence(steps)
+    pattern = WORDS if settings.punctuation else BLANK_SEPARATED
+    split = pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
+    if lines:
+        backend.pre_tokenizer = split
+    else:
+        gone = pre_tokenizers.Split(Regex("<unk>|<eos>"), "removed")
+        backend.pre_tokenizer = pre_tokenizers.Sequence([gone, split])
+    return backend
+
+
+def _parts_apart(backend: Backend, settings: TokenizerSettings) -> Backend:
+    from tokenizers import Regex, pre_tokenizers
+
+    normalizer = _normalizer(settings)
+    if normalizer:
+        backend.normalizer = normalizer
+    by_bytes = settings.kind == "byte-bpe"
+    parts = pre_tokenizers.ByteLevel(add_prefix_space=False) if by_bytes else None
+    # Lines first, so that no token goes over a line end.
+    steps = [
+        pre_tokenizers.Split(Regex("\n"), "merged_with_previous"),
+        parts or pre_tokenizers.Split(Regex(PARTS), "isolated"),
+    ]
+    backend.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    return backend
+
+
+def _normalizer(settings: TokenizerSettings) -> Any:
+    from tokenizers import normalizers
+
+    return normalizers.Lowercase() if settings.lowercase else None
+
+
+def _learn(learner: Backend, trainer: Any, texts: Iterable[str]) -> None:
+    try:
+        learner.train_from_iterator(_small(texts), trainer)
+    except Exception as error:  # the package raises nothing narrower
+        raise SeriatimError(
+            "tokenizer.train", f"the tokenizer could not learn from this text ({error})", "use tokenizer.kind=char"
+        ) from None
+
+
+def _small(texts: Iterable[str]) -> Iterator[str]:
+    for piece in whole(Piece(text, False) for text in texts):
+        group: list[str] = []
+        size = 0
+        for stretch in stretches(piece.text):
+            group.append(stretch)
+            size += len(stretch)
+            if size >= TRAIN_PIECE:
+                yield "".join(group)
+                group, size = [], 0
+        yield "".join(group)
+
+
+def _numbers(names: Iterable[str]) -> dict[str, int]:
+    return {name: index for index, name in enumerate(names)}
+
+
+def _numbered(vocab: Any) -> bool:
+    """Whether `<unk>` and `<eos>` come first, as in every tokenizer made here."""
+    if isinstance(vocab, dict):
+        return vocab.get("<unk>") == 0 and vocab.get("<eos>") == 1
+    return [piece for piece, _ in vocab[:2]] == SPECIALS
+
+
+def _is_split(step: dict[str, Any], *patterns: str) -> bool:
+    return step.get("type") == "Split" and step["pattern"].get("Regex") in patterns
+
+
+@cache
+def _byte_alphabet() -> dict[str, int]:
+    """Byte-level BPE shows each byte as a character: the printable ones as themselves, the others from U+0100 on."""
+    shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [byte for byte in range(256) if byte not in shown]
+    table = {chr(byte): byte for byte in shown}
+    return table | {chr(0x100 + index): byte for index, byte in enumerate(hidden)}
