@@ -20,7 +20,7 @@ from seriatim.core.files import sha256, write_json
 from . import cache
 from .decoding import Facts, check_encoding
 from .pieces import Piece
-from .sources import Found
+from .sources import Found, reading
 from .text import read_found
 
 VERSION = 1  # of what the folder holds
@@ -62,7 +62,7 @@ def decoded(found: Found, column: str | None, encoding: str) -> Text:
     name = _remembered(record)
     if name is None or not cache.folder("text").joinpath(name).is_dir():
         named = [[raw.name, raw.kind] for raw in found.raws]
-        name = cache.key(how, named, [sha256(path) for path in found.files])
+        name = cache.key(how, named, [_digest(path) for path in found.files])
         cache.once(cache.folder("text") / name, lambda aside: _write(aside, found, column, encoding))
         if _stamp(found) == stamp:  # else the files changed while they were read
             with cache.explained():
@@ -73,6 +73,11 @@ def decoded(found: Found, column: str | None, encoding: str) -> Text:
 def _stamp(found: Found) -> list[list[object]]:
     stats = [(path.resolve(), path.stat()) for path in found.files]
     return [[str(path), stat.st_size, stat.st_mtime_ns] for path, stat in stats]
+
+
+def _digest(path: Path) -> str:
+    with reading(str(path)):
+        return sha256(path)
 
 
 def _remembered(record: Path) -> str | None:

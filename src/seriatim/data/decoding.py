@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import encodings.aliases
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO
@@ -49,6 +50,7 @@ class Facts:
     trouble: Callable[[SeriatimError], None] = refuse
     notes: list[str] = field(default_factory=list)
     characters: int = 0
+    broken: int = 0  # places that could not be decoded
     crlf: int = 0
     boms: int = 0
     blank: bool = True
@@ -109,6 +111,8 @@ def suggest(raw: Raw) -> str | None:
             return name.replace("_", "-")
         except UnicodeDecodeError:
             continue
+        except (OSError, EOFError, zlib.error):  # a damaged file; reading it says so
+            return None
     return None
 
 
@@ -130,11 +134,18 @@ def _decoded(raw: Raw, blocks: Iterable[bytes], encoding: str, facts: Facts) -> 
             # Only the doctor comes here: it goes on with U+FFFD in the place of what is broken.
             loose = make("replace")
             text = loose.decode(error.object, last)
+            facts.broken += text.count("\ufffd") - _marks(error.object, codec)
             decoder, carry = make(), loose.getstate()[0]
         consumed += len(data) - len(carry)
         line += text.count("\n")
         if text:
             yield text
+
+
+def _marks(data: bytes, codec: str) -> int:
+    """How many U+FFFD the bytes themselves hold."""
+    mark = "\ufffd".encode(codec, "ignore")
+    return data.count(mark) if mark else 0
 
 
 def _begin(raw: Raw, head: bytes, codec: str, facts: Facts) -> tuple[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import zipfile
@@ -74,15 +75,21 @@ def find_path(path: Path) -> Found:
 
 def blocks(raw: Raw) -> Iterator[bytes]:
     """The bytes of a stream, a block at a time, with the troubles of packed files named."""
+    with reading(raw.name), raw.open() as file:
+        while block := file.read(BLOCK):
+            yield block
+
+
+@contextlib.contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Turns what can happen while a file is read into errors that name the file."""
     try:
-        with raw.open() as file:
-            while block := file.read(BLOCK):
-                yield block
+        yield
     except PermissionError:
-        raise _forbidden(raw.name) from None
+        raise _forbidden(name) from None
     except (EOFError, gzip.BadGzipFile, zlib.error, zipfile.BadZipFile) as error:
         raise SeriatimError(
-            "data.broken", f"{raw.name}: the packed file is damaged ({error})", "fetch or pack it again"
+            "data.broken", f"{name}: the packed file is damaged ({error})", "fetch or pack it again"
         ) from None
 
 

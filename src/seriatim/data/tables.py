@@ -17,6 +17,7 @@ from typing import Any
 from seriatim.core.errors import SeriatimError, did_you_mean
 
 from .decoding import Facts, Raw
+from .sources import reading
 
 LOOK_AHEAD = 100  # rows looked at to tell a column of text from one of numbers
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
@@ -71,7 +72,9 @@ def delimited(raw: Raw, texts: Iterable[str], column: str | None, facts: Facts) 
     rows = _checked(raw, reader, facts)
     _, names = next(rows, (1, []))
     names = [name.strip() for name in names]
-    early = list(itertools.islice(rows, LOOK_AHEAD)) if column is None else []
+    early = list(itertools.islice(rows, LOOK_AHEAD))
+    if not early:
+        return  # the caller finds that there was no text
     if column is None:
         textual = [name for index, name in enumerate(names) if any(not _number(row[index]) for _, row in early)]
         column = _only(raw, names, textual, facts)
@@ -86,7 +89,7 @@ def parquet(raw: Raw, column: str | None, facts: Facts) -> Iterator[str]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with raw.open() as stream, tempfile.TemporaryFile() as spooled:
+    with reading(raw.name), raw.open() as stream, tempfile.TemporaryFile() as spooled:
         # The table of contents is at the file's end; a compressed stream cannot be read from there.
         source: Any = stream
         if not hasattr(stream, "fileno") or raw.name.endswith(".gz"):

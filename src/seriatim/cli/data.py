@@ -1,0 +1,181 @@
+"""seriatim data: the catalogue of data sets, fetching one, and the data doctor."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from seriatim.data.doctor import Report
+
+app = typer.Typer(help="Data sets: list the catalogue, fetch one, examine a file.", no_args_is_help=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+DataDir = Annotated[str | None, typer.Option("--data-dir", help="A folder with local copies (or SERIATIM_DATA).")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, no remarks: only the answer.")]
+Encoding = Annotated[str, typer.Option("--encoding", help="The encoding of the file.")]
+Column = Annotated[str | None, typer.Option("--column", help="The column with the text (JSONL, CSV, TSV, Parquet).")]
+
+BAR = 40
+
+
+@app.command("list")
+def list_entries(as_json: Json = False) -> None:
+    """The data sets that can be named instead of a file."""
+    from seriatim.data.catalogue import ENTRIES
+
+    if as_json:
+        keys = ("name", "task", "summary", "licence", "size", "origin", "remark")
+        _print(json.dumps([{key: getattr(entry, key) for key in keys} for entry in ENTRIES.values()], indent=2))
+        return
+    rows = [(entry.name, entry.task, _size(entry.size), entry.licence, entry.summary) for entry in ENTRIES.values()]
+    _table(("name", "task", "size", "licence", "what it is"), rows)
+
+
+@app.command("get")
+def get(
+    name: Annotated[str, typer.Argument(help="A name of the catalogue.")],
+    data_dir: DataDir = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Fetch a data set (or find its local copy), verify it, and say where it lies."""
+    from seriatim.data.catalogue import entry, get
+
+    located = get(name, data_dir, None if quiet else _progress())
+    paths = {"train": located.train, "valid": located.valid, "test": located.test}
+    given = {part: str(path) for part, path in paths.items() if path is not None}
+    if as_json:
+        _print(json.dumps({"name": name, "source": located.source, "files": given}, indent=2, ensure_ascii=False))
+        return
+    if not quiet:
+        remark = entry(name).remark
+        typer.echo(f"{name}: {located.source}" + (f" ({remark})" if remark else ""), err=True)
+    for part, path in given.items():
+        _print(f"{part}  {path}" if len(given) > 1 else path)
+
+
+@app.command("check")
+def check(
+    file: Annotated[str, typer.Argument(help="A file, a folder, or a name of the catalogue.")],
+    encoding: Encoding = "utf-8",
+    column: Column = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Examine a text before training on it: all troubles at once. Exit code 2 if it is not usable as it is."""
+    from seriatim.data.doctor import check as examine
+
+    report = examine(file, column, encoding, data_dir=data_dir)
+    if as_json:
+        _print(json.dumps(report.as_dict(), indent=2, ensure_ascii=False))
+    elif quiet:
+        _print(report.verdict)
+    else:
+        _show(report)
+    if not report.usable:
+        raise typer.Exit(2)
+
+
+def _show(report: Report) -> None:
+    _print(f"{report.source}: {report.verdict}")
+    for problem in report.problems:
+        _print(f"\n[{problem.code}] {'once' if problem.count == 1 else f'{problem.count:,} times'}")
+        for example in problem.examples:
+            _print(f"    {example}")
+        _print(f"  remedy: {problem.remedy}")
+    if report.remarks:
+        _print("\nremarks")
+        for remark in report.remarks:
+            _print(f"  {remark}")
+    _print("")
+    _table(("what", "found"), list(_findings(report)))
+    if report.histogram:
+        _print("\nline lengths (characters)")
+        for line in _bars(
+            [(f"{low:,}–{high:,}" if high > low else f"{low:,}", n) for low, high, n in report.histogram]
+        ):
+            _print(line)
+
+
+def _findings(report: Report) -> Iterator[tuple[str, str]]:
+    yield "size", _size(report.bytes)
+    other = f" ({report.other_encoding} would decode it too)" if report.other_encoding and report.usable else ""
+    yield "encoding", report.encoding + other
+    yield "documents", f"{report.documents:,}"
+    yield "characters", f"{report.characters:,}"
+    yield "lines", f"{report.lines:,}, of which {report.empty_lines:,} are empty"
+    yield "longest line", f"{report.longest_line:,} characters (line {report.longest_line_number:,})"
+    about = "about " if report.duplicates_estimated else ""
+    yield "lines that repeat an earlier one", f"{about}{report.duplicates:,}"
+    for text, number in report.duplicate_examples[:3]:
+        yield "", f"{number:,} × {_quoted(text)}"
+    yield "distinct characters", f"{report.distinct_characters:,}"
+    yield "rarest characters", ", ".join(f"{_quoted(one)} {number:,}" for one, number in report.rarest_characters)
+    least = "" if report.distinct_words_complete else "at least "
+    yield "words", f"{report.words:,}, {least}{report.distinct_words:,} distinct, {report.hapax_share:.0%} of them once"
+    yield "split", ", ".join(f"about {number:,} {part}" for part, number in report.split.items())
+    unseen = ", ".join(f"{_quoted(one)} {number:,}" for one, number in report.unseen_characters[:10])
+    yield "characters unseen in training", unseen or "none"
+    yield "words unseen in training", f"{report.unseen_words:,}"
+    yield "cut off", "nothing: a language model reads the text as one stream"
+
+
+def _bars(rows: list[tuple[str, int]]) -> Iterator[str]:
+    most = max((number for _, number in rows), default=0)
+    label = max(len(name) for name, _ in rows)
+    for name, number in itertools.dropwhile(lambda row: row[1] == 0, rows):
+        # Something that is there is always seen, however small its share.
+        length = max(1, round(BAR * number / most)) if number else 0
+        yield f"  {name:>{label}}  {'█' * length} {number:,}"
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
+    """A rich table on a terminal; plain aligned columns for pipes and files."""
+    rows = list(rows)
+    if not sys.stdout.isatty():
+        widths = [max(len(cell) for cell in column) for column in zip(head, *rows, strict=True)]
+        for row in (head, *rows):
+            _print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(*head, box=None, header_style="bold", pad_edge=False)
+    for row in rows:
+        table.add_row(*(escape(cell) for cell in row))
+    Console().print(table)
+
+
+def _progress() -> Callable[[int, int | None], None] | None:
+    """A line on the error stream that counts up; nothing where that is no terminal."""
+    if not sys.stderr.isatty():
+        return None
+
+    def show(done: int, total: int | None) -> None:
+        whole = f" of {_size(total)}" if total else ""
+        typer.echo(f"\rfetching: {_size(done)}{whole} " + ("\n" if done == total else ""), err=True, nl=False)
+
+    return show
+
+
+def _print(text: str) -> None:
+    typer.echo(text)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=not text.isprintable())
+
+
+def _size(number: int) -> str:
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if number >= size:
+            return f"{number / size:.1f} {unit}"
+    return f"{number} bytes"
