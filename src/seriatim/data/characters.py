@@ -44,6 +44,8 @@ class CharacterTable:
 
     def encode(self, texts: list[str]) -> list[np.ndarray]:
         """The ids of each text; all are looked up at once."""
+        if not texts:
+            return []
         joined = "".join(texts)
         found = self.lookup(joined)
         ends = np.cumsum([len(text) for text in texts])[:-1]

@@ -96,24 +96,28 @@ def normalise(text: str, facts: Facts) -> str:
 
 def suggest(raw: Raw) -> str | None:
     """An encoding that decodes the whole stream, the likeliest first."""
-    with raw.open() as file:
-        head = file.read(1 << 16)
-    high = sum(byte >= 0x80 for byte in head)
-    single = ["cp1252", "latin-1"]
-    asian = ["shift_jis", "gb18030", "big5", "euc_kr"]
-    for name in asian + single if high * 3 > len(head) else single:
-        decoder = codecs.getincrementaldecoder(name)()
-        try:
-            with raw.open() as file:
-                while block := file.read(BLOCK):
-                    decoder.decode(block)
-            decoder.decode(b"", True)
-            return name.replace("_", "-")
-        except UnicodeDecodeError:
-            continue
-        except (OSError, EOFError, zlib.error):  # a damaged file; reading it says so
-            return None
-    return None
+    try:
+        with raw.open() as file:
+            head = file.read(1 << 16)
+        high = sum(byte >= 0x80 for byte in head)
+        single = ["cp1252", "latin-1"]
+        asian = ["shift_jis", "gb18030", "big5", "euc_kr"]
+        names = asian + single if high * 3 > len(head) else single
+        return next((name.replace("_", "-") for name in names if _decodes(raw, name)), None)
+    except (OSError, EOFError, zlib.error):  # a damaged file; reading it says so
+        return None
+
+
+def _decodes(raw: Raw, codec: str) -> bool:
+    decoder = codecs.getincrementaldecoder(codec)()
+    try:
+        with raw.open() as file:
+            while block := file.read(BLOCK):
+                decoder.decode(block)
+        decoder.decode(b"", True)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _decoded(raw: Raw, blocks: Iterable[bytes], encoding: str, facts: Facts) -> Iterator[str]:

@@ -28,6 +28,8 @@ PARTS = r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s"
 
 # The trainer takes 256 texts at a time, so small ones keep the memory small.
 TRAIN_PIECE = 1 << 15
+# The time of the BPE trainer grows with the square of a word's length: a gene is a word of millions of letters.
+TRAIN_WORD = 256
 
 
 def train(settings: TokenizerSettings, texts: Iterable[str]) -> Backend:
@@ -180,7 +182,8 @@ def _unigram(settings: TokenizerSettings, texts: Iterable[str]) -> Backend:
     learner = _parts_apart(Backend(models.Unigram()), settings)
     _learn(learner, trainer, texts)
     model = json.loads(learner.to_str())["model"]
-    backend = Backend(models.Unigram([tuple(pair) for pair in model["vocab"]], unk_id=0))
+    # The package reads long numbers back a little differently than it wrote them; short ones exactly.
+    backend = Backend(models.Unigram([(piece, round(score, 8)) for piece, score in model["vocab"]], unk_id=0))
     backend.decoder = decoders.Fuse()
     return _parts_apart(backend, settings)
 
@@ -235,16 +238,20 @@ def _learn(learner: Backend, trainer: Any, texts: Iterable[str]) -> None:
 
 
 def _small(texts: Iterable[str]) -> Iterator[str]:
+    """The text in the small parts that trainers like, cut at places that depend on the text alone."""
+    group: list[str] = []
+    size = 0
     for piece in whole(Piece(text, False) for text in texts):
-        group: list[str] = []
-        size = 0
         for stretch in stretches(piece.text):
+            if len(stretch) > TRAIN_WORD:
+                yield from (stretch[i : i + TRAIN_WORD] for i in range(0, len(stretch), TRAIN_WORD))
+                continue
             group.append(stretch)
             size += len(stretch)
             if size >= TRAIN_PIECE:
                 yield "".join(group)
                 group, size = [], 0
-        yield "".join(group)
+    yield "".join(group)
 
 
 def _numbers(names: Iterable[str]) -> dict[str, int]:

@@ -1,0 +1,221 @@
+"""Tokenizers: nothing is lost, the package itself gives the same ids, and cutting changes nothing."""
+
+import pickle
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tokenizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seriatim.core.errors import SeriatimError
+from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
+from seriatim.data.vocabulary import train
+
+KINDS = ("char", "word", "bpe", "byte-bpe", "wordpiece", "unigram")
+SUBWORDS = ("word", "bpe", "byte-bpe", "wordpiece", "unigram")
+# Every code point but the halves of surrogate pairs, which are no characters.
+UNICODE = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=40)
+TEXT = (
+    "The students opened their books. They didn't <unk> read, did they?\n"
+    'In the beginning was the word (and 42 numbers): the students\' books\u2028are "open".\n\n'
+) * 30
+
+
+@cache
+def trained(kind: str, **options: object) -> Tokenizer:
+    size = 400 if kind in ("bpe", "byte-bpe", "unigram") else 200
+    return Tokenizer.train(TokenizerSettings(kind=kind, size=size, **options), [TEXT])
+
+
+def package_ids(tokenizer: Tokenizer, text: str, folder: Path) -> list[int]:
+    """What the saved file gives without any of our code."""
+    tokenizer.save(folder / "tokenizer.json")
+    return tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text).ids
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_specials_sizes_and_saved_file(kind: str, tmp_path: Path) -> None:
+    tokenizer = trained(kind)
+    assert (tokenizer.unk, tokenizer.eos, tokenizer.kind) == (0, 1, kind)
+    assert tokenizer.token(0) == "<unk>"
+    assert tokenizer.token(1) == "<eos>"
+    assert kind == "char" or tokenizer.size <= 400
+    tokenizer.save(tmp_path / "tokenizer.json")
+    again = Tokenizer.load(tmp_path)
+    assert (again.kind, again.size, again.to_json()) == (kind, tokenizer.size, tokenizer.to_json())
+    assert np.array_equal(again.encode(TEXT), tokenizer.encode(TEXT))
+    copied = pickle.loads(pickle.dumps(tokenizer))  # noqa: S301 - how worker processes receive it
+    assert copied.to_json() == tokenizer.to_json()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_ids_are_those_of_the_package(kind: str, lowercase: bool, tmp_path: Path) -> None:
+    tokenizer = trained(kind, lowercase=lowercase)
+    for text in (
+        TEXT,
+        "Ὀδυσσεύς ΟΔΥΣΣΕΥΣ İstanbul\n",
+        "  two  blanks \n\n\n tab\tend ",
+        "\u00a0  b\x1cc !\x1c! \x85\n",
+    ):
+        assert package_ids(tokenizer, text, tmp_path) == tokenizer.encode(text, strict=False).tolist()
+
+
+@settings(max_examples=60)
+@given(UNICODE)
+def test_char_trained_on_the_text_loses_nothing(text: str) -> None:
+    tokenizer = Tokenizer.train(TokenizerSettings(), [text])
+    ids = tokenizer.encode(text)
+    assert len(ids) == len(text)
+    assert tokenizer.decode(ids) == text
+    assert tokenizer.backend.encode(text).ids == ids.tolist()
+    assert tokenizer.backend.decode(ids.tolist(), skip_special_tokens=False) == text
+
+
+@settings(max_examples=200)
+@given(UNICODE)
+def test_fallback_and_byte_bpe_lose_nothing_of_all_unicode(text: str) -> None:
+    for tokenizer in (trained("char", fallback=True), trained("bpe", fallback=True), trained("byte-bpe")):
+        ids = tokenizer.encode(text)
+        assert tokenizer.decode(ids) == text
+        assert tokenizer.backend.encode(text).ids == ids.tolist()
+        assert tokenizer.backend.decode(ids.tolist(), skip_special_tokens=False) == text
+
+
+@settings(max_examples=100)
+@given(st.text(alphabet=st.sampled_from(sorted({*TEXT, "é", "\x1c", "\u00a0", "\t"})), max_size=60))
+def test_subwords_by_stretches_are_those_of_the_whole(text: str) -> None:
+    for kind in SUBWORDS:
+        tokenizer = trained(kind)
+        assert tokenizer.backend.encode(text).ids == tokenizer.encode(text, strict=False).tolist(), kind
+
+
+@given(st.lists(UNICODE, max_size=6))
+def test_many_are_each_alone(texts: list[str]) -> None:
+    for tokenizer in (trained("char"), trained("char", fallback=True), trained("word"), trained("byte-bpe")):
+        found = tokenizer.encode_many(texts, strict=False)
+        assert [ids.tolist() for ids in found] == [tokenizer.encode(text, strict=False).tolist() for text in texts]
+
+
+def test_char_vocabulary_is_sorted_by_code_point() -> None:
+    tokenizer = Tokenizer.train(TokenizerSettings(), ["zaé", "𝄞a\n"])
+    assert [tokenizer.decode([i]) for i in range(2, tokenizer.size)] == ["\n", "a", "z", "é", "𝄞"]
+    assert Tokenizer.train(TokenizerSettings(min_count=2), ["zaé", "𝄞a\n"]).size == 3
+
+
+def test_unknown_characters() -> None:
+    tokenizer = Tokenizer.train(TokenizerSettings(), ["abc"])
+    assert tokenizer.unknown("cab☃x☃") == ["☃", "x"]
+    assert tokenizer.encode("a☃", strict=False).tolist() == [2, 0]
+    assert tokenizer.decode([2, 0, 1]) == "a<unk>"
+    with pytest.raises(SeriatimError, match="☃") as caught:
+        tokenizer.encode("a☃\n")
+    assert caught.value.code == "tokenizer.unknown"
+    assert "fallback" in caught.value.remedy
+    assert trained("char", fallback=True).unknown("☃") == []
+    assert trained("bpe").unknown("the ☃☃é") == ["☃", "é"]
+    assert Tokenizer.train(TokenizerSettings(), ["ab"]).encode_many(["a", "b"])[1].tolist() == [3]
+
+
+def test_words() -> None:
+    tokenizer = trained("word")
+    ids = tokenizer.encode("The students didn't read (books), <unk>?\n\n")
+    names = [tokenizer.token(int(index)) for index in ids]
+    assert names == ["The", "students", "didn't", "read", "(", "books", ")", ",", "<unk>", "?", "<eos>", "<eos>"]
+    assert tokenizer.decode(ids) == "The students didn't read (books), <unk>?\n\n"
+    assert tokenizer.unknown("The zebra, <unk> the zebra") == ["zebra"]
+    with pytest.raises(SeriatimError, match='words in training: "zebra"'):
+        tokenizer.encode("The zebra")
+    assert tokenizer.encode("The zebra", strict=False)[-1] == tokenizer.unk
+    capped = Tokenizer.train(TokenizerSettings(kind="word", size=4), ["b a\nb b c a <eos>"])
+    assert [capped.token(i) for i in range(capped.size)] == ["<unk>", "<eos>", "b", "a"]
+    often = Tokenizer.train(TokenizerSettings(kind="word", min_count=3), ["b a b b a"])
+    assert often.size == 3
+
+
+def test_words_of_text_that_is_split_already() -> None:
+    tokenizer = Tokenizer.train(TokenizerSettings(kind="word", punctuation=False), ["a @-@ b , n't <unk>\n"])
+    text = "b @-@ a , <unk> n't\na"
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert tokenizer.size == 7
+
+
+def test_wordpiece_joins_its_pieces() -> None:
+    tokenizer = trained("wordpiece")
+    assert tokenizer.decode(tokenizer.encode("the booksopened, word\nthe")) == "the booksopened, word\nthe"
+
+
+def test_literal_specials_are_plain_text_where_characters_are_kept() -> None:
+    text = "a <eos> b <unk> c <0x41>" * 20
+    for kind in ("char", "bpe", "byte-bpe", "unigram"):
+        tokenizer = Tokenizer.train(TokenizerSettings(kind=kind, size=600, fallback=kind in ("char", "bpe")), [text])
+        ids = tokenizer.encode(text)
+        assert tokenizer.decode(ids) == text, kind
+        assert not {0, 1} & set(ids.tolist()), kind
+
+
+def test_tokens_are_shown_readably() -> None:
+    tokenizer = trained("byte-bpe")
+    shown = {tokenizer.token(index) for index in range(tokenizer.size)}
+    assert {"␣the", "\\n", "<0xE2>", "a"} <= shown
+    assert trained("char").token(int(trained("char").encode("\u2028")[0])) == "\\u2028"
+
+
+@pytest.mark.parametrize("kind", ["char", *SUBWORDS])
+def test_training_does_not_depend_on_how_the_text_is_cut(kind: str) -> None:
+    if kind in ("unigram", "wordpiece"):
+        pytest.skip("the package's trainer gives other numbers each time")
+    config = TokenizerSettings(kind=kind, size=300)
+    one = Tokenizer.train(config, [TEXT])
+    many = Tokenizer.train(config, [TEXT[i : i + 7] for i in range(0, len(TEXT), 7)])
+    assert one.to_json() == many.to_json()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tiny_texts(kind: str) -> None:
+    for text in ("a", "ab\n", " "):
+        tokenizer = Tokenizer.train(TokenizerSettings(kind=kind, size=300), [text])
+        tokenizer.encode(text, strict=False)
+        assert len(tokenizer.encode("")) == 0
+        assert tokenizer.decode([]) == ""
+
+
+def test_alphabet_larger_than_the_vocabulary() -> None:
+    text = "".join(chr(0x4E00 + i) for i in range(2000))
+    assert Tokenizer.train(TokenizerSettings(kind="bpe", size=500), [text]).size == 500
+    tokenizer = Tokenizer.train(TokenizerSettings(kind="bpe", size=500, fallback=True), [text])
+    assert tokenizer.size == 500
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_wrong_ids_and_texts() -> None:
+    tokenizer = trained("char")
+    for bad in (-1, tokenizer.size):
+        with pytest.raises(SeriatimError, match=f"no token {bad}"):
+            tokenizer.decode([bad])
+    with pytest.raises(SeriatimError, match="surrogate"):
+        tokenizer.encode("a\ud800", strict=False)
+
+
+def test_files_that_are_no_tokenizers(tmp_path: Path) -> None:
+    with pytest.raises(SeriatimError, match="no tokenizer"):
+        Tokenizer.load(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(SeriatimError, match=r"not a tokenizer\.json"):
+        Tokenizer.load(tmp_path)
+
+
+def test_tokenizer_made_elsewhere(tmp_path: Path) -> None:
+    backend = train(TokenizerSettings(kind="byte-bpe", size=300), [TEXT])
+    backend.add_special_tokens(["<|endoftext|>"])
+    vocab = {"[UNK]": 0, "the": 1, "[SEP]": 2}
+    foreign = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocab, unk_token="[UNK]"))
+    foreign.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    foreign.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer.load(tmp_path)
+    assert (tokenizer.kind, tokenizer.unk, tokenizer.eos) == ("other", 0, 2)
+    assert tokenizer.encode("the word", strict=False).tolist() == [1, 0]
+    assert tokenizer.unknown("the word") == ["word"]
