@@ -1,6 +1,5 @@
 """Tokenizers: nothing is lost, the package itself gives the same ids, and cutting changes nothing."""
 
-import pickle
 from functools import cache
 from pathlib import Path
 
@@ -47,8 +46,6 @@ def test_specials_sizes_and_saved_file(kind: str, tmp_path: Path) -> None:
     again = Tokenizer.load(tmp_path)
     assert (again.kind, again.size, again.to_json()) == (kind, tokenizer.size, tokenizer.to_json())
     assert np.array_equal(again.encode(TEXT), tokenizer.encode(TEXT))
-    copied = pickle.loads(pickle.dumps(tokenizer))  # noqa: S301 - how worker processes receive it
-    assert copied.to_json() == tokenizer.to_json()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -178,10 +178,13 @@ def get(name: str, data_dir: str | None = None, progress: Progress | None = None
 
 
 def _roots(data_dir: str | None) -> list[Path]:
-    named = [data_dir, os.environ.get("SERIATIM_DATA")]
-    if data_dir is not None and not Path(data_dir).expanduser().is_dir():
-        raise SeriatimError("data.missing", f"there is no folder {data_dir}", "check the path given to --data-dir")
-    return [Path(root).expanduser() for root in named if root]
+    """The folders with local copies; one that is named and not there is a slip of the pen."""
+    named = {"--data-dir": data_dir, "SERIATIM_DATA": os.environ.get("SERIATIM_DATA")}
+    roots = {where: Path(root).expanduser() for where, root in named.items() if root}
+    for where, root in roots.items():
+        if not root.is_dir():
+            raise SeriatimError("data.missing", f"there is no folder {root}", f"check the path given in {where}")
+    return list(roots.values())
 
 
 def _located(paths: dict[str, Path], source: str) -> Located:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -221,14 +221,6 @@ class Tokenizer:
 
     def __repr__(self) -> str:
         return f"Tokenizer(kind={self.kind!r}, size={self.size})"
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"json": self.backend.to_str()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        from tokenizers import Tokenizer as Backend
-
-        self.__init__(Backend.from_str(state["json"]))  # type: ignore[misc]
 
 
 def _check_text(text: str) -> None:
