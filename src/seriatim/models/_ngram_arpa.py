@@ -1,0 +1,281 @@
+r"""ARPA files, the plain-text form of back-off models that SRILM, KenLM and others read and write.
+
+    \data\                        how many n-grams of each order
+    ngram 1=4
+    \1-grams:                     log10 p, the tokens, log10 of the back-off weight where it is a context
+    -0.7  the  -0.3
+
+Tokens are parted by white space there, so what would break that is written with a backslash: `\s` space, `\n`
+`\t` `\r` `\\` as in Python, `\e` the empty token, `\u2028;` any other white space or unprintable character, and
+a leading `\` before a token that looks like <s>, </s> or <UNK> but is none. A word of another program's file that
+is not written this way, as `C:\dir`, is taken as it stands.
+
+The model's boundary is written as </s> with its probability and as <s> with its back-off weight. KenLM wants
+<s>, </s> and <unk> in every file: where the model has no such token they stand there with −99, the custom for
+a probability of zero, and are passed over in reading.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from array import array
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ..core.errors import SeriatimError
+from ..core.files import atomic_file
+from ._ngram_counting import search
+
+Array = np.ndarray
+Levels = list[tuple[Array, Array, Array]]  # for each order: sorted keys, natural log p, natural log back-off
+
+NEVER = -99.0
+LN10 = math.log(10)
+BLOCK = 1 << 16
+SHORT = {" ": r"\s", "\n": r"\n", "\t": r"\t", "\r": r"\r", "\\": r"\\"}
+LONG = {value: key for key, value in SHORT.items()}
+SPECIAL = re.compile(r"\\*(</?s>|<UNK>)")  # KenLM takes <UNK> for <unk>
+
+
+def escape(token: str) -> str:
+    if token == "":
+        return r"\e"
+    if SPECIAL.fullmatch(token):
+        return "\\" + token
+    return "".join(_escape_character(c) for c in token)
+
+
+def unescape(word: str) -> str:
+    if word == r"\e":
+        return ""
+    if word.startswith("\\") and SPECIAL.fullmatch(word):
+        return word[1:]
+    token = re.sub(r"\\u([0-9a-f]{1,5}|10[0-9a-f]{4});|\\[sntr\\]", _unescape_match, word)
+    return token if escape(token) == word else word
+
+
+def _escape_character(c: str) -> str:
+    if c in SHORT:
+        return SHORT[c]
+    return c if c.isprintable() else f"\\u{ord(c):x};"
+
+
+def _unescape_match(match: re.Match[str]) -> str:
+    return chr(int(match[1], 16)) if match[1] else LONG[match[0]]
+
+
+# ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def write(path: str | Path, tokens: Sequence[str], levels: Levels, vocabulary: int, boundary: int | None) -> None:
+    names = [escape(token) for token in tokens]
+    if len(names) != vocabulary or len(set(names)) != vocabulary:
+        raise SeriatimError(
+            "arpa.vocabulary",
+            f"the model has {vocabulary:,} tokens, and {len(set(names)):,} different names were given for them",
+            "give one name for each token id",
+        )
+    filled = [level for level in levels if len(level[0])]  # pruning may have emptied the highest orders
+    extra = [name for name in ("<unk>",) if name not in names] + ["<s>"] + ["</s>"] * (boundary is None)
+    with atomic_file(path) as aside, open(aside, "w", encoding="utf-8", newline="\n") as file:
+        file.write("\\data\\\n")
+        for m, (keys, _, _) in enumerate(filled, start=1):
+            file.write(f"ngram {m}={len(keys) + (len(extra) if m == 1 else 0)}\n")
+        for m in range(1, len(filled) + 1):
+            file.write(f"\n\\{m}-grams:\n")
+            if m == 1:
+                begin = 0.0 if boundary is None else float(_log10(filled[0][2][boundary]))
+                file.writelines(
+                    f"{NEVER:g}\t{name}" + (f"\t{begin if name == '<s>' else 0:.9g}\n" if len(filled) > 1 else "\n")
+                    for name in extra
+                )
+            file.writelines(_lines(filled[:m], names, vocabulary, boundary, m < len(filled)))
+        file.write("\n\\end\\\n")
+
+
+def _lines(levels: Levels, names: list[str], vocabulary: int, boundary: int | None, weights: bool) -> Iterator[str]:
+    firsts, lasts = (np.array(names, dtype=object) for _ in range(2))
+    if boundary is not None:
+        firsts[boundary], lasts[boundary] = "<s>", "</s>"
+    keys, log_probs, back_off = levels[-1]
+    for start in range(0, len(keys), BLOCK):
+        block = slice(start, start + BLOCK)
+        columns = _columns(levels, keys[block], vocabulary)
+        words = [lasts[column] if i == len(columns) - 1 else firsts[column] for i, column in enumerate(columns)]
+        probs, backs = _log10(log_probs[block]), _log10(back_off[block])
+        if weights and boundary is not None:
+            backs[columns[-1] == boundary] = 0.0  # of </s>; that of <s> stands in its own line
+        for p, b, *gram in zip(probs.tolist(), backs.tolist(), *words, strict=True):
+            yield f"{p:.9g}\t{' '.join(gram)}\t{b:.9g}\n" if weights else f"{p:.9g}\t{' '.join(gram)}\n"
+
+
+def _columns(levels: Levels, keys: Array, vocabulary: int) -> list[Array]:
+    """The token ids of n-grams, first to last: each key names its last token and its place one order below."""
+    columns = []
+    for m in range(len(levels) - 1, -1, -1):
+        places, last = np.divmod(keys, vocabulary)
+        columns.append(last)
+        keys = levels[m - 1][0][places]
+    return columns[::-1]
+
+
+def _log10(values: Array) -> Array:
+    tens: Array = np.maximum(np.asarray(values, np.float64) / LN10, NEVER)
+    return tens
+
+
+# ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Lines:
+    """The lines of a file that are not empty, with their numbers, for errors that name the place."""
+
+    def __init__(self, path: Path, file: Iterator[str]) -> None:
+        self.path, self.number = path, 0
+        self._file = file
+
+    def next(self) -> str:
+        try:
+            for line in self._file:
+                self.number += 1
+                if text := line.strip(" \t\r\n"):
+                    return text
+        except UnicodeDecodeError:
+            self.number += 1
+            raise self.error("is not UTF-8 text") from None
+        raise self.error("the file ends too early")
+
+    def error(self, what: str, line: int | None = None) -> SeriatimError:
+        return SeriatimError(
+            "arpa.malformed",
+            f"{self.path}, line {self.number if line is None else line}: {what}",
+            "make the ARPA file again",
+        )
+
+
+def read(path: str | Path, tokens: Sequence[str] | None, boundary: int | None) -> tuple[Levels, list[str], int | None]:
+    """The levels, the names of the ids, and the id that plays <s> and </s>."""
+    path = Path(path)
+    if not path.is_file():
+        raise SeriatimError("arpa.missing", f"there is no ARPA file {path}", "check the path")
+    with open(path, encoding="utf-8", newline="\n") as file:
+        lines = _Lines(path, file)
+        sizes = _header(lines)
+        rows = _section(lines, 1, sizes)
+        first, names, ids = _unigrams(lines, rows, tokens, boundary)
+        levels = [first]
+        for m in range(2, len(sizes) + 1):
+            levels.append(_level(lines, m, sizes, levels, ids, len(names)))
+        if lines.next() != "\\end\\":
+            raise lines.error(r"expected \end\ after the last n-gram")
+    return levels, names, ids.get("</s>")
+
+
+def _header(lines: _Lines) -> list[int]:
+    if lines.next().lstrip("\ufeff") != "\\data\\":
+        raise lines.error(r"an ARPA file begins with \data\ ")
+    sizes: list[int] = []
+    while match := re.fullmatch(r"ngram (\d+) *= *(\d+)", text := lines.next()):
+        if int(match[1]) != len(sizes) + 1:
+            raise lines.error(f"expected the number of {len(sizes) + 1}-grams")
+        sizes.append(int(match[2]))
+    if not sizes or text != "\\1-grams:":
+        raise lines.error(r"expected `ngram 1=…` and then \1-grams:")
+    return sizes
+
+
+def _section(lines: _Lines, m: int, sizes: list[int]) -> Iterator[tuple[int, float, list[str], float]]:
+    """(line number, ln p, tokens, ln back-off) of each n-gram of order m, as many as the header promised."""
+    if m > 1 and lines.next() != f"\\{m}-grams:":
+        raise lines.error(f"expected \\{m}-grams: after {sizes[m - 2]:,} {m - 1}-grams")
+    for _ in range(sizes[m - 1]):
+        text = lines.next()
+        fields = text.replace("\t", " ").split(" ")  # a bare split() would also part at white space inside a word
+        if "" in fields:
+            fields = [field for field in fields if field]
+        if len(fields) not in (m + 1, m + 2):
+            raise lines.error(f"expected log10 p, {m} tokens and perhaps a back-off weight, got {text[:60]!r}")
+        yield lines.number, _number(lines, fields[0]), fields[1 : m + 1], _number(lines, *fields[m + 1 :])
+
+
+def _number(lines: _Lines, text: str = "0") -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if math.isnan(value) or value == math.inf:
+        raise lines.error(f"{text[:40]!r} is not a number")
+    return value * LN10 if value > NEVER else -math.inf
+
+
+def _unigrams(
+    lines: _Lines,
+    rows: Iterator[tuple[int, float, list[str], float]],
+    tokens: Sequence[str] | None,
+    boundary: int | None,
+) -> tuple[tuple[Array, Array, Array], list[str], dict[str, int]]:
+    """The first level, the names, and the id of every word of the file."""
+    found: dict[str, tuple[float, float]] = {}
+    for _, log_prob, (word,), back_off in rows:
+        if word in found:
+            raise lines.error(f"{word!r} stands there twice")
+        found[word] = log_prob, back_off
+    absent = [word for word in ("<unk>", "</s>") if found.get(word, (-math.inf, 0))[0] == -math.inf]
+    words = [word for word in found if word != "<s>" and word not in absent]
+    if tokens is None:
+        names = [word if word == "</s>" else unescape(word) for word in words]
+        ids = {word: i for i, word in enumerate(words)}
+    else:
+        names = list(tokens)
+        ids = {"</s>" if i == boundary or token == "</s>" else escape(token): i for i, token in enumerate(names)}
+        if set(ids) != set(words) or len(set(names)) != len(names):
+            odd = sorted(set(ids) ^ set(words))[:5]
+            raise SeriatimError(
+                "arpa.vocabulary",
+                f"{lines.path} holds other tokens than the vocabulary: {', '.join(odd) or 'a name given twice'}",
+                "read it with the vocabulary it was made for, or without one",
+            )
+    log_probs, weights = np.zeros((2, len(names)), np.float32)
+    for word in words:
+        log_probs[ids[word]], weights[ids[word]] = found[word]
+    if "</s>" in ids and "<s>" in found:
+        weights[ids["</s>"]] = found["<s>"][1]
+    return (np.arange(len(names)), log_probs, weights), names, ids
+
+
+def _level(
+    lines: _Lines, m: int, sizes: list[int], levels: Levels, ids: dict[str, int], vocabulary: int
+) -> tuple[Array, Array, Array]:
+    """The n-grams of order m as sorted keys; each must continue an n-gram of the order below."""
+    starts = {word: i for word, i in ids.items() if word != "</s>"}
+    if "</s>" in ids:
+        starts["<s>"] = ids["</s>"]
+    rows, numbers, log_probs, weights = [], array("q"), array("f"), array("f")
+    for number, log_prob, words, weight in _section(lines, m, sizes):
+        try:
+            # <s> is a context only at the very begin, </s> a prediction only at the very end.
+            rows.append([starts[words[0]], *[ids[word] for word in words[1:]]])
+        except KeyError as error:
+            raise lines.error(f"{error.args[0]!r} is no 1-gram, or stands where it cannot") from None
+        if "</s>" in words[:-1]:
+            raise lines.error("nothing can follow </s>")
+        numbers.append(number)
+        log_probs.append(log_prob)
+        weights.append(weight)
+    grams, line = np.array(rows, np.int64).reshape(-1, m), np.array(numbers)
+    places = grams[:, 0]
+    for column, (keys, _, _) in zip(range(1, m - 1), levels[1:], strict=True):
+        wanted = places * vocabulary + grams[:, column]
+        places = search(keys, wanted)
+        lost = np.append(keys, -1)[places] != wanted
+        if lost.any():
+            raise lines.error("its first tokens are no n-gram of the order below", int(line[lost][0]))
+    keys = places * vocabulary + grams[:, -1]
+    ranked = np.argsort(keys, kind="stable")
+    again = np.flatnonzero(np.diff(keys[ranked]) == 0)
+    if len(again):
+        raise lines.error("this n-gram stands there twice", int(line[ranked[again + 1]].min()))
+    return keys[ranked], np.array(log_probs)[ranked], np.array(weights)[ranked]

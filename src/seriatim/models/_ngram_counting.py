@@ -1,0 +1,121 @@
+"""Counting n-grams: chunks of a text become sorted runs, runs are merged, and so memory holds what differs.
+
+Keys are those of `ngram.py`: (place of the first m−1 tokens in the order below) · V + last token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..core.errors import SeriatimError
+
+CHUNK = 1 << 22  # tokens counted at a time
+
+Array = np.ndarray
+Run = list[tuple[Array, Array]]  # for orders 2, 3, …: the sorted keys and the counts
+
+
+def search(keys: Array, wanted: Array) -> Array:
+    """`np.searchsorted`, but with many keys in their own order, which the processor's caches make 4× faster."""
+    if len(wanted) < 4096:
+        return np.searchsorted(keys, wanted)
+    ranked = np.argsort(wanted)
+    places = np.empty(len(wanted), np.int64)
+    places[ranked] = np.searchsorted(keys, wanted[ranked])
+    return places
+
+
+def count(
+    tokens: Array, vocabulary: int, order: int, boundary: int | None, chunk: int, progress: Callable[[str], None] | None
+) -> tuple[Array, Run]:
+    """How often each n-gram occurs: each chunk counted for itself, runs of like size merged as they come."""
+    unigrams, runs = np.zeros(vocabulary, np.int64), list[Run]()
+    for start in range(0, len(tokens), chunk):
+        text = np.asarray(tokens[start : start + chunk + order - 1])  # the next chunk's begin ends our last n-grams
+        if not 0 <= int(text.min()) <= int(text.max()) < vocabulary:
+            raise bad_token(text, 0, vocabulary)
+        text = text.astype(np.int64)
+        starts = min(chunk, len(text))
+        unigrams += np.bincount(text[:starts], minlength=vocabulary)
+        if start == 0 and boundary is not None:
+            text, starts = np.concatenate([[boundary], text]), starts + 1
+        runs.append(_count_chunk(text, starts, vocabulary, order, boundary))
+        while len(runs) > 1 and (_size(runs[-2]) <= 2 * _size(runs[-1]) or start + chunk >= len(tokens)):
+            runs[-2:] = [_merge(runs[-2], runs[-1], vocabulary)]
+        if progress is not None:
+            progress(f"counted {min(start + chunk, len(tokens)):,} of {len(tokens):,} tokens")
+    return unigrams, runs[0]
+
+
+def _count_chunk(text: Array, starts: int, vocabulary: int, order: int, boundary: int | None) -> Run:
+    """Counts the n-grams that begin in the first `starts` tokens."""
+    run, begin, places = [], np.arange(starts), text[:starts]
+    for m in range(2, order + 1):
+        whole = begin + m <= len(text)
+        if boundary is not None and m > 2:
+            whole[whole] &= text[begin[whole] + m - 2] != boundary
+        begin, places = begin[whole], places[whole]
+        keys, places, counts = np.unique(
+            places * vocabulary + text[begin + m - 1], return_inverse=True, return_counts=True
+        )
+        run.append((keys, counts))
+    return run
+
+
+def _merge(one: Run, other: Run, vocabulary: int) -> Run:
+    """Adds two runs. An order's places move when the order below it grows, but never change their sequence."""
+    merged, moved = [], [np.arange(vocabulary)] * 2
+    for levels in zip(one, other, strict=True):
+        keys = [
+            move[key // vocabulary] * vocabulary + key % vocabulary
+            for move, (key, _) in zip(moved, levels, strict=True)
+        ]
+        union = np.unique(np.concatenate(keys))
+        moved = [np.searchsorted(union, key) for key in keys]
+        counts = np.zeros(len(union), np.int64)
+        for move, (_, count) in zip(moved, levels, strict=True):
+            counts[move] += count
+        merged.append((union, counts))
+    return merged
+
+
+def _size(run: Run) -> int:
+    return sum(len(keys) for keys, _ in run)
+
+
+def suffixes(keys: list[Array], vocabulary: int) -> list[Array]:
+    """For each n-gram the place, one order below, of the n-gram without its first token."""
+    found = [np.zeros(vocabulary, np.int64)]
+    for m in range(1, len(keys)):
+        last = keys[m] % vocabulary
+        shorter = found[m - 1][keys[m] // vocabulary] * vocabulary + last
+        found.append(search(keys[m - 1], shorter) if m > 1 else last)
+    return found
+
+
+def continuations(
+    keys: list[Array], counts: list[Array], suffixes: list[Array], tokens: Array, vocabulary: int, boundary: int | None
+) -> list[Array]:
+    """Below the highest order, how many different tokens come before an n-gram; after a boundary plain counts."""
+    adjusted, first, opening = [], keys[0], int(tokens[0])
+    for m in range(len(keys) - 1):
+        different = np.bincount(suffixes[m + 1], minlength=len(keys[m]))
+        if m > 0:
+            first = first[keys[m] // vocabulary]
+        if boundary is not None and m > 0:
+            different = np.where(first == boundary, counts[m], different)
+        if boundary is None and m < len(tokens):
+            if m > 0:
+                opening = int(np.searchsorted(keys[m], opening * vocabulary + int(tokens[m])))
+            different[opening] += 1
+        adjusted.append(different)
+    return [*adjusted, counts[-1]]
+
+
+def bad_token(ids: Array, least: int, vocabulary: int) -> SeriatimError:
+    wrong = int(ids[(ids < least) | (ids >= vocabulary)][0])
+    return SeriatimError(
+        "ngram.token", f"token id {wrong} is outside 0..{vocabulary - 1}", "use the tokenizer the model was made with"
+    )
