@@ -13,8 +13,6 @@ def map_state(function: Callable[[Tensor], Tensor], state: Any) -> Any:
     """Applies `function` to every tensor of a tree of tuples, lists, dicts and None."""
     if isinstance(state, Tensor):
         return function(state)
-    if isinstance(state, tuple) and hasattr(state, "_fields"):
-        return type(state)(*(map_state(function, part) for part in state))
     if isinstance(state, tuple | list):
         return type(state)(map_state(function, part) for part in state)
     if isinstance(state, dict):
@@ -32,25 +30,49 @@ def detach(state: Any) -> Any:
     return map_state(lambda tensor: tensor.detach(), state)
 
 
-def flatten(state: Any) -> list[Tensor]:
-    """The tensors of a tree in a fixed order."""
-    found: list[Tensor] = []
+def flatten(state: Any) -> tuple[list[Tensor], Any]:
+    """The tensors of a tree in a fixed order, and its form as plain JSON values, for `rebuild`."""
+    tensors: list[Tensor] = []
 
-    def keep(tensor: Tensor) -> Tensor:
-        found.append(tensor)
-        return tensor
+    def form(part: Any) -> Any:
+        if isinstance(part, Tensor):
+            tensors.append(part)
+            return "tensor"
+        if isinstance(part, tuple | list):
+            return {"tuple" if isinstance(part, tuple) else "list": [form(inner) for inner in part]}
+        if isinstance(part, dict):
+            return {"dict": {key: form(inner) for key, inner in part.items()}}
+        return None
 
-    map_state(keep, state)
-    return found
+    return tensors, form(state)
 
 
-def restore(like: Any, tensors: list[Tensor]) -> Any:
-    """The inverse of `flatten`: a tree shaped as `like` with these tensors in it."""
+def rebuild(form: Any, tensors: list[Tensor]) -> Any:
+    """The inverse of `flatten`."""
     waiting = iter(tensors)
-    return map_state(lambda _: next(waiting), like)
+
+    def build(part: Any) -> Any:
+        if part == "tensor":
+            return next(waiting)
+        if part is None:
+            return None
+        ((kind, inner),) = part.items()
+        if kind == "dict":
+            return {key: build(value) for key, value in inner.items()}
+        return (tuple if kind == "tuple" else list)(build(value) for value in inner)
+
+    return build(form)
 
 
 def concat(states: list[Any]) -> Any:
     """Joins the states of several batches into that of one."""
-    columns = zip(*(flatten(state) for state in states), strict=True)
-    return restore(states[0], [torch.cat(column) for column in columns])
+    flat = [flatten(state) for state in states]
+    columns = zip(*(tensors for tensors, _ in flat), strict=True)
+    return rebuild(flat[0][1], [torch.cat(column) for column in columns])
+
+
+def split(state: Any, size: int) -> list[Any]:
+    """The inverse of `concat`: states of `size` rows each."""
+    tensors, form = flatten(state)
+    rows = len(tensors[0]) if tensors else 0
+    return [rebuild(form, [t[first : first + size] for t in tensors]) for first in range(0, rows, size)]

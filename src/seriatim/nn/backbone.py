@@ -37,7 +37,7 @@ class BackboneSettings(Settings):
 
     counts: ClassVar[bool] = False  # a model that counts instead of learning by gradients
     rate: ClassVar[float] = 1e-3  # the peak learning rate that suits it, where the user names none
-    step: ClassVar[int] = 1  # widths are multiples of this
+    spread: ClassVar[float | None] = None  # standard deviation of fresh token vectors; None: 1/√size
     fine: ClassVar[str | None] = None  # a second size that meets a parameter budget where widths are too coarse
 
     name: str = Field(description="the architecture: see `seriatim list models`")
@@ -49,6 +49,16 @@ class BackboneSettings(Settings):
         None, description="share the weights of input and output tokens (default: for more than 4,096 tokens)"
     )
     dropout: float = Field(0.0, ge=0, lt=1, description="share of activations dropped while training")
+
+    def grain(self) -> int:
+        """Widths are multiples of this."""
+        return 1
+
+    def input_width(self, tied: bool) -> int:
+        """The size of the vectors it is fed with."""
+        if tied:
+            return self.width
+        return min(self.width, 128) if self.embedding is None else self.embedding
 
     def build(self, inputs: int, length: int) -> Backbone:
         """The network, for input vectors of size `inputs` and training sequences of `length` elements."""

@@ -1,0 +1,355 @@
+"""Train, resume, load, evaluate and compare: what the command line, notebooks and servers call.
+
+run = seriatim.train("language", data="book.txt", model="lstm", minutes=2)
+run.generate("The students opened their", max_tokens=40)
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import report
+from ._version import __version__
+from .core import registry
+from .core.config import dump_yaml, merge, set_path
+from .core.device import Ranks, joined_ranks, pick_device
+from .core.errors import SeriatimError, did_you_mean
+from .core.files import write_json, write_text
+from .core.tensors import load_tensors, save_tensors
+from .nn.network import load_weights
+from .runs import Run, fresh_folder
+from .train.budget import solve_width
+from .train.checkpoint import Checkpoints
+from .train.config import Config, make_config
+from .train.cost import peak_memory, reset_peak_memory
+from .train.counting import count
+from .train.listeners import Listener, Outcome, Recorder
+from .train.loop import Loop
+from .train.signals import halting
+
+Notify = Callable[[str], None]
+
+# The settings that have a short name, on the command line and as keywords here.
+SHORT = {
+    "steps": "train.steps",
+    "minutes": "train.minutes",
+    "batch": "train.batch",
+    "rate": "train.optimiser.rate",
+    "device": "train.device",
+    "length": "task.length",
+    "tokenizer": "data.tokenizer.kind",
+    "vocabulary": "data.tokenizer.size",
+    "column": "data.column",
+    "encoding": "data.encoding",
+    "valid": "data.valid",
+    "test": "data.test",
+    "params": "params",
+    "seed": "seed",
+}
+
+
+def configure(
+    task: str | None = None,
+    data: str | None = None,
+    model: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **short: Any,
+) -> Config:
+    """The checked configuration: `settings` (nested), then the names, then the short settings on top."""
+    unknown = short.keys() - SHORT.keys()
+    if unknown:
+        name = sorted(unknown)[0]
+        raise SeriatimError("config.unknown", f'there is no setting "{name}"', did_you_mean(name, SHORT))
+    values: dict[str, Any] = {}
+    for path, value in (("task.name", task), ("data.source", data), ("model.name", model)):
+        if value is not None:
+            set_path(values, path, value)
+    for name, value in short.items():
+        if value is not None:
+            set_path(values, SHORT[name], value)
+    return make_config(merge(sections(settings or {}), values))
+
+
+def sections(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Bare names as sections, so that they merge: `model: lstm` is `model: {name: lstm}`."""
+    keys = {"task": "name", "model": "name", "data": "source"}
+    return {name: {keys[name]: v} if name in keys and isinstance(v, str) else v for name, v in values.items()}
+
+
+def train(
+    task: str | None = None,
+    data: str | None = None,
+    model: str | None = None,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+    data_dir: str | None = None,
+    listeners: Iterable[Listener] = (),
+    notify: Notify | None = None,
+    **short: Any,
+) -> Run:
+    """Trains a model and returns its run. `short` are the keywords of `SHORT`; `out` is the run's folder."""
+    config = configure(task, data, model, settings, **short)
+    folder = fresh_folder("runs", f"{config.task.name}-{config.model.name}") if out is None else Path(out)
+    if (folder / "config.yaml").exists():
+        raise SeriatimError(
+            "run.exists",
+            f"{folder} holds a run already",
+            "`seriatim resume` goes on with it; else choose another --out",
+        )
+    return Session(config, folder, data_dir, listeners, notify).start()
+
+
+def resume(
+    path: str | Path,
+    *,
+    steps: int | None = None,
+    minutes: float | None = None,
+    data_dir: str | None = None,
+    listeners: Iterable[Listener] = (),
+    notify: Notify | None = None,
+) -> Run:
+    """Goes on where a run stopped, as if it had not; `steps` or `minutes` move its end."""
+    run = Run(path)
+    if run.config.model.counts:
+        raise SeriatimError("run.counts", f"{path}: a model that counts has nothing to resume", "train it again")
+    return Session(run.config, run.path, data_dir, listeners, notify).resume(steps, minutes)
+
+
+def load(path: str | Path) -> Run:
+    """Opens a run folder."""
+    return Run(path)
+
+
+def evaluate(
+    path: str | Path,
+    *,
+    data: str | None = None,
+    split: str = "test",
+    data_dir: str | None = None,
+    notify: Notify | None = None,
+) -> dict[str, float]:
+    """The measures of a run on its own `split`, or on the whole of another file."""
+    run = Run(path)
+    module = registry.tasks.load(run.config.task.name)
+    if data is None:
+        task = module.reopen(run.path, run.config, data_dir, notify)
+    else:
+        task, split = module.reopen_on(run.path, run.config, data, data_dir, notify), "test"
+    measures: dict[str, float] = task.evaluate(run.model, split)
+    return measures
+
+
+@dataclass
+class Session:
+    """One training of one model: from the configuration to a finished run folder."""
+
+    config: Config
+    folder: Path
+    data_dir: str | None
+    listeners: Iterable[Listener]
+    notify: Notify | None
+
+    def start(self) -> Run:
+        module = registry.tasks.load(self.config.task.name)
+        with joined_ranks() as ranks:
+            task = self._in_turn(ranks, lambda: module.prepare(self.config, self.data_dir, self._notify(ranks)))
+            self._meet_budget(task)
+            if ranks.first:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                task.save(self.folder)
+                write_text(self.folder / "config.yaml", dump_yaml(self.config))
+            if self.config.model.counts:
+                return self._count(task)
+            return self._learn(task, ranks, None)
+
+    def resume(self, steps: int | None, minutes: float | None) -> Run:
+        module = registry.tasks.load(self.config.task.name)
+        known = Run(self.folder).summary.get("data", {}).get("fingerprint")
+        with joined_ranks() as ranks:
+            reopen = lambda: module.reopen(self.folder, self.config, self.data_dir, self._notify(ranks))  # noqa: E731
+            task = self._in_turn(ranks, reopen)
+            if known is not None and known != task.fingerprint:
+                raise SeriatimError(
+                    "data.changed",
+                    f"the data of {self.folder} is not what it was trained on",
+                    "restore the file; to train on other data, start a new run",
+                )
+            return self._learn(task, ranks, (steps, minutes))
+
+    def _notify(self, ranks: Ranks) -> Notify:
+        return self.notify if ranks.first and self.notify is not None else lambda text: None
+
+    @staticmethod
+    def _in_turn(ranks: Ranks, prepare: Callable[[], Any]) -> Any:
+        """Rank 0 first: the others then find the data in the cache."""
+        task = prepare() if ranks.first else None
+        ranks.wait()
+        return task if ranks.first else prepare()
+
+    def _meet_budget(self, task: Any) -> None:
+        wanted, model = self.config.params, self.config.model
+        if wanted is None:
+            return
+        if model.counts:
+            solved = model.model_copy(update={"entries": wanted} if model.entries is None else {})
+        else:
+            solved = solve_width(model, wanted, task.shape)
+        self.config = self.config.model_copy(update={"model": solved})
+
+    def _learn(self, task: Any, ranks: Ranks, move: tuple[int | None, float | None] | None) -> Run:
+        device = pick_device(self.config.train.device)
+        network = task.build(self.config.model)
+        rate = self.config.train.optimiser.rate or self.config.model.rate
+        outcome = Outcome()
+        recorder = [Recorder(self.folder)] if ranks.first else []
+        told: list[Listener] = [*recorder, outcome, *(self.listeners if ranks.first else ())]
+        reset_peak_memory()
+        with halting() as halt:
+            loop = Loop(
+                task,
+                network,
+                self.config.train,
+                rate,
+                self.config.seed,
+                Checkpoints(self.folder / "checkpoints"),
+                device,
+                ranks,
+                keep_best=lambda weights: save_tensors(self.folder / "model.safetensors", weights),
+                halt=halt,
+            )
+            if move is not None:
+                loop.resume(None, *move)
+            elif ranks.first:
+                self._summarise(task, outcome)  # what is known now, should the power fail
+            for event in loop.run():
+                for listener in told:
+                    listener(event)
+        if ranks.first:
+            if (self.folder / "model.safetensors").exists():
+                load_weights(network, load_tensors(self.folder / "model.safetensors"))
+            self._summarise(task, outcome, network.eval())
+        ranks.wait()
+        return Run(self.folder)
+
+    def _count(self, task: Any) -> Run:
+        outcome = Outcome()
+        kept: list[Any] = []
+
+        def keep(model: Any) -> tuple[dict[str, float], str]:
+            kept.append(model)
+            arrays = model.tensors()
+            save_tensors(self.folder / "model.safetensors", {name: torch.from_numpy(a) for name, a in arrays.items()})
+            return task.evaluate(model, "valid", self.config.train.evaluate_limit), task.sample(model, 1)
+
+        reset_peak_memory()
+        told: list[Listener] = [Recorder(self.folder), outcome, *self.listeners]
+        fit = lambda: task.count(self.config.model, self.notify or (lambda text: None))  # noqa: E731
+        for event in count(fit, keep, task.size):
+            for listener in told:
+                listener(event)
+        self._summarise(task, outcome, kept[0])
+        return Run(self.folder)
+
+    def _summarise(self, task: Any, outcome: Outcome, model: Any = None) -> None:
+        """summary.json, the model card and the report. Without a model: only what is known before training."""
+        summary: dict[str, Any] = {
+            "version": __version__,
+            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "task": self.config.task.name,
+            "model": self.config.model.name,
+            "seed": self.config.seed,
+            "data": {"source": self.config.data.source, "fingerprint": task.fingerprint, "notes": task.notes},
+        }
+        started, stopped = outcome.started, outcome.stopped
+        if model is not None and started is not None and stopped is not None:
+            interrupted = stopped.reason.startswith("SIG")
+            splits = [] if interrupted else ["valid", *(["test"] if task.has("test") else [])]
+            summary |= {
+                "reason": stopped.reason,
+                "step": stopped.step,
+                "best_step": stopped.best_step,
+                "parameters": started.parameters if isinstance(model, torch.nn.Module) else model.entries,
+                "seconds": round(stopped.seconds, 3),
+                "tokens": stopped.tokens,
+                "tokens_per_second": round(stopped.tokens / max(stopped.seconds, 1e-9), 1),
+                "flops": None if started.flops is None else started.flops * stopped.step,
+                "memory": peak_memory(),
+                "measures": {split: task.evaluate(model, split) for split in splits},
+                "sample": outcome.sample,
+            }
+        write_json(self.folder / "summary.json", summary)
+        if "measures" in summary:
+            report.write_card(Run(self.folder))
+            report.write_run_report(Run(self.folder))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Several runs on the same data."""
+
+    path: Path
+    runs: list[Run]
+    failed: dict[str, str]  # model → why
+
+    def table(self) -> list[dict[str, Any]]:
+        """A row a model: quality, size, cost."""
+        return [report.row(run) for run in self.runs]
+
+    def plot(self) -> Any:
+        return report.charts.curves(self.runs)
+
+
+def compare(
+    task: str | None = None,
+    data: str | None = None,
+    models: Sequence[str] = (),
+    *,
+    settings: Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+    data_dir: str | None = None,
+    listeners: Callable[[str], Iterable[Listener]] = lambda model: (),
+    notify: Notify | None = None,
+    **short: Any,
+) -> Comparison:
+    """Trains several architectures on the same data, split and budget, and writes one report.
+
+    A folder that holds a part of the comparison already is completed: finished models are not trained again.
+    """
+    if not models:
+        raise SeriatimError("compare.empty", "no models were named", "name some: --models ngram,lstm,gpt")
+    configs = {name: configure(task, data, name, settings, **short) for name in dict.fromkeys(models)}
+    first = next(iter(configs.values()))
+    path = fresh_folder("runs", f"compare-{first.task.name}") if out is None else Path(out)
+    runs: list[Run] = []
+    failed: dict[str, str] = {}
+    for name, config in configs.items():
+        folder = path / name
+        done = (folder / "config.yaml").exists() and Run(folder).summary
+        try:
+            if done and "measures" in done and not done["reason"].startswith("SIG"):
+                run = Run(folder)
+            else:
+                session = Session(config, folder, data_dir, listeners(name), notify)
+                partly = bool(done) and bool(Checkpoints(folder / "checkpoints").steps())
+                run = session.resume(None, None) if partly else session.start()
+        except SeriatimError as error:
+            failed[name] = str(error)
+            if notify is not None:
+                notify(f"{name} failed: {error}")
+            continue
+        runs.append(run)
+        if run.summary["reason"].startswith("SIG"):
+            break
+    comparison = Comparison(path, runs, failed)
+    write_text(path / "comparison.json", json.dumps({"table": comparison.table(), "failed": failed}, indent=2))
+    if runs:
+        report.write_comparison_report(path, runs, failed)
+    return comparison

@@ -1,0 +1,84 @@
+"""What commands print: data to stdout, everything else to stderr, plain where no terminal is."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from ..core.errors import SeriatimError
+
+
+def complain(error: SeriatimError) -> None:
+    red, dim, off = ("\033[31m", "\033[2m", "\033[0m") if _coloured(sys.stderr) else ("", "", "")
+    print(f"{red}error{off} {dim}[{error.code}]{off} {error.cause}", file=sys.stderr)
+    if error.remedy:
+        print(f"  → {error.remedy}", file=sys.stderr)
+
+
+def note(text: str) -> None:
+    dim, off = ("\033[2m", "\033[0m") if _coloured(sys.stderr) else ("", "")
+    print(f"{dim}{text}{off}", file=sys.stderr, flush=True)
+
+
+def silent(text: str) -> None:
+    """What `note` is with --quiet."""
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, ensure_ascii=False, indent=2, default=float))
+
+
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> None:
+    """Aligned columns; the first `left` to the left, figures to the right."""
+    widths = [max(len(row[i]) for row in (headings, *rows)) for i in range(len(headings))]
+
+    def line(cells: Sequence[str]) -> str:
+        pairs = enumerate(zip(cells, widths, strict=True))
+        return "  ".join(c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in pairs).rstrip()
+
+    bold, off = ("\033[1m", "\033[0m") if _coloured(sys.stdout) else ("", "")
+    print(f"{bold}{line(headings)}{off}")
+    for row in rows:
+        print(line(row))
+
+
+def bar(share: float, width: int = 30) -> str:
+    """A share of one as a bar of eighths."""
+    eighths = round(max(0.0, min(share, 1.0)) * width * 8)
+    return "█" * (eighths // 8) + ("", *"▏▎▍▌▋▊▉")[eighths % 8]
+
+
+def amount(value: float | None, unit: str = "") -> str:
+    """1234567 → '1.23 M'."""
+    if value is None:
+        return "–"
+    for size, prefix in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.3g} {prefix}{unit}"
+    return f"{value:.3g} {unit}".rstrip()
+
+
+def duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
+
+
+def visible(text: str) -> str:
+    """A token as one can see it: line ends and control characters are escaped, spaces marked."""
+    escaped = text.encode("unicode_escape").decode() if not text.isprintable() else text
+    return escaped.replace(" ", "␣")
+
+
+def one_line(text: str) -> str:
+    """A text on a single line, so that line N of the output belongs to line N of the input."""
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+
+
+def _coloured(stream: Any) -> bool:
+    return bool(stream.isatty()) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -1,0 +1,123 @@
+"""Train several architectures on the same data, split and budget, and set them side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from . import _options as o
+from ._output import amount, duration, note, print_json, print_table, silent
+
+
+def command(
+    task: o.Task = None,
+    data: o.Data = None,
+    models: Annotated[
+        str, typer.Option("--models", help="The architectures, with commas between them.")
+    ] = "ngram,mlp,rnn,lstm,gru,tcn,gpt",
+    params: o.Params = None,
+    minutes: o.Minutes = None,
+    steps: o.Steps = None,
+    batch: o.Batch = None,
+    length: o.Length = None,
+    rate: o.Rate = None,
+    tokenizer: o.Tokenizer = None,
+    vocabulary: o.Vocabulary = None,
+    column: o.Column = None,
+    encoding: o.Encoding = None,
+    valid: o.Valid = None,
+    test: o.Test = None,
+    seed: o.Seed = None,
+    device: o.Device = None,
+    config: o.ConfigFile = None,
+    sets: o.Sets = None,
+    plugin: o.Plugin = None,
+    out: o.Out = None,
+    data_dir: o.DataDir = None,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+) -> None:
+    o.add_plugins(plugin)
+    from .. import api
+    from ._progress import Progress
+
+    names = [name.strip() for name in models.split(",") if name.strip()]
+    settings = o.gather(config, sets)
+    train = api.configure(task, data, names[0] if names else "", settings, minutes=minutes, steps=steps).train
+    comparison = api.compare(
+        task,
+        data,
+        names,
+        settings=settings,
+        out=out,
+        data_dir=data_dir,
+        listeners=lambda name: [] if quiet else [Progress(name, train)],
+        notify=silent if quiet else _once(),
+        params=params,
+        minutes=minutes,
+        steps=steps,
+        batch=batch,
+        length=length,
+        rate=rate,
+        tokenizer=tokenizer,
+        vocabulary=vocabulary,
+        column=column,
+        encoding=encoding,
+        valid=valid,
+        test=test,
+        seed=seed,
+        device=device,
+    )
+    show(comparison, json)
+
+
+def _once() -> Callable[[str], None]:
+    """Notes about the data are the same for every model: each is told once."""
+    told: set[str] = set()
+
+    def tell(text: str) -> None:
+        if text not in told:
+            told.add(text)
+            note(text)
+
+    return tell
+
+
+def show(comparison: object, json: bool) -> None:
+    from ..api import Comparison
+    from ..train.signals import EXIT_CODES
+
+    assert isinstance(comparison, Comparison)
+    table = comparison.table()
+    if json:
+        print_json({"path": str(comparison.path), "table": table, "failed": comparison.failed})
+    else:
+        rows = [
+            (
+                row["model"],
+                _figure(row.get("valid_loss")),
+                _figure(row.get("valid_perplexity"), 3),
+                _figure(row.get("valid_bits_per_character")),
+                amount(row.get("parameters")),
+                amount(row.get("flops"), "FLOP"),
+                amount(row.get("tokens_per_second")),
+                amount(row.get("memory"), "B"),
+                duration(row.get("seconds", 0.0)),
+            )
+            for row in table
+        ]
+        headings = ["model", "loss", "perplexity", "bits/char", "parameters", "training", "tokens/s", "memory", "time"]
+        print_table(headings, rows)
+        for name, why in comparison.failed.items():
+            print(f"{name} failed: {why}")
+        print(f"report: {comparison.path / 'report.html'}")
+    stopped = [run.summary.get("reason", "") for run in comparison.runs]
+    code = next((EXIT_CODES[reason] for reason in stopped if reason in EXIT_CODES), 0)
+    if code or (comparison.failed and not comparison.runs):
+        raise typer.Exit(code or 1)
+
+
+def _figure(value: float | None, digits: int = 4) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"

@@ -1,0 +1,52 @@
+"""Train and compare seven generations of language models on built-in data, in under four minutes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from . import _options as o
+from ._output import note, print_json, silent
+
+MODELS = ("ngram", "mlp", "rnn", "lstm", "gru", "tcn", "gpt")
+PARAMETERS = "200k"
+LENGTH = 64
+
+
+def command(
+    minutes: Annotated[float, typer.Option("--minutes", help="Training time of each model.")] = 0.35,
+    out: Annotated[Path | None, typer.Option("--out", help="The folder to make. [default: a new one in runs/]")] = None,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+) -> None:
+    from .. import api, report
+    from ..runs import fresh_folder
+    from ..train.settings import TrainSettings
+    from ._progress import Progress
+    from .compare import show
+
+    tell = silent if quiet else note
+    tell(f"the text of Python's own help pages; each model has {PARAMETERS} parameters and {minutes * 60:.0f} s")
+    comparison = api.compare(
+        "language",
+        "pydoc",
+        MODELS,
+        out=fresh_folder("runs", "demo") if out is None else out,
+        listeners=lambda name: [] if quiet else [Progress(name, TrainSettings(minutes=minutes))],
+        notify=silent,
+        params=PARAMETERS,
+        minutes=minutes,
+        length=LENGTH,
+    )
+    if json:
+        print_json({"path": str(comparison.path), "table": comparison.table(), "failed": comparison.failed})
+        return
+    print("\nWhat to notice")
+    for lesson in report.lessons(comparison.runs):
+        print(f"  • {lesson}")
+    print()
+    show(comparison, json=False)
+    best = min(comparison.runs, key=lambda run: run.summary["measures"]["valid"]["loss"])
+    print(f'try: seriatim generate {best.path} --prompt "The "')

@@ -1,0 +1,30 @@
+"""Measure a trained model on the part kept for testing, or on another file."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from . import _options as o
+from ._output import note, print_json, print_table, silent
+
+
+def command(
+    run: o.RunPath,
+    data: Annotated[str | None, typer.Option("--data", help="Another file to measure on, the whole of it.")] = None,
+    split: Annotated[Literal["train", "valid", "test"], typer.Option(help="The part of the run's own data.")] = "test",
+    plugin: o.Plugin = None,
+    data_dir: o.DataDir = None,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+) -> None:
+    o.add_plugins(plugin)
+    from .. import api
+
+    notify = silent if quiet else note
+    measures = api.evaluate(run, data=data, split=split, data_dir=data_dir, notify=notify)
+    if json:
+        print_json({"run": str(run), "data": data, "split": None if data else split, **measures})
+    else:
+        print_table(["measure", "value"], [(name, f"{value:,.6g}") for name, value in measures.items()])

@@ -1,0 +1,29 @@
+"""Write a trained model in the format of other programs: n-grams as ARPA."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from ..core.errors import SeriatimError
+from . import _options as o
+
+
+def command(
+    run: o.RunPath,
+    to: Annotated[Literal["arpa"], typer.Option("--to", help="The format.")],
+    out: Annotated[Path | None, typer.Option("--out", help="The file. [default: model.arpa in the run]")] = None,
+) -> None:
+    from ..runs import Run
+
+    opened = Run(run)
+    if opened.config.model.name != "ngram":
+        raise SeriatimError(
+            "export.format", f"{run}: a {opened.config.model.name} cannot be written as ARPA", "ARPA holds n-grams only"
+        )
+    path = out or opened.path / "model.arpa"
+    tokenizer = opened.predictor.tokenizer
+    opened.model.write_arpa(path, [tokenizer.token(index) for index in range(tokenizer.size)])
+    print(path)

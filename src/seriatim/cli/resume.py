@@ -1,0 +1,37 @@
+"""Go on with a training where it stopped, bit for bit as if it had not."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from . import _options as o
+from ._output import note, silent
+from .train import finish
+
+
+def command(
+    run: o.RunPath,
+    steps: Annotated[int | None, typer.Option("--steps", help="Move the end to this step.")] = None,
+    minutes: Annotated[float | None, typer.Option("--minutes", help="Move the end to so many minutes in all.")] = None,
+    plugin: o.Plugin = None,
+    data_dir: o.DataDir = None,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+) -> None:
+    o.add_plugins(plugin)
+    from .. import api
+    from ..runs import Run
+    from ._progress import Progress
+
+    config = Run(run).config
+    result = api.resume(
+        run,
+        steps=steps,
+        minutes=minutes,
+        data_dir=data_dir,
+        listeners=[] if quiet else [Progress(config.model.name, config.train)],
+        notify=silent if quiet else note,
+    )
+    finish(result, json)

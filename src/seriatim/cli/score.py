@@ -1,0 +1,51 @@
+"""How likely a text is: log-probability, perplexity, and the surprise of every token."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..core.errors import SeriatimError
+from . import _options as o
+from ._output import bar, print_json, print_table, visible
+from .generate import read_lines
+
+
+def command(
+    run: o.RunPath,
+    text: Annotated[str | None, typer.Argument(help="The text.", show_default=False)] = None,
+    file: Annotated[Path | None, typer.Option("--file", help="Score every line of a file (- for stdin).")] = None,
+    tokens: Annotated[bool, typer.Option("--tokens", help="Show every token.")] = False,
+    plugin: o.Plugin = None,
+    json: o.Json = False,
+) -> None:
+    if (text is None) == (file is None):
+        raise SeriatimError("score.input", "one text or one --file is needed", "score RUN TEXT, or score RUN --file F")
+    o.add_plugins(plugin)
+    from ..runs import Run
+
+    opened = Run(run)
+    lines = [text] if text is not None else read_lines(file)
+    scores = [opened.score(line or "") for line in lines]
+    if json:
+        print_json(
+            [
+                {
+                    "text": one.text,
+                    "log_probability": one.log_probability,
+                    "tokens": one.tokens,
+                    "perplexity": one.perplexity,
+                }
+                | ({"pieces": one.pieces} if tokens else {})
+                for one in scores
+            ]
+        )
+        return
+    if tokens:
+        for one in scores:
+            rows = [(visible(p), f"{-v / 0.6931471805599453:.2f}", bar(-v / 10)) for p, v in one.pieces]
+            print_table(["token", "bits", ""], rows)
+    rows = [(f"{one.log_probability:.4f}", f"{one.tokens}", f"{one.perplexity:.3f}") for one in scores]
+    print_table(["log-probability (nats)", "tokens", "perplexity"], rows, left=0)

@@ -1,0 +1,96 @@
+"""Train a model on your data: `seriatim train language --data book.txt --model lstm`."""
+
+from __future__ import annotations
+
+import typer
+
+from . import _options as o
+from ._output import amount, duration, note, print_json, print_table, silent
+
+
+def command(
+    task: o.Task = None,
+    data: o.Data = None,
+    model: o.Model = None,
+    params: o.Params = None,
+    minutes: o.Minutes = None,
+    steps: o.Steps = None,
+    batch: o.Batch = None,
+    length: o.Length = None,
+    rate: o.Rate = None,
+    tokenizer: o.Tokenizer = None,
+    vocabulary: o.Vocabulary = None,
+    column: o.Column = None,
+    encoding: o.Encoding = None,
+    valid: o.Valid = None,
+    test: o.Test = None,
+    seed: o.Seed = None,
+    device: o.Device = None,
+    config: o.ConfigFile = None,
+    sets: o.Sets = None,
+    plugin: o.Plugin = None,
+    out: o.Out = None,
+    data_dir: o.DataDir = None,
+    print_config: o.PrintConfig = False,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+) -> None:
+    o.add_plugins(plugin)
+    from .. import api
+    from ..core.config import dump_yaml
+    from ._progress import Progress
+
+    settings = o.gather(config, sets)
+    short = {
+        "params": params,
+        "minutes": minutes,
+        "steps": steps,
+        "batch": batch,
+        "length": length,
+        "rate": rate,
+        "tokenizer": tokenizer,
+        "vocabulary": vocabulary,
+        "column": column,
+        "encoding": encoding,
+        "valid": valid,
+        "test": test,
+        "seed": seed,
+        "device": device,
+    }
+    checked = api.configure(task, data, model, settings, **short)
+    if print_config:
+        print(dump_yaml(checked), end="")
+        return
+    run = api.train(
+        settings=checked.model_dump(mode="json"),
+        out=out,
+        data_dir=data_dir,
+        listeners=[] if quiet else [Progress(checked.model.name, checked.train)],
+        notify=silent if quiet else note,
+    )
+    finish(run, json)
+
+
+def finish(run: object, json: bool) -> None:
+    """Prints how a training went; a signal that ended it becomes the exit code."""
+    from ..runs import Run
+    from ..train.signals import EXIT_CODES
+
+    assert isinstance(run, Run)
+    summary = run.summary
+    reason = summary.get("reason", "")
+    if json:
+        print_json({"run": str(run.path), **summary})
+    elif reason.startswith("SIG"):
+        note(f"`seriatim resume {run.path}` goes on from here")
+    else:
+        rows = [
+            (split, f"{m['loss']:.4f}", f"{m['perplexity']:.3f}", f"{m.get('bits_per_character', float('nan')):.4f}")
+            for split, m in summary["measures"].items()
+        ]
+        print_table(["part", "loss (nats/token)", "perplexity", "bits/character"], rows)
+        speed = f"{amount(summary['tokens_per_second'])} tokens/s"
+        print(f"{summary['parameters']:,} parameters, {duration(summary['seconds'])}, {speed}")
+        print(f"run: {run.path}   report: {run.path / 'report.html'}")
+    if reason in EXIT_CODES:
+        raise typer.Exit(EXIT_CODES[reason])

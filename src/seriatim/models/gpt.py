@@ -1,0 +1,131 @@
+"""GPT: a stack of Transformer blocks that see only what came before.
+
+Radford et al., "Improving language understanding by generative pre-training" (2018), in the form of its
+successor (GPT-2, 2019): layer norm before each part, and once more at the end. Every element looks at all the
+earlier ones at once, wherever they stand:
+
+    x = tokens + positions    x ← x + Attention(norm x)    x ← x + W_2 gelu(W_1 norm x)    y = norm x
+
+New since the TCN and the recurrent networks: the way between any two elements is one step, and what is looked
+at depends on the content. What it costs: time and memory grow with the square of the length, and positions are
+learned up to `context` only.
+Initialisation: normal, 0.02; the products that write into the residual stream smaller by √(2·layers), so that
+its size does not grow with depth.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from ..nn.attention import causal_mask
+from ..nn.backbone import Backbone, BackboneSettings
+from ..nn.transformer import Block
+
+
+class GPT(Backbone):
+    """The state: keys and values of every layer, which of their places are real (None: all), elements read (B,)."""
+
+    def __init__(
+        self,
+        inputs: int,
+        width: int,
+        layers: int,
+        heads: int,
+        context: int,
+        feedforward: int | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.width = width
+        self.context: int = context
+        self.project = nn.Identity() if inputs == width else nn.Linear(inputs, width)
+        self.positions = nn.Embedding(context, width)
+        self.dropout = nn.Dropout(dropout)
+        hidden = 4 * width if feedforward is None else feedforward
+        blocks = [Block(width, heads, hidden, dropout) for _ in range(layers)]
+        self.blocks = nn.ModuleList(blocks)
+        self.norm = nn.LayerNorm(width)
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.normal_(module.weight, std=0.02)
+            if isinstance(module, nn.Linear):
+                nn.init.zeros_(module.bias)
+        for block in blocks:
+            for writer in (block.attention.output, block.feedforward.output):
+                nn.init.normal_(writer.weight, std=0.02 / math.sqrt(2 * layers))
+
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: dict[str, Tensor] | None = None
+    ) -> tuple[Tensor, Any]:
+        steps = x.shape[1]
+        caches, seen, read = state if state is not None else ([None] * len(self.blocks), None, None)
+        places = torch.arange(steps, device=x.device).expand(len(x), steps)  # (B,T)
+        if read is not None:
+            places = places + read[:, None]
+        places = places.clamp(max=self.context - 1)  # only padding can stand beyond: the caller minds the context
+        x = self.dropout(self.project(x) + self.positions(places))
+
+        visible, real = self._visible(x, mask, seen, caches[0])
+        after = []
+        for index, (block, cache) in enumerate(zip(self.blocks, caches, strict=True)):
+            inner: dict[str, Tensor] | None = None if trace is None else {}
+            x, cache = block(x, cache, visible, causal=caches[0] is None, trace=inner)
+            after.append(cache)
+            if trace is not None and inner is not None:
+                trace.update({f"layer{index}.{name}": value for name, value in inner.items()})
+        added = torch.full((len(x),), steps, device=x.device) if mask is None else mask.sum(dim=1)
+        return self.norm(x), (after, real, added if read is None else read + added)
+
+    def _visible(
+        self, x: Tensor, mask: Tensor | None, seen: Tensor | None, cache: Any
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Which keys each query sees (B,1,T,S+T), and which of the places read so far are real (B,S+T)."""
+        steps, past = x.shape[1], 0 if cache is None else cache[0].shape[2]
+        if mask is None and seen is None:
+            causal_is_enough = past == 0 or steps == 1
+            return None if causal_is_enough else causal_mask(steps, past + steps, x.device), None
+        ones = torch.ones(len(x), 1, dtype=torch.bool, device=x.device)
+        before = ones.expand(-1, past) if seen is None else seen
+        real = torch.cat([before, ones.expand(-1, steps) if mask is None else mask], dim=1)
+        if past == 0:
+            return None, real  # padding stands to the right of what is real: the causal mask hides it
+        look = causal_mask(steps, past + steps, x.device)[None, None]
+        return look & torch.cat([before, ones.expand(-1, steps)], dim=1)[:, None, None], real
+
+
+class Settings(BackboneSettings):
+    rate: ClassVar[float] = 2e-3
+    spread: ClassVar[float | None] = 0.02
+    fine: ClassVar[str | None] = "feedforward"
+
+    width: int = Field(128, ge=1, le=65_536, description="size of the hidden vectors; `--params` solves for it")
+    tie: bool | None = Field(True, description="share the weights of input and output tokens")
+    layers: int = Field(4, ge=1, le=200, description="Transformer blocks")
+    heads: int = Field(4, ge=1, le=256, description="attention heads of a layer; they divide the width")
+    context: int | None = Field(
+        None, ge=1, le=1_000_000, description="elements it can look back on (default: the length it is trained with)"
+    )
+    feedforward: int | None = Field(
+        None, ge=1, description="hidden size of the element-wise network (default: 4·width)"
+    )
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> Settings:
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
+        return self
+
+    def grain(self) -> int:
+        return self.heads
+
+    def input_width(self, tied: bool) -> int:
+        return self.width if self.embedding is None else self.embedding
+
+    def build(self, inputs: int, length: int) -> GPT:
+        context = length if self.context is None else self.context
+        return GPT(inputs, self.width, self.layers, self.heads, context, self.feedforward, self.dropout)

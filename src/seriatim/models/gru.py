@@ -1,0 +1,76 @@
+"""The gated recurrent unit: the LSTM's idea with two gates and no separate cell.
+
+Cho et al., "Learning phrase representations using RNN encoder–decoder" (2014):
+
+    R = σ(X W_xr + H W_hr + b_r)    Z = σ(X W_xz + H W_hz + b_z)
+    H̃ = tanh(X W_xh + (R ⊙ H_{t−1}) W_hh + b_h)    H_t = Z ⊙ H_{t−1} + (1 − Z) ⊙ H̃
+
+New since the LSTM: one gate decides both what is kept and what is written, a quarter of the weights goes.
+Z near 1 skips the step; R near 1 and Z near 0 give the plain RNN. The paper resets *before* the product, the
+default here; cuDNN resets *after* it, H̃ = tanh(X W_xh + b_h + R ⊙ (H_{t−1} W_hh + b_hh)): the other value of
+`reset`. Initialisation: Glorot and orthogonal per gate, zero biases.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from ..kernels import recurrent as kernels
+from ..nn.backbone import BackboneSettings
+from ..nn.recurrent import Cell, Recurrent, State, Trace
+
+Reset = Literal["before", "after"]
+
+
+class GRUCell(Cell):
+    gates = ("reset", "update", "candidate")
+
+    def __init__(self, inputs: int, width: int, reset: Reset = "before") -> None:
+        super().__init__(inputs, width)
+        self.reset = reset
+        self.bias = nn.Parameter(torch.zeros(width)) if reset == "after" else None  # b_hh
+
+    def step(self, projected: Tensor, state: State) -> tuple[State, Trace]:
+        (h,) = state
+        gates, candidate = projected[:, : 2 * self.width], projected[:, 2 * self.width :]
+        gate_weights, candidate_weights = self.recurrent[: 2 * self.width], self.recurrent[2 * self.width :]
+        r, z = torch.sigmoid(gates + h @ gate_weights.T).chunk(2, dim=-1)  # (B,D) each
+        if self.bias is None:
+            candidate = torch.tanh(candidate + (r * h) @ candidate_weights.T)
+        else:
+            candidate = torch.tanh(candidate + r * (h @ candidate_weights.T + self.bias))
+        h = z * h + (1 - z) * candidate
+        return (h,), {"reset_gate": r, "update_gate": z, "hidden": h}
+
+    def fast(self, projected: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State] | None:
+        y, h = kernels.gru(projected, self.recurrent, state[0], self.bias, mask, reverse, self.reset)
+        return y, (h,)
+
+
+class GRU(Recurrent):
+    def __init__(
+        self,
+        inputs: int,
+        width: int,
+        layers: int = 1,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        reset: Reset = "before",
+    ) -> None:
+        super().__init__(partial(GRUCell, reset=reset), inputs, width, layers, dropout, bidirectional)
+
+
+class Settings(BackboneSettings):
+    rate: ClassVar[float] = 3e-3
+
+    layers: int = Field(1, ge=1, le=64, description="recurrent layers, one above the other")
+    bidirectional: bool = Field(False, description="read in both directions (not for predicting what comes next)")
+    reset: Reset = Field("before", description="reset before the product (the paper) or after it (cuDNN)")
+
+    def build(self, inputs: int, length: int) -> GRU:
+        return GRU(inputs, self.width, self.layers, self.dropout, self.bidirectional, self.reset)

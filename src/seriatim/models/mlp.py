@@ -1,0 +1,58 @@
+"""The window MLP: the last n elements, side by side, through one hidden layer.
+
+Bengio et al., "A neural probabilistic language model" (2003). Words become vectors, so that what is learned of
+one carries over to its neighbours, and an unseen combination is no longer impossible:
+
+    e = [x_{t−n+1}; …; x_t]    h = tanh(W e + b)    ŷ = softmax(V h)
+
+New since the n-gram: similarity instead of exact matches, and a size that grows linearly in n instead of
+exponentially. What it cannot do: see anything before the window; and the weights of each place are learned
+apart. More layers may follow the first. Initialisation: Glorot with the gain of tanh, zero biases.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from ..nn.backbone import Backbone, BackboneSettings
+from ..nn.window import extend, remember
+
+
+class WindowMLP(Backbone):
+    def __init__(self, inputs: int, width: int, window: int, layers: int = 1, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.width = width
+        self.window = window
+        linears = [nn.Linear(window * inputs if index == 0 else width, width) for index in range(layers)]
+        self.layers = nn.ModuleList(linears)
+        self.dropout = nn.Dropout(dropout)
+        for layer in linears:
+            nn.init.xavier_uniform_(layer.weight, gain=nn.init.calculate_gain("tanh"))
+            nn.init.zeros_(layer.bias)
+
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: dict[str, Tensor] | None = None
+    ) -> tuple[Tensor, Any]:
+        before = self.window - 1
+        extended = extend(x, state, before)  # (B,n−1+T,D)
+        y = extended.unfold(1, self.window, 1).transpose(2, 3).flatten(2)  # (B,T,n·D), oldest first
+        for index, layer in enumerate(self.layers):
+            y = self.dropout(torch.tanh(layer(y)))
+            if trace is not None:
+                trace[f"layer{index}.hidden"] = y
+        return y, remember(extended, mask, before)
+
+
+class Settings(BackboneSettings):
+    rate: ClassVar[float] = 2e-3
+
+    embedding: int | None = Field(32, ge=1, le=65_536, description="size of the input vectors")
+    window: int = Field(16, ge=1, le=4_096, description="n, how many elements it sees")
+    layers: int = Field(1, ge=1, le=64, description="hidden layers")
+
+    def build(self, inputs: int, length: int) -> WindowMLP:
+        return WindowMLP(inputs, self.width, self.window, self.layers, self.dropout)

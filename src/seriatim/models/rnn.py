@@ -1,0 +1,67 @@
+"""The plain recurrent network: one hidden vector, rewritten at every step.
+
+Elman, "Finding structure in time" (1990); as a language model Mikolov et al., "Recurrent neural network
+based language model" (2010). A vector of fixed size stands for everything read so far, so that context has no
+fixed window and the number of weights does not grow with it:
+
+    H_t = φ(X_t W_xh + H_{t−1} W_hh + b_h)
+
+New since the window MLP: weights shared over time. What it cannot do: its gradient over k steps is a product
+of k matrices, which vanishes or explodes (hence clipping), so that far-away elements are forgotten.
+Initialisation: Glorot for W_xh, orthogonal for W_hh (Saxe et al. 2014), zero bias.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from ..kernels import recurrent as kernels
+from ..nn.backbone import BackboneSettings
+from ..nn.recurrent import Cell, Recurrent, State, Trace
+
+
+class RNNCell(Cell):
+    gates = ("hidden",)
+
+    def __init__(self, inputs: int, width: int, activation: Literal["tanh", "relu"] = "tanh") -> None:
+        super().__init__(inputs, width)
+        self.activation = activation
+
+    def step(self, projected: Tensor, state: State) -> tuple[State, Trace]:
+        (h,) = state
+        total = projected + h @ self.recurrent.T  # (B,D)
+        h = torch.tanh(total) if self.activation == "tanh" else torch.relu(total)
+        return (h,), {"hidden": h}
+
+    def fast(self, projected: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State] | None:
+        y, h = kernels.rnn(projected, self.recurrent, state[0], mask, reverse, self.activation)
+        return y, (h,)
+
+
+class RNN(Recurrent):
+    def __init__(
+        self,
+        inputs: int,
+        width: int,
+        layers: int = 1,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        activation: Literal["tanh", "relu"] = "tanh",
+    ) -> None:
+        super().__init__(partial(RNNCell, activation=activation), inputs, width, layers, dropout, bidirectional)
+
+
+class Settings(BackboneSettings):
+    rate: ClassVar[float] = 2e-3
+
+    layers: int = Field(1, ge=1, le=64, description="recurrent layers, one above the other")
+    bidirectional: bool = Field(False, description="read in both directions (not for predicting what comes next)")
+    activation: Literal["tanh", "relu"] = Field("tanh", description="φ")
+
+    def build(self, inputs: int, length: int) -> RNN:
+        return RNN(inputs, self.width, self.layers, self.dropout, self.bidirectional, self.activation)

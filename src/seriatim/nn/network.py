@@ -1,0 +1,80 @@
+"""A model is an input, a backbone and a head; this file puts them together."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .backbone import Backbone, BackboneSettings
+
+TIE_ABOVE = 4_096  # tokens; beyond, two tables would be the larger part of most models
+
+
+class TokenInput(nn.Embedding):
+    """Tokens to vectors. Rows of length about 1, or as small as the backbone's paper wants them."""
+
+    def __init__(self, vocabulary: int, width: int, spread: float | None = None) -> None:
+        super().__init__(vocabulary, width)
+        nn.init.normal_(self.weight, std=1 / math.sqrt(width) if spread is None else spread)
+
+
+class TokenHead(nn.Module):
+    """A score for every token of the vocabulary; tied, it shares the table of the input."""
+
+    def __init__(self, width: int, vocabulary: int, tied_to: TokenInput | None = None) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(vocabulary, width)) if tied_to is None else tied_to.weight
+        if tied_to is None:
+            nn.init.uniform_(self.weight, -1 / math.sqrt(width), 1 / math.sqrt(width))
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return F.linear(hidden, self.weight, self.bias)
+
+
+class Network(nn.Module):
+    def __init__(self, input: nn.Module, backbone: Backbone, head: nn.Module) -> None:
+        super().__init__()
+        self.input = input
+        self.backbone = backbone
+        self.head = head
+
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: dict[str, Tensor] | None = None
+    ) -> tuple[Tensor, Any]:
+        hidden, state = self.backbone(self.input(x), mask, state, trace)
+        return self.head(hidden), state
+
+
+def token_network(settings: BackboneSettings, vocabulary: int, length: int) -> Network:
+    """Tokens in, scores of the next token out."""
+    tied = vocabulary > TIE_ABOVE if settings.tie is None else settings.tie
+    inputs = TokenInput(vocabulary, settings.input_width(tied), settings.spread)
+    backbone = settings.build(settings.input_width(tied), length)
+    tied = tied and backbone.width == inputs.embedding_dim
+    return Network(inputs, backbone, TokenHead(backbone.width, vocabulary, inputs if tied else None))
+
+
+def weights(network: nn.Module) -> dict[str, Tensor]:
+    """All that must be stored, each tensor once (a tied table has two names)."""
+    return dict(network.named_parameters()) | dict(network.named_buffers())
+
+
+def load_weights(network: nn.Module, stored: dict[str, Tensor]) -> None:
+    """The inverse of `weights`; raises KeyError or ValueError where names or shapes differ."""
+    own = weights(network)
+    if missing := own.keys() ^ stored.keys():
+        raise KeyError(f"weights without a counterpart: {', '.join(sorted(missing))}")
+    with torch.no_grad():
+        for name, tensor in own.items():
+            if tensor.shape != stored[name].shape:
+                raise ValueError(f"{name} has shape {tuple(stored[name].shape)}, the model wants {tuple(tensor.shape)}")
+            tensor.copy_(stored[name])
+
+
+def count_parameters(network: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in network.parameters())

@@ -1,0 +1,133 @@
+"""Cells and the loop over time, kept apart: a cell knows one step, this file knows sequences, depth and directions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .backbone import Backbone
+
+State = tuple[Tensor, ...]
+Trace = dict[str, Tensor]
+
+
+class Cell(nn.Module):
+    """One recurrent step. The input products of all gates, of all steps, are one product: `input`.
+
+    `step` holds the equations and is the reference; `fast`, where a cell has one, runs the whole sequence and
+    is proven equal to it. The first part of a state is the output h.
+    """
+
+    gates: tuple[str, ...]  # the order of the blocks in the stacked weights
+    parts = 1  # tensors in a state: 1 for h, 2 for (h, c)
+
+    def __init__(self, inputs: int, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.input = nn.Linear(inputs, len(self.gates) * width)
+        self.recurrent = nn.Parameter(torch.empty(len(self.gates) * width, width))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Glorot for what comes in; orthogonal for what goes round, so that a step keeps the length of h."""
+        for block in self.input.weight.chunk(len(self.gates)):
+            nn.init.xavier_uniform_(block)
+        nn.init.zeros_(self.input.bias)
+        for block in self.recurrent.chunk(len(self.gates)):
+            nn.init.orthogonal_(block)
+
+    def start(self, x: Tensor) -> State:
+        return tuple(x.new_zeros(len(x), self.width, dtype=self.recurrent.dtype) for _ in range(self.parts))
+
+    def step(self, projected: Tensor, state: State) -> tuple[State, Trace]:
+        """From W_x x_t + b of one step (B,G·D) and the state to the next state, and what the gates did."""
+        raise TypeError(f"{type(self).__name__} has no step")
+
+    def fast(self, projected: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State] | None:
+        """The whole sequence at once, or None where only the reference can do it."""
+        return None
+
+    def forward(
+        self, x: Tensor, mask: Tensor | None, state: State | None, reverse: bool = False, trace: Trace | None = None
+    ) -> tuple[Tensor, State]:
+        projected = self.input(x).to(self.recurrent.dtype)  # (B,T,G·D)
+        if state is None:
+            state = self.start(x)
+        if trace is None and (result := self.fast(projected, state, mask, reverse)) is not None:
+            return result
+        return scan(self, projected, state, mask, reverse, trace)
+
+
+def scan(
+    cell: Cell, projected: Tensor, state: State, mask: Tensor | None, reverse: bool, trace: Trace | None = None
+) -> tuple[Tensor, State]:
+    """The cell's equations, step after step. A padded step keeps the state and gives zeros.
+
+    Run backwards over right-padded rows, each row thus begins at its own last real element.
+    """
+    steps = projected.shape[1]
+    outputs: list[Tensor] = [projected] * steps
+    traces: list[Trace] = [{}] * steps
+    for t in reversed(range(steps)) if reverse else range(steps):
+        new, traces[t] = cell.step(projected[:, t], state)
+        if mask is None:
+            outputs[t] = new[0]
+        else:
+            real = mask[:, t, None]
+            outputs[t] = torch.where(real, new[0], 0.0)
+            new = tuple(torch.where(real, after, before) for after, before in zip(new, state, strict=True))
+        state = new
+    if trace is not None:
+        trace.update({name: torch.stack([one[name] for one in traces], dim=1) for name in traces[0]})
+    return torch.stack(outputs, dim=1), state
+
+
+class Recurrent(Backbone):
+    """Cells stacked in layers, in one direction or both.
+
+    Dropout stands on every connection that does not go round: before, between and after the layers (Zaremba et
+    al., "Recurrent neural network regularization", 2014). The state is a list over
+    layers (and directions) of the cells' states.
+    """
+
+    carries = True
+
+    def __init__(
+        self,
+        cell: Callable[[int, int], Cell],
+        inputs: int,
+        width: int,
+        layers: int = 1,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+    ) -> None:
+        super().__init__()
+        self.directions = 2 if bidirectional else 1
+        self.causal = self.carries = not bidirectional
+        self.width = width * self.directions
+        sizes = [inputs] + [self.width] * (layers - 1)
+        self.cells = nn.ModuleList(cell(size, width) for size in sizes for _ in range(self.directions))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: Trace | None = None
+    ) -> tuple[Tensor, Any]:
+        states: list[State] = []
+        for first in range(0, len(self.cells), self.directions):
+            x = self.dropout(x)
+            outputs = []
+            for direction in range(self.directions):
+                index = first + direction
+                inner: Trace | None = None if trace is None else {}
+                before = None if state is None else state[index]
+                y, after = self.cells[index](x, mask, before, reverse=direction == 1, trace=inner)
+                outputs.append(y)
+                states.append(after)
+                if trace is not None and inner is not None:
+                    side = ("forward." if direction == 0 else "backward.") if self.directions == 2 else ""
+                    trace.update({f"layer{first // self.directions}.{side}{name}": v for name, v in inner.items()})
+            x = torch.cat(outputs, dim=-1) if self.directions == 2 else outputs[0]
+        return self.dropout(x), states

@@ -1,0 +1,141 @@
+"""The run folder: everything about one trained model in one place, readable without this program.
+
+    config.yaml  model.safetensors  tokenizer.json  checkpoints/  metrics.jsonl  samples.jsonl
+    summary.json  report.html  README.md
+
+Opening, listing and reading runs does not import torch; answering with the model does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .core.config import load_yaml
+from .core.errors import SeriatimError, did_you_mean
+
+if TYPE_CHECKING:
+    from .tasks._speak import Continuation, Generation, Score
+    from .train.config import Config
+
+
+class Run:
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if not (self.path / "config.yaml").is_file():
+            near = did_you_mean(self.path.name, (run.path.name for run in list_runs(self.path.parent)))
+            raise SeriatimError("run.missing", f"{self.path} is not the folder of a run", near or "`seriatim runs`")
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    # What is written in the folder
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """config.yaml as it stands."""
+        return load_yaml(self.path / "config.yaml")
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The figures of the run; empty as long as it has not stopped once."""
+        file = self.path / "summary.json"
+        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+    def history(self, event: str = "") -> list[dict[str, Any]]:
+        """The events of the training, all or those of one kind ("stepped", "evaluated", …)."""
+        return [line for line in self._lines("metrics.jsonl") if not event or line["event"] == event]
+
+    def samples(self) -> list[dict[str, Any]]:
+        """What the model produced as it learned."""
+        return list(self._lines("samples.jsonl"))
+
+    def _lines(self, name: str) -> Iterator[dict[str, Any]]:
+        file = self.path / name
+        if file.is_file():
+            with open(file, encoding="utf-8") as lines:
+                for line in lines:
+                    if line.endswith("\n"):  # a crash may leave half a line
+                        yield json.loads(line)
+
+    # The model
+
+    @cached_property
+    def config(self) -> Config:
+        from .train.config import make_config
+
+        return make_config(self.settings, str(self.path / "config.yaml"))
+
+    @cached_property
+    def predictor(self) -> Any:
+        """The model with its best weights, ready to answer: what it can be asked depends on the task."""
+        from .core import registry
+
+        return registry.tasks.load(self.config.task.name).open_run(self.path, self.config)
+
+    def _ask(self, question: str) -> Any:
+        answer = getattr(self.predictor, question, None)
+        if answer is None:
+            raise SeriatimError(
+                "run.question",
+                f"{self.path}: a model of the task {self.config.task.name} cannot be asked to {question}",
+                f"it can: {', '.join(self.predictor.questions)}",
+            )
+        return answer
+
+    @property
+    def model(self) -> Any:
+        """The network (or the counts) itself."""
+        return self.predictor.model
+
+    def next(self, prompt: str, top: int = 10) -> list[Continuation]:
+        """The likeliest tokens behind a prompt, with their probabilities."""
+        found: list[Continuation] = self._ask("next")(prompt, top)
+        return found
+
+    def generate(self, prompt: str | list[str], **options: Any) -> Any:
+        """Continues a prompt (a text, or a list of them); options are those of `DecodeSettings`.
+
+        Returns a text for a text and a list for a list; with `nbest` above 1, lists of texts.
+        """
+        from .core.config import validate
+        from .decode.options import DecodeSettings
+
+        checked = validate(DecodeSettings, options, "the options of generate")
+        prompts = [prompt] if isinstance(prompt, str) else prompt
+        found = [[one.text for one in answers] for answers in self.generations(prompts, checked)]
+        answers = [texts if checked.nbest > 1 else texts[0] for texts in found]
+        return answers[0] if isinstance(prompt, str) else answers
+
+    def generations(self, prompts: list[str], options: Any) -> list[list[Generation]]:
+        """The same with scores and lengths."""
+        found: list[list[Generation]] = self._ask("generate")(prompts, options)
+        return found
+
+    def score(self, text: str) -> Score:
+        """The log-probability of a text, its perplexity, and those of its pieces."""
+        found: Score = self._ask("score")(text)
+        return found
+
+    def plot(self) -> Any:
+        """The curves of the training as an Altair chart."""
+        from .report.charts import curves
+
+        return curves([self])
+
+
+def list_runs(folder: str | Path = "runs") -> list[Run]:
+    """The runs in a folder and in the comparisons within it, newest first."""
+    folder = Path(folder)
+    configs = [*folder.glob("*/config.yaml"), *folder.glob("*/*/config.yaml")] if folder.is_dir() else []
+    return [Run(file.parent) for file in sorted(configs, key=lambda file: -file.stat().st_mtime)]
+
+
+def fresh_folder(base: str | Path, stem: str) -> Path:
+    """runs/stem, or runs/stem-2, … where that exists."""
+    base = Path(base)
+    names = [stem, *(f"{stem}-{number}" for number in range(2, 10_000))]
+    return next(base / name for name in names if not (base / name).exists())

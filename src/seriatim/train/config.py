@@ -1,0 +1,40 @@
+"""The configuration of a run: the settings of its task, data, model and training in one schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field, create_model
+
+from ..core import registry
+from ..core.config import Count, Settings, validate
+from ..core.errors import SeriatimError
+from .settings import TrainSettings
+
+
+class Config(Settings):
+    """What config.yaml holds. The exact types of `task`, `data` and `model` follow from the names in them."""
+
+    task: Any = Field(description="the task and its settings")
+    data: Any = Field(description="where the data is and how it is read")
+    model: Any = Field(description="the architecture and its settings")
+    train: TrainSettings = Field(default_factory=TrainSettings, description="the training loop")
+    params: Count | None = Field(None, ge=1, description="parameters to have: solves for the model's width")
+    seed: int = Field(0, ge=0, description="of every random stream")
+
+
+def make_config(values: Mapping[str, Any], origin: str = "the settings") -> Config:
+    """Checks everything at once. `task` and `model` may be given as bare names, `data` as a bare source."""
+    values = dict(values)
+    for section, key in (("task", "name"), ("model", "name"), ("data", "source")):
+        if isinstance(values.get(section), str):
+            values[section] = {key: values[section]}
+        if not isinstance(values.get(section), Mapping) or key not in values[section]:
+            raise SeriatimError("config.incomplete", f"{origin}: {section} is not named", f"set {section}.{key}")
+    task = registry.tasks.load(str(values["task"]["name"]))
+    model = registry.models.load(str(values["model"]["name"]))
+    schema = create_model(
+        "Config", __base__=Config, task=(task.Settings, ...), data=(task.DataSettings, ...), model=(model.Settings, ...)
+    )
+    return validate(schema, values, origin)

@@ -1,0 +1,303 @@
+"""The one training loop: a generator of events.
+
+    for event in Loop(task, network, settings, …).run(): …
+
+An update is a pure function of the weights, the optimiser's averages and the step's number, because batches and
+dropout come from streams addressed by the step. That is what makes resuming exact, and the number of processes,
+of accumulated batches and of earlier interruptions irrelevant to the mathematics: losses travel as sums, and are
+divided once by the number of targets of the whole global batch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..core import state as states
+from ..core.device import Ranks
+from ..core.errors import SeriatimError
+from ..core.random import derive
+from ..nn.network import load_weights, weights
+from ..tasks._task import Task
+from .checkpoint import Checkpoint, Checkpoints
+from .cost import count_flops
+from .events import Evaluated, Event, Planned, Saved, Started, Stepped, Stopped
+from .optimiser import load_optimiser, make_optimiser, optimiser_tensors
+from .schedules import share_of_peak
+from .settings import TrainSettings
+
+STEPS = 2_000  # where neither steps nor minutes are given
+EVALUATIONS = 10  # along the way, where nothing else is said
+PLAN_AFTER = 0.04  # share of a time budget after which its number of steps is fixed
+
+
+@dataclass
+class Progress:
+    """What a checkpoint knows besides tensors."""
+
+    step: int = 0  # updates made
+    tokens: int = 0
+    seconds: float = 0.0
+    steps: int | None = None  # updates to make, once known
+    rows: int = 0  # of the global batch: kept when the number of processes changes
+    best: float = math.inf
+    best_step: int = 0
+    worse: int = 0  # evaluations since the best
+    evaluated: int = -1  # step of the last evaluation
+    carried: Any = None  # the form of the carried states
+
+
+@dataclass
+class Loop:
+    task: Task
+    network: nn.Module
+    settings: TrainSettings
+    rate: float
+    seed: int
+    checkpoints: Checkpoints
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    ranks: Ranks = field(default_factory=Ranks)
+    keep_best: Callable[[dict[str, Tensor]], None] = lambda weights: None
+    halt: Callable[[], str] = lambda: ""  # the name of a signal to stop at, or nothing
+
+    def __post_init__(self) -> None:
+        self.network.to(self.device)
+        self.optimiser = make_optimiser(self.network, self.settings.optimiser, self.rate)
+        self.average: dict[str, Tensor] = {}
+        if self.settings.ema:
+            self.average = {name: tensor.detach().clone() for name, tensor in weights(self.network).items()}
+        rows = self.settings.batch * self.settings.accumulate * self.ranks.world
+        total = self.settings.steps if self.settings.steps or self.settings.minutes else STEPS
+        self.progress = Progress(steps=total, rows=rows)
+        self.carried: list[Any] = []
+        self.times: list[float] = []
+
+    # The run as a whole
+
+    def resume(self, step: int | None = None, steps: int | None = None, minutes: float | None = None) -> None:
+        """Takes up a checkpoint; `steps` or `minutes`, where given, move the end."""
+        checkpoint = self.checkpoints.load(step)
+        self.progress = Progress(**checkpoint.progress)
+        if self.progress.rows % self.ranks.world:
+            raise SeriatimError(
+                "train.ranks",
+                f"a batch of {self.progress.rows} rows cannot be shared by {self.ranks.world} processes",
+                "start a number of processes that divides it",
+            )
+        if steps is not None:
+            self.progress.steps = steps
+        if minutes is not None:
+            self.settings = self.settings.model_copy(update={"minutes": minutes})
+            self.progress.steps = steps
+        load_weights(self.network, checkpoint.tensors["weights"])
+        load_optimiser(self.optimiser, self.network, checkpoint.tensors.get("optimiser", {}))
+        self.average = {name: t.to(self.device) for name, t in checkpoint.tensors.get("average", {}).items()}
+        if self.progress.carried is not None:
+            stored = checkpoint.tensors["carried"]
+            share = self.progress.rows // self.ranks.world
+            mine = slice(self.ranks.rank * share, (self.ranks.rank + 1) * share)
+            tensors = [stored[str(i)][mine].to(self.device) for i in range(len(stored))]
+            self.carried = states.split(states.rebuild(self.progress.carried, tensors), self.micro_rows)
+
+    def run(self) -> Iterator[Event]:
+        now = self.progress
+        flops = count_flops(self.task, self.network, self.micro_rows, self.device)
+        parameters = sum(parameter.numel() for parameter in self.network.parameters())
+        per_update = None if flops is None else flops * (now.rows // self.micro_rows)
+        yield Started(now.step, now.seconds, now.steps, parameters, per_update, self.ranks.world)
+        last_evaluation = now.seconds
+        reason = self._finished()
+        while not reason:
+            began = time.perf_counter()
+            loss, rate, norm = self._update()
+            took = time.perf_counter() - began
+            now.seconds = self.ranks.share([now.seconds + took])[0]
+            self.times.append(took)
+            yield Stepped(now.step, now.seconds, loss, rate, norm, now.tokens)
+
+            if now.steps is None and (steps := self._plan()):
+                now.steps = steps
+                yield Planned(now.step, now.seconds, steps)
+            reason = self._finished()
+            if not reason and self._evaluation_due(now.seconds - last_evaluation):
+                last_evaluation = now.seconds
+                yield from self._evaluate()
+                reason = self._finished()
+        if now.evaluated != now.step and not reason.startswith("SIG"):
+            yield from self._evaluate()
+        elif now.evaluated != now.step:
+            yield self._save()
+        yield Stopped(now.step, now.seconds, reason, now.best_step, now.tokens)
+
+    def _finished(self) -> str:
+        """Why to stop now, or nothing. Rank 0 decides about time, any rank may have been sent a signal."""
+        now, minutes = self.progress, self.settings.minutes
+        signals = ("", "SIGINT", "SIGTERM")
+        own = self.halt()
+        flags = torch.tensor([float(own == name) for name in signals[1:]], device=self.device)
+        for name, flag in zip(signals[1:], self.ranks.sum(flags).tolist(), strict=True):
+            if flag:
+                return name
+        if now.steps is not None and now.step >= now.steps:
+            return "finished"
+        if minutes is not None and now.seconds >= minutes * 60:
+            return "minutes"
+        if self.settings.patience is not None and now.worse >= self.settings.patience:
+            return "patience"
+        return ""
+
+    def _plan(self) -> int | None:
+        """How many steps fit into the budget, fixed once enough of them were timed, so that the learning rate
+        can fall over them and a resumed run follows the same plan."""
+        budget = (self.settings.minutes or 0.0) * 60
+        if len(self.times) < 10 or self.progress.seconds < PLAN_AFTER * budget:
+            return None
+        left = (budget - self.progress.seconds) / statistics.median(self.times[2:])
+        return int(self.ranks.share([self.progress.step + max(left, 1.0)])[0])
+
+    def _evaluation_due(self, since: float) -> bool:
+        now, settings = self.progress, self.settings
+        if settings.evaluate_minutes is not None:
+            return since >= settings.evaluate_minutes * 60
+        if settings.evaluate_steps is not None:
+            return now.step % settings.evaluate_steps == 0
+        if now.steps is None:
+            return False
+        return now.step % max(now.steps // EVALUATIONS, 1) == 0
+
+    # One update
+
+    @property
+    def micro_rows(self) -> int:
+        """Rows that go through the network at once."""
+        return self.progress.rows // (self.ranks.world * self.settings.accumulate)
+
+    def _update(self) -> tuple[float, float, float]:
+        now, settings = self.progress, self.settings
+        self.network.train()
+        self.optimiser.zero_grad(set_to_none=True)
+        size = self.micro_rows
+        start = self.ranks.rank * size * settings.accumulate
+        firsts = range(start, start + size * settings.accumulate, size)
+        batches = [self.task.batch(now.step, first, first + size, now.rows).to(self.device) for first in firsts]
+        count = self._global(sum(batch.count for batch in batches))
+        total = 0.0
+        carried: list[Any] = []
+        for index, (batch, first) in enumerate(zip(batches, firsts, strict=True)):
+            torch.manual_seed(derive(self.seed, "dropout", now.step, first))
+            before = None if batch.fresh or not self.carried else self.carried[index]
+            with self._precision():
+                loss, after = self.task.loss(self.network, batch, before, settings.label_smoothing)
+            (loss / count).backward()
+            total += loss.item()
+            if getattr(getattr(self.network, "backbone", None), "carries", False):
+                carried.append(states.detach(after))
+        self.carried = carried
+        mean = self._global(total) / count
+        norm = self._reduce_gradients()
+        if not (math.isfinite(mean) and math.isfinite(norm)):
+            raise self._diverged(mean)
+        share = share_of_peak(now.step, now.steps, settings.schedule)
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.rate * share
+        self.optimiser.step()
+        if self.average:
+            with torch.no_grad():
+                for name, tensor in weights(self.network).items():
+                    self.average[name].lerp_(tensor.to(self.average[name].dtype), 1 - settings.ema)
+        now.step += 1
+        now.tokens += int(count)
+        return mean, self.rate * share, norm
+
+    def _global(self, value: float) -> float:
+        if self.ranks.world == 1:
+            return value
+        return float(self.ranks.sum(torch.tensor([value], dtype=torch.float64, device=self.device)))
+
+    def _reduce_gradients(self) -> float:
+        """Adds up the gradients of all ranks, clips by the global norm g ← min(1, θ/‖g‖) g, and gives ‖g‖."""
+        parameters = [p for p in self.network.parameters() if p.grad is not None]
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        if self.ranks.world > 1:
+            flat = self.ranks.sum(torch.cat([gradient.flatten() for gradient in gradients]))
+            for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+                gradient.copy_(part.view_as(gradient))
+        limit = math.inf if self.settings.clip is None else self.settings.clip
+        return float(nn.utils.clip_grad_norm_(parameters, limit))
+
+    def _precision(self) -> contextlib.AbstractContextManager[Any]:
+        wanted = self.settings.precision
+        if wanted == "auto":
+            wanted = "bfloat16" if self.device.type == "cuda" and torch.cuda.is_bf16_supported() else "float32"
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=wanted == "bfloat16")
+
+    def _diverged(self, loss: float) -> SeriatimError:
+        named = list(self.network.named_parameters())
+        values = [name for name, p in named if not p.isfinite().all()]
+        gradients = [name for name, p in named if p.grad is not None and not p.grad.isfinite().all()]
+        where = f"weights of {values[0]}" if values else f"gradient of {gradients[0]}" if gradients else "loss itself"
+        return SeriatimError(
+            "train.non-finite",
+            f"the loss became {loss} at step {self.progress.step + 1}; first non-finite: {where}",
+            "lower train.optimiser.rate, or clip harder (train.clip); the last checkpoint is intact",
+            exit_code=1,
+        )
+
+    # Evaluating and saving
+
+    def _evaluate(self) -> Iterator[Event]:
+        now = self.progress
+        with self._averaged():
+            measures: dict[str, float] = {}
+            sample = ""
+            if self.ranks.first:
+                self.network.eval()
+                measures = self.task.evaluate(self.network, "valid", self.settings.evaluate_limit)
+                sample = self.task.sample(self.network, now.step)
+            value = self.ranks.share([measures.get(self.task.objective, 0.0)])[0]
+            improved = value < now.best
+            if improved:
+                now.best, now.best_step, now.worse = value, now.step, 0
+                if self.ranks.first:
+                    self.keep_best(weights(self.network))
+            else:
+                now.worse += 1
+        now.evaluated = now.step
+        yield Evaluated(now.step, now.seconds, measures, improved, now.tokens, sample)
+        yield self._save()
+
+    @contextlib.contextmanager
+    def _averaged(self) -> Iterator[None]:
+        """Within the block the network has the averaged weights, where there are any."""
+        if not self.average:
+            yield
+            return
+        own = {name: tensor.detach().clone() for name, tensor in weights(self.network).items()}
+        load_weights(self.network, self.average)
+        try:
+            yield
+        finally:
+            load_weights(self.network, own)
+
+    def _save(self) -> Event:
+        now = self.progress
+        tensors = {"weights": weights(self.network), "optimiser": optimiser_tensors(self.optimiser, self.network)}
+        if self.average:
+            tensors["average"] = self.average
+        now.carried = None
+        if self.carried:
+            parts, now.carried = states.flatten(states.concat(self.carried))
+            tensors["carried"] = {str(index): self.ranks.gather(part) for index, part in enumerate(parts)}
+        path = self.checkpoints.folder / str(now.step)
+        if self.ranks.first:
+            self.checkpoints.save(now.step, Checkpoint(tensors, dict(vars(now))), keep={now.best_step})
+        self.ranks.wait()
+        return Saved(now.step, now.seconds, str(path))

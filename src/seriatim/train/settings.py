@@ -1,0 +1,49 @@
+"""Every setting of the training loop, with its one default."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from ..core.config import Count, Settings
+
+
+class OptimiserSettings(Settings):
+    name: Literal["adamw", "sgd"] = Field("adamw", description="the rule that turns gradients into steps")
+    rate: float | None = Field(None, gt=0, le=1e3, description="peak learning rate (default: what suits the model)")
+    betas: tuple[float, float] = Field((0.9, 0.99), description="decay of AdamW's two averages")
+    momentum: float = Field(0.9, ge=0, lt=1, description="momentum of SGD")
+    weight_decay: float = Field(0.1, ge=0, description="pull of matrices towards zero, times the learning rate")
+
+
+class ScheduleSettings(Settings):
+    name: Literal["constant", "linear", "cosine", "inverse-sqrt", "one-cycle", "step"] = Field(
+        "cosine", description="how the learning rate moves after the warm-up"
+    )
+    warmup: int = Field(100, ge=0, description="steps in which the learning rate rises from zero")
+    floor: float = Field(0.1, ge=0, le=1, description="where linear and cosine end, as a share of the peak")
+    every: int = Field(1000, ge=1, description="step: the learning rate drops every so many steps")
+    factor: float = Field(0.5, gt=0, le=1, description="step: it drops to this share")
+
+
+class TrainSettings(Settings):
+    steps: Count | None = Field(
+        None, ge=1, description="updates to make (default: 2,000, or as many as fit into `minutes`)"
+    )
+    minutes: float | None = Field(None, gt=0, description="stop after so much training time (evaluation not counted)")
+    batch: int = Field(32, ge=1, description="sequences in a batch, for each process")
+    accumulate: int = Field(1, ge=1, description="batches whose gradients make up one update")
+    optimiser: OptimiserSettings = Field(default_factory=OptimiserSettings)
+    schedule: ScheduleSettings = Field(default_factory=ScheduleSettings)
+    clip: float | None = Field(1.0, gt=0, description="largest norm of the whole gradient; null: no clipping")
+    label_smoothing: float = Field(0.0, ge=0, lt=1, description="share of the target spread over all tokens")
+    ema: float = Field(0.0, ge=0, lt=1, description="decay of the average of weights that is evaluated; 0: none")
+    evaluate_steps: int | None = Field(None, ge=1, description="evaluate every so many steps (default: ten times)")
+    evaluate_minutes: float | None = Field(None, gt=0, description="evaluate every so many minutes instead")
+    evaluate_limit: Count = Field(200_000, ge=1, description="tokens to evaluate on along the way; all at the end")
+    patience: int | None = Field(None, ge=1, description="stop after so many evaluations without improvement")
+    precision: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto", description="auto: bfloat16 where the device is made for it"
+    )
+    device: str = Field("auto", description="auto, cpu, cuda, cuda:1, mps")

@@ -1,0 +1,36 @@
+"""Every test session has a cache of its own, but for the compiled kernels: those take a minute to build."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ.pop("SERIATIM_DATA", None)
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # xdist runs a process for each core
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+def _own_cache() -> str:
+    from seriatim.core.files import cache_folder
+
+    kernels = cache_folder("kernels")
+    folder = tempfile.mkdtemp(prefix="seriatim-tests-")
+    Path(folder, "kernels").symlink_to(kernels)
+    return folder
+
+
+os.environ["SERIATIM_CACHE"] = _own_cache()
+
+
+@pytest.fixture(scope="session")
+def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A little text with structure to learn."""
+    lines = [f"the {a} {b} the {c}." for a in ("old", "new") for b in ("cat saw", "dog bit") for c in ("hat", "man")]
+    path = tmp_path_factory.mktemp("book") / "book.txt"
+    path.write_text("\n".join(lines * 40) + "\n", encoding="utf-8")
+    return path

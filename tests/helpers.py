@@ -1,0 +1,55 @@
+"""What several test files need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from seriatim.core import registry
+from seriatim.nn.backbone import Backbone
+
+# Tiny settings for every backbone; a new model works without an entry here.
+TINY: dict[str, dict[str, Any]] = {
+    "gpt": {"width": 8, "heads": 2, "layers": 2, "context": 12},
+    "tcn": {"width": 6, "levels": 2, "kernel": 2},
+    "mlp": {"width": 6, "window": 3, "layers": 2},
+}
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    ("rnn", {"activation": "relu"}),
+    ("lstm", {"layers": 2}),
+    ("gru", {"reset": "after"}),
+    ("gru", {"layers": 2}),
+]
+BIDIRECTIONAL = [(name, {"bidirectional": True, "layers": 2}) for name in ("rnn", "lstm", "gru")]
+
+
+def backbones() -> list[tuple[str, dict[str, Any]]]:
+    """Every registered architecture that learns, and the variants worth their own test."""
+    names = [name for name in registry.models.names() if not registry.models.load(name).Settings.counts]
+    return [(name, {}) for name in names] + VARIANTS
+
+
+def label(case: tuple[str, dict[str, Any]]) -> str:
+    return "-".join([case[0], *(f"{key}={value}" for key, value in case[1].items())])
+
+
+def settings_of(case: tuple[str, dict[str, Any]]) -> Any:
+    name, extra = case
+    return registry.models.load(name).Settings(**({"width": 6} | TINY.get(name, {}) | {"name": name} | extra))
+
+
+def build(case: tuple[str, dict[str, Any]], inputs: int = 5, dtype: torch.dtype = torch.float64) -> Backbone:
+    torch.manual_seed(0)
+    backbone = settings_of(case).build(inputs, length=12).to(dtype).eval()
+    for parameter in backbone.parameters():  # no zero biases: they would hide mistakes
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    return backbone
+
+
+def sequence(batch: int, steps: int, inputs: int = 5, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    return torch.randn(batch, steps, inputs, dtype=dtype, generator=torch.Generator().manual_seed(batch * 100 + steps))
+
+
+def mask_of(lengths: list[int], steps: int) -> torch.Tensor:
+    return torch.arange(steps) < torch.tensor(lengths)[:, None]
