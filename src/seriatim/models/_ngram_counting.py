@@ -72,7 +72,8 @@ def _merge(one: Run, other: Run, vocabulary: int) -> Run:
             move[key // vocabulary] * vocabulary + key % vocabulary
             for move, (key, _) in zip(moved, levels, strict=True)
         ]
-        union = np.unique(np.concatenate(keys))
+        both = np.sort(np.concatenate(keys), kind="stable")  # merges what is sorted already; np.unique would hash
+        union = both[np.append(True, both[1:] != both[:-1])[: len(both)]]
         moved = [np.searchsorted(union, key) for key in keys]
         counts = np.zeros(len(union), np.int64)
         for move, (_, count) in zip(moved, levels, strict=True):

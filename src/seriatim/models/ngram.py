@@ -267,7 +267,8 @@ class NGram:
         }
 
     def tensors(self) -> dict[str, Array]:
-        found = {"pruned": np.array([self.pruned], np.uint8)}
+        boundary = -1 if self.boundary is None else self.boundary
+        found = {"pruned": np.array([self.pruned], np.uint8), "boundary": np.array([boundary])}
         if self.discounts is not None:
             found["discounts"] = self.discounts
         for m, level in enumerate(self.levels, start=1):
@@ -276,9 +277,7 @@ class NGram:
         return found
 
     @classmethod
-    def from_tensors(
-        cls, tensors: Mapping[str, Array], settings: Settings, vocabulary: int, boundary: int | None = None
-    ) -> NGram:
+    def from_tensors(cls, tensors: Mapping[str, Array], settings: Settings, vocabulary: int) -> NGram:
         """The inverse of `tensors`."""
         named = {"keys.1": np.arange(vocabulary), **tensors}
         try:
@@ -288,7 +287,8 @@ class NGram:
             ]
             if any(len({*map(len, level)}) > 1 for level in run):
                 raise KeyError("tensors of equal length for each order")
-            model = cls(run, settings, vocabulary, boundary)
+            boundary = int(named["boundary"][0])
+            model = cls(run, settings, vocabulary, None if boundary < 0 else boundary)
             model.pruned, model.discounts = bool(named["pruned"][0]), named.get("discounts")
         except (KeyError, IndexError) as error:
             raise SeriatimError(
@@ -381,7 +381,7 @@ def _within_budget(
     for m in range(len(keys) - 1, 0, -1):
         if budget is None:
             break
-        below = sum(len(level) + len(np.unique(level // vocabulary)) for level in keys[1:m]) + vocabulary
+        below = vocabulary + sum(len(level) + _contexts_in(level // vocabulary) for level in keys[1:m])
         ranked = np.argsort(-counts[m], kind="stable")
         cost = np.ones(len(ranked), np.int64)  # an n-gram costs its log p, and the first of a context log γ too
         cost[np.unique(keys[m][ranked] // vocabulary, return_index=True)[1]] = 2
@@ -391,6 +391,10 @@ def _within_budget(
         if fits > 0:
             break
     return keep, pruned
+
+
+def _contexts_in(parents: Array) -> int:
+    return int(np.count_nonzero(np.diff(parents, prepend=-1)))  # parents ascend, as keys do
 
 
 def _log(values: Array) -> Array:
