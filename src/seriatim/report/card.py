@@ -1,0 +1,125 @@
+"""The model card: a README.md that says what a model is, how it was made and how to use it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any
+
+from .figures import NONE, Figures, percent, plain, scaled, seconds, whole
+from .page import cut, visible
+from .words import created, data_name, data_notes, ended, model_title, task_title
+
+PERPLEXITY = {"perplexity": 2}
+
+
+def card(one: Figures) -> str:
+    parts = [
+        f"# {_text(one.model)} on {_text(data_name(one))}",
+        f"{_text(model_title(one))}.\nTask: {_text(task_title(one)).lower()}.",
+        _size(one),
+        "## Measures",
+        _measures(one),
+        "## How it was made",
+        _made(one),
+        "## How to use it",
+        _use(one),
+        _sample(one),
+        "## Limits",
+        "It repeats what its data says, right or wrong, and knows nothing else. The measures hold for text like its "
+        "data.",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _size(one: Figures) -> str:
+    size = one.number("parameters")
+    what = "stored entries" if one.counts else "parameters"
+    budget = f"; {percent(one.off_budget)} from the {whole(one.budget)} wanted" if one.off_budget is not None else ""
+    return f"Size: {scaled(size)} {what} ({whole(size)}{budget})." if size is not None else ""
+
+
+def _measures(one: Figures) -> str:
+    splits = [split for split in ("valid", "test") if one.measures(split)]
+    if not splits:
+        return f"None yet. {ended(one)}."
+    names = list(dict.fromkeys(name for split in splits for name in one.measures(split)))
+    lines = [
+        _line("measure", *({"valid": "validation"}.get(split, split) for split in splits)),
+        _line(*["---"] * (1 + len(splits))),
+    ]
+    for name in names:
+        values = [one.measures(split).get(name) for split in splits]
+        shown = [whole(value) if name == "tokens" else plain(value, PERPLEXITY.get(name, 4)) for value in values]
+        unit = f" ({one.unit} per token)" if name == "loss" and one.unit else ""
+        lines.append(_line(_text(name.replace("_", " ")) + unit, *shown))
+    return "\n".join(lines)
+
+
+def _made(one: Figures) -> str:
+    data = one.summary.get("data", {})
+    step, best = one.number("step"), one.number("best_step")
+    steps = "one pass of counting" if one.counts else f"{whole(step)} (best weights: step {whole(best)})"
+    facts: list[tuple[str, Any]] = [
+        ("data", _code(data.get("source", NONE))),
+        ("data fingerprint", _code(data.get("fingerprint", NONE))),
+        ("made with", f"Seriatim {_text(one.summary.get('version', NONE))}, {_text(created(one))}"),
+        ("seed", _text(one.summary.get("seed", NONE))),
+        ("steps", steps),
+        ("tokens read", scaled(one.number("tokens"))),
+        ("training time", seconds(one.number("seconds"))),
+        ("training compute", scaled(one.number("flops"), "FLOP")),
+        ("peak memory", scaled(one.number("memory"), "B")),
+        ("ended", _text(ended(one)[0].lower() + ended(one)[1:])),
+    ]
+    table = "\n".join([_line("", ""), _line("---", "---"), *(_line(name, value) for name, value in facts)])
+    notes = "\n".join(f"* {_text(note)}" for note in data_notes(one))
+    told = f"\n\nAbout the data:\n\n{notes}" if notes else ""
+    return f"{table}{told}\n\nEvery setting is in `config.yaml`; pictures of the training are in `report.html`."
+
+
+def _use(one: Figures) -> str:
+    folder = str(one.run.path)
+    quoted = shlex.quote(folder)
+    if one.task != "language":
+        return _fence(f"import seriatim\n\nrun = seriatim.load({folder!r})", "python")
+    shell = [f'seriatim generate {quoted} --prompt "Once"', f"seriatim train --config {quoted}/config.yaml  # again"]
+    python = [
+        "import seriatim",
+        "",
+        f"run = seriatim.load({folder!r})",
+        'print(run.generate("Once", max_tokens=40))',
+        'print(run.next("Once"))',
+    ]
+    return _fence("\n".join(shell), "sh") + "\n\n" + _fence("\n".join(python), "python")
+
+
+def _sample(one: Figures) -> str:
+    text = str(one.summary.get("sample", ""))
+    return f"It writes like this:\n\n{_fence(cut(text, 1_500), 'text')}" if text.strip() else ""
+
+
+# Markdown that holds whatever the text says
+
+
+def _text(value: Any) -> str:
+    """One line of prose in which nothing is markup."""
+    line = " ".join(visible(str(value)).split())
+    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", line)
+
+
+def _code(value: Any) -> str:
+    """Between more backticks than it holds; a bar would end the cell of a table even there."""
+    line = " ".join(visible(str(value)).split()).replace("|", "\\|")
+    ticks = "`" * (1 + max((len(run) for run in re.findall("`+", line)), default=0))
+    pad = " " if len(ticks) > 1 else ""
+    return f"{ticks}{pad}{line}{pad}{ticks}"
+
+
+def _fence(text: str, language: str) -> str:
+    ticks = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    return f"{ticks}{language}\n{visible(text)}\n{ticks}"
+
+
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
