@@ -55,7 +55,9 @@ DataDir = Annotated[
     str | None,
     typer.Option("--data-dir", envvar="SERIATIM_DATA", help="A local copy of the public data sets."),
 ]
-Plugin = Annotated[list[Path] | None, typer.Option("--plugin", help="A Python file of your own that defines a model.")]
+Plugin = Annotated[
+    list[Path] | None, typer.Option("--plugin", metavar="FILE", help="A Python file of your own that defines a model.")
+]
 PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print every setting and stop.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no notes.")]

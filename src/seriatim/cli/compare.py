@@ -1,4 +1,8 @@
-"""Train several architectures on the same data, split and budget, and set them side by side."""
+"""Train several architectures at equal terms.
+
+Same data, same split, same budget; a table, pictures and samples side by side in one report. A comparison that was
+interrupted goes on where it stopped when it is started again with the same --out.
+"""
 
 from __future__ import annotations
 
@@ -98,8 +102,8 @@ def show(comparison: object, json: bool) -> None:
             (
                 row["model"],
                 _figure(row.get("valid_loss")),
-                _figure(row.get("valid_perplexity"), 3),
-                _figure(row.get("valid_bits_per_character")),
+                _figure(row.get("perplexity"), 3),
+                _figure(row.get("bits_per_character")),
                 amount(row.get("parameters")),
                 amount(row.get("flops"), "FLOP"),
                 amount(row.get("tokens_per_second")),

@@ -1,4 +1,8 @@
-"""Train and compare seven generations of language models on built-in data, in under four minutes."""
+"""Compare seven generations of models on built-in data.
+
+Trains n-gram, window MLP, RNN, LSTM, GRU, TCN and GPT at equal size on the text of Python's own help pages, in
+under four minutes on two cores, and writes a page of pictures.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measure a trained model on the part kept for testing, or on another file."""
+"""Measure a trained model on data kept apart, or on another file."""
 
 from __future__ import annotations
 

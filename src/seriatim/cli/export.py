@@ -1,4 +1,4 @@
-"""Write a trained model in the format of other programs: n-grams as ARPA."""
+"""Write a model for other programs: n-grams as ARPA."""
 
 from __future__ import annotations
 

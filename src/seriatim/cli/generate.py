@@ -1,4 +1,4 @@
-"""Let a model go on with a prompt, or with every line of a file."""
+"""Let a model go on with a prompt, or with each line of a file."""
 
 from __future__ import annotations
 

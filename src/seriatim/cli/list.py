@@ -1,4 +1,4 @@
-"""List what there is: models and tasks, with a line on each."""
+"""List the models and tasks there are, with a line on each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The likeliest continuations of a prompt with their probabilities, for any model."""
+"""Show the likeliest continuations of a prompt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Go on with a training where it stopped, bit for bit as if it had not."""
+"""Go on with a training where it stopped.
+
+On the CPU the result is, bit for bit, that of a training that never stopped.
+"""
 
 from __future__ import annotations
 

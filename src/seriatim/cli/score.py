@@ -1,4 +1,4 @@
-"""How likely a text is: log-probability, perplexity, and the surprise of every token."""
+"""Tell how likely a text is, altogether and token by token."""
 
 from __future__ import annotations
 

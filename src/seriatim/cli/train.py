@@ -1,4 +1,7 @@
-"""Train a model on your data: `seriatim train language --data book.txt --model lstm`."""
+"""Train a model on your data.
+
+seriatim train language --data book.txt --model lstm
+"""
 
 from __future__ import annotations
 

@@ -41,7 +41,8 @@ class LSTMCell(Cell):
         return (h, c), {"input_gate": i, "forget_gate": f, "output_gate": o, "cell": c, "hidden": h}
 
     def fast(self, projected: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State] | None:
-        y, h, c = kernels.lstm(projected, self.recurrent, *state, mask, reverse)
+        h, c = state
+        y, h, c = kernels.lstm(projected, self.recurrent, h, c, mask, reverse)
         return y, (h, c)
 
 

@@ -200,7 +200,12 @@ class Speaker:
         self.start = newline[-1:].astype(np.int64) if usable else np.array([tokenizer.eos], dtype=np.int64)
 
     def encode(self, text: str) -> np.ndarray:
-        return np.concatenate([self.start, self.tokenizer.encode(text).astype(np.int64)])
+        return np.concatenate([self.start, self._ids(text)])
+
+    def _ids(self, text: str) -> np.ndarray:
+        """Where every character counts, an unknown one is an error; an unknown word is `<unk>`, as in training."""
+        ids: np.ndarray = self.tokenizer.encode(text, strict=self.tokenizer.lossless).astype(np.int64)
+        return ids
 
     def next(self, prompt: str, top: int = 10) -> list[Continuation]:
         """The likeliest tokens behind a prompt."""
@@ -258,7 +263,7 @@ class Speaker:
 
     def _behind(self, prompt: str, tokens: list[int]) -> str:
         """The text of tokens that follow a prompt: words need the space between them."""
-        before = self.tokenizer.encode(prompt).tolist()
+        before = self._ids(prompt).tolist()
         prefix, whole = str(self.tokenizer.decode(before)), str(self.tokenizer.decode(before + tokens))
         return whole[len(prefix) :] if whole.startswith(prefix) else str(self.tokenizer.decode(tokens))
 

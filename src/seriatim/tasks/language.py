@@ -23,7 +23,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core import config
+from ..core import config, registry
 from ..core.errors import SeriatimError
 from ..core.random import derive, numpy_stream
 from ..core.tensors import load_tensors
@@ -124,7 +124,8 @@ class LanguageTask:
         """A model that counts, made from the training part."""
         tokenizer = self.corpus.tokenizer
         separated = bool((self.corpus.train == tokenizer.eos).any())
-        return model.fit(self.corpus.train, tokenizer.size, tokenizer.eos if separated else None, progress)
+        boundary = tokenizer.eos if separated else None
+        return _counter(model).fit(self.corpus.train, tokenizer.size, model, boundary, progress)
 
     def evaluate(self, model: Any, split: str, limit: int | None = None) -> dict[str, float]:
         tokens = getattr(self.corpus, split)
@@ -186,6 +187,11 @@ def speaker(model: Any, tokenizer: Tokenizer) -> Speaker:
     return Speaker(Neural(model) if isinstance(model, nn.Module) else Counted(model), tokenizer)
 
 
+def _counter(settings: Any) -> Any:
+    """The class behind the settings of a model that counts."""
+    return registry.models.load(settings.name).NGram
+
+
 def prepare(
     config: Any,
     data_dir: str | None = None,
@@ -229,8 +235,8 @@ def open_run(path: Path, config: Any) -> Speaker:
     tokenizer = Tokenizer.load(path / "tokenizer.json")
     stored = load_tensors(path / "model.safetensors")
     if config.model.counts:
-        model = config.model.restore({name: tensor.numpy() for name, tensor in stored.items()}, tokenizer.size)
-        return speaker(model, tokenizer)
+        arrays = {name: tensor.numpy() for name, tensor in stored.items()}
+        return speaker(_counter(config.model).from_tensors(arrays, config.model, tokenizer.size), tokenizer)
     network = token_network(config.model, tokenizer.size, config.task.length)
     try:
         load_weights(network, stored)
