@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..core.state import select
 from .options import DecodeSettings
-from .sampling import Hypothesis, Step
+from .sampling import Hypothesis, Step, forbid
 
 
 def beam(
@@ -20,6 +20,7 @@ def beam(
     options: DecodeSettings,
     eos: int | None = None,
     stopped: Callable[[int, list[int]], bool] = lambda row, tokens: False,
+    forbidden: Sequence[int] = (),
 ) -> list[list[Hypothesis]]:
     """The `nbest` best continuations of each of N rows, best first.
 
@@ -34,7 +35,7 @@ def beam(
     for length in range(1, options.max_tokens + 1):
         # the rows of the state are the running hypotheses of row 0, then of row 1, …
         totals = torch.tensor([h.score for row in running for h in row], device=device, dtype=torch.float64)
-        candidates = totals[:, None] + log_probs.double()  # (Σ hypotheses, V)
+        candidates = totals[:, None] + forbid(log_probs, forbidden).double()  # (Σ hypotheses, V)
         parents: list[int] = []
         offset = 0
         for row in range(rows):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,13 @@ class Hypothesis:
     tokens: list[int]
     score: float
     finished: bool  # ended by itself, not by the limit
+
+
+def forbid(log_probs: Tensor, tokens: Sequence[int]) -> Tensor:
+    """The same without some tokens."""
+    if not tokens:
+        return log_probs
+    return log_probs.index_fill(1, torch.tensor(tokens, device=log_probs.device), -torch.inf)
 
 
 def repel(log_probs: Tensor, history: Tensor, penalty: float) -> Tensor:
@@ -68,11 +75,13 @@ def sample(
     eos: int | None = None,
     stopped: Callable[[int, list[int]], bool] = lambda row, tokens: False,
     history: Tensor | None = None,
+    forbidden: Sequence[int] = (),
 ) -> list[Hypothesis]:
     """Continues each of N rows, from the log-probabilities (N,V) behind its prompt, until it ends.
 
     Each row draws from its own stream, so that neighbours do not matter; finished rows leave the batch.
-    `stopped(row, tokens)` may end a row, `history` (N,L) is what the repetition penalty looks back on.
+    `stopped(row, tokens)` may end a row, `history` (N,L) is what the repetition penalty looks back on, and
+    `forbidden` tokens are never chosen.
     """
     rows = len(log_probs)
     tokens: list[list[int]] = [[] for _ in range(rows)]
@@ -80,7 +89,7 @@ def sample(
     active = list(range(rows))
     past = torch.empty(rows, 0, dtype=torch.long, device=log_probs.device) if history is None else history
     for _ in range(options.max_tokens):
-        adjusted = repel(log_probs, past, options.repetition_penalty)
+        adjusted = repel(forbid(log_probs, forbidden), past, options.repetition_penalty)
         if options.temperature == 0:
             chosen = adjusted.argmax(dim=-1)
         else:

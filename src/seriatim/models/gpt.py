@@ -101,7 +101,7 @@ class GPT(Backbone):
 class Settings(BackboneSettings):
     rate: ClassVar[float] = 2e-3
     spread: ClassVar[float | None] = 0.02
-    fine: ClassVar[str | None] = "feedforward"
+    fine: ClassVar[str] = "feedforward"
 
     width: int = Field(128, ge=1, le=65_536, description="size of the hidden vectors; `--params` solves for it")
     tie: bool | None = Field(True, description="share the weights of input and output tokens")
@@ -125,6 +125,9 @@ class Settings(BackboneSettings):
 
     def input_width(self, tied: bool) -> int:
         return self.width if self.embedding is None else self.embedding
+
+    def fine_size(self) -> int:
+        return 4 * self.width
 
     def build(self, inputs: int, length: int) -> GPT:
         context = length if self.context is None else self.context

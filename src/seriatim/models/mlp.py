@@ -50,9 +50,11 @@ class WindowMLP(Backbone):
 class Settings(BackboneSettings):
     rate: ClassVar[float] = 2e-3
 
-    embedding: int | None = Field(32, ge=1, le=65_536, description="size of the input vectors")
     window: int = Field(16, ge=1, le=4_096, description="n, how many elements it sees")
     layers: int = Field(1, ge=1, le=64, description="hidden layers")
+
+    def input_width(self, tied: bool) -> int:
+        return super().input_width(tied) if tied or self.embedding is not None else 32
 
     def build(self, inputs: int, length: int) -> WindowMLP:
         return WindowMLP(inputs, self.width, self.window, self.layers, self.dropout)

@@ -89,5 +89,8 @@ class Settings(BackboneSettings):
     levels: int = Field(4, ge=1, le=24, description="residual blocks; the dilation doubles with each")
     kernel: int = Field(3, ge=2, le=64, description="elements that one convolution sees")
 
+    def input_width(self, tied: bool) -> int:
+        return super().input_width(tied) if tied or self.embedding is not None else max(min(self.width // 2, 128), 1)
+
     def build(self, inputs: int, length: int) -> TCN:
         return TCN(inputs, self.width, self.levels, self.kernel, self.dropout)

@@ -38,7 +38,7 @@ class BackboneSettings(Settings):
     counts: ClassVar[bool] = False  # a model that counts instead of learning by gradients
     rate: ClassVar[float] = 1e-3  # the peak learning rate that suits it, where the user names none
     spread: ClassVar[float | None] = None  # standard deviation of fresh token vectors; None: 1/√size
-    fine: ClassVar[str | None] = None  # a second size that meets a parameter budget where widths are too coarse
+    fine: ClassVar[str] = "embedding"  # a second size, which meets a parameter budget where widths are too coarse
 
     name: str = Field(description="the architecture: see `seriatim list models`")
     width: int = Field(256, ge=1, le=65_536, description="size of the hidden vectors; `--params` solves for it")
@@ -59,6 +59,10 @@ class BackboneSettings(Settings):
         if tied:
             return self.width
         return min(self.width, 128) if self.embedding is None else self.embedding
+
+    def fine_size(self) -> int:
+        """The second size as it is, where the settings leave it open."""
+        return self.input_width(tied=False)
 
     def build(self, inputs: int, length: int) -> Backbone:
         """The network, for input vectors of size `inputs` and training sequences of `length` elements."""

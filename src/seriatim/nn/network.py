@@ -50,6 +50,11 @@ class Network(nn.Module):
         return self.head(hidden), state
 
 
+def full(scores: Tensor) -> Tensor:
+    """Scores in at least single precision: what a softmax over many tokens needs."""
+    return scores.to(torch.promote_types(scores.dtype, torch.float32))
+
+
 def token_network(settings: BackboneSettings, vocabulary: int, length: int) -> Network:
     """Tokens in, scores of the next token out."""
     tied = vocabulary > TIE_ABOVE if settings.tie is None else settings.tie

@@ -21,6 +21,7 @@ from ..core.random import numpy_stream
 from ..decode.beam import beam
 from ..decode.options import DecodeSettings
 from ..decode.sampling import Hypothesis, sample
+from ..nn.network import full
 
 ROWS = 64  # prompts that go through the model together
 CHUNK = 512  # tokens of a long text that go through at once
@@ -65,14 +66,14 @@ class Neural:
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
         if self.context is None:
             logits, state = self.network(tokens[:, None], None, state)
-            return logits[:, 0].float().log_softmax(dim=-1), state
+            return full(logits[:, 0]).log_softmax(dim=-1), state
         history, used, inner = state
         history = torch.cat([history[:, 1:], tokens[:, None]], dim=1)
-        full = used == self.context
-        used = torch.where(full, self.context // 2, used) + 1
-        if not bool(full.any()):
+        overflows = used == self.context
+        used = torch.where(overflows, self.context // 2, used) + 1
+        if not bool(overflows.any()):
             logits, inner = self.network(tokens[:, None], None, inner)
-            log_probs = logits[:, 0].float().log_softmax(dim=-1)
+            log_probs = full(logits[:, 0]).log_softmax(dim=-1)
         else:
             tails = [row[len(row) - n :].numpy() for row, n in zip(history.cpu(), used.tolist(), strict=True)]
             log_probs, inner = self._read(tails)
@@ -122,15 +123,15 @@ class Neural:
             part = None if mask is None else mask[:, first : first + size]
             logits, state = self.network(padded[:, first : first + size].to(self.device), part, state)
             ends = (lengths - 1 - first).clamp(0, logits.shape[1] - 1).to(self.device)
-            here = logits[torch.arange(len(rows), device=self.device), ends].float()
+            here = logits[torch.arange(len(rows), device=self.device), ends]
             inside = ((lengths > first) & (lengths <= first + size)).to(self.device)[:, None]
             last = here if last is None else torch.where(inside, here, last)
         assert last is not None  # rows are never empty: a newline stands before every text
-        return last.log_softmax(dim=-1), state
+        return full(last).log_softmax(dim=-1), state
 
 
 def _chosen(logits: Tensor, wanted: Tensor) -> Tensor:
-    return logits.float().log_softmax(dim=-1).cpu().gather(1, wanted[:, None])[:, 0]
+    return full(logits).log_softmax(dim=-1).cpu().gather(1, wanted[:, None])[:, 0]
 
 
 class Counted:
@@ -195,6 +196,7 @@ class Speaker:
         self.engine = engine
         self.model = engine.model
         self.tokenizer = tokenizer
+        self.forbidden = [] if tokenizer.unk is None else [tokenizer.unk]  # `<unk>` is no text
         newline = tokenizer.encode("\n", strict=False)
         usable = len(newline) > 0 and newline[-1] != tokenizer.unk
         self.start = newline[-1:].astype(np.int64) if usable else np.array([tokenizer.eos], dtype=np.int64)
@@ -245,13 +247,13 @@ class Speaker:
         log_probs, state = self.engine.prompt(rows)
         eos = self.tokenizer.eos
         if options.beams > 1:
-            return beam(self.engine.step, log_probs, state, options, eos, self._stopper(options))
+            return beam(self.engine.step, log_probs, state, options, eos, self._stopper(options), self.forbidden)
         history = torch.full((len(rows), max(len(row) for row in rows) - 1), -1)
         for history_row, row in zip(history, rows, strict=True):
             history_row[: len(row) - 1] = torch.from_numpy(row[1:])
         stopped = self._stopper(options)
         history = history.to(log_probs.device)
-        hypotheses = sample(self.engine.step, log_probs, state, options, streams, eos, stopped, history)
+        hypotheses = sample(self.engine.step, log_probs, state, options, streams, eos, stopped, history, self.forbidden)
         return [[one] for one in hypotheses]
 
     def _stopper(self, options: DecodeSettings) -> Any:

@@ -33,7 +33,7 @@ from ..data.text import TextSettings
 from ..data.tokenizers import Tokenizer
 from ..decode.options import DecodeSettings
 from ..nn.backbone import BackboneSettings
-from ..nn.network import Network, load_weights, token_network
+from ..nn.network import Network, full, load_weights, token_network
 from ._speak import Counted, Neural, Speaker
 from ._task import Batch
 
@@ -116,7 +116,7 @@ class LanguageTask:
     def loss(self, network: nn.Module, batch: Batch, state: Any, smoothing: float) -> tuple[Tensor, Any]:
         logits, state = network(batch.inputs, batch.mask, state)
         loss = F.cross_entropy(
-            logits.float().flatten(0, 1), batch.targets.flatten(), reduction="sum", label_smoothing=smoothing
+            full(logits).flatten(0, 1), batch.targets.flatten(), reduction="sum", label_smoothing=smoothing
         )
         return loss, state
 
@@ -171,7 +171,7 @@ def network_loss(network: nn.Module, tokens: np.ndarray, length: int) -> float:
         wanted = torch.from_numpy(tokens[places + 1].astype(np.int64)).to(device)
         mask = None if bool(real.all()) else real
         logits, state = network(inputs, mask, state if reads_on else None)
-        losses = F.cross_entropy(logits.float().flatten(0, 1), wanted.flatten(), reduction="none")
+        losses = F.cross_entropy(full(logits).flatten(0, 1), wanted.flatten(), reduction="none")
         total += float((losses.double() * real.flatten()).sum())
     return total / targets
 

@@ -36,11 +36,12 @@ def solve_width(
             "raise --params, or make the vocabulary smaller (data.tokenizer)",
         )
     solved = settings.model_copy(update={"width": width})
-    if settings.fine is None or getattr(settings, settings.fine) is not None:
+    name, least = solved.fine, solved.fine_size()
+    filled = lambda n: size(solved.model_copy(update={name: n}))  # noqa: E731
+    if getattr(solved, name) is not None or filled(least + 1) == filled(least):
         return solved
-    name = settings.fine
-    best = _largest(lambda n: size(solved.model_copy(update={name: n})), parameters, 16 * width)
-    return solved.model_copy(update={name: best}) if best else solved
+    most = least + _largest(lambda n: filled(least + n), parameters, 16 * least)
+    return solved.model_copy(update={name: most})
 
 
 def _largest(size: Callable[[int], int], limit: int, highest: int) -> int:

@@ -25,9 +25,9 @@ def cosine(step: int, total: int, settings: ScheduleSettings) -> float:
 
 
 def inverse_sqrt(step: int, total: int, settings: ScheduleSettings) -> float:
-    """Vaswani et al. 2017: after the warm-up w, √(w / step)."""
+    """Vaswani et al. 2017: after the warm-up w, √(w / step), steps counted from 1."""
     warmup = max(settings.warmup, 1)
-    return math.sqrt(warmup / (warmup + step))
+    return math.sqrt(warmup / (warmup + step + 1))
 
 
 def one_cycle(step: int, total: int, settings: ScheduleSettings) -> float:
