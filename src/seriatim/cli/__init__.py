@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
-import click
 import typer
 
 from ..core.errors import SeriatimError
 from . import compare, data, demo, doctor, evaluate, export, generate, next, resume, runs, score, train
 from . import list as list_command
 from ._output import complain
+
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # typer brings its own click, or takes the one installed
 
 app = typer.Typer(
     name="seriatim",
@@ -51,19 +53,14 @@ def main() -> None:
 
 def run(arguments: list[str] | None = None) -> int:
     try:
-        code = app(arguments, standalone_mode=False)
+        code = app(arguments, prog_name="seriatim", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except SeriatimError as error:
         complain(error)
         return error.exit_code
-    except click.exceptions.NoArgsIsHelpError as error:
-        print(error.format_message())
-        return 2
-    except click.UsageError as error:
-        command = error.ctx.command_path if error.ctx else "seriatim"
-        complain(SeriatimError("usage", error.format_message(), f"`{command} --help` shows how it is called"))
-        return 2
-    except (KeyboardInterrupt, click.Abort):
+    except UsageError as error:
+        return _misused(error)
+    except (KeyboardInterrupt, typer.Abort):
         print("interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
@@ -74,6 +71,15 @@ def run(arguments: list[str] | None = None) -> int:
             raise
         complain(_unforeseen(error))
         return 1
+
+
+def _misused(error: Any) -> int:
+    if type(error).__name__ == "NoArgsIsHelpError":  # a command that was only named: its help is the answer
+        print(error.format_message())
+        return 2
+    command = error.ctx.command_path if error.ctx else "seriatim"
+    complain(SeriatimError("usage", error.format_message(), f"`{command} --help` shows how it is called"))
+    return 2
 
 
 def _unforeseen(error: Exception) -> SeriatimError:

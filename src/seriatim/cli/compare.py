@@ -49,7 +49,11 @@ def command(
 
     names = [name.strip() for name in models.split(",") if name.strip()]
     settings = o.gather(config, sets)
-    train = api.configure(task, data, names[0] if names else "", settings, minutes=minutes, steps=steps).train
+
+    def listeners(name: str) -> list[Progress]:
+        train = api.configure(task, data, name, settings, minutes=minutes, steps=steps).train
+        return [] if quiet else [Progress(name, train)]
+
     comparison = api.compare(
         task,
         data,
@@ -57,7 +61,7 @@ def command(
         settings=settings,
         out=out,
         data_dir=data_dir,
-        listeners=lambda name: [] if quiet else [Progress(name, train)],
+        listeners=listeners,
         notify=silent if quiet else _once(),
         params=params,
         minutes=minutes,

@@ -73,14 +73,15 @@ def command(
 def read_lines(path: Path | None) -> list[str]:
     """The lines of a file (or stdin for -), empty ones too: each has its answer."""
     if path is None or str(path) == "-":
-        text = sys.stdin.read()
+        name, data = "stdin", sys.stdin.buffer.read()
+    elif path.is_file():
+        name, data = str(path), path.read_bytes()
     else:
-        if not path.is_file():
-            raise SeriatimError("file.missing", f"there is no file {path}", "check the path")
-        try:
-            text = path.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            line = error.object[: error.start].count(b"\n") + 1
-            raise SeriatimError("file.encoding", f"{path}, line {line}: not UTF-8", "convert the file") from None
-    lines = text.split("\n")
+        raise SeriatimError("file.missing", f"there is no file {path}", "check the path")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise SeriatimError("file.encoding", f"{name}, line {line}: not UTF-8", "convert the file") from None
+    lines = text.replace("\r\n", "\n").split("\n")
     return lines[:-1] if lines[-1] == "" else lines

@@ -16,8 +16,10 @@ from .train import finish
 
 def command(
     run: o.RunPath,
-    steps: Annotated[int | None, typer.Option("--steps", help="Move the end to this step.")] = None,
-    minutes: Annotated[float | None, typer.Option("--minutes", help="Move the end to so many minutes in all.")] = None,
+    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Move the end to this step.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", min=0, help="Move the end to so many minutes in all.")
+    ] = None,
     plugin: o.Plugin = None,
     data_dir: o.DataDir = None,
     json: o.Json = False,

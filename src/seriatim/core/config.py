@@ -65,7 +65,8 @@ def load_yaml(path: str | Path) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}, line {mark.line + 1}" if mark else str(path)
-        raise SeriatimError("config.yaml", f"{where}: not valid YAML ({error})", "mend the file") from None
+        problem = getattr(error, "problem", None) or error
+        raise SeriatimError("config.yaml", f"{where}: not valid YAML ({problem})", "mend the file") from None
     if values is None:
         return {}
     if not isinstance(values, dict):

@@ -10,6 +10,7 @@ import ast
 import importlib
 import importlib.util
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
 
@@ -28,7 +29,10 @@ class Registry:
     def summary(self, name: str) -> str:
         """The first line of the module's docstring."""
         source = self._find(name).read_text(encoding="utf-8")
-        text = ast.get_docstring(ast.parse(source)) or ""
+        try:
+            text = ast.get_docstring(ast.parse(source)) or ""
+        except SyntaxError as error:
+            raise _broken(self._find(name), error) from error
         return text.partition("\n")[0].rstrip(".")
 
     def load(self, name: str) -> ModuleType:
@@ -44,9 +48,17 @@ class Registry:
             sys.modules[module_name] = module
             try:
                 spec.loader.exec_module(module)
-            except BaseException:
+                if not hasattr(module, "Settings"):
+                    raise SeriatimError(
+                        "plugin.incomplete",
+                        f"{path} defines no class Settings",
+                        f"define the settings of the {self.kind} and how to build it: see the files of {self.package}",
+                    )
+            except BaseException as error:
                 del sys.modules[module_name]
-                raise
+                if isinstance(error, SeriatimError) or not isinstance(error, Exception):
+                    raise
+                raise _broken(path, error) from error
         return sys.modules[module_name]
 
     def add_file(self, path: str | Path) -> str:
@@ -83,6 +95,19 @@ class Registry:
                 f"{self.kind}.unknown", f'there is no {self.kind} "{name}"', did_you_mean(name, sources)
             )
         return sources[name]
+
+
+def _broken(path: Path, error: Exception) -> SeriatimError:
+    """The user's own file does not run: the line in it where that shows."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+    line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
+    why = error.msg if isinstance(error, SyntaxError) else error
+    return SeriatimError(
+        "plugin.broken",
+        f"{path}" + (f", line {line}" if line else "") + f": {type(error).__name__}: {why}",
+        "mend the file; `python` with its name shows the same",
+    )
 
 
 models = Registry("model", "seriatim.models")

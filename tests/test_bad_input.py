@@ -1,0 +1,551 @@
+"""What users get wrong, and what they are told: a code, the place, the remedy, and never a traceback.
+
+A case is a command line, the files it meets, and what its error must say. `lstm` and `ngram` in a command line are
+copies of two tiny runs. Commands run in this process, because importing torch for each would take minutes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from seriatim import cli
+from seriatim.core import registry
+from seriatim.data import catalogue
+
+Prepare = Callable[[Path, pytest.MonkeyPatch], None]
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    code: str
+    says: tuple[str, ...]  # all of them, on the error stream
+    arguments: tuple[str, ...]
+    files: dict[str, str | bytes] = field(default_factory=dict)
+    prepare: Prepare = lambda folder, patch: None
+    status: int = 2
+    fault: str = ""  # a known fault of the program: what it does instead
+
+
+def train(*more: str, data: str = "book.txt", model: str = "lstm") -> tuple[str, ...]:
+    return ("train", "language", "--data", data, "--model", model, "--steps", "2", "--quiet", *more)
+
+
+def sets(*assignments: str, model: str = "lstm") -> tuple[str, ...]:
+    return train(*(part for one in assignments for part in ("--set", one)), model=model)
+
+
+def generate(*more: str) -> tuple[str, ...]:
+    return ("generate", "lstm", "--max-tokens", "3", *more)
+
+
+# ── the world of a case ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def change(name: str, what: Callable[[bytes], bytes]) -> Prepare:
+    """Rewrites a file that is there."""
+
+    def prepare(folder: Path, patch: pytest.MonkeyPatch) -> None:
+        (path,) = folder.glob(name)
+        path.write_bytes(what(path.read_bytes()))
+
+    return prepare
+
+
+def remove(name: str) -> Prepare:
+    def prepare(folder: Path, patch: pytest.MonkeyPatch) -> None:
+        (path,) = folder.glob(name)
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    return prepare
+
+
+def flip_a_byte(data: bytes) -> bytes:
+    return data[:-5] + bytes([data[-5] ^ 1]) + data[-4:]
+
+
+def no_network(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """The catalogue points at a port on which nobody listens."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{one.getsockname()[1]}/names.txt"
+    entry = catalogue.ENTRIES["names"]
+    file = entry.files["train"]
+    assert file.remote is not None
+    moved = replace(file, remote=replace(file.remote, addresses=(address,)))
+    patch.setitem(catalogue.ENTRIES, "names", replace(entry, files={"train": moved}))
+    patch.setenv("no_proxy", "*")
+    patch.setenv("SERIATIM_CACHE", str(folder / "cache"))
+
+
+def no_cuda(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("torch.cuda.is_available", lambda: False)
+
+
+def empty_folder(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    (folder / "texts").mkdir()
+
+
+# ── the cases ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+DATA = [
+    Case("missing", "data.missing", ('"bok.txt"', 'did you mean "book.txt"?'), train(data="bok.txt")),
+    Case("empty", "data.empty", ("a.txt: is empty",), train(data="a.txt"), {"a.txt": ""}),
+    Case("blank", "data.empty", ("a.txt: holds only white space",), train(data="a.txt"), {"a.txt": " \n\t\n" * 50}),
+    Case(
+        "broken-utf-8",
+        "data.encoding",
+        ("a.txt, line 3,", "0xe9", "--encoding cp1252"),
+        train(data="a.txt"),
+        {"a.txt": "one\ntwo\ncafé\n".encode("latin-1")},
+    ),
+    Case(
+        "utf-16-mark",
+        "data.encoding",
+        ("a.txt", "UTF-16", "--encoding utf-16"),
+        train(data="a.txt"),
+        {"a.txt": ("a line\n" * 50).encode("utf-16")},
+    ),
+    Case("nul", "data.binary", ("a.txt, line 2", "NUL"), train(data="a.txt"), {"a.txt": b"one\nt\0wo\n"}),
+    Case("one-character", "data.too-short", ("1 bytes of text",), train(data="a.txt"), {"a.txt": "a"}),
+    Case("encoding-name", "data.encoding-name", ('"uft-8"', 'did you mean "utf-8"?'), train("--encoding", "uft-8")),
+    Case("empty-folder", "data.empty", ("the folder texts holds no files",), train(data="texts"), {}, empty_folder),
+    Case("binary-folder", "data.empty", ("only binary files (a.png)",), train(data="t"), {"t/a.png": b"\x89PNG\0"}),
+    Case("binary-ending", "data.binary", ("a.pdf", ".pdf"), train(data="a.pdf"), {"a.pdf": b"%PDF"}),
+    Case(
+        "no-such-column",
+        "data.column",
+        ("a.jsonl, line 1", '"txt"', 'did you mean "text"?'),
+        train("--column", "txt", data="a.jsonl"),
+        {"a.jsonl": '{"text": "hello"}\n'},
+    ),
+    Case(
+        "no-such-csv-column",
+        "data.column",
+        ("a.csv", '"titel"', 'did you mean "title"?'),
+        train("--column", "titel", data="a.csv"),
+        {"a.csv": "id,title\n1,one\n"},
+    ),
+    Case(
+        "two-columns",
+        "data.column",
+        ("a.csv", "2 columns of text", "title, text", "--column title"),
+        train(data="a.csv"),
+        {"a.csv": "title,text\none,two\n"},
+    ),
+    Case("column-of-text", "data.column", ("book.txt", "no columns"), train("--column", "text")),
+    Case(
+        "malformed-jsonl",
+        "data.jsonl",
+        ("a.jsonl, line 2: not JSON",),
+        train(data="a.jsonl"),
+        {"a.jsonl": '{"text": "one"}\n{"text": \n'},
+    ),
+    Case(
+        "bad-csv-row",
+        "data.csv",
+        ("a.csv, line 3: 3 columns where the first line has 2",),
+        train("--column", "text", data="a.csv"),
+        {"a.csv": "id,text\n1,one\n2,two,three\n"},
+    ),
+    Case("not-parquet", "data.parquet", ("a.parquet",), train(data="a.parquet"), {"a.parquet": b"PAR1 no, it is not"}),
+    Case(
+        "broken-gzip",
+        "data.broken",
+        ("a.txt.gz", "damaged"),
+        train(data="a.txt.gz"),
+        {"a.txt.gz": gzip.compress(b"some text\n" * 500)[:-20]},
+    ),
+    Case("not-gzip", "data.broken", ("a.txt.gz", "damaged"), train(data="a.txt.gz"), {"a.txt.gz": "plain text"}),
+    Case("not-zip", "data.broken", ("a.zip", "not a ZIP archive"), train(data="a.zip"), {"a.zip": "plain text"}),
+    Case("too-short-for-length", "data.too-short", ("sequences of 9000", "--length"), train("--length", "9000")),
+    Case("catalogue-misspelt", "data.missing", ('did you mean "wikitext2"?',), train(data="wikitex2")),
+    Case("get-misspelt", "data.unknown", ('"nmes"', 'did you mean "names"?'), ("data", "get", "nmes")),
+    Case("offline", "data.offline", ("cannot be reached", "SERIATIM_DATA"), train(data="names"), {}, no_network, 1),
+    Case("no-data-dir", "data.missing", ("--data-dir",), train("--data-dir", "nowhere", data="names")),
+    Case(
+        "wrong-local-copy",
+        "data.hash",
+        ("mirror/names/names.txt", "sha256", "wanted"),
+        train("--data-dir", "mirror", data="names"),
+        {"mirror/names/names.txt": "emma\n"},
+    ),
+    Case("no-valid-file", "data.missing", ('"valid.txt"',), train("--valid", "valid.txt")),
+]
+
+CONFIG = [
+    Case("unknown-section", "config.invalid", ("modle: ", 'did you mean "model"?'), sets("modle.width=8")),
+    Case("unknown-key", "config.invalid", ("model.widht: ", 'did you mean "width"?'), sets("model.widht=8")),
+    Case(
+        "unknown-deep-key",
+        "config.invalid",
+        ("train.optimiser.ratte: there is no such setting", 'did you mean "rate"?'),
+        sets("train.optimiser.ratte=1"),
+    ),
+    Case(
+        "unknown-tokenizer-key",
+        "config.invalid",
+        ("data.tokenizer.szie: ", 'did you mean "size"?'),
+        sets("data.tokenizer.szie=1"),
+    ),
+    Case(
+        "unknown-key-in-yaml",
+        "config.invalid",
+        ("train.stpes: ", 'did you mean "steps"?'),
+        train("--config", "a.yaml"),
+        {"a.yaml": "train:\n  stpes: 3\n"},
+    ),
+    Case(
+        "three-problems",
+        "config.invalid",
+        ("3 problems", "model.width: greater than or equal to 1 (got 0)", "train.batch: ", "train.schedule.nmae: "),
+        sets("model.width=0", "train.batch=-1", "train.schedule.nmae=cosine"),
+    ),
+    Case("wrong-type", "config.invalid", ("model.width: ", "integer", "'wide'"), sets("model.width=wide")),
+    Case(
+        "section-of-number",
+        "config.invalid",
+        ("train: ", "(got 5)"),
+        ("train", "language", "--data", "book.txt", "--model", "lstm", "--set", "train=5"),
+    ),
+    Case("out-of-range", "config.invalid", ("model.dropout: ", "less than 1", "1.5"), sets("model.dropout=1.5")),
+    Case("not-a-choice", "config.invalid", ("train.schedule.name: ", "'cosine'"), sets("train.schedule.name=cosin")),
+    Case("steps-in-words", "config.invalid", ("train.steps: ", "'many'"), train("--steps", "many")),
+    Case("no-params", "config.invalid", ("params: ", "'1Q'"), train("--params", "1Q")),
+    Case("fractions", "config.invalid", ("data.fractions: ", "add up to 1"), sets("data.fractions=[0.5, 0.1, 0.1]")),
+    Case(
+        "tokenizer-too-small",
+        "config.invalid",
+        ("data.tokenizer: ", "at least 260"),
+        train("--tokenizer", "byte-bpe", "--vocabulary", "100"),
+    ),
+    Case("set-without-value", "config.assignment", ('"model.width"', "a.b=c"), sets("model.width")),
+    Case("set-without-key", "config.assignment", ('"=3"',), sets("=3")),
+    Case("no-yaml", "config.missing", ("a.yaml", "--config"), train("--config", "a.yaml")),
+    Case(
+        "yaml-syntax",
+        "config.yaml",
+        ("a.yaml, line 2",),
+        train("--config", "a.yaml"),
+        {"a.yaml": "model: lstm\n  train: 3\n"},
+    ),
+    Case("yaml-list", "config.yaml", ("a.yaml", "mapping"), train("--config", "a.yaml"), {"a.yaml": "- lstm\n- gpt\n"}),
+    Case("yaml-latin-1", "config.yaml", ("a.yaml",), train("--config", "a.yaml"), {"a.yaml": b"# caf\xe9\n"}),
+    Case("no-model", "config.incomplete", ("model", "model.name"), ("train", "language", "--data", "book.txt")),
+    Case("no-data", "config.incomplete", ("data", "data.source"), ("train", "language", "--model", "lstm")),
+    Case("no-task", "config.incomplete", ("task", "task.name"), ("train", "--data", "book.txt", "--model", "lstm")),
+]
+
+MODEL = [
+    Case("unknown-model", "model.unknown", ('"lsmt"', 'did you mean "lstm"?'), train(model="lsmt")),
+    Case(
+        "unknown-model-of-several",
+        "model.unknown",
+        ('"gtp"', 'did you mean "gpt"?'),
+        ("compare", "language", "--data", "book.txt", "--models", "ngram,gtp", "--quiet"),
+    ),
+    Case(
+        "no-models",
+        "compare.empty",
+        ("no models", "--models"),
+        ("compare", "language", "--data", "book.txt", "--models", ",", "--quiet"),
+    ),
+    Case(
+        "unknown-task",
+        "task.unknown",
+        ('"langauge"', 'did you mean "language"?'),
+        ("train", "langauge", "--data", "book.txt", "--model", "lstm"),
+    ),
+    Case("heads", "config.invalid", ("model: ", "30 ", "heads 4"), sets("model.width=30", model="gpt")),
+    Case(
+        "bidirectional", "task.not-causal", ("bidirectional", "model.bidirectional"), sets("model.bidirectional=true")
+    ),
+    Case("budget", "budget.too-small", ('"lstm" of 10 parameters', "--params"), train("--params", "10")),
+    Case("order", "config.invalid", ("model.order: ", "7", "9"), sets("model.order=9", model="ngram")),
+    Case("no-plugin", "plugin.missing", ("mine.py",), train("--plugin", "mine.py")),
+    Case("plugin-named-lstm", "plugin.name-taken", ('"lstm"', "rename"), train("--plugin", "lstm.py"), {"lstm.py": ""}),
+    Case(
+        "plugin-without-settings",
+        "plugin.incomplete",
+        ("bare.py", "Settings"),
+        train("--plugin", "bare.py", model="bare"),
+        {"bare.py": '"""A model without settings."""\n'},
+    ),
+    Case(
+        "plugin-with-syntax-error",
+        "plugin.broken",
+        ("crooked.py", "line 2"),
+        train("--plugin", "crooked.py", model="crooked"),
+        {"crooked.py": '"""A model."""\nclass Settings(\n'},
+    ),
+    Case(
+        "plugin-that-raises",
+        "plugin.broken",
+        ("raising.py, line 2", "no_such_package"),
+        train("--plugin", "raising.py", model="raising"),
+        {"raising.py": '"""A model."""\nimport no_such_package\n'},
+    ),
+    Case("device", "device.missing", ('"cuda"', "auto, cpu"), train("--device", "cuda"), {}, no_cuda),
+    Case("device-misspelt", "device.missing", ('"cup"', "auto, cpu"), train("--device", "cup")),
+]
+
+RUNS = [
+    Case("no-run", "run.missing", ("elsewhere is not the folder of a run",), ("generate", "elsewhere")),
+    Case("run-misspelt", "run.missing", ("lsmt", 'did you mean "lstm"?'), ("resume", "lsmt")),
+    Case("run-exists", "run.exists", ("lstm holds a run", "seriatim resume"), train("--out", "lstm")),
+    Case("resume-backwards", "usage", ("--steps", "1"), ("resume", "lstm", "--steps", "-3", "--quiet")),
+    Case("resume-counts", "run.counts", ("ngram",), ("resume", "ngram", "--quiet")),
+    Case(
+        "resume-without-checkpoint",
+        "checkpoint.missing",
+        ("lstm has no checkpoint",),
+        ("resume", "lstm", "--quiet", "--steps", "6"),
+        {},
+        remove("lstm/checkpoints"),
+    ),
+    Case(
+        "damaged-checkpoint",
+        "checkpoint.damaged",
+        ("lstm/checkpoints/4: weights.safetensors", "there are: "),
+        ("resume", "lstm", "--quiet", "--steps", "6"),
+        {},
+        change("lstm/checkpoints/4/weights.safetensors", flip_a_byte),
+    ),
+    Case(
+        "checkpoint-without-file",
+        "checkpoint.damaged",
+        ("lstm/checkpoints/4",),
+        ("resume", "lstm", "--quiet", "--steps", "6"),
+        {},
+        remove("lstm/checkpoints/4/optimiser.safetensors"),
+    ),
+    Case(
+        "no-weights",
+        "checkpoint.missing",
+        ("lstm/model.safetensors",),
+        ("generate", "lstm"),
+        {},
+        remove("lstm/model.safetensors"),
+    ),
+    Case(
+        "truncated-weights",
+        "checkpoint.damaged",
+        ("lstm/model.safetensors",),
+        ("generate", "lstm"),
+        {},
+        change("lstm/model.safetensors", lambda data: data[:-100]),
+    ),
+    Case(
+        "truncated-counts",
+        "checkpoint.damaged",
+        ("ngram/model.safetensors",),
+        ("next", "ngram", "the"),
+        {},
+        change("ngram/model.safetensors", lambda data: data[:50]),
+    ),
+    Case(
+        "edited-config",
+        "run.mismatch",
+        ("lstm", "config.yaml"),
+        ("generate", "lstm"),
+        {},
+        change("lstm/config.yaml", lambda data: data.replace(b"width: 8", b"width: 9")),
+    ),
+    Case(
+        "resume-edited-config",
+        "run.mismatch",
+        ("lstm", "config.yaml"),
+        ("resume", "lstm", "--quiet", "--steps", "6"),
+        {},
+        change("lstm/config.yaml", lambda data: data.replace(b"width: 8", b"width: 9")),
+        fault="[internal] from load_weights",
+    ),
+    Case(
+        "edited-order",
+        "ngram.tensors",
+        ("keys.4",),
+        ("next", "ngram", "the"),
+        {},
+        change("ngram/config.yaml", lambda data: data.replace(b"order: 3", b"order: 5")),
+    ),
+    Case(
+        "config-with-a-slip",
+        "config.invalid",
+        ("lstm/config.yaml", "model.widht"),
+        ("generate", "lstm"),
+        {},
+        change("lstm/config.yaml", lambda data: data.replace(b"width: 8", b"widht: 8")),
+    ),
+    Case(
+        "no-tokenizer",
+        "tokenizer.missing",
+        ("lstm/tokenizer.json",),
+        ("score", "lstm", "the"),
+        {},
+        remove("lstm/tokenizer.json"),
+    ),
+    Case(
+        "damaged-tokenizer",
+        "tokenizer.unreadable",
+        ("lstm/tokenizer.json",),
+        ("score", "lstm", "the"),
+        {},
+        change("lstm/tokenizer.json", lambda data: data[:100]),
+    ),
+    Case(
+        "damaged-summary",
+        "run.damaged",
+        ("lstm/summary.json",),
+        ("runs", "."),
+        {},
+        change("lstm/summary.json", lambda data: data[:100]),
+        fault="[internal] JSONDecodeError, for the whole list of runs",
+    ),
+    Case(
+        "data-changed",
+        "data.changed",
+        ("lstm", "restore the file"),
+        ("resume", "lstm", "--quiet", "--steps", "6"),
+        {},
+        change("book.txt", lambda data: data.replace(b"cat", b"tac")),
+    ),
+    Case(
+        "data-gone",
+        "data.missing",
+        ("book.txt",),
+        ("resume", "lstm", "--quiet", "--steps", "6"),
+        {},
+        remove("book.txt"),
+    ),
+]
+
+ASKING = [
+    Case("unknown-character", "tokenizer.unknown", ('"Ω"',), generate("--prompt", "the Ω"), fault="takes <unk>"),
+    Case("unknown-character-next", "tokenizer.unknown", ('"Ω"',), ("next", "lstm", "Ω"), fault="takes <unk>"),
+    Case("unknown-character-score", "tokenizer.unknown", ('"Ω"',), ("score", "ngram", "Ω"), fault="takes <unk>"),
+    Case("temperature", "config.invalid", ("temperature: ", "-1"), generate("--temperature", "-1")),
+    Case("temperature-in-words", "usage", ("--temperature", "valid number"), generate("--temperature", "hot")),
+    Case("top-p", "config.invalid", ("top_p: ", "1.5"), generate("--top-p", "1.5")),
+    Case("top-k", "config.invalid", ("top_k: ", "0"), generate("--top-k", "0")),
+    Case("max-tokens", "config.invalid", ("max_tokens: ", "0"), ("generate", "lstm", "--max-tokens", "0")),
+    Case("nbest", "config.invalid", ("nbest 3", "there are 2"), generate("--nbest", "3", "--beams", "2")),
+    Case("beams-draw", "config.invalid", ("top_k",), generate("--top-k", "3", "--beams", "2")),
+    Case("two-prompts", "generate.input", ("--prompts",), generate("--prompt", "a", "--prompts", "b")),
+    Case("greedy-beams", "generate.options", ("--greedy", "--beams"), generate("--greedy", "--beams", "2")),
+    Case("greedy-warm", "generate.options", ("--temperature",), generate("--greedy", "--temperature", "0.5")),
+    Case("no-prompts", "file.missing", ("a.txt",), generate("--prompts", "a.txt")),
+    Case(
+        "prompts-latin-1",
+        "file.encoding",
+        ("a.txt, line 2",),
+        generate("--prompts", "a.txt"),
+        {"a.txt": b"the\ncaf\xe9\n"},
+    ),
+    Case("score-nothing", "score.input", ("--file",), ("score", "lstm")),
+    Case("score-twice", "score.input", ("--file",), ("score", "lstm", "the", "--file", "book.txt")),
+    Case("score-no-file", "file.missing", ("a.txt",), ("score", "lstm", "--file", "a.txt")),
+    Case("export-lstm", "export.format", ("lstm", "ARPA"), ("export", "lstm", "--to", "arpa")),
+    Case("evaluate-no-file", "data.missing", ('"a.txt"',), ("evaluate", "lstm", "--data", "a.txt", "--quiet")),
+    Case(
+        "evaluate-one-character",
+        "data.too-short",
+        ("fewer than 2 tokens",),
+        ("evaluate", "lstm", "--data", "a.txt", "--quiet"),
+        {"a.txt": "a"},
+    ),
+]
+
+USAGE = [
+    Case("unknown-command", "usage", ("'trian'", "seriatim --help"), ("trian",)),
+    Case("unknown-data-command", "usage", ("'fetch'", "data --help"), ("data", "fetch")),
+    Case("unknown-option", "usage", ("--modle", "--model", "train --help"), ("train", "language", "--modle", "lstm")),
+    Case("option-without-value", "usage", ("--model", "--help"), ("train", "language", "--model")),
+    Case("missing-run", "usage", ("'run'", "seriatim resume --help"), ("resume",)),
+    Case("missing-prompt", "usage", ("'prompt'", "next --help"), ("next", "lstm")),
+    Case("missing-format", "usage", ("--to", "export --help"), ("export", "ngram")),
+    Case("one-too-many", "usage", ("unexpected", "list --help"), ("list", "models", "lstm")),
+    Case("not-a-part", "usage", ("--split", "'dev'"), ("evaluate", "lstm", "--split", "dev")),
+    Case("batch-in-words", "usage", ("--batch", "valid integer"), train("--batch", "big")),
+]
+
+CASES = [*DATA, *CONFIG, *MODEL, *RUNS, *ASKING, *USAGE]
+
+
+# ── the tests ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="session")
+def trained(book: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with book.txt and the runs `lstm` and `ngram` trained on it."""
+    folder = tmp_path_factory.mktemp("trained")
+    shutil.copy(book, folder / "book.txt")
+    tiny = {"lstm": ["--set", "model.width=8", "--length", "16", "--steps", "4"], "ngram": ["--set", "model.order=3"]}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for model, options in tiny.items():
+            command = ["train", "language", "--data", "book.txt", "--model", model, "--out", model, "--quiet", *options]
+            assert cli.run(command) == 0
+    return folder
+
+
+@pytest.fixture
+def here(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A working folder of its own for each test; plug-ins are forgotten afterwards."""
+    shutil.copy(trained / "book.txt", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry.models, "_files", {})
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if name.startswith("seriatim.models.") and "." in name:
+            del sys.modules[name]
+
+
+def _parameters() -> list[object]:
+    marks = {case.name: [pytest.mark.xfail(reason=case.fault, strict=False)] if case.fault else [] for case in CASES}
+    return [pytest.param(case, id=case.name, marks=marks[case.name]) for case in CASES]
+
+
+@pytest.mark.parametrize("case", _parameters())
+def test_mistake(
+    case: Case, here: Path, trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("lstm", "ngram") if case in RUNS + ASKING else ():
+        shutil.copytree(trained / name, here / name)
+    for name, content in case.files.items():
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    case.prepare(here, monkeypatch)
+
+    status = cli.run(list(case.arguments))
+
+    out, err = capsys.readouterr()
+    assert err.startswith(f"error [{case.code}] "), err
+    for piece in case.says:
+        assert piece in err, err
+    assert "\n  → " in err, f"no remedy: {err}"
+    assert "Traceback" not in err
+    assert out == ""
+    assert status == case.status
+
+
+def test_no_two_cases_share_a_name() -> None:
+    assert len({case.name for case in CASES}) == len(CASES) >= 55
+
+
+def test_no_prompts_no_answers(here: Path, trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file without a line is no mistake: line N in, line N out, for N = 0."""
+    (here / "a.txt").write_bytes(b"")
+    assert cli.run(["generate", str(trained / "lstm"), "--prompts", "a.txt"]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert cli.run(["generate", str(trained / "lstm"), "--prompts", "a.txt", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
