@@ -20,11 +20,11 @@ MAY_IMPORT = {
     "data": {"core"},
     "decode": {"core"},
     "tasks": {"core", "nn", "models", "data", "decode"},
-    "train": {"core", "nn", "models", "tasks"},
-    "runs": {"core", "nn", "models", "data", "decode", "tasks", "train", "report"},
+    "training": {"core", "nn", "models", "tasks"},
+    "runs": {"core", "nn", "models", "data", "decode", "tasks", "training", "report"},
     "report": {"core", "runs"},
-    "api": {"core", "nn", "models", "data", "decode", "tasks", "train", "runs", "report"},
-    "cli": {"core", "data", "decode", "train", "runs", "report", "api", "kernels"},
+    "api": {"core", "nn", "models", "data", "decode", "tasks", "training", "runs", "report"},
+    "cli": {"core", "data", "decode", "training", "runs", "report", "api", "kernels"},
 }
 FREE = {"_version", "__init__", "__main__"}
 
@@ -68,6 +68,13 @@ def test_import_direction(path: Path) -> None:
     part = part_of(path)
     wrong = imported(path) - MAY_IMPORT[part] - {part, "_version", "__version__"}
     assert not wrong, f"{part} may not import {', '.join(sorted(wrong))}"
+
+
+def test_functions_are_not_hidden_by_folders() -> None:
+    """`seriatim.train` is a function, whatever was imported before."""
+    import seriatim.training.loop
+
+    assert all(callable(getattr(seriatim, name)) for name in seriatim.__all__ if not name.startswith("_"))
 
 
 def test_the_package_itself_is_light() -> None:

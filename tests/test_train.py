@@ -23,12 +23,12 @@ from seriatim.data.corpus import prepare
 from seriatim.data.text import TextSettings
 from seriatim.nn.network import count_parameters, token_network, weights
 from seriatim.tasks.language import LanguageTask, Settings
-from seriatim.train.budget import solve_width
-from seriatim.train.checkpoint import Checkpoints
-from seriatim.train.events import Evaluated, Event, Planned, Saved, Started, Stepped, Stopped
-from seriatim.train.loop import Loop
-from seriatim.train.schedules import SHAPES, share_of_peak
-from seriatim.train.settings import OptimiserSettings, ScheduleSettings, TrainSettings
+from seriatim.training.budget import solve_width
+from seriatim.training.checkpoint import Checkpoints
+from seriatim.training.events import Evaluated, Event, Planned, Saved, Started, Stepped, Stopped
+from seriatim.training.loop import Loop
+from seriatim.training.schedules import SHAPES, share_of_peak
+from seriatim.training.settings import OptimiserSettings, ScheduleSettings, TrainSettings
 
 MODELS = backbones()
 
@@ -263,7 +263,7 @@ def test_checkpoints_are_whole_or_not_there(task: LanguageTask, tmp_path: Path, 
     def crash(*_: Any) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("seriatim.train.checkpoint.write_json", crash)
+    monkeypatch.setattr("seriatim.training.checkpoint.write_json", crash)
     with pytest.raises(OSError, match="no space"):
         loop._save()
     loop.progress.step += 1

@@ -25,14 +25,14 @@ from .core.files import write_json, write_text
 from .core.tensors import load_tensors, save_tensors
 from .nn.network import load_weights
 from .runs import Run, fresh_folder
-from .train.budget import solve_width
-from .train.checkpoint import Checkpoints
-from .train.config import Config, make_config
-from .train.cost import peak_memory, reset_peak_memory
-from .train.counting import count
-from .train.listeners import Listener, Outcome, Recorder
-from .train.loop import Loop
-from .train.signals import halting
+from .training.budget import solve_width
+from .training.checkpoint import Checkpoints
+from .training.config import Config, make_config
+from .training.cost import peak_memory, reset_peak_memory
+from .training.counting import count
+from .training.listeners import Listener, Outcome, Recorder
+from .training.loop import Loop
+from .training.signals import halting
 
 Notify = Callable[[str], None]
 

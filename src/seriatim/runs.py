@@ -19,7 +19,7 @@ from .core.errors import SeriatimError, did_you_mean
 
 if TYPE_CHECKING:
     from .tasks._speak import Continuation, Generation, Score
-    from .train.config import Config
+    from .training.config import Config
 
 
 class Run:
@@ -65,7 +65,7 @@ class Run:
 
     @cached_property
     def config(self) -> Config:
-        from .train.config import make_config
+        from .training.config import make_config
 
         return make_config(self.settings, str(self.path / "config.yaml"))
 

@@ -6,8 +6,8 @@ import sys
 import time
 from typing import Any
 
-from ..train.events import Evaluated, Event, Planned, Started, Stepped, Stopped
-from ..train.settings import TrainSettings
+from ..training.events import Evaluated, Event, Planned, Started, Stepped, Stopped
+from ..training.settings import TrainSettings
 from ._output import amount, duration, note
 
 PLAIN_EVERY = 15.0  # seconds between lines where there is no terminal

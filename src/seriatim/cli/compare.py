@@ -95,7 +95,7 @@ def _once() -> Callable[[str], None]:
 
 def show(comparison: object, json: bool) -> None:
     from ..api import Comparison
-    from ..train.signals import EXIT_CODES
+    from ..training.signals import EXIT_CODES
 
     assert isinstance(comparison, Comparison)
     table = comparison.table()

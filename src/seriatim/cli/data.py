@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from ._output import print_table
 
 if TYPE_CHECKING:
     from seriatim.data.doctor import Report
@@ -34,7 +36,7 @@ def list_entries(as_json: Json = False) -> None:
         _print(json.dumps([{key: getattr(entry, key) for key in keys} for entry in ENTRIES.values()], indent=2))
         return
     rows = [(entry.name, entry.task, _size(entry.size), entry.licence, entry.summary) for entry in ENTRIES.values()]
-    _table(("name", "task", "size", "licence", "what it is"), rows)
+    print_table(("name", "task", "size", "licence", "what it is"), rows, left=5)
 
 
 @app.command("get")
@@ -95,7 +97,7 @@ def _show(report: Report) -> None:
         for remark in report.remarks:
             _print(f"  {remark}")
     _print("")
-    _table(("what", "found"), list(_findings(report)))
+    print_table(("what", "found"), list(_findings(report)), left=2)
     if report.histogram:
         _print("\nline lengths (characters)")
         for line in _bars(
@@ -134,24 +136,6 @@ def _bars(rows: list[tuple[str, int]]) -> Iterator[str]:
         # Something that is there is always seen, however small its share.
         length = max(1, round(BAR * number / most)) if number else 0
         yield f"  {name:>{label}}  {'█' * length} {number:,}"
-
-
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
-    """A rich table on a terminal; plain aligned columns for pipes and files."""
-    rows = list(rows)
-    if not sys.stdout.isatty():
-        widths = [max(len(cell) for cell in column) for column in zip(head, *rows, strict=True)]
-        for row in (head, *rows):
-            _print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-        return
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(*head, box=None, header_style="bold", pad_edge=False)
-    for row in rows:
-        table.add_row(*(escape(cell) for cell in row))
-    Console().print(table)
 
 
 def _progress() -> Callable[[int, int | None], None] | None:

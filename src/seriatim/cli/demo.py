@@ -27,7 +27,7 @@ def command(
 ) -> None:
     from .. import api, report
     from ..runs import fresh_folder
-    from ..train.settings import TrainSettings
+    from ..training.settings import TrainSettings
     from ._progress import Progress
     from .compare import show
 

@@ -77,7 +77,7 @@ def command(
 def finish(run: object, json: bool) -> None:
     """Prints how a training went; a signal that ended it becomes the exit code."""
     from ..runs import Run
-    from ..train.signals import EXIT_CODES
+    from ..training.signals import EXIT_CODES
 
     assert isinstance(run, Run)
     summary = run.summary

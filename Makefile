@@ -1,0 +1,36 @@
+# Two commands from nothing: `make demo` and `make test`. Both make .venv first, where it is not there yet.
+unexport PYTHONDONTWRITEBYTECODE
+PYTHON := .venv/bin/python
+
+.PHONY: demo test test-slow lint bench docs setup kernels clean
+
+setup:
+	@./setup
+
+kernels: setup
+	@$(PYTHON) -m seriatim.kernels
+
+demo: kernels
+	@.venv/bin/seriatim demo
+
+test: kernels
+	@$(PYTHON) -m pytest -n 2 -m "not slow"
+
+test-slow: kernels
+	@./setup acceptance
+	@$(PYTHON) -m pytest -m slow
+
+lint: setup
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
+	@.venv/bin/mypy
+
+bench: kernels
+	@./setup bench
+	@$(PYTHON) -m benchmarks
+
+docs: setup
+	@$(PYTHON) docs/make.py
+
+clean:
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

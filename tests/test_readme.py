@@ -1,0 +1,79 @@
+"""The commands of README.md and docs/models.md are run as they stand, but for their budgets of time."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seriatim.cli import run as cli
+from seriatim.core import registry
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+HOUSEHOLD = ("make", "pip", "seriatim demo")  # run by people and by CI, not from within a test
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.M | re.S)
+
+
+def commands() -> list[str]:
+    lines = [line for block in blocks(README, "sh") for line in block.splitlines()]
+    return [line for line in lines if not line.startswith(HOUSEHOLD)]
+
+
+def quick(line: str) -> str:
+    """A few steps instead of minutes."""
+    steps = 6 if "resume" in line else 4
+    return re.sub(r"--minutes [\d.]+", f"--steps {steps} --batch 2 --length 16" if steps == 4 else "--steps 6", line)
+
+
+@pytest.fixture
+def desk(tmp_path: Path, book: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    shutil.copy(book, tmp_path / "book.txt")
+    text = (tmp_path / "book.txt").read_text() + "the students opened their books.\n" * 40
+    (tmp_path / "book.txt").write_text(text)
+    (model,) = blocks((ROOT / "docs" / "models.md").read_text(encoding="utf-8"), "python")
+    (tmp_path / "mymodel.py").write_text(model)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    registry.models._files.clear()
+
+
+def test_commands(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = commands()
+    assert len(lines) >= 12
+    for line in lines:
+        program, *arguments = shlex.split(quick(line))
+        assert program == "seriatim"
+        status = cli(arguments)
+        shown = capsys.readouterr()
+        assert status == 0, f"{line}\n{shown.out}\n{shown.err}"
+        assert shown.out.strip(), line
+
+
+def test_python(desk: Path) -> None:
+    (code,) = blocks(README, "python")
+    namespace: dict[str, Any] = {}
+    exec(re.sub(r"minutes=[\d.]+", "steps=4, batch=2, length=16", code), namespace)
+    assert (desk / "curves.svg").stat().st_size > 1_000
+    assert [row["model"] for row in namespace["both"].table()] == ["ngram", "gpt"]
+
+
+def test_reference_is_current() -> None:
+    done = subprocess.run([sys.executable, str(ROOT / "docs" / "make.py"), "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_model_and_command_is_documented() -> None:
+    reference = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    assert all(f"## `{name}`" in reference for name in registry.models.names())
+    shown = set(re.findall(r"^seriatim (\w+)", "\n".join(blocks(README, "sh")), flags=re.M))
+    assert {"train", "resume", "evaluate", "generate", "next", "score", "compare", "runs", "list", "data"} <= shown
