@@ -40,6 +40,8 @@ int64_t row_stride(int64_t columns) {
   return round_up(columns, 64 / sizeof(T)) + 64 / sizeof(T);
 }
 
+constexpr int kAhead = 96;  // how many rows of a panel before their use they are sent for
+
 // c (+)= a b, for `Rows` rows of a and a panel b of `Vectors` vectors a row.
 template <typename T, int Rows, int Vectors>
 void multiply_block(const T* a, int64_t a_stride, const T* b, int64_t depth, T* c, int64_t c_stride, bool add) {
@@ -53,7 +55,10 @@ void multiply_block(const T* a, int64_t a_stride, const T* b, int64_t depth, T* 
   for (int64_t k = 0; k < depth; ++k, b += Vectors * L) {
     Vector<T> column[Vectors];
 #pragma GCC unroll 2
-    for (int v = 0; v < Vectors; ++v) column[v] = load(b + v * L);
+    for (int v = 0; v < Vectors; ++v) {
+      column[v] = load(b + v * L);
+      __builtin_prefetch(b + (kAhead * Vectors + v) * L);
+    }
 #pragma GCC unroll 16
     for (int i = 0; i < Rows; ++i) {
       const Vector<T> row = splat(a[i * a_stride + k]);

@@ -8,7 +8,7 @@
 //
 // Tensors that the caller sees are batch-first and contiguous. Where a mask is false the state is carried over
 // unchanged and the output is zero. `kept` is what the backward pass needs of a forward pass, time-major:
-// (T, B, parts, H rounded up to 16), empty if nobody asked for it.
+// (T, B, parts, H), empty if nobody asked for it.
 //
 // The plain definition of each cell is in recurrent.py, and the tests hold the two equal.
 
@@ -17,9 +17,16 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/mv.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 #include <deque>
 #include <optional>
@@ -28,11 +35,15 @@
 
 #include "product.h"
 
+#define SERIATIM_ALWAYS __attribute__((always_inline))
+
 namespace seriatim {
 namespace {
 
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
+
+constexpr int64_t kNearBytes = 768 << 10;  // what of the weights the second-level cache of a core may hold
 
 // ---- what the cells share --------------------------------------------------------------------------------------
 
@@ -42,7 +53,6 @@ struct Layer {
   bool reverse;
   const bool* mask;  // nullptr: every step is real
 
-  int64_t padded() const { return round_up(width, 16); }
   int64_t at_step(int64_t step) const { return reverse ? time - 1 - step : step; }
   bool real(int64_t row, int64_t t) const { return mask == nullptr || mask[row * time + t]; }
 };
@@ -77,13 +87,27 @@ Layer check_layer(const Tensor& projected, const Tensor& weight, const Tensor& h
   return layer;
 }
 
+// A new tensor. For large ones the system is asked for large pages: with small ones, the first touch of each would take
+// longer than the work on it.
+Tensor new_tensor(at::IntArrayRef sizes, const Tensor& like) {
+  Tensor tensor = at::empty(sizes, like.options());
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+  constexpr uintptr_t kPage = 1 << 21;
+  const uintptr_t start = round_up(reinterpret_cast<uintptr_t>(tensor.mutable_data_ptr()), kPage);
+  const uintptr_t end = (reinterpret_cast<uintptr_t>(tensor.mutable_data_ptr()) + tensor.nbytes()) / kPage * kPage;
+  if (start < end) madvise(reinterpret_cast<void*>(start), end - start, MADV_HUGEPAGE);
+#endif
+  return tensor;
+}
+
 Tensor new_kept(const Layer& layer, int64_t parts, bool keep, const Tensor& like) {
   if (!keep) return at::empty({0}, like.options());
-  return at::empty({layer.time, layer.batch, parts, layer.padded()}, like.options());
+  if (layer.mask != nullptr) return at::zeros({layer.time, layer.batch, parts, layer.width}, like.options());
+  return new_tensor({layer.time, layer.batch, parts, layer.width}, like);
 }
 
 void check_kept(const Layer& layer, int64_t parts, const Tensor& kept, const Tensor& like) {
-  check_tensor(kept, {layer.time, layer.batch, parts, layer.padded()}, like, "kept");
+  check_tensor(kept, {layer.time, layer.batch, parts, layer.width}, like, "kept");
   TORCH_CHECK_VALUE(kept.is_contiguous(), "kept must be contiguous");
 }
 
@@ -96,11 +120,18 @@ const T* data(const OptionalTensor& tensor) {
   return tensor ? tensor->const_data_ptr<T>() : nullptr;
 }
 
-// Runs f(first row, last row) on several threads where there is work for more than one.
-template <typename F>
+// Runs f(first row, last row) for all rows, on several threads where there is work for more than one. A thread takes
+// its rows through time in groups: few enough that what a step touches stays near, but all at once where the weights
+// must come from far away at every step.
+template <typename T, typename F>
 void split_batch(const Layer& layer, const F& f) {
-  const int64_t work_of_a_row = layer.time * layer.gates * layer.width * (layer.width + 32);
-  at::parallel_for(0, layer.batch, std::max<int64_t>(1, (1 << 17) / (work_of_a_row + 1)), f);
+  const int64_t products = layer.gates * layer.width * layer.width;
+  const int64_t most = products * sizeof(T) <= kNearBytes ? 2 * kBlockRows : layer.batch;
+  const int64_t grain = std::max<int64_t>(1, (1 << 17) / (layer.time * (products + 32 * layer.gates * layer.width) + 1));
+  at::parallel_for(0, layer.batch, grain, [&](int64_t first, int64_t last) {
+    const int64_t rows = last - first, groups = (rows + most - 1) / most;
+    for (int64_t i = 0; i < groups; ++i) f(first + rows * i / groups, first + rows * (i + 1) / groups);
+  });
 }
 
 // Rows `first` to `last` of a (B, H) tensor, or zeros, into a working matrix; and back.
@@ -126,6 +157,19 @@ SERIATIM_INLINE void each_vector(int64_t first, int64_t last, const F& f) {
   if (unit < last) f(unit, static_cast<int>(last - unit));
 }
 
+// The inputs of one step: from one row to the next, and from this step to the one after it.
+template <typename T>
+struct Inputs {
+  const T* data;
+  int64_t row, next;
+};
+
+template <typename T>
+Inputs<T> inputs_of(const Layer& layer, const T* projected, int64_t first, int64_t t) {
+  const int64_t step = layer.gates * layer.width;
+  return {projected + (first * layer.time + t) * step, layer.time * step, layer.reverse ? -step : step};
+}
+
 // The recurrent weights of some gates, each packed for products h W_gᵀ.
 template <typename T, int Gates>
 class GateWeights {
@@ -134,23 +178,31 @@ class GateWeights {
     for (int g = 0; g < Gates; ++g) gates_.emplace_back(weight + g * width * width, 1, width, width, width);
   }
 
-  // For every row and vector of units, f(row, unit, lanes, sums) with the products of all gates.
+  // For every row and vector of units, f(row, unit, lanes, sums, in): the products of all gates, and where the inputs
+  // of the first of them stand. The inputs of a panel are sent for while the one before is worked on: rows lie far
+  // apart, and the processor does not see by itself which comes next.
   template <typename F>
-  SERIATIM_INLINE void apply(const T* h, int64_t stride, int64_t rows, T* room, const F& f) const {
+  SERIATIM_INLINE void apply(const T* h, int64_t stride, int64_t rows, T* room, const Inputs<T>& inputs,
+                             const F& f) const {
     constexpr int kPanel = Packed<T>::kPanel;
+    const int64_t panels = gates_[0].panels();
     for (int64_t start = 0; start < rows; start += kRoomRows) {
       const int64_t count = std::min<int64_t>(kRoomRows, rows - start);
-      for (int64_t p = 0; p < gates_[0].panels(); ++p) {
+      for (int64_t p = 0; p < panels; ++p) {
         for (int g = 0; g < Gates; ++g) {
           gates_[g].multiply(p, h + start * stride, stride, count, room + g * kRoomRows * kPanel, kPanel, false);
         }
+        const int64_t ahead = p + 1 < panels ? kPanel : inputs.next - p * kPanel;
         for (int64_t i = 0; i < count; ++i) {
-          each_vector<T>(p * kPanel, std::min(width_, (p + 1) * kPanel), [&](int64_t unit, int lanes) {
+          const T* row_inputs = inputs.data + (start + i) * inputs.row;
+          each_vector<T>(p * kPanel, std::min(width_, (p + 1) * kPanel), [&](int64_t unit, int lanes) SERIATIM_ALWAYS {
+            const T* in = row_inputs + unit;
             Vector<T> sums[Gates];
             for (int g = 0; g < Gates; ++g) {
+              __builtin_prefetch(in + ahead + g * width_);
               sums[g] = load(room + (g * kRoomRows + i) * kPanel + unit - p * kPanel);
             }
-            f(start + i, unit, lanes, sums);
+            f(start + i, unit, lanes, sums, in);
           });
         }
       }
@@ -164,6 +216,16 @@ class GateWeights {
   int64_t width_;
   std::deque<Packed<T>> gates_;
 };
+
+// In the backward pass: sends for what the next row will read and write at this step.
+template <typename T>
+SERIATIM_INLINE void send_for_next_row(const Layer& layer, const T* dy, const T* d_out, int64_t at, int64_t unit) {
+  const int64_t next_row = layer.time * layer.width;
+  if (dy != nullptr) __builtin_prefetch(dy + at * layer.width + unit + next_row);
+  for (int64_t g = 0; g < layer.gates; ++g) {
+    __builtin_prefetch(d_out + g * layer.width + unit + layer.gates * next_row, 1);
+  }
+}
 
 // The step whose state entered step t of a row: −1 where that was h0. Only asked for at real steps.
 class Previous {
@@ -191,6 +253,12 @@ class Previous {
   Layer layer_;
   std::vector<int32_t> steps_;
 };
+
+// dᵀ v for matrices of many rows. Up to a few hundred columns, the libraries are faster at vᵀ d.
+Tensor sum_of_outer_products(const Tensor& d, const Tensor& v) {
+  if (v.size(1) > 400 || d.size(1) <= v.size(1)) return at::mm(d.t(), v);
+  return at::mm(v.t(), d).t().contiguous();
+}
 
 // Σ over rows and steps of d[b,t]ᵀ h[b, step before t]: the gradient of recurrent weights.
 //
@@ -227,9 +295,45 @@ Tensor weight_gradient(const Layer& layer, const Previous& previous, const Tenso
       for (int64_t unit = 0; unit < width; ++unit) to[unit] -= y_from[taken * width + unit];
     }
   }
-  Tensor gradient = layer.reverse ? at::mm(d_flat.narrow(0, 0, rows - 1).t(), y_flat.narrow(0, 1, rows - 1))
-                                  : at::mm(d_flat.narrow(0, 1, rows - 1).t(), y_flat.narrow(0, 0, rows - 1));
+  Tensor gradient = sum_of_outer_products(d_flat.narrow(0, layer.reverse ? 0 : 1, rows - 1),
+                                          y_flat.narrow(0, layer.reverse ? 1 : 0, rows - 1));
   return gradient.addmm_(d_wrong.t(), correction);
+}
+
+// ---- the inputs' part: projected = x Wᵀ + b -----------------------------------------------------------------------
+
+Tensor project(const Tensor& x_, const Tensor& weight, const OptionalTensor& bias) {
+  TORCH_CHECK_VALUE(x_.dim() == 3, "x must be (B, T, D), not ", x_.sizes());
+  TORCH_CHECK_VALUE(weight.dim() == 2, "weight must be a matrix, not ", weight.sizes());
+  check_tensor(weight, {weight.size(0), x_.size(2)}, x_, "weight");
+  if (bias) check_tensor(*bias, {weight.size(0)}, x_, "bias");
+  const Tensor x = x_.contiguous();
+  Tensor projected = new_tensor({x.size(0), x.size(1), weight.size(0)}, x);
+  Tensor flat = projected.view({x.size(0) * x.size(1), weight.size(0)});
+  const Tensor x_flat = x.view({x.size(0) * x.size(1), x.size(2)});
+  if (bias) {
+    at::addmm_out(flat, *bias, x_flat, weight.t());
+  } else {
+    at::mm_out(flat, x_flat, weight.t());
+  }
+  return projected;
+}
+
+// The gradients of x (empty unless asked for), weight and bias.
+std::tuple<Tensor, Tensor, Tensor> project_backward(const Tensor& d_, const Tensor& x_, const Tensor& weight,
+                                                    bool inputs) {
+  TORCH_CHECK_VALUE(x_.dim() == 3, "x must be (B, T, D), not ", x_.sizes());
+  check_tensor(d_, {x_.size(0), x_.size(1), weight.size(0)}, x_, "the gradient of projected");
+  const Tensor d = d_.contiguous(), x = x_.contiguous();
+  const int64_t rows = x.size(0) * x.size(1);
+  const Tensor d_flat = d.view({rows, d.size(2)}), x_flat = x.view({rows, x.size(2)});
+  Tensor d_x = at::empty({0}, x.options());
+  if (inputs) {
+    d_x = new_tensor(x.sizes(), x);
+    Tensor d_x_flat = d_x.view({rows, x.size(2)});
+    at::mm_out(d_x_flat, d_flat, weight);
+  }
+  return {d_x, sum_of_outer_products(d_flat, x_flat), at::mv(d_flat.t(), at::ones({rows}, d.options()))};
 }
 
 // ---- RNN: h = φ(x + h W) -----------------------------------------------------------------------------------------
@@ -240,7 +344,7 @@ std::tuple<Tensor, Tensor> rnn(const Tensor& projected_, const Tensor& weight_, 
   const Tensor projected = projected_.contiguous(), weight = weight_.contiguous(), h0 = h0_.contiguous();
   const OptionalTensor mask = contiguous(mask_);
   layer.mask = data<bool>(mask);
-  Tensor y = at::empty({layer.batch, layer.time, layer.width}, projected.options()), h = at::empty_like(h0);
+  Tensor y = new_tensor({layer.batch, layer.time, layer.width}, projected), h = at::empty_like(h0);
 
   AT_DISPATCH_FLOATING_TYPES(projected.scalar_type(), "rnn", [&] {
     using T = scalar_t;
@@ -248,20 +352,20 @@ std::tuple<Tensor, Tensor> rnn(const Tensor& projected_, const Tensor& weight_, 
     const GateWeights<T, 1> weights(weight.const_data_ptr<T>(), width);
     const T *x = projected.const_data_ptr<T>(), *start = h0.const_data_ptr<T>();
     T *out = y.mutable_data_ptr<T>(), *end = h.mutable_data_ptr<T>();
-    split_batch(layer, [&](int64_t first, int64_t last) {
+    split_batch<T>(layer, [&](int64_t first, int64_t last) {
       const int64_t rows = last - first;
       Buffer<T> states(2 * rows * stride), room(weights.kRoom);
       T *state = states, *next = states + rows * stride;
       take_rows(start, first, last, width, state, stride);
       for (int64_t step = 0; step < layer.time; ++step, std::swap(state, next)) {
         const int64_t t = layer.at_step(step);
-        weights.apply(state, stride, rows, room, [&](int64_t row, int64_t unit, int lanes, const Vector<T>* sums) {
+        weights.apply(state, stride, rows, room, inputs_of(layer, x, first, t), [&](int64_t row, int64_t unit, int lanes, const Vector<T>* sums, const T* in) SERIATIM_ALWAYS {
           const int64_t at = ((first + row) * layer.time + t) * width + unit, here = row * stride + unit;
           if (!layer.real(first + row, t)) {
             store(next + here, load(state + here));
             return store(out + at, Vector<T>{}, lanes);
           }
-          const Vector<T> sum = sums[0] + load(x + at, lanes);
+          const Vector<T> sum = sums[0] + load(in, lanes);
           const Vector<T> value = relu ? (sum < T(0) ? Vector<T>{} : sum) : tanh<T>(sum);
           store(next + here, value);
           store(out + at, value, lanes);
@@ -282,7 +386,7 @@ std::tuple<Tensor, Tensor, Tensor> rnn_backward(const OptionalTensor& dy_, const
   layer.mask = data<bool>(mask);
   if (dy) check_tensor(*dy, y.sizes(), y, "the gradient of y");
   if (dh) check_tensor(*dh, h0.sizes(), y, "the gradient of h");
-  Tensor d_projected = at::empty_like(y), d_h0 = at::empty_like(h0), d_weight;
+  Tensor d_projected = new_tensor(y.sizes(), y), d_h0 = at::empty_like(h0), d_weight;
 
   AT_DISPATCH_FLOATING_TYPES(y.scalar_type(), "rnn_backward", [&] {
     using T = scalar_t;
@@ -290,7 +394,7 @@ std::tuple<Tensor, Tensor, Tensor> rnn_backward(const OptionalTensor& dy_, const
     const Packed<T> weights(weight.const_data_ptr<T>(), width, 1, width, width);
     const T *dy_in = data<T>(dy), *dh_in = data<T>(dh), *out = y.const_data_ptr<T>();
     T *dx = d_projected.mutable_data_ptr<T>(), *d_start = d_h0.mutable_data_ptr<T>();
-    split_batch(layer, [&](int64_t first, int64_t last) {
+    split_batch<T>(layer, [&](int64_t first, int64_t last) {
       const int64_t rows = last - first;
       Buffer<T> d_state(rows * stride), d_sum(rows * stride);
       take_rows(dh_in, first, last, width, +d_state, stride);
@@ -298,10 +402,11 @@ std::tuple<Tensor, Tensor, Tensor> rnn_backward(const OptionalTensor& dy_, const
         const int64_t t = layer.at_step(step);
         for (int64_t row = 0; row < rows; ++row) {
           const bool real = layer.real(first + row, t);
-          each_vector<T>(0, width, [&](int64_t unit, int lanes) {
+          each_vector<T>(0, width, [&](int64_t unit, int lanes) SERIATIM_ALWAYS {
             const int64_t at = ((first + row) * layer.time + t) * width + unit, here = row * stride + unit;
             Vector<T> d{};
             if (real) {
+              send_for_next_row(layer, dy_in, dx + at - unit, (first + row) * layer.time + t, unit);
               const Vector<T> value = load(out + at, lanes);
               d = load(d_state + here);
               if (dy_in != nullptr) d += load(dy_in + at, lanes);
@@ -335,16 +440,16 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> lstm(const Tensor& projected_, const 
   const Tensor h0 = h0_.contiguous(), c0 = c0_.contiguous();
   const OptionalTensor mask = contiguous(mask_);
   layer.mask = data<bool>(mask);
-  Tensor y = at::empty({layer.batch, layer.time, layer.width}, projected.options());
+  Tensor y = new_tensor({layer.batch, layer.time, layer.width}, projected);
   Tensor h = at::empty_like(h0), c = at::empty_like(c0), kept = new_kept(layer, kLstmParts, keep, projected);
 
   AT_DISPATCH_FLOATING_TYPES(projected.scalar_type(), "lstm", [&] {
     using T = scalar_t;
-    const int64_t width = layer.width, stride = row_stride<T>(width), padded = layer.padded();
+    const int64_t width = layer.width, stride = row_stride<T>(width);
     const GateWeights<T, 4> weights(weight.const_data_ptr<T>(), width);
     const T* x = projected.const_data_ptr<T>();
     T *out = y.mutable_data_ptr<T>(), *record = keep ? kept.mutable_data_ptr<T>() : nullptr;
-    split_batch(layer, [&](int64_t first, int64_t last) {
+    split_batch<T>(layer, [&](int64_t first, int64_t last) {
       const int64_t rows = last - first;
       Buffer<T> states(2 * rows * stride), cells(rows * stride), room(weights.kRoom);
       T *state = states, *next = states + rows * stride, *cell = cells;
@@ -352,13 +457,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> lstm(const Tensor& projected_, const 
       take_rows(c0.const_data_ptr<T>(), first, last, width, cell, stride);
       for (int64_t step = 0; step < layer.time; ++step, std::swap(state, next)) {
         const int64_t t = layer.at_step(step);
-        weights.apply(state, stride, rows, room, [&](int64_t row, int64_t unit, int lanes, const Vector<T>* sums) {
+        weights.apply(state, stride, rows, room, inputs_of(layer, x, first, t), [&](int64_t row, int64_t unit, int lanes, const Vector<T>* sums, const T* in) SERIATIM_ALWAYS {
           const int64_t at = (first + row) * layer.time + t, here = row * stride + unit;
           if (!layer.real(first + row, t)) {
             store(next + here, load(state + here));
             return store(out + at * width + unit, Vector<T>{}, lanes);
           }
-          const T* in = x + at * 4 * width + unit;
           const Vector<T> i = sigmoid<T>(sums[0] + load(in, lanes));
           const Vector<T> f = sigmoid<T>(sums[1] + load(in + width, lanes));
           const Vector<T> g = tanh<T>(sums[2] + load(in + 2 * width, lanes));
@@ -368,12 +472,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> lstm(const Tensor& projected_, const 
           store(next + here, value);
           store(out + at * width + unit, value, lanes);
           if (record != nullptr) {
-            T* to = record + (t * layer.batch + first + row) * kLstmParts * padded + unit;
-            store(to, i);
-            store(to + padded, f);
-            store(to + 2 * padded, g);
-            store(to + 3 * padded, o);
-            store(to + 4 * padded, before);
+            T* to = record + (t * layer.batch + first + row) * kLstmParts * width + unit;
+            store(to, i, lanes);
+            store(to + width, f, lanes);
+            store(to + 2 * width, g, lanes);
+            store(to + 3 * width, o, lanes);
+            store(to + 4 * width, before, lanes);
           }
         });
       }
@@ -390,7 +494,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> lstm_backward(const OptionalTensor& d
                                                          const Tensor& y_, const Tensor& kept, bool reverse) {
   const Tensor y = y_.contiguous(), weight = weight_.contiguous(), h0 = h0_.contiguous();
   TORCH_CHECK_VALUE(y.dim() == 3, "y must be (B, T, H), not ", y.sizes());
-  Tensor d_projected = at::empty({y.size(0), y.size(1), 4 * y.size(2)}, y.options());
+  Tensor d_projected = new_tensor({y.size(0), y.size(1), 4 * y.size(2)}, y);
   Layer layer = check_layer(d_projected, weight, h0, mask_, 4, reverse);
   check_kept(layer, kLstmParts, kept, y);
   const OptionalTensor mask = contiguous(mask_), dy = contiguous(dy_), dh = contiguous(dh_), dc = contiguous(dc_);
@@ -402,12 +506,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> lstm_backward(const OptionalTensor& d
 
   AT_DISPATCH_FLOATING_TYPES(y.scalar_type(), "lstm_backward", [&] {
     using T = scalar_t;
-    const int64_t width = layer.width, padded = layer.padded();
+    const int64_t width = layer.width;
     const int64_t stride = row_stride<T>(width), d_stride = row_stride<T>(4 * width);
     const Packed<T> weights(weight.const_data_ptr<T>(), width, 1, 4 * width, width);
     const T *dy_in = data<T>(dy), *record = kept.const_data_ptr<T>();
     T* dx = d_projected.mutable_data_ptr<T>();
-    split_batch(layer, [&](int64_t first, int64_t last) {
+    split_batch<T>(layer, [&](int64_t first, int64_t last) {
       const int64_t rows = last - first;
       Buffer<T> d_state(rows * stride), d_cell(rows * stride), d_sums(rows * d_stride);
       take_rows(data<T>(dh), first, last, width, +d_state, stride);
@@ -422,11 +526,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> lstm_backward(const OptionalTensor& d
             std::fill_n(d_out, 4 * width, T(0));
             continue;
           }
-          const T* from = record + (t * layer.batch + first + row) * kLstmParts * padded;
-          each_vector<T>(0, width, [&](int64_t unit, int lanes) {
+          const T* from = record + (t * layer.batch + first + row) * kLstmParts * width;
+          each_vector<T>(0, width, [&](int64_t unit, int lanes) SERIATIM_ALWAYS {
             const int64_t here = row * stride + unit;
-            const Vector<T> i = load(from + unit), f = load(from + padded + unit), g = load(from + 2 * padded + unit);
-            const Vector<T> o = load(from + 3 * padded + unit), before = load(from + 4 * padded + unit);
+            send_for_next_row(layer, dy_in, d_out, at, unit);
+            const Vector<T> i = load(from + unit, lanes), f = load(from + width + unit, lanes), g = load(from + 2 * width + unit, lanes);
+            const Vector<T> o = load(from + 3 * width + unit, lanes), before = load(from + 4 * width + unit, lanes);
             const Vector<T> squashed = tanh<T>(f * before + i * g);
             Vector<T> d = load(d_state + here);
             if (dy_in != nullptr) d += load(dy_in + at * width + unit, lanes);
@@ -466,31 +571,30 @@ std::tuple<Tensor, Tensor, Tensor> gru(const Tensor& projected_, const Tensor& w
   const Tensor projected = projected_.contiguous(), weight = weight_.contiguous(), h0 = h0_.contiguous();
   const OptionalTensor mask = contiguous(mask_), bias = contiguous(bias_);
   layer.mask = data<bool>(mask);
-  Tensor y = at::empty({layer.batch, layer.time, layer.width}, projected.options()), h = at::empty_like(h0);
+  Tensor y = new_tensor({layer.batch, layer.time, layer.width}, projected), h = at::empty_like(h0);
   Tensor kept = new_kept(layer, gru_parts(after), keep, projected);
 
   AT_DISPATCH_FLOATING_TYPES(projected.scalar_type(), "gru", [&] {
     using T = scalar_t;
-    const int64_t width = layer.width, stride = row_stride<T>(width), padded = layer.padded();
+    const int64_t width = layer.width, stride = row_stride<T>(width);
     const T *x = projected.const_data_ptr<T>(), *b = data<T>(bias), *w = weight.const_data_ptr<T>();
     T *out = y.mutable_data_ptr<T>(), *record = keep ? kept.mutable_data_ptr<T>() : nullptr;
 
     if (after) {
       const GateWeights<T, 3> weights(w, width);
-      split_batch(layer, [&](int64_t first, int64_t last) {
+      split_batch<T>(layer, [&](int64_t first, int64_t last) {
         const int64_t rows = last - first;
         Buffer<T> states(2 * rows * stride), room(weights.kRoom);
         T *state = states, *next = states + rows * stride;
         take_rows(h0.const_data_ptr<T>(), first, last, width, state, stride);
         for (int64_t step = 0; step < layer.time; ++step, std::swap(state, next)) {
           const int64_t t = layer.at_step(step);
-          weights.apply(state, stride, rows, room, [&](int64_t row, int64_t unit, int lanes, const Vector<T>* sums) {
+          weights.apply(state, stride, rows, room, inputs_of(layer, x, first, t), [&](int64_t row, int64_t unit, int lanes, const Vector<T>* sums, const T* in) SERIATIM_ALWAYS {
             const int64_t at = (first + row) * layer.time + t, here = row * stride + unit;
             if (!layer.real(first + row, t)) {
               store(next + here, load(state + here));
               return store(out + at * width + unit, Vector<T>{}, lanes);
             }
-            const T* in = x + at * 3 * width + unit;
             const Vector<T> r = sigmoid<T>(sums[0] + load(in, lanes));
             const Vector<T> z = sigmoid<T>(sums[1] + load(in + width, lanes));
             const Vector<T> inner = b == nullptr ? sums[2] : sums[2] + load(b + unit, lanes);
@@ -499,11 +603,11 @@ std::tuple<Tensor, Tensor, Tensor> gru(const Tensor& projected_, const Tensor& w
             store(next + here, value);
             store(out + at * width + unit, value, lanes);
             if (record != nullptr) {
-              T* to = record + (t * layer.batch + first + row) * gru_parts(true) * padded + unit;
-              store(to, r);
-              store(to + padded, z);
-              store(to + 2 * padded, n);
-              store(to + 3 * padded, inner);
+              T* to = record + (t * layer.batch + first + row) * gru_parts(true) * width + unit;
+              store(to, r, lanes);
+              store(to + width, z, lanes);
+              store(to + 2 * width, n, lanes);
+              store(to + 3 * width, inner, lanes);
             }
           });
         }
@@ -514,36 +618,35 @@ std::tuple<Tensor, Tensor, Tensor> gru(const Tensor& projected_, const Tensor& w
 
     const GateWeights<T, 2> gate_weights(w, width);
     const GateWeights<T, 1> node_weights(w + 2 * width * width, width);
-    split_batch(layer, [&](int64_t first, int64_t last) {
+    split_batch<T>(layer, [&](int64_t first, int64_t last) {
       const int64_t rows = last - first;
       Buffer<T> states(rows * stride), resets(rows * stride), updates(rows * stride), room(gate_weights.kRoom);
       T *state = states, *reset = resets, *update = updates;
       take_rows(h0.const_data_ptr<T>(), first, last, width, state, stride);
       for (int64_t step = 0; step < layer.time; ++step) {
         const int64_t t = layer.at_step(step);
-        gate_weights.apply(state, stride, rows, room, [&](int64_t row, int64_t unit, int lanes, const Vector<T>* sums) {
+        gate_weights.apply(state, stride, rows, room, inputs_of(layer, x, first, t), [&](int64_t row, int64_t unit, int lanes, const Vector<T>* sums, const T* in) SERIATIM_ALWAYS {
           if (!layer.real(first + row, t)) return;
           const int64_t here = row * stride + unit;
-          const T* in = x + ((first + row) * layer.time + t) * 3 * width + unit;
           const Vector<T> r = sigmoid<T>(sums[0] + load(in, lanes));
           const Vector<T> z = sigmoid<T>(sums[1] + load(in + width, lanes));
           store(reset + here, r * load(state + here));
           store(update + here, z);
           if (record != nullptr) {
-            T* to = record + (t * layer.batch + first + row) * gru_parts(false) * padded + unit;
-            store(to, r);
-            store(to + padded, z);
+            T* to = record + (t * layer.batch + first + row) * gru_parts(false) * width + unit;
+            store(to, r, lanes);
+            store(to + width, z, lanes);
           }
         });
-        node_weights.apply(reset, stride, rows, room, [&](int64_t row, int64_t unit, int lanes, const Vector<T>* sums) {
+        node_weights.apply(reset, stride, rows, room, inputs_of(layer, x + 2 * width, first, t), [&](int64_t row, int64_t unit, int lanes, const Vector<T>* sums, const T* in) SERIATIM_ALWAYS {
           const int64_t at = (first + row) * layer.time + t, here = row * stride + unit;
           if (!layer.real(first + row, t)) return store(out + at * width + unit, Vector<T>{}, lanes);
-          const Vector<T> n = tanh<T>(sums[0] + load(x + (at * 3 + 2) * width + unit, lanes));
+          const Vector<T> n = tanh<T>(sums[0] + load(in, lanes));
           const Vector<T> value = load(update + here) * (load(state + here) - n) + n;
           store(state + here, value);
           store(out + at * width + unit, value, lanes);
           if (record != nullptr) {
-            store(record + ((t * layer.batch + first + row) * gru_parts(false) + 2) * padded + unit, n);
+            store(record + ((t * layer.batch + first + row) * gru_parts(false) + 2) * width + unit, n, lanes);
           }
         });
       }
@@ -560,7 +663,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> gru_backward(const OptionalTensor& dy
                                                         const Tensor& kept, bool reverse, bool after) {
   const Tensor y = y_.contiguous(), weight = weight_.contiguous(), h0 = h0_.contiguous();
   TORCH_CHECK_VALUE(y.dim() == 3, "y must be (B, T, H), not ", y.sizes());
-  Tensor d_projected = at::empty({y.size(0), y.size(1), 3 * y.size(2)}, y.options());
+  Tensor d_projected = new_tensor({y.size(0), y.size(1), 3 * y.size(2)}, y);
   Layer layer = check_layer(d_projected, weight, h0, mask_, 3, reverse);
   check_kept(layer, gru_parts(after), kept, y);
   const OptionalTensor mask = contiguous(mask_), dy = contiguous(dy_), dh = contiguous(dh_);
@@ -569,12 +672,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> gru_backward(const OptionalTensor& dy
   if (dh) check_tensor(*dh, h0.sizes(), y, "the gradient of h");
   Tensor d_h0 = at::empty_like(h0), d_weight = at::empty_like(weight), d_bias = at::empty({0}, y.options());
   // The other factor of the node's weight gradient. Before: r h. After: the gradient of h W + b.
-  Tensor factor = at::empty_like(y);
+  Tensor factor = new_tensor(y.sizes(), y);
   const Previous previous(layer);
 
   AT_DISPATCH_FLOATING_TYPES(y.scalar_type(), "gru_backward", [&] {
     using T = scalar_t;
-    const int64_t width = layer.width, padded = layer.padded(), parts = gru_parts(after);
+    const int64_t width = layer.width, parts = gru_parts(after);
     const int64_t stride = row_stride<T>(width), d_stride = row_stride<T>(3 * width);
     const T* w = weight.const_data_ptr<T>();
     // With the reset after the product all three gates go back to the state in one product.
@@ -583,7 +686,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> gru_backward(const OptionalTensor& dy
     const T *dy_in = data<T>(dy), *record = kept.const_data_ptr<T>(), *out = y.const_data_ptr<T>();
     const T* start = h0.const_data_ptr<T>();
     T *dx = d_projected.mutable_data_ptr<T>(), *aside = factor.mutable_data_ptr<T>();
-    split_batch(layer, [&](int64_t first, int64_t last) {
+    split_batch<T>(layer, [&](int64_t first, int64_t last) {
       const int64_t rows = last - first;
       Buffer<T> d_state(rows * stride), d_sums(rows * d_stride), d_reset(after ? 0 : rows * stride);
       take_rows(data<T>(dh), first, last, width, +d_state, stride);
@@ -602,10 +705,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> gru_backward(const OptionalTensor& dy
             std::fill_n(aside + at * width, width, T(0));
             continue;
           }
-          const T *from = record + (t * layer.batch + first + row) * parts * padded, *state = state_before(first + row);
-          each_vector<T>(0, width, [&](int64_t unit, int lanes) {
+          const T *from = record + (t * layer.batch + first + row) * parts * width, *state = state_before(first + row);
+          each_vector<T>(0, width, [&](int64_t unit, int lanes) SERIATIM_ALWAYS {
             const int64_t here = row * stride + unit;
-            const Vector<T> r = load(from + unit), z = load(from + padded + unit), n = load(from + 2 * padded + unit);
+            send_for_next_row(layer, dy_in, d_out, at, unit);
+            const Vector<T> r = load(from + unit, lanes), z = load(from + width + unit, lanes), n = load(from + 2 * width + unit, lanes);
             Vector<T> d = load(d_state + here);
             if (dy_in != nullptr) d += load(dy_in + at * width + unit, lanes);
             const Vector<T> dn = d * (T(1) - z) * (T(1) - n * n);
@@ -615,7 +719,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> gru_backward(const OptionalTensor& dy
             store(d_sum + width + unit, dz, lanes);
             store(d_state + here, d * z);
             if (after) {
-              const Vector<T> dr = dn * load(from + 3 * padded + unit) * r * (T(1) - r);
+              const Vector<T> dr = dn * load(from + 3 * width + unit, lanes) * r * (T(1) - r);
               store(d_out + unit, dr, lanes);
               store(d_sum + unit, dr, lanes);
               store(d_sum + 2 * width + unit, dn * r, lanes);
@@ -631,11 +735,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> gru_backward(const OptionalTensor& dy
           for (int64_t row = 0; row < rows; ++row) {
             if (!layer.real(first + row, t)) continue;
             const int64_t at = (first + row) * layer.time + t;
-            const T *from = record + (t * layer.batch + first + row) * parts * padded;
+            const T *from = record + (t * layer.batch + first + row) * parts * width;
             const T *state = state_before(first + row);
-            each_vector<T>(0, width, [&](int64_t unit, int lanes) {
+            each_vector<T>(0, width, [&](int64_t unit, int lanes) SERIATIM_ALWAYS {
               const int64_t here = row * stride + unit;
-              const Vector<T> r = load(from + unit), d = load(d_reset + here), kept_part = r * load(state + unit, lanes);
+              const Vector<T> r = load(from + unit, lanes), d = load(d_reset + here), kept_part = r * load(state + unit, lanes);
               const Vector<T> dr = d * kept_part * (T(1) - r);
               store(d_sums + row * d_stride + unit, dr, lanes);
               store(dx + at * 3 * width + unit, dr, lanes);
@@ -657,7 +761,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> gru_backward(const OptionalTensor& dy
     } else {
       const int64_t rows = layer.batch * layer.time;
       const Tensor d_node = d_projected.view({rows, 3 * width}).narrow(1, 2 * width, width);
-      d_weight.narrow(0, 2 * width, width).copy_(at::mm(d_node.t(), factor.view({rows, width})));
+      d_weight.narrow(0, 2 * width, width).copy_(sum_of_outer_products(d_node, factor.view({rows, width})));
     }
   });
   return {d_projected, d_weight, d_h0, d_bias};
@@ -666,6 +770,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> gru_backward(const OptionalTensor& dy
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(seriatim, library) {
+  library.def("project(Tensor x, Tensor weight, Tensor? bias) -> Tensor");
+  library.def("project_backward(Tensor d, Tensor x, Tensor weight, bool inputs) -> (Tensor, Tensor, Tensor)");
   library.def("rnn(Tensor projected, Tensor weight, Tensor h0, Tensor? mask, bool reverse, bool relu)"
               " -> (Tensor y, Tensor h)");
   library.def("rnn_backward(Tensor? dy, Tensor? dh, Tensor weight, Tensor h0, Tensor? mask, Tensor y, bool reverse,"
@@ -681,6 +787,8 @@ TORCH_LIBRARY_FRAGMENT(seriatim, library) {
 }
 
 TORCH_LIBRARY_IMPL(seriatim, CPU, library) {
+  library.impl("project", project);
+  library.impl("project_backward", project_backward);
   library.impl("rnn", rnn);
   library.impl("rnn_backward", rnn_backward);
   library.impl("lstm", lstm);

@@ -15,14 +15,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import torch
 from torch import Tensor
 
 from . import load
 
-ALIGNMENT = 16  # what is kept for the backward pass is padded to whole vectors of any processor
+
+def project(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """projected = X Wᵀ + b for all steps, (B,T,D) → (B,T,G·H): `linear`, but quicker at these shapes."""
+    if x.dim() != 3 or x.dtype != weight.dtype or torch.is_autocast_enabled(x.device.type) or not _native(x):
+        return torch.nn.functional.linear(x, weight, bias)
+    projected: Tensor = torch.ops.seriatim.project(x, weight, bias)
+    return projected
 
 
 def rnn(
@@ -38,7 +44,8 @@ def rnn(
         raise ValueError(f'activation must be "tanh" or "relu", not {activation!r}')
     projected = _checked(1, projected, weight, mask, h0=h0)
     if _native(projected):
-        return torch.ops.seriatim.rnn(projected, weight, h0, mask, reverse, activation == "relu")
+        y, h = torch.ops.seriatim.rnn(projected, weight, h0, mask, reverse, activation == "relu")
+        return y, h
     step = functools.partial(rnn_step, weight=weight, activation=activation)
     y, (h,) = _scan(step, projected, (h0,), mask, reverse)
     return y, h
@@ -167,8 +174,8 @@ def _checked(gates: int, projected: Tensor, weight: Tensor, mask: Tensor | None,
     return projected
 
 
-def _native(projected: Tensor) -> bool:
-    return projected.device.type == "cpu" and projected.dtype in (torch.float32, torch.float64) and _registered()
+def _native(tensor: Tensor) -> bool:
+    return tensor.device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64) and _registered()
 
 
 def _needs_gradient(*tensors: Tensor | None) -> bool:
@@ -200,8 +207,20 @@ def _registered() -> bool:
 _registered._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
-def _no_second_derivative(ctx: Any, *gradients: Tensor) -> None:
+def _no_second_derivative(ctx: Any, *gradients: Tensor) -> NoReturn:
     raise RuntimeError("the native recurrent kernels give first derivatives only; set SERIATIM_KERNELS=off for second")
+
+
+def _project_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, weight, bias = inputs
+    ctx.biased = bias is not None
+    ctx.save_for_backward(x, weight)
+
+
+def _project_backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, ...]:
+    inputs = ctx.needs_input_grad[0]
+    d_x, d_weight, d_bias = torch.ops.seriatim.project_backward(d, *ctx.saved_tensors, inputs)
+    return d_x if inputs else None, d_weight, d_bias if ctx.biased else None
 
 
 def _rnn_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -240,7 +259,8 @@ def _gru_backward(ctx: Any, dy: Tensor | None, dh: Tensor | None, _: Any) -> tup
     return *gradients, d_bias if ctx.biased else None, None, None, None, None
 
 
-DERIVATIVES = {
+DERIVATIVES: dict[str, tuple[Callable[..., None], Callable[..., Any]]] = {
+    "project": (_project_setup, _project_backward),
     "rnn": (_rnn_setup, _rnn_backward),
     "lstm": (_lstm_setup, _lstm_backward),
     "gru": (_gru_setup, _gru_backward),
@@ -253,43 +273,91 @@ def _empty_layer(projected: Tensor, h0: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _empty_kept(projected: Tensor, h0: Tensor, parts: int, keep: bool) -> Tensor:
-    (B, T, _), H = projected.shape, h0.shape[1]
-    return (
-        projected.new_empty(T, B, parts, (H + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT)
-        if keep
-        else projected.new_empty(0)
-    )
+    B, T, _ = projected.shape
+    return projected.new_empty(T, B, parts, h0.shape[1]) if keep else projected.new_empty(0)
 
 
-def _rnn_fake(projected, weight, h0, mask, reverse, relu):
+def _project_fake(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return x.new_empty(x.shape[0], x.shape[1], weight.shape[0])
+
+
+def _project_backward_fake(d: Tensor, x: Tensor, weight: Tensor, inputs: bool) -> tuple[Tensor, ...]:
+    return x.new_empty(x.shape if inputs else 0), weight.new_empty(weight.shape), d.new_empty(d.shape[-1])
+
+
+def _rnn_fake(
+    projected: Tensor, weight: Tensor, h0: Tensor, mask: Tensor | None, reverse: bool, relu: bool
+) -> tuple[Tensor, ...]:
     return _empty_layer(projected, h0)
 
 
-def _rnn_backward_fake(dy, dh, weight, h0, mask, y, reverse, relu):
+def _rnn_backward_fake(
+    dy: Tensor | None,
+    dh: Tensor | None,
+    weight: Tensor,
+    h0: Tensor,
+    mask: Tensor | None,
+    y: Tensor,
+    reverse: bool,
+    relu: bool,
+) -> tuple[Tensor, ...]:
     return torch.empty_like(y), weight.new_empty(weight.shape), h0.new_empty(h0.shape)
 
 
-def _lstm_fake(projected, weight, h0, c0, mask, reverse, keep):
+def _lstm_fake(
+    projected: Tensor, weight: Tensor, h0: Tensor, c0: Tensor, mask: Tensor | None, reverse: bool, keep: bool
+) -> tuple[Tensor, ...]:
     y, h = _empty_layer(projected, h0)
     return y, h, h0.new_empty(h0.shape), _empty_kept(projected, h0, 5, keep)
 
 
-def _lstm_backward_fake(dy, dh, dc, weight, h0, mask, y, kept, reverse):
+def _lstm_backward_fake(
+    dy: Tensor | None,
+    dh: Tensor | None,
+    dc: Tensor | None,
+    weight: Tensor,
+    h0: Tensor,
+    mask: Tensor | None,
+    y: Tensor,
+    kept: Tensor,
+    reverse: bool,
+) -> tuple[Tensor, ...]:
     B, T, H = y.shape
     return y.new_empty(B, T, 4 * H), weight.new_empty(weight.shape), h0.new_empty(h0.shape), h0.new_empty(h0.shape)
 
 
-def _gru_fake(projected, weight, h0, bias, mask, reverse, after, keep):
+def _gru_fake(
+    projected: Tensor,
+    weight: Tensor,
+    h0: Tensor,
+    bias: Tensor | None,
+    mask: Tensor | None,
+    reverse: bool,
+    after: bool,
+    keep: bool,
+) -> tuple[Tensor, ...]:
     return *_empty_layer(projected, h0), _empty_kept(projected, h0, 4 if after else 3, keep)
 
 
-def _gru_backward_fake(dy, dh, weight, h0, mask, y, kept, reverse, after):
+def _gru_backward_fake(
+    dy: Tensor | None,
+    dh: Tensor | None,
+    weight: Tensor,
+    h0: Tensor,
+    mask: Tensor | None,
+    y: Tensor,
+    kept: Tensor,
+    reverse: bool,
+    after: bool,
+) -> tuple[Tensor, ...]:
     B, T, H = y.shape
     d_bias = y.new_empty(H if after else 0)
     return y.new_empty(B, T, 3 * H), weight.new_empty(weight.shape), h0.new_empty(h0.shape), d_bias
 
 
-FAKES = {
+FAKES: dict[str, Callable[..., Any]] = {
+    "project": _project_fake,
+    "project_backward": _project_backward_fake,
     "rnn": _rnn_fake,
     "rnn_backward": _rnn_backward_fake,
     "lstm": _lstm_fake,
