@@ -340,3 +340,19 @@ def test_a_budget_that_cannot_be_met_is_told() -> None:
     with pytest.raises(SeriatimError) as caught:
         solve_width(model, 10_000, lambda candidate: token_network(candidate, 50_000, 128))
     assert caught.value.code == "budget.too-small"
+
+
+@pytest.mark.parametrize("name", ["mlp", "rnn", "lstm", "gru", "tcn", "gpt"])
+def test_operations_are_about_six_for_each_parameter_and_token(task: LanguageTask, name: str) -> None:
+    """Forward 2, backward 4, for every weight that is multiplied; attention comes on top."""
+    from seriatim.core import registry
+    from seriatim.training.cost import count_flops
+
+    network = task.build(registry.models.load(name).Settings(name=name, tie=False))
+    multiplied = [
+        p for n, p in network.named_parameters() if p.dim() > 1 and n != "input.weight" and "positions" not in n
+    ]
+    counted = count_flops(task, network, 3, torch.device("cpu"))
+    least = 6 * sum(p.numel() for p in multiplied) * 3 * task.settings.length
+    assert counted is not None
+    assert 0.98 * least <= counted <= 1.15 * least

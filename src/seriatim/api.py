@@ -199,7 +199,7 @@ class Session:
         if wanted is None:
             return
         if model.counts:
-            solved = model.model_copy(update={"entries": wanted} if model.entries is None else {})
+            solved = model.within(wanted)
         else:
             solved = solve_width(model, wanted, task.shape)
         self.config = self.config.model_copy(update={"model": solved})

@@ -120,7 +120,8 @@ def show(comparison: object, json: bool) -> None:
         print_table(headings, rows)
         for name, why in comparison.failed.items():
             print(f"{name} failed: {why}")
-        print(f"report: {comparison.path / 'report.html'}")
+        if comparison.runs:
+            print(f"report: {comparison.path / 'report.html'}")
     stopped = [run.summary.get("reason", "") for run in comparison.runs]
     code = next((EXIT_CODES[reason] for reason in stopped if reason in EXIT_CODES), 0)
     if code or (comparison.failed and not comparison.runs):

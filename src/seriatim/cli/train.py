@@ -65,7 +65,7 @@ def command(
         print(dump_yaml(checked), end="")
         return
     run = api.train(
-        settings=checked.model_dump(mode="json"),
+        settings=checked.model_dump(mode="json", exclude_unset=True),
         out=out,
         data_dir=data_dir,
         listeners=[] if quiet else [Progress(checked.model.name, checked.train)],

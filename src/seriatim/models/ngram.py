@@ -67,6 +67,11 @@ class Settings(config.Settings):
         None, ge=1, description="most numbers to store (log p and back-off weights); the rarest longest n-grams go"
     )
 
+    def within(self, entries: int) -> Settings:
+        """The settings for a budget: the highest order where none was chosen, so that there is something to cut."""
+        order = self.order if "order" in self.model_fields_set else 7
+        return self.model_copy(update={"order": order, "entries": entries if self.entries is None else self.entries})
+
 
 @dataclass(frozen=True, eq=False)
 class Level:

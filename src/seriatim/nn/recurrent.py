@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -12,6 +14,19 @@ from .backbone import Backbone
 
 State = tuple[Tensor, ...]
 Trace = dict[str, Tensor]
+
+
+_readable = ContextVar("readable", default=False)
+
+
+@contextlib.contextmanager
+def readable_equations() -> Iterator[None]:
+    """Within the block cells run by their equations alone: what counts operations sees them."""
+    token = _readable.set(True)
+    try:
+        yield
+    finally:
+        _readable.reset(token)
 
 
 class Cell(nn.Module):
@@ -56,7 +71,7 @@ class Cell(nn.Module):
         projected = self.input(x).to(self.recurrent.dtype)  # (B,T,G·D)
         if state is None:
             state = self.start(x)
-        if trace is None and (result := self.fast(projected, state, mask, reverse)) is not None:
+        if trace is None and not _readable.get() and (result := self.fast(projected, state, mask, reverse)) is not None:
             return result
         return scan(self, projected, state, mask, reverse, trace)
 

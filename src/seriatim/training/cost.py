@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from ..nn.recurrent import readable_equations
 from ..tasks._task import Task
 
 
@@ -19,7 +20,7 @@ def count_flops(task: Task, network: nn.Module, rows: int, device: torch.device)
     one = task.batch(0, 0, 1, rows).to(device)
     twin = copy.deepcopy(network).train()
     generator = torch.random.get_rng_state()
-    with FlopCounterMode(display=False) as counter:
+    with readable_equations(), FlopCounterMode(display=False) as counter:
         loss, _ = task.loss(twin, one, None, 0.0)
         loss.backward()
     torch.random.set_rng_state(generator)

@@ -52,10 +52,13 @@ SHAPES: dict[str, Shape] = {
 
 
 def share_of_peak(step: int, total: int | None, settings: ScheduleSettings) -> float:
-    """The share for update number `step`, counted from 0. Without a known total the rate stays at its peak."""
-    if step < settings.warmup:
-        return (step + 1) / settings.warmup
+    """The share for update number `step`, counted from 0. Without a known total the rate stays at its peak.
+
+    A short run warms up for a fifth of it at most.
+    """
+    warmup = settings.warmup if total is None else min(settings.warmup, total // 5)
+    if step < warmup:
+        return (step + 1) / warmup
     if total is None and settings.name in ("linear", "cosine", "one-cycle"):
         return 1.0
-    after = 0 if total is None else total - settings.warmup
-    return SHAPES[settings.name](step - settings.warmup, after, settings)
+    return SHAPES[settings.name](step - warmup, 0 if total is None else total - warmup, settings)

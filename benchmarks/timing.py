@@ -1,0 +1,45 @@
+"""Competitors take turns in one process; medians and ratios are reported, as a table and as JSON."""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def interleaved(competitors: dict[str, Callable[[], Any]], repeats: int) -> dict[str, list[float]]:
+    """Seconds of each run; everybody warms up first, then they take turns."""
+    for run in competitors.values():
+        run()
+        run()
+    times: dict[str, list[float]] = {name: [] for name in competitors}
+    for _ in range(repeats):
+        for name, run in competitors.items():
+            began = time.perf_counter()
+            run()
+            times[name].append(time.perf_counter() - began)
+    return times
+
+
+def report(name: str, times: dict[str, list[float]], own: str = "seriatim") -> dict[str, Any]:
+    """Prints medians, best times and how many times slower than ours each is; writes them to results/."""
+    medians = {key: statistics.median(values) for key, values in times.items()}
+    rows = {
+        key: {"median": medians[key], "best": min(values), "ratio": medians[key] / medians[own]}
+        for key, values in times.items()
+    }
+    print(f"{name}  ({torch.get_num_threads()} threads)")
+    for key, row in rows.items():
+        print(f"  {key:<24} {row['median'] * 1e3:9.2f} ms  best {row['best'] * 1e3:9.2f} ms  {row['ratio']:5.2f}×")
+    found = {"name": name, "machine": platform.processor(), "torch": torch.__version__.partition("+")[0], "rows": rows}
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    return found
