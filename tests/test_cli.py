@@ -37,6 +37,10 @@ def seriatim(*arguments: str, cwd: Path, **environment: str) -> subprocess.Compl
     return subprocess.run(command, cwd=cwd, env=env, capture_output=True, encoding="utf-8", timeout=DEADLINE)
 
 
+def not_json(name: str) -> None:
+    raise AssertionError(f"{name} is not JSON")
+
+
 Say = Callable[..., Any]
 
 
@@ -49,7 +53,7 @@ def say(capsys: pytest.CaptureFixture[str]) -> Say:
         status = cli.run(list(arguments))
         out, err = capsys.readouterr()
         assert status == 0, err
-        return json.loads(out) if "--json" in arguments else out
+        return json.loads(out, parse_constant=not_json) if "--json" in arguments else out
 
     return run
 
@@ -323,6 +327,22 @@ def test_arpa_of_ngrams(story: Path, say: Say, counted: object) -> None:
     path = say("export", "other/ngram", "--to", "arpa").strip()
     assert path == "other/ngram/model.arpa"
     assert Path(path).read_text(encoding="utf-8").startswith("\\data\\\n")
+
+
+def test_impossible_is_null(story: Path, say: Say) -> None:
+    common = ("--data", "book.txt", "--model", "ngram", "--set", "model.smoothing=none", "--out", "other/none")
+    say("train", "language", *common, "--quiet", "--json")
+    (one,) = say("score", "other/none", "ttt", "--json")
+    assert (one["log_probability"], one["perplexity"], one["tokens"]) == (None, None, 3)
+
+
+def test_compare_where_nothing_trains(story: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    common = ("--models", "rnn,gru", "--length", "90000", "--out", "none", "--quiet")
+    assert cli.run(["compare", "language", "--data", "book.txt", *common]) != 0
+    out, _ = capsys.readouterr()
+    assert "rnn failed: [data.too-short]" in out
+    assert "gru failed: [data.too-short]" in out
+    assert "report" not in out
 
 
 def test_compare_two(story: Path, say: Say) -> None:
