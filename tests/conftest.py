@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -21,6 +23,7 @@ def _own_cache() -> str:
     kernels = cache_folder("kernels")
     folder = tempfile.mkdtemp(prefix="seriatim-tests-")
     Path(folder, "kernels").symlink_to(kernels)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,8 @@ from ..core.errors import SeriatimError
 from . import _options as o
 from ._output import bar, print_json, print_table, visible
 from .generate import read_lines
+
+MOST_BITS = 20  # a full bar
 
 
 def command(
@@ -45,7 +48,9 @@ def command(
         return
     if tokens:
         for one in scores:
-            rows = [(visible(p), f"{-v / 0.6931471805599453:.2f}", bar(-v / 10)) for p, v in one.pieces]
-            print_table(["token", "bits", ""], rows)
+            width = max((len(visible(piece)) for piece, _ in one.pieces), default=0)
+            for piece, value in one.pieces:
+                bits = -value / math.log(2)
+                print(f"{visible(piece):<{width}}  {bits:6.2f} bits  {bar(bits / MOST_BITS)}")
     rows = [(f"{one.log_probability:.4f}", f"{one.tokens}", f"{one.perplexity:.3f}") for one in scores]
     print_table(["log-probability (nats)", "tokens", "perplexity"], rows, left=0)
