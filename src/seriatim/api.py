@@ -207,7 +207,7 @@ class Session:
     def _learn(self, task: Any, ranks: Ranks, move: tuple[int | None, float | None] | None) -> Run:
         device = pick_device(self.config.train.device)
         network = task.build(self.config.model)
-        rate = self.config.train.optimiser.rate or self.config.model.rate
+        rate = self.config.train.optimiser.rate or self.config.model.rate()
         outcome = Outcome()
         recorder = [Recorder(self.folder)] if ranks.first else []
         told: list[Listener] = [*recorder, outcome, *(self.listeners if ranks.first else ())]

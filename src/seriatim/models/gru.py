@@ -14,7 +14,7 @@ default here; cuDNN resets *after* it, H̃ = tanh(X W_xh + b_h + R ⊙ (H_{t−1
 from __future__ import annotations
 
 from functools import partial
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -66,11 +66,12 @@ class GRU(Recurrent):
 
 
 class Settings(BackboneSettings):
-    rate: ClassVar[float] = 3e-3
-
     layers: int = Field(1, ge=1, le=64, description="recurrent layers, one above the other")
     bidirectional: bool = Field(False, description="read in both directions (not for predicting what comes next)")
     reset: Reset = Field("before", description="reset before the product (the paper) or after it (cuDNN)")
+
+    def rate(self) -> float:
+        return 4e-3
 
     def build(self, inputs: int, length: int) -> GRU:
         return GRU(inputs, self.width, self.layers, self.dropout, self.bidirectional, self.reset)

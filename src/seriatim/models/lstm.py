@@ -13,8 +13,6 @@ Initialisation: Glorot and orthogonal per gate; b_f = 1, so that the cell rememb
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from pydantic import Field
 from torch import Tensor, nn
@@ -54,10 +52,11 @@ class LSTM(Recurrent):
 
 
 class Settings(BackboneSettings):
-    rate: ClassVar[float] = 4e-3
-
     layers: int = Field(1, ge=1, le=64, description="recurrent layers, one above the other")
     bidirectional: bool = Field(False, description="read in both directions (not for predicting what comes next)")
+
+    def rate(self) -> float:
+        return 4e-3
 
     def build(self, inputs: int, length: int) -> LSTM:
         return LSTM(inputs, self.width, self.layers, self.dropout, self.bidirectional)

@@ -12,7 +12,7 @@ apart. More layers may follow the first. Initialisation: Glorot with the gain of
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from pydantic import Field
@@ -48,8 +48,6 @@ class WindowMLP(Backbone):
 
 
 class Settings(BackboneSettings):
-    rate: ClassVar[float] = 2e-3
-
     window: int = Field(16, ge=1, le=4_096, description="n, how many elements it sees")
     layers: int = Field(1, ge=1, le=64, description="hidden layers")
 

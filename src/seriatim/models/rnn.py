@@ -14,7 +14,7 @@ Initialisation: Glorot for W_xh, orthogonal for W_hh (Saxe et al. 2014), zero bi
 from __future__ import annotations
 
 from functools import partial
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -57,11 +57,12 @@ class RNN(Recurrent):
 
 
 class Settings(BackboneSettings):
-    rate: ClassVar[float] = 2e-3
-
     layers: int = Field(1, ge=1, le=64, description="recurrent layers, one above the other")
     bidirectional: bool = Field(False, description="read in both directions (not for predicting what comes next)")
     activation: Literal["tanh", "relu"] = Field("tanh", description="φ")
+
+    def rate(self) -> float:
+        return 1e-3
 
     def build(self, inputs: int, length: int) -> RNN:
         return RNN(inputs, self.width, self.layers, self.dropout, self.bidirectional, self.activation)

@@ -15,7 +15,7 @@ lengths of these directions, so that the layer begins as He's; the identity as s
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from pydantic import Field
@@ -83,8 +83,6 @@ class TCN(Backbone):
 
 
 class Settings(BackboneSettings):
-    rate: ClassVar[float] = 2e-3
-
     width: int = Field(128, ge=1, le=65_536, description="channels of every level; `--params` solves for it")
     levels: int = Field(4, ge=1, le=24, description="residual blocks; the dilation doubles with each")
     kernel: int = Field(3, ge=2, le=64, description="elements that one convolution sees")

@@ -36,7 +36,6 @@ class BackboneSettings(Settings):
     """The settings that all architectures share; a model's file adds its own and says how to build it."""
 
     counts: ClassVar[bool] = False  # a model that counts instead of learning by gradients
-    rate: ClassVar[float] = 1e-3  # the peak learning rate that suits it, where the user names none
     spread: ClassVar[float | None] = None  # standard deviation of fresh token vectors; None: 1/√size
     fine: ClassVar[str] = "embedding"  # a second size, which meets a parameter budget where widths are too coarse
 
@@ -49,6 +48,10 @@ class BackboneSettings(Settings):
         None, description="share the weights of input and output tokens (default: for more than 4,096 tokens)"
     )
     dropout: float = Field(0.0, ge=0, lt=1, description="share of activations dropped while training")
+
+    def rate(self) -> float:
+        """The peak learning rate that suits it, where the user names none."""
+        return 2e-3
 
     def grain(self) -> int:
         """Widths are multiples of this."""
