@@ -17,7 +17,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/mv.h>
 #include <ATen/ops/ones.h>
@@ -302,20 +301,32 @@ Tensor weight_gradient(const Layer& layer, const Previous& previous, const Tenso
 
 // ---- the inputs' part: projected = x Wᵀ + b -----------------------------------------------------------------------
 
+// Runs f(first row, count) over the rows of a product with w: in blocks, each by one thread and without waiting for the
+// others, or all at once where w is so large that the library should divide the work.
+template <typename F>
+void each_block(int64_t rows, const Tensor& w, const F& f) {
+  constexpr int64_t kBlock = 256;
+  if (w.nbytes() > kNearBytes) return f(0, rows);
+  at::parallel_for(0, (rows + kBlock - 1) / kBlock, 1, [&](int64_t block, int64_t end) {
+    for (; block < end; ++block) f(block * kBlock, std::min(kBlock, rows - block * kBlock));
+  });
+}
+
 Tensor project(const Tensor& x_, const Tensor& weight, const OptionalTensor& bias) {
   TORCH_CHECK_VALUE(x_.dim() == 3, "x must be (B, T, D), not ", x_.sizes());
   TORCH_CHECK_VALUE(weight.dim() == 2, "weight must be a matrix, not ", weight.sizes());
   check_tensor(weight, {weight.size(0), x_.size(2)}, x_, "weight");
   if (bias) check_tensor(*bias, {weight.size(0)}, x_, "bias");
-  const Tensor x = x_.contiguous();
+  const Tensor x = x_.detach().contiguous();
   Tensor projected = new_tensor({x.size(0), x.size(1), weight.size(0)}, x);
   Tensor flat = projected.view({x.size(0) * x.size(1), weight.size(0)});
   const Tensor x_flat = x.view({x.size(0) * x.size(1), x.size(2)});
-  if (bias) {
-    at::addmm_out(flat, *bias, x_flat, weight.t());
-  } else {
-    at::mm_out(flat, x_flat, weight.t());
-  }
+  const Tensor w = weight.detach().t(), b = bias ? bias->detach() : Tensor();
+  each_block(x_flat.size(0), w, [&](int64_t first, int64_t count) {
+    Tensor block = flat.narrow(0, first, count);
+    at::mm_out(block, x_flat.narrow(0, first, count), w);
+    if (bias) block.add_(b);  // while the block is near: cheaper than within the product
+  });
   return projected;
 }
 
@@ -324,14 +335,18 @@ std::tuple<Tensor, Tensor, Tensor> project_backward(const Tensor& d_, const Tens
                                                     bool inputs) {
   TORCH_CHECK_VALUE(x_.dim() == 3, "x must be (B, T, D), not ", x_.sizes());
   check_tensor(d_, {x_.size(0), x_.size(1), weight.size(0)}, x_, "the gradient of projected");
-  const Tensor d = d_.contiguous(), x = x_.contiguous();
+  const Tensor d = d_.detach().contiguous(), x = x_.detach().contiguous();
   const int64_t rows = x.size(0) * x.size(1);
   const Tensor d_flat = d.view({rows, d.size(2)}), x_flat = x.view({rows, x.size(2)});
   Tensor d_x = at::empty({0}, x.options());
   if (inputs) {
     d_x = new_tensor(x.sizes(), x);
     Tensor d_x_flat = d_x.view({rows, x.size(2)});
-    at::mm_out(d_x_flat, d_flat, weight);
+    const Tensor w = weight.detach();
+    each_block(rows, w, [&](int64_t first, int64_t count) {
+      Tensor block = d_x_flat.narrow(0, first, count);
+      at::mm_out(block, d_flat.narrow(0, first, count), w);
+    });
   }
   return {d_x, sum_of_outer_products(d_flat, x_flat), at::mv(d_flat.t(), at::ones({rows}, d.options()))};
 }

@@ -141,6 +141,23 @@ SERIATIM_INLINE void split_exp(Vector<T> x, Vector<T>& power, Vector<T>& rest) {
   power = (Vector<T>)(((Bits<T>)shifted + E::kBias) << E::kMantissa);
 }
 
+// A NaN stays one: the processor's minimum and maximum give their second operand then.
+template <typename T>
+SERIATIM_INLINE Vector<T> clamp_above(Vector<T> x, Vector<T> limit) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4) return (Vector<T>)_mm512_min_ps((__m512)limit, (__m512)x);
+#endif
+  return x > limit ? limit : x;
+}
+
+template <typename T>
+SERIATIM_INLINE Vector<T> clamp_below(Vector<T> x, Vector<T> limit) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4) return (Vector<T>)_mm512_max_ps((__m512)limit, (__m512)x);
+#endif
+  return x < limit ? limit : x;
+}
+
 template <typename T>
 SERIATIM_INLINE Vector<T> reciprocal(Vector<T> x) {
 #if defined(__AVX512F__)
@@ -155,8 +172,7 @@ SERIATIM_INLINE Vector<T> reciprocal(Vector<T> x) {
 template <typename T>
 SERIATIM_INLINE Vector<T> sigmoid(Vector<T> x) {
   const Vector<T> limit = splat(Exponential<T>::kLimit);
-  x = x > limit ? limit : x;
-  x = x < -limit ? -limit : x;
+  x = clamp_below<T>(clamp_above<T>(x, limit), -limit);
   Vector<T> power, rest;
   split_exp<T>(-x, power, rest);
   return reciprocal<T>(power * rest + (power + T(1)));
@@ -169,7 +185,7 @@ SERIATIM_INLINE Vector<T> tanh(Vector<T> x) {
   const Bits<T> sign = (Bits<T>)x & E::kSign;
   const Vector<T> limit = splat(E::kTanhLimit);
   Vector<T> size = (Vector<T>)((Bits<T>)x ^ sign);
-  size = size > limit ? limit : size;
+  size = clamp_above<T>(size, limit);
   Vector<T> power, rest;
   split_exp<T>(size + size, power, rest);
   const Vector<T> up = power * rest + (power - T(1));
