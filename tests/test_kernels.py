@@ -226,6 +226,32 @@ def test_without_gradients_the_result_is_the_same_bit_for_bit(cell):
 
 
 @needs_kernels
+def test_inference_mode_on_two_threads():
+    torch.set_num_threads(2)
+    projected, weight, h0 = inputs("gru", 40, 30, 16, torch.float32)
+    x, inner, bias = torch.randn(40, 30, 16), torch.randn(48, 16, requires_grad=True), torch.randn(48)
+    expected = recurrent.project(x, inner, bias)
+    with torch.inference_mode():
+        assert torch.equal(recurrent.project(x, inner, bias), expected)
+        y, _ = recurrent.gru(projected, weight, h0)
+    assert torch.equal(y, recurrent.gru(projected, weight, h0)[0])
+
+
+@needs_kernels
+@pytest.mark.parametrize("cell", CELLS)
+def test_one_step_equals_many(cell):
+    """Wide layers take a single step the plain way, and more steps the native one."""
+    tensors = [tensor.detach() for tensor in inputs(cell, 3, 4, 200)]
+    projected, weight, *rest = tensors
+    whole, *_ = layer(cell, *tensors)
+    count = 2 if cell == "lstm" else 1
+    states = rest[:count]
+    for t in range(4):
+        y, *states = layer(cell, projected[:, t : t + 1], weight, *states, *rest[count:])
+        assert_equal([y[:, 0]], [whole[:, t]])
+
+
+@needs_kernels
 @pytest.mark.parametrize("cell", CELLS)
 def test_neighbours_and_padding_change_nothing(cell):
     tensors = [tensor.detach() for tensor in inputs(cell, 7, 9, 24)]

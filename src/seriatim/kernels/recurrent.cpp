@@ -70,8 +70,7 @@ Layer check_layer(const Tensor& projected, const Tensor& weight, const Tensor& h
                    "projected must be float32 or float64, not ", projected.scalar_type());
   TORCH_CHECK_VALUE(projected.device().is_cpu(), "projected must be on the CPU, not on ", projected.device());
   TORCH_CHECK_VALUE(projected.dim() == 3, "projected must be (B, T, ", gates, "*H), not ", projected.sizes());
-  TORCH_CHECK_VALUE(weight.dim() == 2 && weight.size(1) > 0, "weight must be (", gates, "*H, H), not ",
-                    weight.sizes());
+  TORCH_CHECK_VALUE(weight.dim() == 2 && weight.size(1) > 0, "weight must be (", gates, "*H, H), not ", weight.sizes());
   const Layer layer{projected.size(0), projected.size(1), weight.size(1), gates, reverse, nullptr};
   TORCH_CHECK_VALUE(projected.size(2) == gates * layer.width, "projected has ", projected.size(2),
                     " values a step; for weight ", weight.sizes(), " there must be ", gates * layer.width);
@@ -126,7 +125,8 @@ template <typename T, typename F>
 void split_batch(const Layer& layer, const F& f) {
   const int64_t products = layer.gates * layer.width * layer.width;
   const int64_t most = products * sizeof(T) <= kNearBytes ? 2 * kBlockRows : layer.batch;
-  const int64_t grain = std::max<int64_t>(1, (1 << 17) / (layer.time * (products + 32 * layer.gates * layer.width) + 1));
+  const int64_t grain =
+      std::max<int64_t>(1, (1 << 17) / (layer.time * (products + 32 * layer.gates * layer.width) + 1));
   at::parallel_for(0, layer.batch, grain, [&](int64_t first, int64_t last) {
     const int64_t rows = last - first, groups = (rows + most - 1) / most;
     for (int64_t i = 0; i < groups; ++i) f(first + rows * i / groups, first + rows * (i + 1) / groups);
@@ -308,6 +308,7 @@ void each_block(int64_t rows, const Tensor& w, const F& f) {
   constexpr int64_t kBlock = 256;
   if (w.nbytes() > kNearBytes) return f(0, rows);
   at::parallel_for(0, (rows + kBlock - 1) / kBlock, 1, [&](int64_t block, int64_t end) {
+    const at::AutoDispatchBelowADInplaceOrView plain;  // each thread has its own idea of whether gradients are recorded
     for (; block < end; ++block) f(block * kBlock, std::min(kBlock, rows - block * kBlock));
   });
 }
@@ -317,15 +318,15 @@ Tensor project(const Tensor& x_, const Tensor& weight, const OptionalTensor& bia
   TORCH_CHECK_VALUE(weight.dim() == 2, "weight must be a matrix, not ", weight.sizes());
   check_tensor(weight, {weight.size(0), x_.size(2)}, x_, "weight");
   if (bias) check_tensor(*bias, {weight.size(0)}, x_, "bias");
-  const Tensor x = x_.detach().contiguous();
+  const Tensor x = x_.contiguous();
   Tensor projected = new_tensor({x.size(0), x.size(1), weight.size(0)}, x);
   Tensor flat = projected.view({x.size(0) * x.size(1), weight.size(0)});
   const Tensor x_flat = x.view({x.size(0) * x.size(1), x.size(2)});
-  const Tensor w = weight.detach().t(), b = bias ? bias->detach() : Tensor();
+  const Tensor w = weight.t();
   each_block(x_flat.size(0), w, [&](int64_t first, int64_t count) {
     Tensor block = flat.narrow(0, first, count);
     at::mm_out(block, x_flat.narrow(0, first, count), w);
-    if (bias) block.add_(b);  // while the block is near: cheaper than within the product
+    if (bias) block.add_(*bias);  // while the block is near: cheaper than within the product
   });
   return projected;
 }
@@ -335,17 +336,16 @@ std::tuple<Tensor, Tensor, Tensor> project_backward(const Tensor& d_, const Tens
                                                     bool inputs) {
   TORCH_CHECK_VALUE(x_.dim() == 3, "x must be (B, T, D), not ", x_.sizes());
   check_tensor(d_, {x_.size(0), x_.size(1), weight.size(0)}, x_, "the gradient of projected");
-  const Tensor d = d_.detach().contiguous(), x = x_.detach().contiguous();
+  const Tensor d = d_.contiguous(), x = x_.contiguous();
   const int64_t rows = x.size(0) * x.size(1);
   const Tensor d_flat = d.view({rows, d.size(2)}), x_flat = x.view({rows, x.size(2)});
   Tensor d_x = at::empty({0}, x.options());
   if (inputs) {
     d_x = new_tensor(x.sizes(), x);
     Tensor d_x_flat = d_x.view({rows, x.size(2)});
-    const Tensor w = weight.detach();
-    each_block(rows, w, [&](int64_t first, int64_t count) {
+    each_block(rows, weight, [&](int64_t first, int64_t count) {
       Tensor block = d_x_flat.narrow(0, first, count);
-      at::mm_out(block, d_flat.narrow(0, first, count), w);
+      at::mm_out(block, d_flat.narrow(0, first, count), weight);
     });
   }
   return {d_x, sum_of_outer_products(d_flat, x_flat), at::mv(d_flat.t(), at::ones({rows}, d.options()))};
@@ -374,7 +374,8 @@ std::tuple<Tensor, Tensor> rnn(const Tensor& projected_, const Tensor& weight_, 
       take_rows(start, first, last, width, state, stride);
       for (int64_t step = 0; step < layer.time; ++step, std::swap(state, next)) {
         const int64_t t = layer.at_step(step);
-        weights.apply(state, stride, rows, room, inputs_of(layer, x, first, t), [&](int64_t row, int64_t unit, int lanes, const Vector<T>* sums, const T* in) SERIATIM_ALWAYS {
+        const auto advance = [&](int64_t row, int64_t unit, int lanes, const Vector<T>* sums,
+                                 const T* in) SERIATIM_ALWAYS {
           const int64_t at = ((first + row) * layer.time + t) * width + unit, here = row * stride + unit;
           if (!layer.real(first + row, t)) {
             store(next + here, load(state + here));
@@ -384,7 +385,8 @@ std::tuple<Tensor, Tensor> rnn(const Tensor& projected_, const Tensor& weight_, 
           const Vector<T> value = relu ? (sum < T(0) ? Vector<T>{} : sum) : tanh<T>(sum);
           store(next + here, value);
           store(out + at, value, lanes);
-        });
+        };
+        weights.apply(state, stride, rows, room, inputs_of(layer, x, first, t), advance);
       }
       give_rows(state, stride, first, last, width, end);
     });
@@ -472,7 +474,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> lstm(const Tensor& projected_, const 
       take_rows(c0.const_data_ptr<T>(), first, last, width, cell, stride);
       for (int64_t step = 0; step < layer.time; ++step, std::swap(state, next)) {
         const int64_t t = layer.at_step(step);
-        weights.apply(state, stride, rows, room, inputs_of(layer, x, first, t), [&](int64_t row, int64_t unit, int lanes, const Vector<T>* sums, const T* in) SERIATIM_ALWAYS {
+        const auto advance = [&](int64_t row, int64_t unit, int lanes, const Vector<T>* sums,
+                                 const T* in) SERIATIM_ALWAYS {
           const int64_t at = (first + row) * layer.time + t, here = row * stride + unit;
           if (!layer.real(first + row, t)) {
             store(next + here, load(state + here));
@@ -494,7 +497,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> lstm(const Tensor& projected_, const 
             store(to + 3 * width, o, lanes);
             store(to + 4 * width, before, lanes);
           }
-        });
+        };
+        weights.apply(state, stride, rows, room, inputs_of(layer, x, first, t), advance);
       }
       give_rows(state, stride, first, last, width, h.mutable_data_ptr<T>());
       give_rows(cell, stride, first, last, width, c.mutable_data_ptr<T>());
@@ -545,14 +549,15 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> lstm_backward(const OptionalTensor& d
           each_vector<T>(0, width, [&](int64_t unit, int lanes) SERIATIM_ALWAYS {
             const int64_t here = row * stride + unit;
             send_for_next_row(layer, dy_in, d_out, at, unit);
-            const Vector<T> i = load(from + unit, lanes), f = load(from + width + unit, lanes), g = load(from + 2 * width + unit, lanes);
+            const Vector<T> i = load(from + unit, lanes), f = load(from + width + unit, lanes),
+                            g = load(from + 2 * width + unit, lanes);
             const Vector<T> o = load(from + 3 * width + unit, lanes), before = load(from + 4 * width + unit, lanes);
             const Vector<T> squashed = tanh<T>(f * before + i * g);
             Vector<T> d = load(d_state + here);
             if (dy_in != nullptr) d += load(dy_in + at * width + unit, lanes);
             const Vector<T> dc = load(d_cell + here) + d * o * (T(1) - squashed * squashed);
-            const Vector<T> d_gates[] = {dc * g * i * (T(1) - i), dc * before * f * (T(1) - f),
-                                         dc * i * (T(1) - g * g), d * squashed * o * (T(1) - o)};
+            const Vector<T> d_gates[] = {dc * g * i * (T(1) - i), dc * before * f * (T(1) - f), dc * i * (T(1) - g * g),
+                                         d * squashed * o * (T(1) - o)};
             for (int gate = 0; gate < 4; ++gate) {
               store(d_sum + gate * width + unit, d_gates[gate], lanes);
               store(d_out + gate * width + unit, d_gates[gate], lanes);
@@ -604,7 +609,8 @@ std::tuple<Tensor, Tensor, Tensor> gru(const Tensor& projected_, const Tensor& w
         take_rows(h0.const_data_ptr<T>(), first, last, width, state, stride);
         for (int64_t step = 0; step < layer.time; ++step, std::swap(state, next)) {
           const int64_t t = layer.at_step(step);
-          weights.apply(state, stride, rows, room, inputs_of(layer, x, first, t), [&](int64_t row, int64_t unit, int lanes, const Vector<T>* sums, const T* in) SERIATIM_ALWAYS {
+          const auto advance = [&](int64_t row, int64_t unit, int lanes, const Vector<T>* sums,
+                                   const T* in) SERIATIM_ALWAYS {
             const int64_t at = (first + row) * layer.time + t, here = row * stride + unit;
             if (!layer.real(first + row, t)) {
               store(next + here, load(state + here));
@@ -624,7 +630,8 @@ std::tuple<Tensor, Tensor, Tensor> gru(const Tensor& projected_, const Tensor& w
               store(to + 2 * width, n, lanes);
               store(to + 3 * width, inner, lanes);
             }
-          });
+          };
+          weights.apply(state, stride, rows, room, inputs_of(layer, x, first, t), advance);
         }
         give_rows(state, stride, first, last, width, h.mutable_data_ptr<T>());
       });
@@ -640,7 +647,8 @@ std::tuple<Tensor, Tensor, Tensor> gru(const Tensor& projected_, const Tensor& w
       take_rows(h0.const_data_ptr<T>(), first, last, width, state, stride);
       for (int64_t step = 0; step < layer.time; ++step) {
         const int64_t t = layer.at_step(step);
-        gate_weights.apply(state, stride, rows, room, inputs_of(layer, x, first, t), [&](int64_t row, int64_t unit, int lanes, const Vector<T>* sums, const T* in) SERIATIM_ALWAYS {
+        const auto open_gates = [&](int64_t row, int64_t unit, int lanes, const Vector<T>* sums,
+                                    const T* in) SERIATIM_ALWAYS {
           if (!layer.real(first + row, t)) return;
           const int64_t here = row * stride + unit;
           const Vector<T> r = sigmoid<T>(sums[0] + load(in, lanes));
@@ -652,8 +660,10 @@ std::tuple<Tensor, Tensor, Tensor> gru(const Tensor& projected_, const Tensor& w
             store(to, r, lanes);
             store(to + width, z, lanes);
           }
-        });
-        node_weights.apply(reset, stride, rows, room, inputs_of(layer, x + 2 * width, first, t), [&](int64_t row, int64_t unit, int lanes, const Vector<T>* sums, const T* in) SERIATIM_ALWAYS {
+        };
+        gate_weights.apply(state, stride, rows, room, inputs_of(layer, x, first, t), open_gates);
+        const auto advance = [&](int64_t row, int64_t unit, int lanes, const Vector<T>* sums,
+                                 const T* in) SERIATIM_ALWAYS {
           const int64_t at = (first + row) * layer.time + t, here = row * stride + unit;
           if (!layer.real(first + row, t)) return store(out + at * width + unit, Vector<T>{}, lanes);
           const Vector<T> n = tanh<T>(sums[0] + load(in, lanes));
@@ -663,7 +673,8 @@ std::tuple<Tensor, Tensor, Tensor> gru(const Tensor& projected_, const Tensor& w
           if (record != nullptr) {
             store(record + ((t * layer.batch + first + row) * gru_parts(false) + 2) * width + unit, n, lanes);
           }
-        });
+        };
+        node_weights.apply(reset, stride, rows, room, inputs_of(layer, x + 2 * width, first, t), advance);
       }
       give_rows(state, stride, first, last, width, h.mutable_data_ptr<T>());
     });
@@ -724,7 +735,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> gru_backward(const OptionalTensor& dy
           each_vector<T>(0, width, [&](int64_t unit, int lanes) SERIATIM_ALWAYS {
             const int64_t here = row * stride + unit;
             send_for_next_row(layer, dy_in, d_out, at, unit);
-            const Vector<T> r = load(from + unit, lanes), z = load(from + width + unit, lanes), n = load(from + 2 * width + unit, lanes);
+            const Vector<T> r = load(from + unit, lanes), z = load(from + width + unit, lanes),
+                            n = load(from + 2 * width + unit, lanes);
             Vector<T> d = load(d_state + here);
             if (dy_in != nullptr) d += load(dy_in + at * width + unit, lanes);
             const Vector<T> dn = d * (T(1) - z) * (T(1) - n * n);
@@ -750,11 +762,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> gru_backward(const OptionalTensor& dy
           for (int64_t row = 0; row < rows; ++row) {
             if (!layer.real(first + row, t)) continue;
             const int64_t at = (first + row) * layer.time + t;
-            const T *from = record + (t * layer.batch + first + row) * parts * width;
-            const T *state = state_before(first + row);
+            const T* from = record + (t * layer.batch + first + row) * parts * width;
+            const T* state = state_before(first + row);
             each_vector<T>(0, width, [&](int64_t unit, int lanes) SERIATIM_ALWAYS {
               const int64_t here = row * stride + unit;
-              const Vector<T> r = load(from + unit, lanes), d = load(d_reset + here), kept_part = r * load(state + unit, lanes);
+              const Vector<T> r = load(from + unit, lanes), d = load(d_reset + here),
+                              kept_part = r * load(state + unit, lanes);
               const Vector<T> dr = d * kept_part * (T(1) - r);
               store(d_sums + row * d_stride + unit, dr, lanes);
               store(dx + at * 3 * width + unit, dr, lanes);
@@ -787,18 +800,24 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> gru_backward(const OptionalTensor& dy
 TORCH_LIBRARY_FRAGMENT(seriatim, library) {
   library.def("project(Tensor x, Tensor weight, Tensor? bias) -> Tensor");
   library.def("project_backward(Tensor d, Tensor x, Tensor weight, bool inputs) -> (Tensor, Tensor, Tensor)");
-  library.def("rnn(Tensor projected, Tensor weight, Tensor h0, Tensor? mask, bool reverse, bool relu)"
-              " -> (Tensor y, Tensor h)");
-  library.def("rnn_backward(Tensor? dy, Tensor? dh, Tensor weight, Tensor h0, Tensor? mask, Tensor y, bool reverse,"
-              " bool relu) -> (Tensor, Tensor, Tensor)");
-  library.def("lstm(Tensor projected, Tensor weight, Tensor h0, Tensor c0, Tensor? mask, bool reverse, bool keep)"
-              " -> (Tensor y, Tensor h, Tensor c, Tensor kept)");
-  library.def("lstm_backward(Tensor? dy, Tensor? dh, Tensor? dc, Tensor weight, Tensor h0, Tensor? mask, Tensor y,"
-              " Tensor kept, bool reverse) -> (Tensor, Tensor, Tensor, Tensor)");
-  library.def("gru(Tensor projected, Tensor weight, Tensor h0, Tensor? bias, Tensor? mask, bool reverse, bool after,"
-              " bool keep) -> (Tensor y, Tensor h, Tensor kept)");
-  library.def("gru_backward(Tensor? dy, Tensor? dh, Tensor weight, Tensor h0, Tensor? mask, Tensor y, Tensor kept,"
-              " bool reverse, bool after) -> (Tensor, Tensor, Tensor, Tensor)");
+  library.def(
+      "rnn(Tensor projected, Tensor weight, Tensor h0, Tensor? mask, bool reverse, bool relu)"
+      " -> (Tensor y, Tensor h)");
+  library.def(
+      "rnn_backward(Tensor? dy, Tensor? dh, Tensor weight, Tensor h0, Tensor? mask, Tensor y, bool reverse,"
+      " bool relu) -> (Tensor, Tensor, Tensor)");
+  library.def(
+      "lstm(Tensor projected, Tensor weight, Tensor h0, Tensor c0, Tensor? mask, bool reverse, bool keep)"
+      " -> (Tensor y, Tensor h, Tensor c, Tensor kept)");
+  library.def(
+      "lstm_backward(Tensor? dy, Tensor? dh, Tensor? dc, Tensor weight, Tensor h0, Tensor? mask, Tensor y,"
+      " Tensor kept, bool reverse) -> (Tensor, Tensor, Tensor, Tensor)");
+  library.def(
+      "gru(Tensor projected, Tensor weight, Tensor h0, Tensor? bias, Tensor? mask, bool reverse, bool after,"
+      " bool keep) -> (Tensor y, Tensor h, Tensor kept)");
+  library.def(
+      "gru_backward(Tensor? dy, Tensor? dh, Tensor weight, Tensor h0, Tensor? mask, Tensor y, Tensor kept,"
+      " bool reverse, bool after) -> (Tensor, Tensor, Tensor, Tensor)");
 }
 
 TORCH_LIBRARY_IMPL(seriatim, CPU, library) {

@@ -25,7 +25,13 @@ from . import load
 
 def project(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """projected = X Wᵀ + b for all steps, (B,T,D) → (B,T,G·H): `linear`, but quicker at these shapes."""
-    if x.dim() != 3 or x.dtype != weight.dtype or torch.is_autocast_enabled(x.device.type) or not _native(x):
+    if (
+        x.dim() != 3
+        or x.shape[1] < 2
+        or x.dtype != weight.dtype
+        or torch.is_autocast_enabled(x.device.type)
+        or not _native(x)
+    ):
         return torch.nn.functional.linear(x, weight, bias)
     projected: Tensor = torch.ops.seriatim.project(x, weight, bias)
     return projected
@@ -43,7 +49,7 @@ def rnn(
     if activation not in ("tanh", "relu"):
         raise ValueError(f'activation must be "tanh" or "relu", not {activation!r}')
     projected = _checked(1, projected, weight, mask, h0=h0)
-    if _native(projected):
+    if _pays(projected, weight):
         y, h = torch.ops.seriatim.rnn(projected, weight, h0, mask, reverse, activation == "relu")
         return y, h
     step = functools.partial(rnn_step, weight=weight, activation=activation)
@@ -56,7 +62,7 @@ def lstm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """C_t = F ⊙ C_{t−1} + I ⊙ C̃, H_t = O ⊙ tanh(C_t). Returns (y, h, c)."""
     projected = _checked(4, projected, weight, mask, h0=h0, c0=c0)
-    if _native(projected):
+    if _pays(projected, weight):
         keep = _needs_gradient(projected, weight, h0, c0)
         y, h, c, _ = torch.ops.seriatim.lstm(projected, weight, h0, c0, mask, reverse, keep)
         return y, h, c
@@ -82,7 +88,7 @@ def gru(
     if bias is not None and reset == "before":
         raise ValueError('a bias inside the reset exists only with reset="after"')
     projected = _checked(3, projected, weight, mask, h0=h0, bias=bias)
-    if _native(projected):
+    if _pays(projected, weight):
         keep = _needs_gradient(projected, weight, h0, bias)
         y, h, _ = torch.ops.seriatim.gru(projected, weight, h0, bias, mask, reverse, reset == "after", keep)
         return y, h
@@ -176,6 +182,15 @@ def _checked(gates: int, projected: Tensor, weight: Tensor, mask: Tensor | None,
 
 def _native(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64) and _registered()
+
+
+def _pays(projected: Tensor, weight: Tensor) -> bool:
+    """Whether the native kernel is there and the quicker one.
+
+    It packs the weights once a call. Over one or a few steps, as in generation, that takes longer than the work
+    itself; measured, the ways meet at about 128 units a step.
+    """
+    return projected.shape[1] * 128 >= weight.shape[1] and _native(projected)
 
 
 def _needs_gradient(*tensors: Tensor | None) -> bool:
