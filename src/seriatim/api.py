@@ -7,7 +7,6 @@ run.generate("The students opened their", max_tokens=40)
 from __future__ import annotations
 
 import datetime
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,6 +97,8 @@ def train(
     """Trains a model and returns its run. `short` are the keywords of `SHORT`; `out` is the run's folder."""
     config = configure(task, data, model, settings, **short)
     folder = fresh_folder("runs", f"{config.task.name}-{config.model.name}") if out is None else Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise SeriatimError("run.exists", f"{folder} is a file", "choose another --out")
     if (folder / "config.yaml").exists():
         raise SeriatimError(
             "run.exists",
@@ -160,8 +161,12 @@ class Session:
     def start(self) -> Run:
         module = registry.tasks.load(self.config.task.name)
         with joined_ranks() as ranks:
+            pick_device(self.config.train.device)  # all that can be wrong is found before the folder is made
             task = self._in_turn(ranks, lambda: module.prepare(self.config, self.data_dir, self._notify(ranks)))
             self._meet_budget(task)
+            if not self.config.model.counts:
+                task.build(self.config.model)
+                task.batch(0, 0, 1, 1)
             if ranks.first:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 task.save(self.folder)
@@ -226,7 +231,10 @@ class Session:
                 halt=halt,
             )
             if move is not None:
-                loop.resume(None, *move)
+                try:
+                    loop.resume(None, *move)
+                except (KeyError, ValueError) as error:
+                    raise registry.tasks.load(self.config.task.name).mismatch(self.folder, error) from None
             elif ranks.first:
                 self._summarise(task, outcome)  # what is known now, should the power fail
             for event in loop.run():
@@ -329,7 +337,7 @@ def compare(
     first = next(iter(configs.values()))
     path = fresh_folder("runs", f"compare-{first.task.name}") if out is None else Path(out)
     runs: list[Run] = []
-    failed: dict[str, str] = {}
+    failed: dict[str, SeriatimError] = {}
     for name, config in configs.items():
         folder = path / name
         done = (folder / "config.yaml").exists() and Run(folder).summary
@@ -341,15 +349,17 @@ def compare(
                 partly = bool(done) and bool(Checkpoints(folder / "checkpoints").steps())
                 run = session.resume(None, None) if partly else session.start()
         except SeriatimError as error:
-            failed[name] = str(error)
+            failed[name] = error
             if notify is not None:
                 notify(f"{name} failed: {error}")
             continue
         runs.append(run)
         if run.summary["reason"].startswith("SIG"):
             break
-    comparison = Comparison(path, runs, failed)
-    write_text(path / "comparison.json", json.dumps({"table": comparison.table(), "failed": failed}, indent=2))
-    if runs:
-        report.write_comparison_report(path, runs, failed)
+    if not runs:
+        raise next(iter(failed.values()))
+    reasons = {name: str(error) for name, error in failed.items()}
+    comparison = Comparison(path, runs, reasons)
+    write_json(path / "comparison.json", {"table": comparison.table(), "failed": reasons})
+    report.write_comparison_report(path, runs, reasons)
     return comparison

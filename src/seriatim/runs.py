@@ -43,7 +43,15 @@ class Run:
     def summary(self) -> dict[str, Any]:
         """The figures of the run; empty as long as it has not stopped once."""
         file = self.path / "summary.json"
-        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        if not file.is_file():
+            return {}
+        try:
+            values: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise SeriatimError(
+                "run.damaged", f"{file} is not whole: {error}", "restore the file, or remove it"
+            ) from None
+        return values
 
     def history(self, event: str = "") -> list[dict[str, Any]]:
         """The events of the training, all or those of one kind ("stepped", "evaluated", …)."""

@@ -56,6 +56,8 @@ def beam(
                     survivors.append(Hypothesis(tokens, score, False))
                     parents.append(offset + parent)
             offset += count
+            if not survivors and not finished[row]:  # nothing can follow: the row ends as it stands
+                finished[row] = running[row][:1]
             if _settled(finished[row], survivors, length, options):
                 del parents[len(parents) - len(survivors) :]
                 survivors = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field, model_validator
 
 from ..core.config import Settings
@@ -17,7 +19,9 @@ class DecodeSettings(Settings):
     length_penalty: float = Field(1.0, ge=0, le=10, description="beam: score / length to this power; 0: none")
     nbest: int = Field(1, ge=1, le=1_024, description="answers for each prompt")
     seed: int = Field(0, description="of the draws: the same seed gives the same text")
-    stop: list[str] = Field(default_factory=list, description="end where one of these strings appears")
+    stop: list[Annotated[str, Field(min_length=1)]] = Field(
+        default_factory=list, description="end where one of these strings appears"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> DecodeSettings:

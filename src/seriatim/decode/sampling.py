@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -98,6 +99,8 @@ def sample(
         gained = log_probs.gather(1, chosen[:, None])[:, 0].tolist()
         stay = []
         for place, (row, token, gain) in enumerate(zip(active, chosen.tolist(), gained, strict=True)):
+            if gain == -math.inf:  # nothing can follow: an n-gram without smoothing in a context never seen
+                continue
             tokens[row].append(token)
             scores[row] += gain
             ended[row] = token == eos or stopped(row, tokens[row])

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..core.errors import SeriatimError
 from ..core.random import numpy_stream
 from ..decode.beam import beam
 from ..decode.options import DecodeSettings
@@ -206,12 +207,19 @@ class Speaker:
 
     def _ids(self, text: str) -> np.ndarray:
         """Where every character counts, an unknown one is an error; an unknown word is `<unk>`, as in training."""
-        ids: np.ndarray = self.tokenizer.encode(text, strict=self.tokenizer.lossless).astype(np.int64)
+        strict = self.tokenizer.kind not in ("word", "wordpiece")
+        ids: np.ndarray = self.tokenizer.encode(text, strict=strict).astype(np.int64)
         return ids
 
     def next(self, prompt: str, top: int = 10) -> list[Continuation]:
         """The likeliest tokens behind a prompt."""
         log_probs, _ = self.engine.prompt([self.encode(prompt)])
+        if not bool(log_probs.isfinite().any()):
+            raise SeriatimError(
+                "model.no-distribution",
+                "this context was never seen, and without smoothing nothing is known about what follows it",
+                "train with another smoothing: --set model.smoothing=modified-kneser-ney",
+            )
         best = log_probs[0].topk(min(top, log_probs.shape[1]))
         pairs = zip(best.indices.tolist(), best.values.exp().tolist(), strict=True)
         return [Continuation(self.tokenizer.token(token), probability) for token, probability in pairs]

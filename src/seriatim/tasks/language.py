@@ -131,7 +131,10 @@ class LanguageTask:
         tokens = getattr(self.corpus, split)
         part = tokens[:limit]
         if len(part) < 2:
-            raise SeriatimError("data.too-short", f"the {split} part has fewer than 2 tokens", "give more text")
+            there = [name for name in ("train", "valid", "test") if self.has(name)]
+            raise SeriatimError(
+                "data.no-split", f"there is no {split} part to evaluate on", f"there is: {', '.join(there) or 'none'}"
+            )
         neural = isinstance(model, nn.Module)
         loss = network_loss(model, part, self.settings.length) if neural else counted_loss(model, part)
         found = {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
@@ -215,6 +218,10 @@ def reopen_on(
     """The same on another file, all of which becomes the test part."""
     tokenizer = Tokenizer.load(path / "tokenizer.json")
     found = prepare_single(source, tokenizer, config.data.column, config.data.encoding, data_dir, notify)
+    if len(found.ids) < 2:
+        raise SeriatimError(
+            "data.too-short", f"{source} has {len(found.ids)} tokens: too few to measure on", "give more text"
+        )
     nothing = found.ids[:0]
     corpus = Corpus(
         train=nothing,
@@ -233,15 +240,22 @@ def reopen_on(
 def open_run(path: Path, config: Any) -> Speaker:
     """The trained model of a run folder, ready to answer."""
     tokenizer = Tokenizer.load(path / "tokenizer.json")
-    stored = load_tensors(path / "model.safetensors")
-    if config.model.counts:
-        arrays = {name: tensor.numpy() for name, tensor in stored.items()}
-        return speaker(_counter(config.model).from_tensors(arrays, config.model, tokenizer.size), tokenizer)
-    network = token_network(config.model, tokenizer.size, config.task.length)
-    try:
-        load_weights(network, stored)
-    except (KeyError, ValueError) as error:
+    evaluated = (path / "samples.jsonl").exists()
+    if not evaluated and not (path / "model.safetensors").exists():
         raise SeriatimError(
-            "run.mismatch", f"{path}: weights and config.yaml do not fit: {error}", "restore config.yaml"
-        ) from None
+            "run.unfinished", f"{path} was stopped before its first evaluation", f"`seriatim resume {path}`"
+        )
+    stored = load_tensors(path / "model.safetensors")
+    try:
+        if config.model.counts:
+            arrays = {name: tensor.numpy() for name, tensor in stored.items()}
+            return speaker(_counter(config.model).from_tensors(arrays, config.model, tokenizer.size), tokenizer)
+        network = token_network(config.model, tokenizer.size, config.task.length)
+        load_weights(network, stored)
+    except (KeyError, ValueError, SeriatimError) as error:
+        raise mismatch(path, error) from None
     return speaker(network, tokenizer)
+
+
+def mismatch(path: Path, error: Exception) -> SeriatimError:
+    return SeriatimError("run.mismatch", f"{path}: weights and config.yaml do not fit: {error}", "restore config.yaml")
