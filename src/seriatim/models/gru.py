@@ -47,7 +47,7 @@ class GRUCell(Cell):
         h = z * h + (1 - z) * candidate
         return (h,), {"reset_gate": r, "update_gate": z, "hidden": h}
 
-    def fast(self, projected: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State] | None:
+    def fast(self, projected: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State]:
         y, h = kernels.gru(projected, self.recurrent, state[0], self.bias, mask, reverse, self.reset)
         return y, (h,)
 

@@ -38,7 +38,7 @@ class LSTMCell(Cell):
         h = o * torch.tanh(c)
         return (h, c), {"input_gate": i, "forget_gate": f, "output_gate": o, "cell": c, "hidden": h}
 
-    def fast(self, projected: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State] | None:
+    def fast(self, projected: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State]:
         h, c = state
         y, h, c = kernels.lstm(projected, self.recurrent, h, c, mask, reverse)
         return y, (h, c)

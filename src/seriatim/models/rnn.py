@@ -38,7 +38,7 @@ class RNNCell(Cell):
         h = torch.tanh(total) if self.activation == "tanh" else torch.relu(total)
         return (h,), {"hidden": h}
 
-    def fast(self, projected: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State] | None:
+    def fast(self, projected: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State]:
         y, h = kernels.rnn(projected, self.recurrent, state[0], mask, reverse, self.activation)
         return y, (h,)
 

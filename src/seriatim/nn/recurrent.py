@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..kernels import recurrent as kernels
 from .backbone import Backbone
 
 State = tuple[Tensor, ...]
@@ -32,8 +33,8 @@ def readable_equations() -> Iterator[None]:
 class Cell(nn.Module):
     """One recurrent step. The input products of all gates, of all steps, are one product: `input`.
 
-    `step` holds the equations and is the reference; `fast`, where a cell has one, runs the whole sequence and
-    is proven equal to it. The first part of a state is the output h.
+    `step` holds the equations and is the reference; `fast` runs the whole sequence and is proven equal to it. The
+    first part of a state is the output h.
     """
 
     gates: tuple[str, ...]  # the order of the blocks in the stacked weights
@@ -61,19 +62,19 @@ class Cell(nn.Module):
         """From W_x x_t + b of one step (B,G·D) and the state to the next state, and what the gates did."""
         raise TypeError(f"{type(self).__name__} has no step")
 
-    def fast(self, projected: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State] | None:
-        """The whole sequence at once, or None where only the reference can do it."""
-        return None
+    def fast(self, projected: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State]:
+        """The whole sequence at once: a native kernel where there is one, else the equations."""
+        return scan(self, projected.to(self.recurrent.dtype), state, mask, reverse)
 
     def forward(
         self, x: Tensor, mask: Tensor | None, state: State | None, reverse: bool = False, trace: Trace | None = None
     ) -> tuple[Tensor, State]:
-        projected = self.input(x).to(self.recurrent.dtype)  # (B,T,G·D)
         if state is None:
             state = self.start(x)
-        if trace is None and not _readable.get() and (result := self.fast(projected, state, mask, reverse)) is not None:
-            return result
-        return scan(self, projected, state, mask, reverse, trace)
+        if trace is None and not _readable.get():
+            projected = kernels.project(x, self.input.weight, self.input.bias)  # (B,T,G·D)
+            return self.fast(projected, state, mask, reverse)
+        return scan(self, self.input(x).to(self.recurrent.dtype), state, mask, reverse, trace)
 
 
 def scan(

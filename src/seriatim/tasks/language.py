@@ -219,9 +219,7 @@ def reopen_on(
     tokenizer = Tokenizer.load(path / "tokenizer.json")
     found = prepare_single(source, tokenizer, config.data.column, config.data.encoding, data_dir, notify)
     if len(found.ids) < 2:
-        raise SeriatimError(
-            "data.too-short", f"{source} has {len(found.ids)} tokens: too few to measure on", "give more text"
-        )
+        raise SeriatimError("data.too-short", f"{source} has fewer than 2 tokens", "give more text")
     nothing = found.ids[:0]
     corpus = Corpus(
         train=nothing,
