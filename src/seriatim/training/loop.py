@@ -36,7 +36,8 @@ from .settings import TrainSettings
 
 STEPS = 2_000  # where neither steps nor minutes are given
 EVALUATIONS = 10  # along the way, where nothing else is said
-PLAN_AFTER = 0.04  # share of a time budget after which its number of steps is fixed
+PLANS = (0.03, 0.1, 0.25, 0.5, 0.75, 0.9)  # shares of a time budget at which its number of steps is estimated anew
+TIMED = 50  # last steps that an estimate looks at
 
 
 @dataclass
@@ -47,6 +48,7 @@ class Progress:
     tokens: int = 0
     seconds: float = 0.0
     steps: int | None = None  # updates to make, once known
+    plans: int = 0  # how often that was estimated from a budget of time
     rows: int = 0  # of the global batch: kept when the number of processes changes
     best: float = math.inf
     best_step: int = 0
@@ -97,6 +99,7 @@ class Loop:
         if minutes is not None:
             self.settings = self.settings.model_copy(update={"minutes": minutes})
             self.progress.steps = steps
+            self.progress.plans = 0
         load_weights(self.network, checkpoint.tensors["weights"])
         load_optimiser(self.optimiser, self.network, checkpoint.tensors.get("optimiser", {}))
         self.average = {name: t.to(self.device) for name, t in checkpoint.tensors.get("average", {}).items()}
@@ -120,12 +123,11 @@ class Loop:
             loss, rate, norm = self._update()
             took = time.perf_counter() - began
             now.seconds = self.ranks.share([now.seconds + took])[0]
-            self.times.append(took)
+            self.times = [*self.times[1 - TIMED :], took]
             yield Stepped(now.step, now.seconds, loss, rate, norm, now.tokens)
 
-            if now.steps is None and (steps := self._plan()):
-                now.steps = steps
-                yield Planned(now.step, now.seconds, steps)
+            if self._plan():
+                yield Planned(now.step, now.seconds, now.steps or 0)
             reason = self._finished()
             if not reason and self._evaluation_due(now.seconds - last_evaluation):
                 last_evaluation = now.seconds
@@ -154,14 +156,18 @@ class Loop:
             return "patience"
         return ""
 
-    def _plan(self) -> int | None:
-        """How many steps fit into the budget, fixed once enough of them were timed, so that the learning rate
-        can fall over them and a resumed run follows the same plan."""
-        budget = (self.settings.minutes or 0.0) * 60
-        if len(self.times) < 10 or self.progress.seconds < PLAN_AFTER * budget:
-            return None
-        left = (budget - self.progress.seconds) / statistics.median(self.times[2:])
-        return int(self.ranks.share([self.progress.step + max(left, 1.0)])[0])
+    def _plan(self) -> bool:
+        """With a budget of time: estimates how many steps fit into it, so that the learning rate can fall over
+        them, and does so again a few times, as the pace may change. Rank 0 decides."""
+        now, budget = self.progress, (self.settings.minutes or 0.0) * 60
+        if self.settings.steps is not None or not budget or now.plans == len(PLANS):
+            return False
+        if len(self.times) < 10 or now.seconds < PLANS[now.plans] * budget:
+            return False
+        now.plans = sum(now.seconds >= share * budget for share in PLANS)
+        left = (budget - now.seconds) / statistics.median(self.times[-TIMED:])
+        now.steps = int(self.ranks.share([now.step + max(left, 1.0)])[0])
+        return True
 
     def _evaluation_due(self, since: float) -> bool:
         now, settings = self.progress, self.settings
