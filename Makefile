@@ -26,7 +26,6 @@ lint: setup
 	@.venv/bin/mypy
 
 bench: kernels
-	@./setup bench
 	@$(PYTHON) -m benchmarks
 
 docs: setup
