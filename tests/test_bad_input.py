@@ -264,7 +264,7 @@ MODEL = [
         ('"langauge"', 'did you mean "language"?'),
         ("train", "langauge", "--data", "book.txt", "--model", "lstm"),
     ),
-    Case("heads", "config.invalid", ("model: ", "30 ", "heads 4"), sets("model.width=30", model="gpt")),
+    Case("heads", "model.heads", ("30 ", "heads 4"), sets("model.width=30", model="gpt")),
     Case(
         "bidirectional", "task.not-causal", ("bidirectional", "model.bidirectional"), sets("model.bidirectional=true")
     ),

@@ -22,9 +22,10 @@ from .core.device import Ranks, joined_ranks, pick_device
 from .core.errors import SeriatimError, did_you_mean
 from .core.files import write_json, write_text
 from .core.tensors import load_tensors, save_tensors
+from .data.tokenizers import Tokenizer
 from .nn.network import load_weights
 from .runs import Run, fresh_folder
-from .training.budget import solve_width
+from .training.budget import size_of, solve_width
 from .training.checkpoint import Checkpoints
 from .training.config import Config, make_config
 from .training.cost import peak_memory, reset_peak_memory
@@ -99,13 +100,18 @@ def train(
     folder = fresh_folder("runs", f"{config.task.name}-{config.model.name}") if out is None else Path(out)
     if folder.exists() and not folder.is_dir():
         raise SeriatimError("run.exists", f"{folder} is a file", "choose another --out")
-    if (folder / "config.yaml").exists():
+    if _begun(folder):
         raise SeriatimError(
             "run.exists",
             f"{folder} holds a run already",
             "`seriatim resume` goes on with it; else choose another --out",
         )
     return Session(config, folder, data_dir, listeners, notify).start()
+
+
+def _begun(folder: Path) -> bool:
+    """Whether there is something to lose: a folder whose training never got to its first checkpoint has nothing."""
+    return (folder / "model.safetensors").exists() or bool(Checkpoints(folder / "checkpoints").steps())
 
 
 def resume(
@@ -142,10 +148,35 @@ def evaluate(
     module = registry.tasks.load(run.config.task.name)
     if data is None:
         task = module.reopen(run.path, run.config, data_dir, notify)
+        unchanged(run, task)
     else:
         task, split = module.reopen_on(run.path, run.config, data, data_dir, notify), "test"
     measures: dict[str, float] = task.evaluate(run.model, split)
     return measures
+
+
+def import_arpa(file: str | Path, out: str | Path | None = None) -> Run:
+    """A run folder around an n-gram model that another program estimated."""
+    NGram = registry.models.load("ngram").NGram
+    first, names = NGram.read_arpa(file)
+    words = [name for name in names if name not in ("<unk>", "<s>", "</s>", "<eos>")]
+    kind = "char" if all(len(word) == 1 for word in words) else "word"
+    values = {"kind": kind, "size": len(words) + 2, "punctuation": False}
+    config = configure("language", str(file), "ngram", {"data": {"tokenizer": values}})
+    tokenizer = Tokenizer.train(config.data.tokenizer, ["".join(words) if kind == "char" else "\n".join(words)])
+    boundary = None if first.boundary is None else tokenizer.eos
+    model, _ = NGram.read_arpa(file, tokenizer.names, boundary)
+    folder = fresh_folder("runs", Path(file).stem) if out is None else Path(out)
+    if _begun(folder):
+        raise SeriatimError("run.exists", f"{folder} holds a run already", "choose another --out")
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(folder / "tokenizer.json")
+    config = config.model_copy(update={"model": model.settings})
+    write_text(folder / "config.yaml", dump_yaml(config))
+    save_tensors(folder / "model.safetensors", {n: torch.from_numpy(a) for n, a in model.tensors().items()})
+    about = {"version": __version__, "task": "language", "model": "ngram", "parameters": model.entries}
+    write_json(folder / "summary.json", about | {"reason": "imported", "data": {"source": str(file)}})
+    return Run(folder)
 
 
 @dataclass
@@ -160,43 +191,58 @@ class Session:
 
     def start(self) -> Run:
         module = registry.tasks.load(self.config.task.name)
-        with joined_ranks() as ranks:
-            pick_device(self.config.train.device)  # all that can be wrong is found before the folder is made
-            task = self._in_turn(ranks, lambda: module.prepare(self.config, self.data_dir, self._notify(ranks)))
-            self._meet_budget(task)
-            if not self.config.model.counts:
-                task.build(self.config.model)
-                task.batch(0, 0, 1, 1)
-            if ranks.first:
-                self.folder.mkdir(parents=True, exist_ok=True)
-                task.save(self.folder)
-                write_text(self.folder / "config.yaml", dump_yaml(self.config))
-            if self.config.model.counts:
-                return self._count(task)
-            return self._learn(task, ranks, None)
+        ranks = joined_ranks()
+        pick_device(self.config.train.device)  # all that can be wrong is found before the folder is made
+        task = self._in_turn(ranks, lambda: module.prepare(self.config, self.data_dir, self._notify(ranks)))
+        self._meet_budget(task)
+        if not task.has("valid"):
+            raise SeriatimError("data.no-split", "there is no validation part", "name a file: --valid")
+        if not self.config.model.counts:
+            task.build(self.config.model)
+            task.batch(0, 0, 1, 1)
+        if ranks.first:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            task.save(self.folder)
+            write_text(self.folder / "config.yaml", dump_yaml(self.config))
+        if not self.config.model.counts:
+            return self._learn(task, ranks)
+        if ranks.first:
+            self._count(task)
+        ranks.wait()
+        return Run(self.folder)
 
-    def resume(self, steps: int | None, minutes: float | None) -> Run:
+    def resume(self, steps: int | None = None, minutes: float | None = None) -> Run:
         module = registry.tasks.load(self.config.task.name)
-        known = Run(self.folder).summary.get("data", {}).get("fingerprint")
-        with joined_ranks() as ranks:
-            reopen = lambda: module.reopen(self.folder, self.config, self.data_dir, self._notify(ranks))  # noqa: E731
-            task = self._in_turn(ranks, reopen)
-            if known is not None and known != task.fingerprint:
-                raise SeriatimError(
-                    "data.changed",
-                    f"the data of {self.folder} is not what it was trained on",
-                    "restore the file; to train on other data, start a new run",
-                )
-            return self._learn(task, ranks, (steps, minutes))
+        moved = steps is not None or minutes is not None
+        if moved:  # the old end no longer counts
+            train = self.config.train.model_copy(update={"steps": steps, "minutes": minutes})
+            self.config = self.config.model_copy(update={"train": train})
+        ranks = joined_ranks()
+        reopen = lambda: module.reopen(self.folder, self.config, self.data_dir, self._notify(ranks))  # noqa: E731
+        task = self._in_turn(ranks, reopen)
+        unchanged(Run(self.folder), task)
+        if moved and ranks.first:
+            write_text(self.folder / "config.yaml", dump_yaml(self.config))
+        return self._learn(task, ranks, resumed=True, moved=moved)
 
     def _notify(self, ranks: Ranks) -> Notify:
         return self.notify if ranks.first and self.notify is not None else lambda text: None
 
     @staticmethod
     def _in_turn(ranks: Ranks, prepare: Callable[[], Any]) -> Any:
-        """Rank 0 first: the others then find the data in the cache."""
-        task = prepare() if ranks.first else None
-        ranks.wait()
+        """Rank 0 first: the others then find the data in the cache, or learn that there is none."""
+        error: SeriatimError | None = None
+        task: Any = None
+        if ranks.first:
+            try:
+                task = prepare()
+            except SeriatimError as caught:
+                error = caught
+        failed = ranks.share([float(error is not None)])[0]
+        if error is not None:
+            raise error
+        if failed:
+            raise SeriatimError("train.first", "the first process could not start", "see what it says")
         return task if ranks.first else prepare()
 
     def _meet_budget(self, task: Any) -> None:
@@ -207,12 +253,18 @@ class Session:
             solved = model.within(wanted)
         else:
             solved = solve_width(model, wanted, task.shape)
+            size = size_of(solved, task.shape)
+            if self.notify is not None and size < 0.98 * wanted:
+                self.notify(f"{model.name}: {size:,} parameters; the next width would exceed {wanted:,}")
+            if self.notify is not None and "width" in model.model_fields_set and model.width != solved.width:
+                self.notify(f"{model.name}: --params makes the width {solved.width}, not {model.width}")
         self.config = self.config.model_copy(update={"model": solved})
 
-    def _learn(self, task: Any, ranks: Ranks, move: tuple[int | None, float | None] | None) -> Run:
+    def _learn(self, task: Any, ranks: Ranks, resumed: bool = False, moved: bool = False) -> Run:
         device = pick_device(self.config.train.device)
         network = task.build(self.config.model)
-        rate = self.config.train.optimiser.rate or self.config.model.rate()
+        given = self.config.train.optimiser.rate
+        rate = self.config.model.rate() if given is None else given
         outcome = Outcome()
         recorder = [Recorder(self.folder)] if ranks.first else []
         told: list[Listener] = [*recorder, outcome, *(self.listeners if ranks.first else ())]
@@ -230,9 +282,9 @@ class Session:
                 keep_best=lambda weights: save_tensors(self.folder / "model.safetensors", weights),
                 halt=halt,
             )
-            if move is not None:
+            if resumed:
                 try:
-                    loop.resume(None, *move)
+                    loop.resume(moved)
                 except (KeyError, ValueError) as error:
                     raise registry.tasks.load(self.config.task.name).mismatch(self.folder, error) from None
             elif ranks.first:
@@ -247,7 +299,7 @@ class Session:
         ranks.wait()
         return Run(self.folder)
 
-    def _count(self, task: Any) -> Run:
+    def _count(self, task: Any) -> None:
         outcome = Outcome()
         kept: list[Any] = []
 
@@ -264,7 +316,6 @@ class Session:
             for listener in told:
                 listener(event)
         self._summarise(task, outcome, kept[0])
-        return Run(self.folder)
 
     def _summarise(self, task: Any, outcome: Outcome, model: Any = None) -> None:
         """summary.json, the model card and the report. Without a model: only what is known before training."""
@@ -291,12 +342,27 @@ class Session:
                 "flops": None if started.flops is None else started.flops * stopped.step,
                 "memory": peak_memory(),
                 "measures": {split: task.evaluate(model, split) for split in splits},
-                "sample": outcome.sample,
+                "sample": outcome.sample or self._best_sample(stopped.best_step),
             }
         write_json(self.folder / "summary.json", summary)
         if "measures" in summary:
             report.write_card(Run(self.folder))
             report.write_run_report(Run(self.folder))
+
+    def _best_sample(self, step: int) -> str:
+        """What the best weights wrote, where that was before this session."""
+        return next((one["text"] for one in Run(self.folder).samples() if one["step"] == step), "")
+
+
+def unchanged(run: Run, task: Any) -> None:
+    """The data is what the run was trained on, or an error."""
+    known = run.summary.get("data", {}).get("fingerprint")
+    if known is not None and known != task.fingerprint:
+        raise SeriatimError(
+            "data.changed",
+            f"the data of {run.path} is not what it was trained on",
+            "restore the file; to train on other data, start a new run",
+        )
 
 
 @dataclass(frozen=True)
@@ -340,14 +406,17 @@ def compare(
     failed: dict[str, SeriatimError] = {}
     for name, config in configs.items():
         folder = path / name
-        done = (folder / "config.yaml").exists() and Run(folder).summary
+        state = [_begun(folder), bool(_begun(folder) and Run(folder).summary.get("measures"))]
+        begun, done = (bool(value) for value in joined_ranks().share([float(value) for value in state]))
+        if begun:
+            _same(Run(folder), config)
         try:
-            if done and "measures" in done and not done["reason"].startswith("SIG"):
+            if done:
                 run = Run(folder)
+            elif begun:
+                run = Session(Run(folder).config, folder, data_dir, listeners(name), notify).resume()
             else:
-                session = Session(config, folder, data_dir, listeners(name), notify)
-                partly = bool(done) and bool(Checkpoints(folder / "checkpoints").steps())
-                run = session.resume(None, None) if partly else session.start()
+                run = Session(config, folder, data_dir, listeners(name), notify).start()
         except SeriatimError as error:
             failed[name] = error
             if notify is not None:
@@ -360,6 +429,21 @@ def compare(
         raise next(iter(failed.values()))
     reasons = {name: str(error) for name, error in failed.items()}
     comparison = Comparison(path, runs, reasons)
-    write_json(path / "comparison.json", {"table": comparison.table(), "failed": reasons})
-    report.write_comparison_report(path, runs, reasons)
+    if joined_ranks().first:
+        write_json(path / "comparison.json", {"table": comparison.table(), "failed": reasons})
+        report.write_comparison_report(path, runs, reasons)
     return comparison
+
+
+def _same(run: Run, config: Config) -> None:
+    """A comparison that goes on is the one that was begun, but for the sizes that a budget solved for."""
+    solved = {"width", "order", "entries", getattr(config.model, "fine", "")} if config.params is not None else set()
+    stored, wanted = run.config.model_dump(mode="json"), config.model_dump(mode="json")
+    for values in (stored, wanted):
+        values["model"] = {name: value for name, value in values["model"].items() if name not in solved}
+    if differing := [name for name in wanted if stored[name] != wanted[name]]:
+        raise SeriatimError(
+            "compare.differs",
+            f"{run.path} was trained with other settings ({', '.join(differing)})",
+            "repeat the command as it was, or choose another --out",
+        )

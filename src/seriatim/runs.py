@@ -41,7 +41,7 @@ class Run:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """The figures of the run; empty as long as it has not stopped once."""
+        """The figures of the run: what is known at its start, and after it stopped also how it went."""
         file = self.path / "summary.json"
         if not file.is_file():
             return {}

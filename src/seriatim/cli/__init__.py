@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from ..core.errors import SeriatimError
-from . import compare, data, demo, doctor, evaluate, export, generate, next, resume, runs, score, train
+from . import compare, data, demo, doctor, evaluate, export, generate, import_, next, resume, runs, score, train
 from . import list as list_command
 from ._output import complain
 
@@ -40,8 +40,10 @@ def _root(
     pass
 
 
-for module in (demo, train, resume, compare, evaluate, generate, next, score, export, runs, list_command, doctor):
-    name = module.__name__.rpartition(".")[2]
+_answers = (demo, train, resume, compare, evaluate, generate, next, score)
+_household = (export, import_, runs, list_command, doctor)
+for module in _answers + _household:
+    name = module.__name__.rpartition(".")[2].rstrip("_")
     app.command(name, help=module.__doc__)(getattr(module, "command"))  # noqa: B009
 app.add_typer(data.app, name="data")
 

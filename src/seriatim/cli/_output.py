@@ -19,6 +19,11 @@ def complain(error: SeriatimError) -> None:
         print(f"  → {error.remedy}", file=sys.stderr)
 
 
+def first_process() -> bool:
+    """Whether this is the one of torchrun's processes that speaks to the user."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def note(text: str) -> None:
     dim, off = ("\033[2m", "\033[0m") if _coloured(sys.stderr) else ("", "")
     print(f"{dim}{text}{off}", file=sys.stderr, flush=True)
@@ -66,7 +71,7 @@ def amount(value: float | None, unit: str = "") -> str:
     if value is None:
         return "–"
     for size, prefix in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
+        if abs(value) >= 0.9995 * size:
             return f"{value / size:.3g} {prefix}{unit}"
     return f"{value:.3g} {unit}".rstrip()
 

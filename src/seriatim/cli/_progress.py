@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import sys
 import time
 from typing import Any
@@ -47,6 +48,7 @@ class Progress:
         note(f"{self.label}: {size}{many}" + (f", from step {event.step:,}" if event.step else ""))
         if self.bar is not None and event.parameters:
             self.bar.start()
+            atexit.register(self.bar.stop)  # an error must not leave the terminal without its cursor
             self.job = self.bar.add_task(self.label, total=self._total(), figures="")
 
     def _total(self) -> float | None:

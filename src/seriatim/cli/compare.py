@@ -7,12 +7,15 @@ interrupted goes on where it stopped when it is started again with the same --ou
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from . import _options as o
-from ._output import amount, duration, note, print_json, print_table, silent
+from ._output import amount, duration, first_process, note, print_json, print_table, silent
+
+if TYPE_CHECKING:
+    from ..api import Comparison
 
 
 def command(
@@ -93,13 +96,13 @@ def _once() -> Callable[[str], None]:
     return tell
 
 
-def show(comparison: object, json: bool) -> None:
-    from ..api import Comparison
+def show(comparison: Comparison, json: bool) -> None:
     from ..training.signals import EXIT_CODES
 
-    assert isinstance(comparison, Comparison)
     table = comparison.table()
-    if json:
+    if not first_process():
+        pass
+    elif json:
         print_json({"path": str(comparison.path), "table": table, "failed": comparison.failed})
     else:
         rows = [

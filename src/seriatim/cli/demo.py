@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from . import _options as o
-from ._output import note, print_json, silent
+from ._output import note, silent
 
 MODELS = ("ngram", "mlp", "rnn", "lstm", "gru", "tcn", "gpt")
 PARAMETERS = "200k"
@@ -45,7 +45,7 @@ def command(
         length=LENGTH,
     )
     if json:
-        print_json({"path": str(comparison.path), "table": comparison.table(), "failed": comparison.failed})
+        show(comparison, json=True)
         return
     print("\nWhat to notice")
     for lesson in report.lessons(comparison.runs):

@@ -24,6 +24,5 @@ def command(
             "export.format", f"{run}: a {opened.config.model.name} cannot be written as ARPA", "ARPA holds n-grams only"
         )
     path = out or opened.path / "model.arpa"
-    tokenizer = opened.predictor.tokenizer
-    opened.model.write_arpa(path, [tokenizer.token(index) for index in range(tokenizer.size)])
+    opened.model.write_arpa(path, opened.predictor.tokenizer.names)
     print(path)

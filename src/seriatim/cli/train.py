@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import typer
 
+from ..runs import Run
 from . import _options as o
-from ._output import amount, duration, note, print_json, print_table, silent
+from ._output import amount, duration, first_process, note, print_json, print_table, silent
 
 
 def command(
@@ -74,15 +75,15 @@ def command(
     finish(run, json)
 
 
-def finish(run: object, json: bool) -> None:
-    """Prints how a training went; a signal that ended it becomes the exit code."""
-    from ..runs import Run
+def finish(run: Run, json: bool) -> None:
+    """Prints how a training went, once for all processes; a signal that ended it becomes the exit code."""
     from ..training.signals import EXIT_CODES
 
-    assert isinstance(run, Run)
     summary = run.summary
     reason = summary.get("reason", "")
-    if json:
+    if not first_process():
+        pass
+    elif json:
         print_json({"run": str(run.path), **summary})
     elif reason.startswith("SIG"):
         note(f"`seriatim resume {run.path}` goes on from here")

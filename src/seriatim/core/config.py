@@ -6,6 +6,7 @@ are made from that field.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -31,9 +32,9 @@ def parse_count(value: object) -> object:
     if isinstance(value, str):
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?(?:e\d+)?)\s*([kmgb]?)\s*", value.lower())
         if match:
-            return round(float(match[1]) * UNITS[match[2]])
-    if isinstance(value, float) and value == int(value):
-        return int(value)
+            value = float(match[1]) * UNITS[match[2]]
+    if isinstance(value, float) and math.isfinite(value):
+        return round(value) if value == round(value) else value
     return value
 
 

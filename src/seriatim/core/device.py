@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
+import atexit
+import datetime
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -50,8 +50,6 @@ class Ranks:
         if self.world == 1:
             return values
         tensor = torch.tensor(values, dtype=torch.float64)
-        device = torch.device("cuda") if dist.get_backend() == "nccl" else torch.device("cpu")
-        tensor = tensor.to(device)
         dist.broadcast(tensor, src=0)
         return [float(value) for value in tensor]
 
@@ -64,22 +62,18 @@ class Ranks:
         return torch.cat(parts)
 
     def wait(self) -> None:
-        if self.world > 1:
-            dist.barrier()
+        self.share([0.0])
 
 
-@contextlib.contextmanager
-def joined_ranks() -> Iterator[Ranks]:
-    """The ranks that torchrun started, joined for as long as the block lasts; one rank without torchrun."""
-    world = int(os.environ.get("WORLD_SIZE", "1"))
-    if world == 1:
-        yield Ranks()
-        return
-    already = dist.is_initialized()
-    if not already:
-        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-    try:
-        yield Ranks(dist.get_rank(), dist.get_world_size())
-    finally:
-        if not already:
-            dist.destroy_process_group()
+def joined_ranks() -> Ranks:
+    """The ranks that torchrun started, joined until the process ends; one rank without torchrun."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return Ranks()
+    if not dist.is_initialized():
+        # tensors on the CPU always go by gloo; the others wait while rank 0 evaluates, however long that takes
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        if torch.cuda.is_available():
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        dist.init_process_group(backend, timeout=datetime.timedelta(hours=12))
+        atexit.register(dist.destroy_process_group)
+    return Ranks(dist.get_rank(), dist.get_world_size())

@@ -53,10 +53,12 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
         for file in aside.rglob("*"):
             _sync(file)
         _sync(aside)
+        old = aside.with_suffix(".old")
         if path.exists():
-            shutil.rmtree(path)
+            os.replace(path, old)
         os.replace(aside, path)
         _sync(path.parent)
+        shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 

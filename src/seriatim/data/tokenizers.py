@@ -103,6 +103,11 @@ class Tokenizer:
         with atomic_file(path) as aside:
             aside.write_text(self.backend.to_str(pretty=True), encoding="utf-8")
 
+    @property
+    def names(self) -> list[str]:
+        """The tokens themselves, by id, as the vocabulary has them."""
+        return list(self._names)
+
     def to_json(self) -> str:
         """The tokenizer as a text that is the same for equal tokenizers."""
         return json.dumps(json.loads(self.backend.to_str()), sort_keys=True, ensure_ascii=True)

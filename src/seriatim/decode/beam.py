@@ -34,8 +34,8 @@ def beam(
     finished: list[list[Hypothesis]] = [[] for _ in range(rows)]
     for length in range(1, options.max_tokens + 1):
         # the rows of the state are the running hypotheses of row 0, then of row 1, …
-        totals = torch.tensor([h.score for row in running for h in row], device=device, dtype=torch.float64)
-        candidates = totals[:, None] + forbid(log_probs, forbidden).double()  # (Σ hypotheses, V)
+        totals = torch.tensor([h.score for row in running for h in row], dtype=torch.float64)
+        candidates = totals[:, None] + forbid(log_probs, forbidden).cpu().double()  # (Σ hypotheses, V)
         parents: list[int] = []
         offset = 0
         for row in range(rows):

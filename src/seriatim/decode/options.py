@@ -27,6 +27,6 @@ class DecodeSettings(Settings):
     def _consistent(self) -> DecodeSettings:
         if self.beams > 1 and self.nbest > self.beams:
             raise ValueError(f"nbest {self.nbest} needs at least as many beams (there are {self.beams})")
-        if self.beams > 1 and (self.top_k is not None or self.top_p is not None):
-            raise ValueError("beam search draws nothing: top_k and top_p do not go with beams")
+        if self.beams > 1 and (self.top_k, self.top_p, self.temperature, self.repetition_penalty) != (None, None, 1, 1):
+            raise ValueError("beam search draws nothing: with beams no top_k, top_p, temperature or repetition_penalty")
         return self

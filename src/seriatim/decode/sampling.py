@@ -60,9 +60,9 @@ def filtered(log_probs: Tensor, options: DecodeSettings) -> Tensor:
 
 def draw(probs: Tensor, uniforms: Tensor) -> Tensor:
     """One token a row by inverting the cumulative distribution at the row's own uniform number."""
-    cumulative = probs.double().cumsum(dim=-1)
-    targets = uniforms.to(cumulative)[:, None] * cumulative[:, -1:]
-    drawn = torch.searchsorted(cumulative, targets, right=True)[:, 0]
+    cumulative = probs.cpu().double().cumsum(dim=-1)  # not every device has doubles
+    targets = uniforms[:, None] * cumulative[:, -1:]
+    drawn = torch.searchsorted(cumulative, targets, right=True)[:, 0].to(probs.device)
     last = probs.shape[-1] - 1 - (probs > 0).flip(-1).int().argmax(dim=-1)  # rounding must not reach beyond
     return torch.minimum(drawn, last)
 

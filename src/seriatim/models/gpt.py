@@ -19,9 +19,10 @@ import math
 from typing import Any, ClassVar
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
 
+from ..core.errors import SeriatimError
 from ..nn.attention import causal_mask
 from ..nn.backbone import Backbone, BackboneSettings
 from ..nn.transformer import Block
@@ -113,12 +114,6 @@ class Settings(BackboneSettings):
         None, ge=1, description="hidden size of the element-wise network (default: 4·width)"
     )
 
-    @model_validator(mode="after")
-    def _heads_divide(self) -> Settings:
-        if self.width % self.heads:
-            raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
-        return self
-
     def rate(self) -> float:
         """The wider, the smaller the steps: 4e-3 at width 128, the 6e-4 of GPT-2 at its 768."""
         return 0.5 / self.width
@@ -133,5 +128,15 @@ class Settings(BackboneSettings):
         return 4 * self.width
 
     def build(self, inputs: int, length: int) -> GPT:
+        if self.width % self.heads:
+            raise SeriatimError(
+                "model.heads", f"width {self.width} is not a multiple of heads {self.heads}", "choose one that is"
+            )
         context = length if self.context is None else self.context
+        if context < length:
+            raise SeriatimError(
+                "model.context",
+                f"sequences of {length} do not fit into a context of {context}",
+                "raise model.context, or lower --length",
+            )
         return GPT(inputs, self.width, self.layers, self.heads, context, self.feedforward, self.dropout)

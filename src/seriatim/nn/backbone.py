@@ -9,12 +9,31 @@ True where a real element stands; padding is on the right, and never changes a r
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any, ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from ..core.config import Settings
+
+_readable = ContextVar("readable", default=False)
+
+
+@contextlib.contextmanager
+def readable_equations() -> Iterator[None]:
+    """Within the block parts compute by their equations, not by fused kernels: what counts operations sees them."""
+    token = _readable.set(True)
+    try:
+        yield
+    finally:
+        _readable.reset(token)
+
+
+def wants_equations() -> bool:
+    return _readable.get()
 
 
 class Backbone(nn.Module):
@@ -48,6 +67,12 @@ class BackboneSettings(Settings):
         None, description="share the weights of input and output tokens (default: for more than 4,096 tokens)"
     )
     dropout: float = Field(0.0, ge=0, lt=1, description="share of activations dropped while training")
+
+    @model_validator(mode="after")
+    def _one_table_one_size(self) -> Self:
+        if self.tie and self.embedding not in (None, self.width) and "tie" in self.model_fields_set:
+            raise ValueError(f"tied tokens have the width {self.width}; an embedding of {self.embedding} contradicts")
+        return self
 
     def rate(self) -> float:
         """The peak learning rate that suits it, where the user names none."""

@@ -57,7 +57,8 @@ def full(scores: Tensor) -> Tensor:
 
 def token_network(settings: BackboneSettings, vocabulary: int, length: int) -> Network:
     """Tokens in, scores of the next token out."""
-    tied = vocabulary > TIE_ABOVE if settings.tie is None else settings.tie
+    fits = settings.embedding in (None, settings.width)  # one table can serve both only where the sizes agree
+    tied = fits and (vocabulary > TIE_ABOVE if settings.tie is None else settings.tie)
     inputs = TokenInput(vocabulary, settings.input_width(tied), settings.spread)
     backbone = settings.build(settings.input_width(tied), length)
     tied = tied and backbone.width == inputs.embedding_dim

@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
-from contextvars import ContextVar
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..kernels import recurrent as kernels
-from .backbone import Backbone
+from .backbone import Backbone, wants_equations
 
 State = tuple[Tensor, ...]
 Trace = dict[str, Tensor]
-
-
-_readable = ContextVar("readable", default=False)
-
-
-@contextlib.contextmanager
-def readable_equations() -> Iterator[None]:
-    """Within the block cells run by their equations alone: what counts operations sees them."""
-    token = _readable.set(True)
-    try:
-        yield
-    finally:
-        _readable.reset(token)
 
 
 class Cell(nn.Module):
@@ -71,7 +56,7 @@ class Cell(nn.Module):
     ) -> tuple[Tensor, State]:
         if state is None:
             state = self.start(x)
-        if trace is None and not _readable.get():
+        if trace is None and not wants_equations():
             projected = kernels.project(x, self.input.weight, self.input.bias)  # (B,T,G·D)
             return self.fast(projected, state, mask, reverse)
         return scan(self, self.input(x).to(self.recurrent.dtype), state, mask, reverse, trace)

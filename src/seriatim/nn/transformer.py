@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .attention import attend, attend_visibly
+from .backbone import wants_equations
 
 Cache = tuple[Tensor, Tensor]  # keys and values so far, (B,H,S,d) each
 
@@ -34,10 +35,12 @@ class SelfAttention(nn.Module):
         )
         if past is not None:
             key, value = torch.cat([past[0], key], dim=2), torch.cat([past[1], value], dim=2)
-        if trace is None:
+        if trace is None and not wants_equations():
             mixed = attend(query, key, value, visible, causal)
         else:
-            mixed, trace["attention"] = attend_visibly(query, key, value, visible, causal)
+            mixed, weights = attend_visibly(query, key, value, visible, causal)
+            if trace is not None:
+                trace["attention"] = weights
         return self.dropout(self.output(mixed.transpose(1, 2).flatten(2))), (key, value)
 
 

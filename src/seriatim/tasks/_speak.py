@@ -45,9 +45,10 @@ class Neural:
     """A network. With a limited context, the state also holds the last tokens (N,L; −1 is nothing) and how many
     places of the window each row has used (N,)."""
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, network: nn.Module, length: int) -> None:
         self.model = self.network = network.eval()
-        self.context: int | None = network.get_submodule("backbone").context  # type: ignore[assignment]
+        limit: int | None = network.get_submodule("backbone").context  # type: ignore[assignment]
+        self.context = None if limit is None else min(limit, length)  # places beyond were never trained
         self.device = next(network.parameters()).device
 
     @torch.inference_mode()

@@ -145,7 +145,7 @@ class LanguageTask:
     def sample(self, model: Any, step: int) -> str:
         """A little text, for people to see what the model has learned."""
         options = DecodeSettings(max_tokens=160, temperature=0.8, seed=self.seed)
-        return speaker(model, self.corpus.tokenizer).generate([""], options)[0][0].text
+        return speaker(model, self.corpus.tokenizer, self.settings.length).generate([""], options)[0][0].text
 
 
 @torch.inference_mode()
@@ -175,7 +175,7 @@ def network_loss(network: nn.Module, tokens: np.ndarray, length: int) -> float:
         mask = None if bool(real.all()) else real
         logits, state = network(inputs, mask, state if reads_on else None)
         losses = F.cross_entropy(full(logits).flatten(0, 1), wanted.flatten(), reduction="none")
-        total += float((losses.double() * real.flatten()).sum())
+        total += float((losses.cpu().double() * real.cpu().flatten()).sum())
     return total / targets
 
 
@@ -185,9 +185,9 @@ def counted_loss(model: Any, tokens: np.ndarray) -> float:
     return float(-model.log_probs(np.asarray(tokens[1:]), context=context).mean())
 
 
-def speaker(model: Any, tokenizer: Tokenizer) -> Speaker:
-    """What answers questions, whichever kind of model it is."""
-    return Speaker(Neural(model) if isinstance(model, nn.Module) else Counted(model), tokenizer)
+def speaker(model: Any, tokenizer: Tokenizer, length: int) -> Speaker:
+    """What answers questions, whichever kind of model it is, trained on sequences of some length."""
+    return Speaker(Neural(model, length) if isinstance(model, nn.Module) else Counted(model), tokenizer)
 
 
 def _counter(settings: Any) -> Any:
@@ -247,12 +247,12 @@ def open_run(path: Path, config: Any) -> Speaker:
     try:
         if config.model.counts:
             arrays = {name: tensor.numpy() for name, tensor in stored.items()}
-            return speaker(_counter(config.model).from_tensors(arrays, config.model, tokenizer.size), tokenizer)
+            return speaker(_counter(config.model).from_tensors(arrays, config.model, tokenizer.size), tokenizer, 0)
         network = token_network(config.model, tokenizer.size, config.task.length)
         load_weights(network, stored)
     except (KeyError, ValueError, SeriatimError) as error:
         raise mismatch(path, error) from None
-    return speaker(network, tokenizer)
+    return speaker(network, tokenizer, config.task.length)
 
 
 def mismatch(path: Path, error: Exception) -> SeriatimError:

@@ -21,8 +21,7 @@ def solve_width(
     model's second size (`fine`) fills up the rest."""
 
     def size(candidate: BackboneSettings) -> int:
-        with torch.device("meta"):  # no memory, no initialisation
-            return count_parameters(build(candidate))
+        return size_of(candidate, build)
 
     grain = settings.grain()
     width = grain * _largest(
@@ -38,10 +37,15 @@ def solve_width(
     solved = settings.model_copy(update={"width": width})
     name, least = solved.fine, solved.fine_size()
     filled = lambda n: size(solved.model_copy(update={name: n}))  # noqa: E731
-    if getattr(solved, name) is not None or filled(least + 1) == filled(least):
+    if getattr(solved, name) is not None or filled(least) != size(solved):  # not open, or not a matter of size alone
         return solved
     most = least + _largest(lambda n: filled(least + n), parameters, 16 * least)
     return solved.model_copy(update={name: most})
+
+
+def size_of(settings: BackboneSettings, build: Callable[[BackboneSettings], nn.Module]) -> int:
+    with torch.device("meta"):  # no memory, no initialisation
+        return count_parameters(build(settings))
 
 
 def _largest(size: Callable[[int], int], limit: int, highest: int) -> int:

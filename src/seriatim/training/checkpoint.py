@@ -40,6 +40,8 @@ class Checkpoints:
     def save(self, step: int, checkpoint: Checkpoint, keep: set[int]) -> Path:
         """Writes the checkpoint of a step, then removes those that are neither it nor in `keep`."""
         path = self.folder / str(step)
+        for left in self.folder.glob(".*"):  # by a process that was killed while it wrote
+            shutil.rmtree(left, ignore_errors=True)
         with atomic_folder(path) as aside:
             for name, group in checkpoint.tensors.items():
                 save_tensors(aside / f"{name}.safetensors", group)

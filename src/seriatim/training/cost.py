@@ -11,11 +11,11 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from ..nn.recurrent import readable_equations
+from ..nn.backbone import readable_equations
 from ..tasks._task import Task
 
 
-def count_flops(task: Task, network: nn.Module, rows: int, device: torch.device) -> float | None:
+def count_flops(task: Task, network: nn.Module, rows: int, device: torch.device) -> float:
     """Operations of the products of one forward and backward pass over `rows` rows."""
     one = task.batch(0, 0, 1, rows).to(device)
     twin = copy.deepcopy(network).train()

@@ -3,9 +3,10 @@
     for event in Loop(task, network, settings, …).run(): …
 
 An update is a pure function of the weights, the optimiser's averages and the step's number, because batches and
-dropout come from streams addressed by the step. That is what makes resuming exact, and the number of processes,
-of accumulated batches and of earlier interruptions irrelevant to the mathematics: losses travel as sums, and are
-divided once by the number of targets of the whole global batch.
+dropout come from streams addressed by the step. That is what makes resuming exact, and the number of earlier
+interruptions, of processes and of accumulated batches irrelevant to the mathematics (the two last but for the masks
+of dropout, which each batch draws for itself): losses travel as sums, and are divided once by the number of targets
+of the whole global batch.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Progress:
     steps: int | None = None  # updates to make, once known
     plans: int = 0  # how often that was estimated from a budget of time
     rows: int = 0  # of the global batch: kept when the number of processes changes
-    best: float = math.inf
+    best: float | None = None
     best_step: int = 0
     worse: int = 0  # evaluations since the best
     evaluated: int = -1  # step of the last evaluation
@@ -77,16 +78,16 @@ class Loop:
         if self.settings.ema:
             self.average = {name: tensor.detach().clone() for name, tensor in weights(self.network).items()}
         rows = self.settings.batch * self.settings.accumulate * self.ranks.world
-        total = self.settings.steps if self.settings.steps or self.settings.minutes else STEPS
-        self.progress = Progress(steps=total, rows=rows)
+        endless = self.settings.steps is None and self.settings.minutes is None
+        self.progress = Progress(steps=STEPS if endless else self.settings.steps, rows=rows)
         self.carried: list[Any] = []
         self.times: list[float] = []
 
     # The run as a whole
 
-    def resume(self, step: int | None = None, steps: int | None = None, minutes: float | None = None) -> None:
-        """Takes up a checkpoint; `steps` or `minutes`, where given, move the end."""
-        checkpoint = self.checkpoints.load(step)
+    def resume(self, moved: bool = False) -> None:
+        """Takes up the last checkpoint; where the end was `moved`, that of the settings counts, not the old one."""
+        checkpoint = self.checkpoints.load()
         self.progress = Progress(**checkpoint.progress)
         if self.progress.rows % self.ranks.world:
             raise SeriatimError(
@@ -94,12 +95,8 @@ class Loop:
                 f"a batch of {self.progress.rows} rows cannot be shared by {self.ranks.world} processes",
                 "start a number of processes that divides it",
             )
-        if steps is not None:
-            self.progress.steps = steps
-        if minutes is not None:
-            self.settings = self.settings.model_copy(update={"minutes": minutes})
-            self.progress.steps = steps
-            self.progress.plans = 0
+        if moved:
+            self.progress.steps, self.progress.plans, self.progress.worse = self.settings.steps, 0, 0
         load_weights(self.network, checkpoint.tensors["weights"])
         load_optimiser(self.optimiser, self.network, checkpoint.tensors.get("optimiser", {}))
         self.average = {name: t.to(self.device) for name, t in checkpoint.tensors.get("average", {}).items()}
@@ -108,14 +105,13 @@ class Loop:
             share = self.progress.rows // self.ranks.world
             mine = slice(self.ranks.rank * share, (self.ranks.rank + 1) * share)
             tensors = [stored[str(i)][mine].to(self.device) for i in range(len(stored))]
-            self.carried = states.split(states.rebuild(self.progress.carried, tensors), self.micro_rows)
+            self.carried = states.split(states.rebuild(self.progress.carried, tensors), self.settings.batch)
 
     def run(self) -> Iterator[Event]:
         now = self.progress
-        flops = count_flops(self.task, self.network, self.micro_rows, self.device)
+        flops = count_flops(self.task, self.network, now.rows, self.device)
         parameters = sum(parameter.numel() for parameter in self.network.parameters())
-        per_update = None if flops is None else flops * (now.rows // self.micro_rows)
-        yield Started(now.step, now.seconds, now.steps, parameters, per_update, self.ranks.world)
+        yield Started(now.step, now.seconds, now.steps, parameters, flops, self.ranks.world)
         last_evaluation = now.seconds
         reason = self._finished()
         while not reason:
@@ -126,8 +122,9 @@ class Loop:
             self.times = [*self.times[1 - TIMED :], took]
             yield Stepped(now.step, now.seconds, loss, rate, norm, now.tokens)
 
-            if self._plan():
-                yield Planned(now.step, now.seconds, now.steps or 0)
+            if (steps := self._plan()) is not None:
+                now.steps = steps
+                yield Planned(now.step, now.seconds, steps)
             reason = self._finished()
             if not reason and self._evaluation_due(now.seconds - last_evaluation):
                 last_evaluation = now.seconds
@@ -135,19 +132,16 @@ class Loop:
                 reason = self._finished()
         if now.evaluated != now.step and not reason.startswith("SIG"):
             yield from self._evaluate()
+            reason = self._signal() or reason
         elif now.evaluated != now.step:
             yield self._save()
         yield Stopped(now.step, now.seconds, reason, now.best_step, now.tokens)
 
     def _finished(self) -> str:
-        """Why to stop now, or nothing. Rank 0 decides about time, any rank may have been sent a signal."""
+        """Why to stop now, or nothing."""
         now, minutes = self.progress, self.settings.minutes
-        signals = ("", "SIGINT", "SIGTERM")
-        own = self.halt()
-        flags = torch.tensor([float(own == name) for name in signals[1:]], device=self.device)
-        for name, flag in zip(signals[1:], self.ranks.sum(flags).tolist(), strict=True):
-            if flag:
-                return name
+        if signal := self._signal():
+            return signal
         if now.steps is not None and now.step >= now.steps:
             return "finished"
         if minutes is not None and now.seconds >= minutes * 60:
@@ -156,18 +150,27 @@ class Loop:
             return "patience"
         return ""
 
-    def _plan(self) -> bool:
+    def _signal(self) -> str:
+        """The name of the signal that any of the processes was sent."""
+        own = self.halt()
+        if self.ranks.world == 1:
+            return own
+        names = ("SIGINT", "SIGTERM")
+        flags = self.ranks.sum(torch.tensor([float(own == name) for name in names], device=self.device)).tolist()
+        return next((name for name, flag in zip(names, flags, strict=True) if flag), "")
+
+    def _plan(self) -> int | None:
         """With a budget of time: estimates how many steps fit into it, so that the learning rate can fall over
         them, and does so again a few times, as the pace may change. Rank 0 decides."""
-        now, budget = self.progress, (self.settings.minutes or 0.0) * 60
-        if self.settings.steps is not None or not budget or now.plans == len(PLANS):
-            return False
+        now = self.progress
+        if self.settings.steps is not None or self.settings.minutes is None or now.plans == len(PLANS):
+            return None
+        budget = self.settings.minutes * 60
         if len(self.times) < 10 or now.seconds < PLANS[now.plans] * budget:
-            return False
+            return None
         now.plans = sum(now.seconds >= share * budget for share in PLANS)
         left = (budget - now.seconds) / statistics.median(self.times[-TIMED:])
-        now.steps = int(self.ranks.share([now.step + max(left, 1.0)])[0])
-        return True
+        return int(self.ranks.share([now.step + max(left, 1.0)])[0])
 
     def _evaluation_due(self, since: float) -> bool:
         now, settings = self.progress, self.settings
@@ -181,19 +184,18 @@ class Loop:
 
     # One update
 
-    @property
-    def micro_rows(self) -> int:
-        """Rows that go through the network at once."""
-        return self.progress.rows // (self.ranks.world * self.settings.accumulate)
-
     def _update(self) -> tuple[float, float, float]:
         now, settings = self.progress, self.settings
         self.network.train()
         self.optimiser.zero_grad(set_to_none=True)
-        size = self.micro_rows
-        start = self.ranks.rank * size * settings.accumulate
-        firsts = range(start, start + size * settings.accumulate, size)
-        batches = [self.task.batch(now.step, first, first + size, now.rows).to(self.device) for first in firsts]
+        own = now.rows // self.ranks.world
+        start, end = self.ranks.rank * own, (self.ranks.rank + 1) * own
+        firsts = range(start, end, settings.batch)
+        lasts = [min(first + settings.batch, end) for first in firsts]
+        batches = [
+            self.task.batch(now.step, first, last, now.rows).to(self.device)
+            for first, last in zip(firsts, lasts, strict=True)
+        ]
         count = self._global(sum(batch.count for batch in batches))
         total = 0.0
         carried: list[Any] = []
@@ -211,6 +213,7 @@ class Loop:
         norm = self._reduce_gradients()
         if not (math.isfinite(mean) and math.isfinite(norm)):
             raise self._diverged(mean)
+        self._clip(norm)
         share = share_of_peak(now.step, now.steps, settings.schedule)
         for group in self.optimiser.param_groups:
             group["lr"] = self.rate * share
@@ -229,15 +232,19 @@ class Loop:
         return float(self.ranks.sum(torch.tensor([value], dtype=torch.float64, device=self.device)))
 
     def _reduce_gradients(self) -> float:
-        """Adds up the gradients of all ranks, clips by the global norm g ← min(1, θ/‖g‖) g, and gives ‖g‖."""
+        """Adds up the gradients of all ranks, and gives the norm of the whole."""
         parameters = [p for p in self.network.parameters() if p.grad is not None]
         gradients = [p.grad for p in parameters if p.grad is not None]
         if self.ranks.world > 1:
             flat = self.ranks.sum(torch.cat([gradient.flatten() for gradient in gradients]))
             for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
                 gradient.copy_(part.view_as(gradient))
-        limit = math.inf if self.settings.clip is None else self.settings.clip
-        return float(nn.utils.clip_grad_norm_(parameters, limit))
+        return float(nn.utils.get_total_norm(gradients))
+
+    def _clip(self, norm: float) -> None:
+        """g ← min(1, θ/‖g‖) g."""
+        if self.settings.clip is not None and norm > self.settings.clip:
+            nn.utils.clip_grads_with_norm_(self.network.parameters(), self.settings.clip, torch.tensor(norm))
 
     def _precision(self) -> contextlib.AbstractContextManager[Any]:
         wanted = self.settings.precision
@@ -249,11 +256,11 @@ class Loop:
         named = list(self.network.named_parameters())
         values = [name for name, p in named if not p.isfinite().all()]
         gradients = [name for name, p in named if p.grad is not None and not p.grad.isfinite().all()]
-        where = f"weights of {values[0]}" if values else f"gradient of {gradients[0]}" if gradients else "loss itself"
+        where = f"the weights of {values[0]}" if values else f"the gradient of {gradients[0]}" if gradients else "none"
         return SeriatimError(
             "train.non-finite",
-            f"the loss became {loss} at step {self.progress.step + 1}; first non-finite: {where}",
-            "lower train.optimiser.rate, or clip harder (train.clip); the last checkpoint is intact",
+            f"the loss became {loss} at step {self.progress.step + 1}; first not finite: {where}",
+            "lower train.optimiser.rate, or clip harder (train.clip); checkpoints before this step are intact",
             exit_code=1,
         )
 
@@ -269,7 +276,7 @@ class Loop:
                 measures = self.task.evaluate(self.network, "valid", self.settings.evaluate_limit)
                 sample = self.task.sample(self.network, now.step)
             value = self.ranks.share([measures.get(self.task.objective, 0.0)])[0]
-            improved = value < now.best
+            improved = now.best is None or value < now.best
             if improved:
                 now.best, now.best_step, now.worse = value, now.step, 0
                 if self.ranks.first:
@@ -302,8 +309,7 @@ class Loop:
         if self.carried:
             parts, now.carried = states.flatten(states.concat(self.carried))
             tensors["carried"] = {str(index): self.ranks.gather(part) for index, part in enumerate(parts)}
-        path = self.checkpoints.folder / str(now.step)
         if self.ranks.first:
             self.checkpoints.save(now.step, Checkpoint(tensors, dict(vars(now))), keep={now.best_step})
         self.ranks.wait()
-        return Saved(now.step, now.seconds, str(path))
+        return Saved(now.step, now.seconds, f"checkpoints/{now.step}")

@@ -57,6 +57,8 @@ def share_of_peak(step: int, total: int | None, settings: ScheduleSettings) -> f
     A short run warms up for a fifth of it at most.
     """
     warmup = settings.warmup if total is None else min(settings.warmup, total // 5)
+    if settings.name == "one-cycle":
+        warmup = 0  # it rises by itself
     if step < warmup:
         return (step + 1) / warmup
     if total is None and settings.name in ("linear", "cosine", "one-cycle"):

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from ..core.config import Count, Settings
 
+Decay = Annotated[float, Field(ge=0, lt=1)]
+
 
 class OptimiserSettings(Settings):
     name: Literal["adamw", "sgd"] = Field("adamw", description="the rule that turns gradients into steps")
     rate: float | None = Field(None, gt=0, le=1e3, description="peak learning rate (default: what suits the model)")
-    betas: tuple[float, float] = Field((0.9, 0.99), description="decay of AdamW's two averages")
+    betas: tuple[Decay, Decay] = Field((0.9, 0.99), description="decay of AdamW's two averages")
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum of SGD")
     weight_decay: float = Field(0.1, ge=0, description="pull of matrices towards zero, times the learning rate")
 
