@@ -73,3 +73,13 @@ def test_an_arpa_file_goes_out_and_comes_in(
     assert cli(["runs", str(tmp_path)]) == 0
     assert cli(["import", str(book)]) == 2
     assert "arpa.malformed" in capsys.readouterr().err
+
+
+def test_an_ngram_fills_its_budget_with_the_lowest_order_that_can(tmp_path: Path) -> None:
+    run = seriatim.train("language", "pydoc", "ngram", out=tmp_path / "a", params="100k")
+    assert 98_000 <= run.summary["parameters"] <= 100_000
+    assert run.settings["model"]["order"] == 5
+    fixed = seriatim.train(
+        "language", "pydoc", "ngram", out=tmp_path / "b", params="100k", settings={"model": {"order": 3}}
+    )
+    assert fixed.settings["model"]["order"] == 3

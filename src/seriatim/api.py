@@ -250,7 +250,7 @@ class Session:
         if wanted is None:
             return
         if model.counts:
-            solved = model.within(wanted)
+            solved = task.within(model, wanted)
         else:
             solved = solve_width(model, wanted, task.shape)
             size = size_of(solved, task.shape)

@@ -24,7 +24,6 @@ def test_gpt_reaches_the_published_loss(tmp_path: Path) -> None:
         length=64,
         batch=12,
         steps=2000,
-        rate=1e-3,
         data_dir=str(DATA),
         out=tmp_path / "run",
     )

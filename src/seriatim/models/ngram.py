@@ -67,10 +67,15 @@ class Settings(config.Settings):
         None, ge=1, description="most numbers to store (log p and back-off weights); the rarest longest n-grams go"
     )
 
-    def within(self, entries: int) -> Settings:
-        """The settings for a budget: the highest order where none was chosen, so that there is something to cut."""
-        order = self.order if "order" in self.model_fields_set else 7
-        return self.model_copy(update={"order": order, "entries": entries if self.entries is None else self.entries})
+    def within(self, entries: int, tokens: Array, vocabulary: int, boundary: int | None) -> Settings:
+        """The settings for a budget. Where no order was chosen: the lowest whose table fills the budget, because
+        what is cut should be of the highest order alone; those below it know continuations only."""
+        orders = [self.order] if "order" in self.model_fields_set else range(2, 8)
+        for order in orders:
+            found = self.model_copy(update={"order": order, "entries": entries})
+            if len(orders) > 1 and NGram.fit(tokens, vocabulary, found, boundary).entries >= 0.98 * entries:
+                break
+        return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -122,10 +122,17 @@ class LanguageTask:
 
     def count(self, model: Any, progress: Callable[[str], None]) -> Any:
         """A model that counts, made from the training part."""
-        tokenizer = self.corpus.tokenizer
-        separated = bool((self.corpus.train == tokenizer.eos).any())
-        boundary = tokenizer.eos if separated else None
-        return _counter(model).fit(self.corpus.train, tokenizer.size, model, boundary, progress)
+        size = self.corpus.tokenizer.size
+        return _counter(model).fit(self.corpus.train, size, model, self._boundary(), progress)
+
+    def within(self, model: Any, entries: int) -> Any:
+        """The settings of a model that counts, for a budget of numbers to store."""
+        return model.within(entries, self.corpus.train, self.corpus.tokenizer.size, self._boundary())
+
+    def _boundary(self) -> int | None:
+        """What separates texts, where there are several."""
+        eos = self.corpus.tokenizer.eos
+        return eos if bool((self.corpus.train == eos).any()) else None
 
     def evaluate(self, model: Any, split: str, limit: int | None = None) -> dict[str, float]:
         tokens = getattr(self.corpus, split)
