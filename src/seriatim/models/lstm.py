@@ -56,7 +56,7 @@ class Settings(BackboneSettings):
     bidirectional: bool = Field(False, description="read in both directions (not for predicting what comes next)")
 
     def rate(self) -> float:
-        return 4e-3
+        return 6e-3
 
     def build(self, inputs: int, length: int) -> LSTM:
         return LSTM(inputs, self.width, self.layers, self.dropout, self.bidirectional)

@@ -167,10 +167,10 @@ def _axis(kind: str, ends: Sequence[float], lows: Sequence[float], log: bool | N
 
 def _clock(longest: float) -> tuple[str, str, float]:
     if longest < 300:
-        return "Training time in seconds", "~g", 1.0
+        return "Training time in seconds", "~f", 1.0
     if longest < 3 * 3600:
-        return "Training time in minutes", "~g", 1 / 60
-    return "Training time in hours", "~g", 1 / 3600
+        return "Training time in minutes", "~f", 1 / 60
+    return "Training time in hours", "~f", 1 / 3600
 
 
 def _ticks(low: float, high: float) -> list[float]:
