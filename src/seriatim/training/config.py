@@ -13,6 +13,9 @@ from ..core.errors import SeriatimError
 from .settings import TrainSettings
 
 
+EXAMPLE = "`seriatim train language --data book.txt --model lstm`"
+
+
 class Config(Settings):
     """What config.yaml holds. The exact types of `task`, `data` and `model` follow from the names in them."""
 
@@ -31,7 +34,9 @@ def make_config(values: Mapping[str, Any], origin: str = "the settings") -> Conf
         if isinstance(values.get(section), str):
             values[section] = {key: values[section]}
         if not isinstance(values.get(section), Mapping) or key not in values[section]:
-            raise SeriatimError("config.incomplete", f"{origin}: {section} is not named", f"set {section}.{key}")
+            raise SeriatimError(
+                "config.incomplete", f"{origin}: {section} is not named", f"set {section}.{key}, as in {EXAMPLE}"
+            )
     task = registry.tasks.load(str(values["task"]["name"]))
     model = registry.models.load(str(values["model"]["name"]))
     schema = create_model(
