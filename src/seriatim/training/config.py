@@ -12,7 +12,6 @@ from ..core.config import Count, Settings, validate
 from ..core.errors import SeriatimError
 from .settings import TrainSettings
 
-
 EXAMPLE = "`seriatim train language --data book.txt --model lstm`"
 
 
