@@ -161,10 +161,9 @@ def test_tokens_are_shown_readably() -> None:
     assert trained("char").token(int(trained("char").encode("\u2028")[0])) == "\\u2028"
 
 
-@pytest.mark.parametrize("kind", ["char", *SUBWORDS])
+@pytest.mark.parametrize("kind", ["char", *sorted(set(SUBWORDS) - {"unigram", "wordpiece"})])
 def test_training_does_not_depend_on_how_the_text_is_cut(kind: str) -> None:
-    if kind in ("unigram", "wordpiece"):
-        pytest.skip("the package's trainer gives other numbers each time")
+    """The package's trainers of unigram and wordpiece give other vocabularies each time, cut or not."""
     config = TokenizerSettings(kind=kind, size=300)
     one = Tokenizer.train(config, [TEXT])
     many = Tokenizer.train(config, [TEXT[i : i + 7] for i in range(0, len(TEXT), 7)])
