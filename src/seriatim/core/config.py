@@ -53,7 +53,7 @@ def validate(schema: type[S], values: Mapping[str, Any], origin: str = "the sett
         raise SeriatimError(
             "config.invalid",
             f"{origin}: {count}\n" + "\n".join(f"    {line}" for line in lines),
-            "`--print-config` shows every setting with its value",
+            "`--help` says what there is; `train … --print-config` shows every setting with its value",
         ) from None
 
 
@@ -142,6 +142,8 @@ def _explain(schema: type[BaseModel], detail: ErrorDetails) -> str:
     wanted = message if message != detail["msg"] else detail["msg"][0].lower() + detail["msg"][1:]
     if detail["type"] == "missing":
         return f"{name}: is required"
+    if not name:  # settings that contradict each other: the message names them
+        return wanted
     return f"{name}: {wanted} (got {detail['input']!r})"
 
 
