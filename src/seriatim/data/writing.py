@@ -1,0 +1,69 @@
+"""Answers as a table: a row for each row that came in, written in the form that the file's ending names."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seriatim.core.errors import SeriatimError
+from seriatim.core.files import atomic_file, write_text
+
+ENDINGS = (".tsv", ".csv", ".jsonl", ".parquet", ".conll", ".conllu", ".txt")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns and rows; an empty row stands for an empty line (between the sentences of a CoNLL file)."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+
+    def text(self, ending: str) -> str:
+        if ending == ".jsonl":
+            records = [dict(zip(self.columns, row, strict=True)) for row in self.rows if len(row)]
+            return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+        if ending in (".conll", ".conllu", ".txt"):
+            return "".join("\t".join(_plain(cell) for cell in row) + "\n" for row in self.rows)
+        if ending == ".tsv":
+            lines = [self.columns, *(row for row in self.rows if len(row))]
+            return "".join("\t".join(_plain(cell) for cell in line) + "\n" for line in lines)
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(self.columns)
+        writer.writerows([_cell(cell) for cell in row] for row in self.rows if len(row))
+        return out.getvalue()
+
+    def write(self, path: str | Path) -> None:
+        path = Path(path)
+        ending = path.suffix.lower()
+        if ending not in ENDINGS:
+            raise SeriatimError(
+                "output.kind", f"{path}: cannot write a {ending or 'nameless'} file", f"end it in {', '.join(ENDINGS)}"
+            )
+        if ending == ".parquet":
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+
+            columns = zip(*(row for row in self.rows if len(row)), strict=True)
+            values = [list(column) for column in columns] or [[] for _ in self.columns]
+            with atomic_file(path) as aside:
+                pq.write_table(pa.table(values, names=list(self.columns)), aside)
+            return
+        write_text(path, self.text(ending))
+
+
+def _cell(value: Any) -> Any:
+    """Lists as JSON, nothing as nothing; numbers as short as they can be said."""
+    if value is None:
+        return ""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | tuple | dict) else value
+
+
+def _plain(value: Any) -> str:
+    """A cell of a file without quoting: white space that would end it is written as an escape."""
+    return str(_cell(value)).replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
