@@ -1,7 +1,7 @@
-"""Data that needs no file: the prose of Python's own documentation, and small languages made from a seed.
+"""Data that needs no file: the prose of Python's own documentation, small languages, and problems in numbers.
 
-The random numbers come from `random.Random.random`, whose sequence Python promises to keep, so these
-texts are the same on every machine.
+The random numbers of the texts come from `random.Random.random`, whose sequence Python promises to keep, those of
+the numbers from the raw output of PCG64, which NumPy promises to keep: they are the same on every machine.
 """
 
 from __future__ import annotations
@@ -9,6 +9,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 
+import numpy as np
+
+from seriatim.core.errors import SeriatimError
+
+from . import cache
+from .sequences import Examples, Numbered, Parts, Sequences
+
+SEED = 1
+AT_ONCE = 1000  # sequences drawn at a time: the random numbers are wider than what is kept of them
 BRACKETS = ("()", "[]", "{}", "<>")
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -50,3 +59,113 @@ def _nested(draw: Callable[[], float], longest: int) -> Iterator[str]:
             yield opening
         else:
             yield open_ones.pop()
+
+
+def adding(length: int | None = None) -> Parts:
+    """The adding problem (Hochreiter and Schmidhuber 1997), with the sizes of Bai et al. 2018.
+
+    A step is a number of 0…1 and a mark. Two steps are marked, one in each half; their numbers are to be added.
+    Always to answer 1 has a mean squared error of 1/6.
+    """
+    length = _length("adding", length, 600, least=2)
+    sizes = {"train": 50_000, "valid": 1_000, "test": 1_000}
+    return _parts("adding", length, sizes, _adding, features=("value", "marker"))
+
+
+def copy(length: int | None = None) -> Parts:
+    """Copy memory (Arjovsky et al. 2016), with the sizes of Bai et al. 2018: remember ten symbols over `length` steps.
+
+    In: ten symbols of 1…8, blanks (0), eleven times the sign to speak (9). Out: blanks, and at the end the ten
+    symbols. A model that remembers nothing does best with blanks and a guess: a loss of 10 ln 8 / (length + 20).
+    """
+    length = _length("copy", length, 1000, least=1)
+    sizes = {"train": 10_000, "valid": 500, "test": 1_000}
+    return _parts("copy", length, sizes, _copy, symbols=tuple("0123456789"))
+
+
+def sine(count: int = 10_000, steps: int = 51, seed: int = SEED) -> np.ndarray:
+    """Series (count,steps) of two sine waves of random frequency and phase, and noise of variance 0.1²/12."""
+    draw = np.random.PCG64([seed, 0])
+    f1, f2, o1, o2 = (_uniform(draw, count)[:, None] for _ in range(4))
+    noise = _uniform(draw, count, steps)
+    t = np.linspace(0, 1, steps)
+    waves = 0.5 * np.sin((t - o1) * (f1 * 10 + 10)) + 0.2 * np.sin((t - o2) * (f2 * 20 + 20))
+    series: np.ndarray = (waves + 0.1 * (noise - 0.5)).astype(np.float32)
+    return series
+
+
+SETS: dict[str, Callable[[int | None], Parts]] = {"adding": adding, "copy": copy}
+
+
+def parts(name: str) -> Parts | None:
+    """The examples of "adding", or of "adding:200" with another length; None for a name that is not of these."""
+    base, colon, length = name.partition(":")
+    if base not in SETS:
+        return None
+    if colon and not (length.isascii() and length.isdecimal() and len(length) < 10):
+        raise SeriatimError("data.length", f'"{name}": "{length}" is not a length', f"write for example {base}:200")
+    return SETS[base](int(length) if colon else None)
+
+
+def _length(name: str, length: int | None, default: int, least: int) -> int:
+    length = default if length is None else length
+    if not least <= length <= 10_000:
+        cause = f"{name}: a length of {length:,} is not between {least} and 10,000"
+        raise SeriatimError("data.length", cause, f"write for example {name}:{default}")
+    return length
+
+
+Draw = Callable[[np.random.PCG64, int, int], Examples]
+
+
+def _parts(
+    name: str,
+    length: int,
+    sizes: dict[str, int],
+    make: Draw,
+    symbols: tuple[str, ...] = (),
+    features: tuple[str, ...] = (),
+) -> Parts:
+    """Each part from a stream of its own, so that the length of one does not change the others."""
+    made = {}
+    for number, (part, count) in enumerate(sizes.items()):
+        examples = make(np.random.PCG64([SEED, number]), count, length)
+        made[part] = Examples(examples.inputs, examples.targets, Numbered(f"{name}:{length}, {part}, example", count))
+    counted = " / ".join(f"{count:,}" for count in sizes.values())
+    notes = [f"{name}:{length}: {counted} examples made from a seed"]
+    return Parts(**made, notes=notes, fingerprint=cache.key(name, length, SEED), symbols=symbols, features=features)
+
+
+def _adding(draw: np.random.PCG64, count: int, length: int) -> Examples:
+    block = np.zeros((count, length, 2), np.float32)
+    sums = np.zeros(count)
+    half = length // 2
+    for start in range(0, count, AT_ONCE):
+        some = block[start : start + AT_ONCE]
+        rows = np.arange(len(some))
+        some[..., 0] = _uniform(draw, len(some), length)
+        for low, high in ((0, half), (half, length)):
+            places = low + _below(draw, high - low, len(some))
+            some[rows, places, 1] = 1
+            sums[start : start + AT_ONCE] += some[rows, places, 0]
+    return Examples(Sequences.equal(block), sums.tolist())
+
+
+def _copy(draw: np.random.PCG64, count: int, length: int) -> Examples:
+    said = 1 + _below(draw, 8, count, 10)
+    inputs = np.zeros((count, length + 20), np.int64)
+    inputs[:, :10] = said
+    inputs[:, -11:] = 9
+    targets = np.zeros_like(inputs)
+    targets[:, -10:] = said
+    return Examples(Sequences.equal(inputs), Sequences.equal(targets))
+
+
+def _uniform(draw: np.random.PCG64, *shape: int) -> np.ndarray:
+    """Numbers of 0…1, 1 not among them even as float32: the upper 24 bits of each draw."""
+    raw: np.ndarray = draw.random_raw(int(np.prod(shape))) >> np.uint64(40)
+    return (raw * 2.0**-24).reshape(shape)
+
+
+def _below(draw: np.random.PCG64, end: int, *shape: int) -> np.ndarray:
+    return (_uniform(draw, *shape) * end).astype(np.int64)
