@@ -35,6 +35,7 @@ class File:
     path: str
     sha256: str
     remote: Remote | None = None
+    member: str = ""  # the file wanted from a ZIP archive that is used as it is
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,14 @@ class Entry:
     files: dict[str, File] = field(default_factory=dict)  # "train", and "valid" and "test" where they are given
     make: Callable[[], str] | None = None  # instead of files: the text is made here
     remark: str = ""
+    folder: bool = False  # the files are the classes of one folder, in which they lie together
+    options: dict[str, str] = field(default_factory=dict)  # how to read it: settings that differ from the defaults
 
     @property
     def origin(self) -> str:
         if self.make:
             return "built in"
-        remote = self.files["train"].remote
+        remote = next(iter(self.files.values())).remote
         return remote.addresses[0] if remote else "a local copy"
 
 
@@ -81,6 +84,8 @@ def _wikitext2(split: str, path: str, digest: str) -> File:
     archive = "92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c"
     return File(f"wikitext2/{path}", digest, Remote(_WIKITEXT2, archive, f"wikitext-2/wiki.{split}.tokens"))
 
+
+_GB1 = "00a3c3d5be56ce35adfbec838db8ff549be369525e151a6978133da34b9fd86f"
 
 _LIST = [
     Entry(
@@ -129,6 +134,40 @@ _LIST = [
         remark="a local copy has the training articles in another order than the fetched archive",
     ),
     Entry(
+        "rt-polarity",
+        "classify",
+        "10,662 sentences of film reviews, negative and positive, a file for each",
+        "none stated",
+        1_238_395,
+        {
+            "neg": File(
+                "rt_polarity/rt-polarity.neg", "4ace77d558c3714723843f1d65b60c01e3417b208180f0728808d76ad0eeeaca"
+            ),
+            "pos": File(
+                "rt_polarity/rt-polarity.pos", "2da124ec187a9d5a29c9f04e91c540e02baed5af8868f550a26bd6fd4dbf8bf0"
+            ),
+        },
+        remark="unpack rt-polaritydata.tar.gz of www.cs.cornell.edu/people/pabo/movie-review-data into rt_polarity/",
+        folder=True,
+        options={"encoding": "cp1252"},
+    ),
+    Entry(
+        "gb1",
+        "regress",
+        "GB1: 8,733 variants of a protein and their fitness, the split `sampled` of the benchmark FLIP",
+        "AFL-3.0",
+        2_509_429,
+        {
+            "train": File(
+                "gb1/splits.zip",
+                _GB1,
+                Remote(("https://github.com/J-SNACKKB/FLIP/raw/main/splits/gb1/splits.zip",), _GB1),
+                member="splits/sampled.csv",
+            )
+        },
+        options={"column": "sequence", "target": "target", "split": "set"},
+    ),
+    Entry(
         "pydoc",
         "language",
         "the help topics of the Python that is running; other text in other versions of Python",
@@ -172,9 +211,9 @@ def get(name: str, data_dir: str | None = None, progress: Progress | None = None
         if all(path.is_file() for path in paths.values()):
             for part, path in paths.items():
                 _verify(path, wanted.files[part].sha256)
-            return _located(paths, f"local copy in {root}")
+            return _located(wanted, paths, f"local copy in {root}")
     paths = {part: _fetched(name, file, progress) for part, file in wanted.files.items()}
-    return _located(paths, f"fetched from {wanted.origin}")
+    return _located(wanted, paths, f"fetched from {wanted.origin}")
 
 
 def _roots(data_dir: str | None) -> list[Path]:
@@ -187,7 +226,10 @@ def _roots(data_dir: str | None) -> list[Path]:
     return list(roots.values())
 
 
-def _located(paths: dict[str, Path], source: str) -> Located:
+def _located(wanted: Entry, paths: dict[str, Path], source: str) -> Located:
+    if wanted.folder:
+        return Located(next(iter(paths.values())).parent, None, None, source)
+    paths = {part: path / wanted.files[part].member for part, path in paths.items()}
     return Located(paths["train"], paths.get("valid"), paths.get("test"), source)
 
 

@@ -51,7 +51,7 @@ class Found:
 def locate(source: str | Path, data_dir: str | None = None, progress: Progress | None = None) -> Located | None:
     """The catalogue's files for a name; None for a path. A path that exists wins over a name of the catalogue."""
     path = Path(source).expanduser()
-    if _exists(path):
+    if _exists(path) or _inside(path):
         return None
     if str(source) in catalogue.ENTRIES:
         return catalogue.get(str(source), data_dir, progress)
@@ -68,6 +68,8 @@ def find(source: str | Path, data_dir: str | None = None) -> Found:
 
 def find_path(path: Path) -> Found:
     try:
+        if inside := _inside(path):
+            return _archive(*inside)
         return _folder(path) if path.is_dir() else _file(path)
     except PermissionError as error:
         raise _forbidden(str(error.filename or path)) from None
@@ -121,27 +123,42 @@ def _folder(path: Path) -> Found:
     return Found(f"{_count(len(files), 'file')} of {path.name}/", raws, files, folder=True, notes=notes)
 
 
-def _archive(path: Path) -> Found:
+def _inside(path: Path) -> tuple[Path, str] | None:
+    """The archive and the member (or folder of members) that a path such as a.zip/inner/b.csv names."""
+    for archive in path.parents:
+        if archive.suffix.lower() == ".zip":
+            return (archive, path.relative_to(archive).as_posix()) if archive.is_file() else None
+    return None
+
+
+def _archive(path: Path, inner: str = "") -> Found:
     try:
         with zipfile.ZipFile(path) as archive:
             names = sorted(info.filename for info in archive.infolist() if not info.is_dir())
     except zipfile.BadZipFile as error:
         raise SeriatimError("data.broken", f"{path}: not a ZIP archive ({error})", "fetch or pack it again") from None
     shown = [name for name in names if not any(part.startswith((".", "__MACOSX")) for part in Path(name).parts)]
+    if inner:
+        within = [name for name in shown if name == inner or name.startswith(f"{inner}/")]
+        if not within:
+            hint = did_you_mean(f"{path}/{inner}", [f"{path}/{name}" for name in shown])
+            raise SeriatimError("data.missing", f'the archive {path} holds no "{inner}"', hint)
+        shown = within
     usable = [name for name in shown if Path(name).suffix.lower() not in BINARY]
     if not usable:
         raise SeriatimError("data.empty", f"the archive {path} holds no text files", "name an archive of text files")
     skipped = len(shown) - len(usable)
     notes = [f"{path.name}: skipped {_count(skipped, 'binary file')}"] if skipped else []
     raws = [Raw(f"{path.name}/{name}", kind_of(name), partial(_member, path, name)) for name in usable]
-    return Found(f"{_count(len(usable), 'file')} of {path.name}", raws, [path], folder=len(usable) > 1, notes=notes)
+    title = f"{path.name}/{inner}" if inner in usable else f"{_count(len(usable), 'file')} of {path.name}"
+    return Found(title, raws, [path], folder=len(usable) > 1, notes=notes)
 
 
 def _member(path: Path, name: str) -> BinaryIO:
     archive = zipfile.ZipFile(path)
     member = archive.open(name)
     archive.close()  # the open member keeps the file alive and closes it with itself
-    return cast(BinaryIO, member)
+    return cast(BinaryIO, gzip.GzipFile(fileobj=member) if name.lower().endswith(".gz") else member)
 
 
 def kind_of(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Texts in one column of a table: JSONL, CSV, TSV and Parquet, one row after the other.
+"""Rows of tables: JSONL, CSV, TSV and Parquet, one after the other; and the texts of one column of them.
 
 CSV follows the usual quoting rules; TSV has none, so a quotation mark in it is a character like others.
 """
@@ -11,23 +11,64 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from seriatim.core.errors import SeriatimError, did_you_mean
 
-from .decoding import Facts, Raw
-from .sources import reading
+from .decoding import Facts, Raw, decode
+from .sources import blocks, reading
 
 LOOK_AHEAD = 100  # rows looked at to tell a column of text from one of numbers
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
-def lines(texts: Iterable[str]) -> Iterator[str]:
+@dataclass(frozen=True)
+class Heading:
+    """The columns of a table and what they hold, as far as the first rows tell (JSONL: the first row)."""
+
+    name: str  # of the file
+    columns: list[str]
+    kinds: dict[str, str]  # column → text, number, list or other
+
+    def of(self, kind: str) -> list[str]:
+        return [column for column in self.columns if self.kinds[column] == kind]
+
+
+Row = tuple[str, dict[str, Any]]  # its place, as "a.csv, line 7", and the value of each column
+Choose = Callable[[Heading], Sequence[str]]
+
+
+def rows(raw: Raw, encoding: str, facts: Facts, choose: Choose | None = None) -> Iterator[Row]:
+    """The rows of a table. `choose` is shown the heading once and names the columns wanted; else it is all of them."""
+    if raw.kind == "parquet":
+        return _parquet(raw, facts, choose)
+    pieces = decode(raw, blocks(raw), encoding, facts)
+    return (_jsonl if raw.kind == "jsonl" else _delimited)(raw, pieces, facts, choose)
+
+
+def texts(raw: Raw, column: str | None, encoding: str, facts: Facts) -> Iterator[str]:
+    """The texts of one column; without a name, of the only column of text. Rows without text are left out."""
+    chosen = [] if column is None else [column]
+
+    def choose(heading: Heading) -> list[str]:
+        chosen[:] = chosen or [_only(heading, facts)]
+        return chosen
+
+    for place, row in rows(raw, encoding, facts, choose):
+        text = text_of(row[chosen[0]], place, chosen[0], facts)
+        if text:
+            yield text
+        elif text is not None:
+            facts.empty += 1
+
+
+def lines(pieces: Iterable[str]) -> Iterator[str]:
     """Lines with their "\\n", and split nowhere else."""
     parts: list[str] = []  # of a line that goes over several pieces; joined once, however long it is
-    for text in texts:
-        first, *others = text.split("\n")
+    for piece in pieces:
+        first, *others = piece.split("\n")
         parts.append(first)
         for other in others:
             yield "".join(parts) + "\n"
@@ -36,8 +77,40 @@ def lines(texts: Iterable[str]) -> Iterator[str]:
         yield "".join(parts)
 
 
-def jsonl(raw: Raw, texts: Iterable[str], column: str | None, facts: Facts) -> Iterator[str]:
-    for number, line in enumerate(lines(texts), 1):
+def text_of(value: object, place: str, column: str, facts: Facts) -> str | None:
+    """A cell as text, nothing as an empty one; None for what is no text, where `facts.trouble` lets it pass."""
+    if value is None or value == "":
+        return ""
+    if not isinstance(value, str):
+        cause = f'{place}: column "{column}" holds {type(value).__name__}, not text'
+        facts.trouble(SeriatimError("data.column", cause, "name a column of text with --column"))
+        return None
+    problem = _unwritable(value)
+    if problem:
+        facts.trouble(SeriatimError("data.binary", f'{place}: column "{column}" holds {problem}', "mend the row"))
+        value = value.encode("utf-8", "replace").decode("utf-8")
+    return value
+
+
+def is_number(value: str) -> bool:
+    """Whether a cell holds a number; an empty one says nothing against it."""
+    try:
+        float(value)
+    except ValueError:
+        return value == ""
+    return True
+
+
+def no_column(where: str, column: str, names: Iterable[str]) -> SeriatimError:
+    return SeriatimError("data.column", f'{where}: has no column "{column}"', did_you_mean(column, names))
+
+
+# ── the forms of tables ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _jsonl(raw: Raw, pieces: Iterable[str], facts: Facts, choose: Choose | None) -> Iterator[Row]:
+    wanted: list[str] | None = None
+    for number, line in enumerate(lines(pieces), 1):
         if not line.strip():
             continue
         where = f"{raw.name}, line {number}"
@@ -50,16 +123,18 @@ def jsonl(raw: Raw, texts: Iterable[str], column: str | None, facts: Facts) -> I
             kind = type(row).__name__
             facts.trouble(SeriatimError("data.jsonl", f"{where}: a {kind}, not an object", 'write {"text": "…"}'))
             continue
-        if column is None:
-            column = _only(raw, list(row), [name for name, value in row.items() if isinstance(value, str)], facts)
-        if column not in row:
-            facts.trouble(_no_column(where, column, row))
+        if wanted is None:
+            kinds = {name: _kind_of(value) for name, value in row.items()}
+            wanted = _wanted(Heading(raw.name, list(row), kinds), choose)
+        missing = next((name for name in wanted if name not in row), None)
+        if missing is not None:
+            facts.trouble(no_column(where, missing, row))
             continue
-        yield from _value(row[column], where, column, facts)
+        yield where, row
 
 
-def delimited(raw: Raw, texts: Iterable[str], column: str | None, facts: Facts) -> Iterator[str]:
-    source = lines(texts)
+def _delimited(raw: Raw, pieces: Iterable[str], facts: Facts, choose: Choose | None) -> Iterator[Row]:
+    source = lines(pieces)
     head = next(source, "")
     delimiter = _delimiter(raw, head, facts)
     # A field may be as long as it likes; the module's own limit is 128 KB.
@@ -69,23 +144,25 @@ def delimited(raw: Raw, texts: Iterable[str], column: str | None, facts: Facts) 
         reader = csv.reader(rest, delimiter=delimiter, quoting=csv.QUOTE_NONE, strict=True)
     else:
         reader = csv.reader(rest, delimiter=delimiter, strict=True)
-    rows = _checked(raw, reader, facts)
-    _, names = next(rows, (1, []))
+    checked = _checked(raw, reader, facts)
+    _, names = next(checked, (1, []))
     names = [name.strip() for name in names]
-    early = list(itertools.islice(rows, LOOK_AHEAD))
+    early = list(itertools.islice(checked, LOOK_AHEAD))
     if not early:
-        return  # the caller finds that there was no text
-    if column is None:
-        textual = [name for index, name in enumerate(names) if any(not _number(row[index]) for _, row in early)]
-        column = _only(raw, names, textual, facts)
-    elif column not in names:
-        raise _no_column(raw.name, column, names)
-    index = names.index(column)
-    for line, row in itertools.chain(early, rows):
-        yield from _value(row[index], f"{raw.name}, line {line}", column, facts)
+        return  # the caller finds that there was nothing
+    kinds = {
+        name: "number" if all(is_number(row[index]) for _, row in early) else "text" for index, name in enumerate(names)
+    }
+    wanted = _wanted(Heading(raw.name, names, kinds), choose)
+    for column in wanted:
+        if column not in names:
+            raise no_column(raw.name, column, names)
+    places = [(column, names.index(column)) for column in wanted]
+    for line, row in itertools.chain(early, checked):
+        yield f"{raw.name}, line {line}", {column: row[index] for column, index in places}
 
 
-def parquet(raw: Raw, column: str | None, facts: Facts) -> Iterator[str]:
+def _parquet(raw: Raw, facts: Facts, choose: Choose | None) -> Iterator[Row]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -101,26 +178,47 @@ def parquet(raw: Raw, column: str | None, facts: Facts) -> Iterator[str]:
         except (pa.ArrowInvalid, OSError) as error:
             raise _not_parquet(raw, error) from None
         schema = file.schema_arrow
-        if column is None:
-            column = _only(raw, schema.names, [field.name for field in schema if _is_text(field.type)], facts)
-        elif column not in schema.names:
-            raise _no_column(raw.name, column, schema.names)
+        kinds = {field.name: _kind_of_type(field.type) for field in schema}
+        wanted = _wanted(Heading(raw.name, schema.names, kinds), choose)
+        for column in wanted:
+            if column not in schema.names:
+                raise no_column(raw.name, column, schema.names)
         row = 0
         try:
-            for batch in file.iter_batches(batch_size=512, columns=[column]):
-                for value in batch.column(0).to_pylist():
+            for batch in file.iter_batches(batch_size=512, columns=wanted):
+                for values in zip(*(batch.column(name).to_pylist() for name in wanted), strict=True):
                     row += 1
-                    yield from _value(value, f"{raw.name}, row {row}", column, facts)
+                    yield f"{raw.name}, row {row}", dict(zip(wanted, values, strict=True))
         except (pa.ArrowInvalid, OSError) as error:
             raise _not_parquet(raw, error) from None
 
 
-def _is_text(kind: Any) -> bool:
+def _wanted(heading: Heading, choose: Choose | None) -> list[str]:
+    """The columns to read, each there once: of two with one name nobody can say which is meant."""
+    wanted = list(dict.fromkeys(choose(heading) if choose else heading.columns))
+    for column in wanted:
+        if heading.columns.count(column) > 1:
+            cause = f'{heading.name}: {heading.columns.count(column)} of its columns are named "{column}"'
+            raise SeriatimError("data.column", cause, "give each column a name of its own")
+    return wanted
+
+
+def _kind_of(value: object) -> str:
+    if isinstance(value, str | list):
+        return "text" if isinstance(value, str) else "list"
+    return "number" if isinstance(value, int | float) else "other"
+
+
+def _kind_of_type(kind: Any) -> str:
     import pyarrow.types as types
 
     if types.is_dictionary(kind):
         kind = kind.value_type
-    return bool(types.is_string(kind) or types.is_large_string(kind))
+    if types.is_string(kind) or types.is_large_string(kind):
+        return "text"
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
+        return "number"
+    return "list" if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind) else "other"
 
 
 def _not_parquet(raw: Raw, error: Exception) -> SeriatimError:
@@ -159,37 +257,19 @@ def _delimiter(raw: Raw, head: str, facts: Facts) -> str:
     return best
 
 
-def _only(raw: Raw, names: list[str], textual: list[str], facts: Facts) -> str:
+def _only(heading: Heading, facts: Facts) -> str:
     """The single column of text, told to the user; a choice that is not ours to make is an error."""
+    textual = heading.of("text")
     if len(textual) == 1:
-        if len(names) > 1:
-            facts.notes.append(f'{raw.name}: took the text from its only text column "{textual[0]}"')
+        if len(heading.columns) > 1:
+            facts.notes.append(f'{heading.name}: took the text from its only text column "{textual[0]}"')
         return textual[0]
     which = f"{len(textual)} columns of text" if textual else "no column of text"
     raise SeriatimError(
         "data.column",
-        f"{raw.name}: has {which}; its columns are: {', '.join(names)}",
+        f"{heading.name}: has {which}; its columns are: {', '.join(heading.columns)}",
         f"name the column with --column, for example --column {textual[0]}" if textual else "give a file with text",
     )
-
-
-def _no_column(where: str, column: str, names: Iterable[str]) -> SeriatimError:
-    return SeriatimError("data.column", f'{where}: has no column "{column}"', did_you_mean(column, names))
-
-
-def _value(value: object, where: str, column: str, facts: Facts) -> Iterator[str]:
-    if value is None or value == "":
-        facts.empty += 1
-        return
-    if not isinstance(value, str):
-        cause = f'{where}: column "{column}" holds {type(value).__name__}, not text'
-        facts.trouble(SeriatimError("data.column", cause, "name a column of text with --column"))
-        return
-    problem = _unwritable(value)
-    if problem:
-        facts.trouble(SeriatimError("data.binary", f'{where}: column "{column}" holds {problem}', "mend the row"))
-        value = value.encode("utf-8", "replace").decode("utf-8")
-    yield value
 
 
 def _unwritable(value: str) -> str:
@@ -200,15 +280,3 @@ def _unwritable(value: str) -> str:
     except UnicodeEncodeError:
         return "half a surrogate pair, which is no character"
     return ""
-
-
-def _number(value: str) -> bool:
-    try:
-        float(value)
-    except ValueError:
-        return value == ""
-    return True
-
-
-Reader = Callable[[Raw, Iterable[str], str | None, Facts], Iterator[str]]
-READERS: dict[str, Reader] = {"jsonl": jsonl, "csv": delimited, "tsv": delimited}

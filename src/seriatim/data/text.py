@@ -85,12 +85,8 @@ def _pieces(raw: Raw, column: str | None, encoding: str, facts: Facts) -> Iterat
         else:
             facts.empty += 1
         return
-    if raw.kind == "parquet":
-        rows = tables.parquet(raw, column, facts)
-    else:
-        rows = tables.READERS[raw.kind](raw, decode(raw, blocks(raw), encoding, facts), column, facts)
-    for row in rows:
-        yield Piece(normalise(row, facts), True)
+    for text in tables.texts(raw, column, encoding, facts):
+        yield Piece(normalise(text, facts), True)
 
 
 def _with_end(pieces: Iterable[Piece]) -> Iterator[Piece]:
