@@ -47,6 +47,9 @@ SHORT = {
     "tokenizer": "data.tokenizer.kind",
     "vocabulary": "data.tokenizer.size",
     "column": "data.column",
+    "target": "data.target",
+    "pooling": "task.pooling",
+    "horizon": "task.horizon",
     "encoding": "data.encoding",
     "valid": "data.valid",
     "test": "data.test",
@@ -324,6 +327,7 @@ class Session:
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "task": self.config.task.name,
             "model": self.config.model.name,
+            "objective": task.objective,
             "seed": self.config.seed,
             "data": {"source": self.config.data.source, "fingerprint": task.fingerprint, "notes": task.notes},
         }
@@ -342,8 +346,12 @@ class Session:
                 "flops": None if started.flops is None else started.flops * stopped.step,
                 "memory": peak_memory(),
                 "measures": {split: task.evaluate(model, split) for split in splits},
+                "baselines": {split: found for split in splits if (found := _asked(task, "baselines", {}, split))},
                 "sample": outcome.sample or self._best_sample(stopped.best_step),
             }
+            views = {split: found for split in splits if (found := _asked(task, "details", [], model, split))}
+            if views:
+                write_json(self.folder / "evaluation.json", views)
         write_json(self.folder / "summary.json", summary)
         if "measures" in summary:
             report.write_card(Run(self.folder))
@@ -352,6 +360,12 @@ class Session:
     def _best_sample(self, step: int) -> str:
         """What the best weights wrote, where that was before this session."""
         return next((one["text"] for one in Run(self.folder).samples() if one["step"] == step), "")
+
+
+def _asked(task: Any, question: str, otherwise: Any, *arguments: Any) -> Any:
+    """What a task has to say where it has: trivial answers to compare with, pictures of its own."""
+    answer = getattr(task, question, None)
+    return otherwise if answer is None else answer(*arguments)
 
 
 def unchanged(run: Run, task: Any) -> None:

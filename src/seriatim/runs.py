@@ -18,6 +18,7 @@ from .core.config import load_yaml
 from .core.errors import SeriatimError, did_you_mean
 
 if TYPE_CHECKING:
+    from .data.writing import Table
     from .tasks._speak import Continuation, Generation, Score
     from .training.config import Config
 
@@ -126,6 +127,17 @@ class Run:
     def score(self, text: str) -> Score:
         """The log-probability of a text, its perplexity, and those of its pieces."""
         found: Score = self._ask("score")(text)
+        return found
+
+    def predict(self, inputs: Any) -> Any:
+        """Answers for a list of inputs, each a dictionary; for a single text, its answer alone."""
+        single = isinstance(inputs, str)
+        found: list[dict[str, Any]] = self._ask("predict")([inputs] if single else inputs)
+        return found[0] if single else found
+
+    def predict_file(self, source: str | Path, data_dir: str | None = None) -> Table:
+        """A table with a row for each row of a file."""
+        found: Table = self._ask("predict_file")(str(source), data_dir)
         return found
 
     def plot(self) -> Any:

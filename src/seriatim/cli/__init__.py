@@ -9,7 +9,22 @@ from typing import Any
 import typer
 
 from ..core.errors import SeriatimError
-from . import compare, data, demo, doctor, evaluate, export, generate, import_, next, resume, runs, score, train
+from . import (
+    compare,
+    data,
+    demo,
+    doctor,
+    evaluate,
+    export,
+    generate,
+    import_,
+    next,
+    predict,
+    resume,
+    runs,
+    score,
+    train,
+)
 from . import list as list_command
 from ._output import complain
 
@@ -40,7 +55,7 @@ def _root(
     pass
 
 
-_answers = (demo, train, resume, compare, evaluate, generate, next, score)
+_answers = (demo, train, resume, compare, evaluate, predict, generate, next, score)
 _household = (export, import_, runs, list_command, doctor)
 for module in _answers + _household:
     name = module.__name__.rpartition(".")[2].rstrip("_")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,7 +46,14 @@ Tokenizer = Annotated[
     str | None, typer.Option("--tokenizer", help="char, word, bpe, byte-bpe, wordpiece or unigram. [default: char]")
 ]
 Vocabulary = Annotated[str | None, typer.Option("--vocabulary", help="Tokens at most, but for char.")]
-Column = Annotated[str | None, typer.Option("--column", help="The text column of CSV, TSV, JSONL or Parquet.")]
+Column = Annotated[str | None, typer.Option("--column", help="The input column of CSV, TSV, JSONL or Parquet.")]
+Target = Annotated[
+    str | None, typer.Option("--target", help="What is to be predicted: a column, several, or a file of labels.")
+]
+Pooling = Annotated[
+    str | None, typer.Option("--pooling", help="classify, regress: last, mean, max or attention. [default: mean]")
+]
+Horizon = Annotated[int | None, typer.Option("--horizon", help="forecast: steps to look ahead. [default: 1]")]
 Encoding = Annotated[str | None, typer.Option("--encoding", help="Of the text. [default: utf-8]")]
 Valid = Annotated[str | None, typer.Option("--valid", help="A validation file. [default: a part of the data]")]
 Test = Annotated[str | None, typer.Option("--test", help="A test file. [default: a part of the data]")]
@@ -61,6 +70,39 @@ Plugin = Annotated[
 PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print every setting and stop.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no notes.")]
+
+
+# The options of a training that are settings with a short name (`api.SHORT`): train and compare take all of them.
+SHORT = {
+    "params": Params,
+    "minutes": Minutes,
+    "steps": Steps,
+    "batch": Batch,
+    "length": Length,
+    "rate": Rate,
+    "horizon": Horizon,
+    "pooling": Pooling,
+    "tokenizer": Tokenizer,
+    "vocabulary": Vocabulary,
+    "column": Column,
+    "target": Target,
+    "encoding": Encoding,
+    "valid": Valid,
+    "test": Test,
+    "seed": Seed,
+    "device": Device,
+}
+
+
+def with_short(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with an option for each of `SHORT` in the place of its `**short`."""
+    signature = inspect.signature(command, eval_str=True)
+    own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    short = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=a) for n, a in SHORT.items()]
+    parameters = own[:3] + short + [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own[3:]]
+    setattr(command, "__signature__", signature.replace(parameters=parameters))  # noqa: B010
+    command.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": None}
+    return command
 
 
 def add_plugins(files: list[Path] | None) -> None:

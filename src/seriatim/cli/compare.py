@@ -7,7 +7,7 @@ interrupted goes on where it stopped when it is started again with the same --ou
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,26 +18,17 @@ if TYPE_CHECKING:
     from ..api import Comparison
 
 
+ALL = "ngram,mlp,rnn,lstm,gru,tcn,gpt"
+
+
+@o.with_short
 def command(
     task: o.Task = None,
     data: o.Data = None,
     models: Annotated[
-        str, typer.Option("--models", help="The architectures, with commas between them.")
-    ] = "ngram,mlp,rnn,lstm,gru,tcn,gpt",
-    params: o.Params = None,
-    minutes: o.Minutes = None,
-    steps: o.Steps = None,
-    batch: o.Batch = None,
-    length: o.Length = None,
-    rate: o.Rate = None,
-    tokenizer: o.Tokenizer = None,
-    vocabulary: o.Vocabulary = None,
-    column: o.Column = None,
-    encoding: o.Encoding = None,
-    valid: o.Valid = None,
-    test: o.Test = None,
-    seed: o.Seed = None,
-    device: o.Device = None,
+        str | None,
+        typer.Option("--models", help="The architectures, with commas between. [default: all that fit]"),
+    ] = None,
     config: o.ConfigFile = None,
     sets: o.Sets = None,
     plugin: o.Plugin = None,
@@ -45,16 +36,18 @@ def command(
     data_dir: o.DataDir = None,
     json: o.Json = False,
     quiet: o.Quiet = False,
+    **short: Any,
 ) -> None:
     o.add_plugins(plugin)
     from .. import api
     from ._progress import Progress
 
-    names = [name.strip() for name in models.split(",") if name.strip()]
+    default = ALL if task == "language" else ALL.removeprefix("ngram,")
+    names = [name.strip() for name in (default if models is None else models).split(",") if name.strip()]
     settings = o.gather(config, sets)
 
     def listeners(name: str) -> list[Progress]:
-        train = api.configure(task, data, name, settings, minutes=minutes, steps=steps).train
+        train = api.configure(task, data, name, settings, **short).train
         return [] if quiet else [Progress(name, train)]
 
     comparison = api.compare(
@@ -66,20 +59,7 @@ def command(
         data_dir=data_dir,
         listeners=listeners,
         notify=silent if quiet else _once(),
-        params=params,
-        minutes=minutes,
-        steps=steps,
-        batch=batch,
-        length=length,
-        rate=rate,
-        tokenizer=tokenizer,
-        vocabulary=vocabulary,
-        column=column,
-        encoding=encoding,
-        valid=valid,
-        test=test,
-        seed=seed,
-        device=device,
+        **short,
     )
     show(comparison, json)
 

@@ -5,6 +5,8 @@ seriatim train language --data book.txt --model lstm
 
 from __future__ import annotations
 
+from typing import Any
+
 import typer
 
 from ..runs import Run
@@ -12,24 +14,11 @@ from . import _options as o
 from ._output import amount, duration, first_process, note, print_json, print_table, silent
 
 
+@o.with_short
 def command(
     task: o.Task = None,
     data: o.Data = None,
     model: o.Model = None,
-    params: o.Params = None,
-    minutes: o.Minutes = None,
-    steps: o.Steps = None,
-    batch: o.Batch = None,
-    length: o.Length = None,
-    rate: o.Rate = None,
-    tokenizer: o.Tokenizer = None,
-    vocabulary: o.Vocabulary = None,
-    column: o.Column = None,
-    encoding: o.Encoding = None,
-    valid: o.Valid = None,
-    test: o.Test = None,
-    seed: o.Seed = None,
-    device: o.Device = None,
     config: o.ConfigFile = None,
     sets: o.Sets = None,
     plugin: o.Plugin = None,
@@ -38,6 +27,7 @@ def command(
     print_config: o.PrintConfig = False,
     json: o.Json = False,
     quiet: o.Quiet = False,
+    **short: Any,
 ) -> None:
     o.add_plugins(plugin)
     from .. import api
@@ -45,22 +35,6 @@ def command(
     from ._progress import Progress
 
     settings = o.gather(config, sets)
-    short = {
-        "params": params,
-        "minutes": minutes,
-        "steps": steps,
-        "batch": batch,
-        "length": length,
-        "rate": rate,
-        "tokenizer": tokenizer,
-        "vocabulary": vocabulary,
-        "column": column,
-        "encoding": encoding,
-        "valid": valid,
-        "test": test,
-        "seed": seed,
-        "device": device,
-    }
     checked = api.configure(task, data, model, settings, **short)
     if print_config:
         print(dump_yaml(checked), end="")

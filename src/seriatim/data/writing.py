@@ -28,7 +28,7 @@ class Table:
             records = [dict(zip(self.columns, row, strict=True)) for row in self.rows if len(row)]
             return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
         if ending in (".conll", ".conllu", ".txt"):
-            return "".join("\t".join(_plain(cell) for cell in row) + "\n" for row in self.rows)
+            return "".join("\t".join(str(_cell(cell)) for cell in row) + "\n" for row in self.rows)
         if ending == ".tsv":
             lines = [self.columns, *(row for row in self.rows if len(row))]
             return "".join("\t".join(_plain(cell) for cell in line) + "\n" for line in lines)

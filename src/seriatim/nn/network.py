@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,6 +23,27 @@ class TokenInput(nn.Embedding):
         nn.init.normal_(self.weight, std=1 / math.sqrt(width) if spread is None else spread)
 
 
+class NumberInput(nn.Module):
+    """Vectors of numbers, brought to mean 0 and deviation 1 by what was measured on the training part.
+
+    They go straight into the backbone, whose first product is the linear input; with a size, through one more.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, features: int, size: int | None = None) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(features))
+        self.register_buffer("deviation", torch.ones(features))
+        self.project = nn.Identity() if size is None else nn.Linear(features, size)
+        self.width = features if size is None else size
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.project((x - self.mean) / self.deviation)
+        return y
+
+
 class TokenHead(nn.Module):
     """A score for every token of the vocabulary; tied, it shares the table of the input."""
 
@@ -32,7 +54,7 @@ class TokenHead(nn.Module):
             nn.init.uniform_(self.weight, -1 / math.sqrt(width), 1 / math.sqrt(width))
         self.bias = nn.Parameter(torch.zeros(vocabulary))
 
-    def forward(self, hidden: Tensor) -> Tensor:
+    def forward(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
         return F.linear(hidden, self.weight, self.bias)
 
 
@@ -47,7 +69,7 @@ class Network(nn.Module):
         self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: dict[str, Tensor] | None = None
     ) -> tuple[Tensor, Any]:
         hidden, state = self.backbone(self.input(x), mask, state, trace)
-        return self.head(hidden), state
+        return self.head(hidden, mask), state
 
 
 def full(scores: Tensor) -> Tensor:
@@ -63,6 +85,19 @@ def token_network(settings: BackboneSettings, vocabulary: int, length: int) -> N
     backbone = settings.build(settings.input_width(tied), length)
     tied = tied and backbone.width == inputs.embedding_dim
     return Network(inputs, backbone, TokenHead(backbone.width, vocabulary, inputs if tied else None))
+
+
+def symbol_input(settings: BackboneSettings, vocabulary: int) -> TokenInput:
+    """Symbols of a network whose outputs are something else: nothing to tie."""
+    return TokenInput(vocabulary, settings.input_width(tied=False), settings.spread)
+
+
+def assemble(
+    settings: BackboneSettings, inputs: nn.Module, width: int, length: int, head: Callable[[Backbone], nn.Module]
+) -> Network:
+    """An input that gives vectors of size `width`, the backbone, and the head that suits it."""
+    backbone = settings.build(width, length)
+    return Network(inputs, backbone, head(backbone))
 
 
 def weights(network: nn.Module) -> dict[str, Tensor]:

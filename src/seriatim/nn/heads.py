@@ -1,0 +1,95 @@
+"""Heads: from the outputs of a backbone to scores or values, one for each step or one for the whole sequence.
+
+    last      h_T, and for two directions the last of each      mean     Σ h_t / T
+    max       the largest of each unit over the steps           attention Σ α_t h_t, α = softmax_t(w·tanh(W h_t))
+
+Padding has no part in any of them, and a sequence without elements gives zeros.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from .attention import masked_softmax
+
+Pooling = Literal["last", "mean", "max", "attention"]
+
+
+def everywhere(hidden: Tensor) -> Tensor:
+    """The mask of a batch without padding."""
+    return torch.ones(hidden.shape[:2], dtype=torch.bool, device=hidden.device)
+
+
+class Pool(nn.Module):
+    """(B,T,D) → (B,D)."""
+
+    def __init__(self, kind: Pooling, width: int, directions: int = 1) -> None:
+        super().__init__()
+        self.kind = kind
+        self.directions = directions
+        if kind == "attention":
+            self.keys = nn.Linear(width, width)
+            self.query = nn.Parameter(torch.randn(width) / width**0.5)
+
+    def weights(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        """Of the learned attention, (B,T)."""
+        return masked_softmax(torch.tanh(self.keys(hidden)) @ self.query, mask)
+
+    def forward(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
+        if mask is None:
+            mask = everywhere(hidden)
+        if self.kind == "attention":
+            return (self.weights(hidden, mask)[:, None] @ hidden)[:, 0]
+        if self.kind == "mean":
+            total = torch.where(mask[:, :, None], hidden, 0.0).sum(dim=1)
+            return total / mask.sum(dim=1, keepdim=True).clamp(min=1)
+        some = mask.any(dim=1, keepdim=True)
+        if self.kind == "max":
+            highest = hidden.masked_fill(~mask[:, :, None], -torch.inf).amax(dim=1)
+            return torch.where(some, highest, 0.0)
+        ends = (mask.sum(dim=1) - 1).clamp(min=0)
+        last = hidden[torch.arange(len(hidden), device=hidden.device), ends]
+        if self.directions == 2:  # what reads backwards has read all of it at the first element
+            half = hidden.shape[-1] // 2
+            last = torch.cat([last[:, :half], hidden[:, 0, half:]], dim=-1)
+        return torch.where(some, last, 0.0)
+
+
+class StepHead(nn.Linear):
+    """Outputs for every step: (B,T,D) → (B,T,O)."""
+
+    def forward(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
+        return super().forward(hidden)
+
+
+class VectorHead(nn.Module):
+    """Outputs for the whole sequence: (B,T,D) → (B,O)."""
+
+    def __init__(self, width: int, outputs: int, pooling: Pooling, directions: int = 1) -> None:
+        super().__init__()
+        self.pool = Pool(pooling, width, directions)
+        self.output = nn.Linear(width, outputs)
+
+    def forward(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
+        y: Tensor = self.output(self.pool(hidden, mask))
+        return y
+
+
+class Scaled(nn.Module):
+    """A head whose outputs are in the units of the data: scale · y + shift, both from the training part."""
+
+    scale: Tensor
+    shift: Tensor
+
+    def __init__(self, head: nn.Module, outputs: int) -> None:
+        super().__init__()
+        self.head = head
+        self.register_buffer("scale", torch.ones(outputs))
+        self.register_buffer("shift", torch.zeros(outputs))
+
+    def forward(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
+        y: Tensor = self.head(hidden, mask) * self.scale + self.shift
+        return y

@@ -1,0 +1,348 @@
+"""What tasks over examples share: inputs as numbers, batches by epoch and length, and evaluation in order.
+
+An epoch visits every example once, in an order that follows from the seed and the epoch's number alone. Examples of
+like length come together, so that little is padded: the shuffled order is cut into pools of some batches, each pool
+is sorted by length, and its batches are shuffled.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..core.errors import SeriatimError
+from ..core.files import write_json
+from ..core.random import derive, numpy_stream
+from ..core.tensors import load_tensors
+from ..data.sequences import Examples, Parts, Sequences
+from ..data.tokenizers import Tokenizer, TokenizerSettings
+from ..nn.backbone import BackboneSettings
+from ..nn.network import Network, NumberInput, full, load_weights, symbol_input
+from ._task import Batch
+
+POOL = 64  # batches that are sorted by length together
+ELEMENTS = 32_768  # that go through a network at once while evaluating
+WORDS = 20_000  # of a vocabulary that was not asked for
+FILE = "data.json"  # what a run keeps of its data
+
+
+@dataclass(frozen=True)
+class Coder:
+    """From inputs as they come (texts, symbols, numbers) to sequences for a network. A run keeps it."""
+
+    kind: str  # text, symbols or numbers
+    longest: int  # elements of the longest sequence known; a model with a limited context is made for it
+    labels: tuple[str, ...] = ()  # what the outputs mean
+    several: bool = False  # an example may have several labels
+    symbols: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    tokenizer: Tokenizer | None = None
+    limit: int | None = None  # longer sequences are cut here
+
+    @property
+    def size(self) -> int:
+        """Of the vocabulary, or of the vectors."""
+        if self.tokenizer is not None:
+            return self.tokenizer.size
+        return len(self.symbols if self.kind == "symbols" else self.features)
+
+    def network_input(self, model: BackboneSettings) -> tuple[nn.Module, int]:
+        """The first part of a network, and the size of the vectors it gives."""
+        if self.kind == "numbers":
+            numbers = NumberInput(self.size, model.embedding)
+            return numbers, numbers.width
+        symbols = symbol_input(model, self.size)
+        return symbols, symbols.embedding_dim
+
+    def encode(self, inputs: Any) -> Sequences:
+        if self.tokenizer is not None:
+            empty = np.array([self.tokenizer.eos or 0])  # a text without a word still has an end
+            found = self.tokenizer.encode_many(list(inputs), strict=False)
+            return Sequences.of([ids[: self.limit] if len(ids) else empty for ids in found])
+        if self.kind == "symbols":
+            return inputs if isinstance(inputs, Sequences) else Sequences.of([self._symbols(one) for one in inputs])
+        if not isinstance(inputs, Sequences):
+            inputs = Sequences.of([_vectors(one) for one in inputs], width=self.size)
+        if inputs.values.shape[1:] != (self.size,):
+            raise SeriatimError(
+                "data.features",
+                f"the numbers of a step are {inputs.values.shape[-1]}, the model was trained on {self.size}",
+                f"give {', '.join(self.features)}",
+            )
+        if self.limit is None or inputs.lengths.max(initial=0) <= self.limit:
+            return inputs
+        return Sequences.of([inputs[index][: self.limit] for index in range(len(inputs))], width=self.size)
+
+    def _symbols(self, one: Any) -> np.ndarray:
+        known = {name: index for index, name in enumerate(self.symbols)}
+        names = one.split() if isinstance(one, str) else [str(name) for name in one]
+        if strange := [name for name in names if name not in known]:
+            raise SeriatimError("data.symbol", f'"{strange[0]}" is no symbol of the model', f"it knows {_few(known)}")
+        return np.array([known[name] for name in names], dtype=np.int64)
+
+    def save(self, folder: Path) -> None:
+        values = {
+            name: getattr(self, name)
+            for name in ("kind", "longest", "labels", "several", "symbols", "features", "limit")
+        }
+        write_json(folder / FILE, values)
+        if self.tokenizer is not None:
+            self.tokenizer.save(folder / "tokenizer.json")
+
+    @classmethod
+    def load(cls, folder: Path) -> Coder:
+        try:
+            values = json.loads((folder / FILE).read_text(encoding="utf-8"))
+            tuples = {name: tuple(values.pop(name)) for name in ("labels", "symbols", "features")}
+            coder = cls(**values, **tuples)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise SeriatimError("run.damaged", f"{folder / FILE} is not whole: {error}", "restore the file") from None
+        return replace(coder, tokenizer=Tokenizer.load(folder)) if coder.kind == "text" else coder
+
+
+def learn_coder(
+    parts: Parts, tokenizer: TokenizerSettings | None, limit: int | None, notify: Callable[[str], None]
+) -> Coder:
+    """The coder of some data, learnt from its training part."""
+    inputs = parts.train.inputs
+    if isinstance(inputs, Sequences):
+        kind = "numbers" if inputs.numeric else "symbols"
+        coder = Coder(kind, 1, symbols=parts.symbols, features=parts.features, limit=limit)
+    else:
+        chosen = tokenizer if tokenizer is not None else _fitting(inputs)
+        learnt = Tokenizer.train(chosen, inputs)
+        notify(f"{learnt.kind} tokenizer with {learnt.size:,} tokens, learnt from the training part")
+        coder = Coder("text", 1, tokenizer=learnt, limit=limit)
+    longest = max(int(coder.encode(part.inputs).lengths.max(initial=1)) for part in _parts(parts))
+    whole = replace(coder, limit=None)
+    if limit is not None:
+        cut = sum(int((whole.encode(part.inputs).lengths > limit).sum()) for part in _parts(parts))
+        if cut:
+            notify(f"{cut:,} sequences are longer than {limit} and lose what stands behind")
+    return replace(coder, longest=longest)
+
+
+def _fitting(texts: Sequence[str]) -> TokenizerSettings:
+    """Words where there are several of them in a text, else characters (a protein, a name)."""
+    some = texts[:1000]
+    spaces = sum(text.strip().count(" ") for text in some)
+    if spaces < len(some):
+        return TokenizerSettings(kind="char")
+    return TokenizerSettings(kind="word", size=WORDS, lowercase=True, min_count=2 if len(texts) >= 1000 else 1)
+
+
+def _parts(parts: Parts) -> list[Examples]:
+    return [part for part in (parts.train, parts.valid, parts.test) if len(part)]
+
+
+def _vectors(one: Any) -> np.ndarray:
+    block = np.asarray(one, dtype=np.float32)
+    return block[:, None] if block.ndim == 1 else block
+
+
+def _few(names: Any) -> str:
+    names = list(names)
+    return ", ".join(names[:20]) + (" …" if len(names) > 20 else "")
+
+
+@dataclass(frozen=True)
+class Part:
+    """Encoded examples."""
+
+    inputs: Sequences
+    targets: Any  # an array (n,…), or Sequences with one target for each step
+    examples: Examples  # as they came
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+
+@dataclass
+class ExampleTask:
+    """Batches over examples. A task adds its head, its loss and its measures."""
+
+    settings: Any
+    coder: Coder
+    parts: dict[str, Part]
+    seed: int
+    notes: list[str] = field(default_factory=list)
+    fingerprint: str = ""
+
+    objective = "loss"
+
+    def __post_init__(self) -> None:
+        self._orders: dict[tuple[int, int], np.ndarray] = {}
+
+    # What the loop and the run folder ask
+
+    @property
+    def size(self) -> int:
+        return len(self.parts["train"])
+
+    def has(self, split: str) -> bool:
+        return split in self.parts and len(self.parts[split]) > 0
+
+    def save(self, folder: Path) -> None:
+        self.coder.save(folder)
+
+    def build(self, model: BackboneSettings) -> Network:
+        """The network with fresh weights, the same for the same seed."""
+        refuse_counting(model, self.settings.name)
+        torch.manual_seed(derive(self.seed, "init"))
+        network = self.shape(model)
+        if isinstance(network.input, NumberInput):
+            mean, deviation = spread(self.parts["train"].inputs.values)
+            network.input.mean.copy_(torch.from_numpy(mean))
+            network.input.deviation.copy_(torch.from_numpy(deviation))
+        return network
+
+    def shape(self, model: BackboneSettings) -> Network:
+        raise TypeError(f"{type(self).__name__} has no shape")
+
+    def batch(self, step: int, first: int, last: int, rows: int) -> Batch:
+        count = self.size
+        per_epoch = max(count // rows, 1)
+        epoch, place = divmod(step, per_epoch)
+        order = self._order(epoch, rows)[place * rows : (place + 1) * rows]
+        if len(order) < rows:  # fewer examples than a batch has rows: some come twice
+            order = np.resize(order, rows)
+        return self.collate("train", order[first:last])
+
+    def _order(self, epoch: int, rows: int) -> np.ndarray:
+        if (epoch, rows) not in self._orders:
+            draw = numpy_stream(self.seed, "shuffle", epoch)
+            order = draw.permutation(self.size)
+            lengths = self.parts["train"].inputs.lengths
+            if self.size >= 2 * rows and lengths.min() != lengths.max():
+                order = _by_length(order[: self.size // rows * rows], lengths, rows, draw)
+            self._orders = {(epoch, rows): order}
+        return self._orders[epoch, rows]
+
+    def collate(self, split: str, rows: np.ndarray) -> Batch:
+        part = self.parts[split]
+        block, real = part.inputs.padded(rows)
+        mask = None if real.all() else torch.from_numpy(real)
+        targets = torch.from_numpy(part.targets[rows])
+        return Batch(torch.from_numpy(block), targets, count=len(rows), mask=mask)
+
+    # Evaluation
+
+    def chosen(self, split: str, limit: int | None = None) -> np.ndarray:
+        """The places of all examples of a part, or of some, spread evenly over it."""
+        part = self.parts.get(split)
+        if part is None or not len(part):
+            there = [name for name in self.parts if self.has(name)]
+            raise SeriatimError(
+                "data.no-split", f"there is no {split} part to evaluate on", f"there is: {', '.join(there) or 'none'}"
+            )
+        elements = int(part.inputs.lengths.sum())
+        if limit is None or elements <= limit:
+            return np.arange(len(part))
+        kept = max(int(limit / elements * len(part)), 1)
+        return np.unique(np.linspace(0, len(part) - 1, kept).astype(np.int64))
+
+    def outputs(self, network: nn.Module, split: str, limit: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """What the network gives for the examples of a part, one row for each, and their places."""
+        rows = self.chosen(split, limit)
+        found: list[np.ndarray] = [rows] * len(rows)
+        order = {row: index for index, row in enumerate(rows.tolist())}
+        for some, scores in through(network, self.parts[split].inputs, rows):
+            for row, score in zip(some.tolist(), scores.numpy(), strict=True):
+                found[order[row]] = score
+        return np.stack(found), rows
+
+    def baselines(self, split: str) -> dict[str, dict[str, float]]:
+        return {}
+
+    def details(self, model: Any, split: str) -> list[dict[str, Any]]:
+        return []
+
+
+@torch.inference_mode()
+def through(network: nn.Module, sequences: Sequences, rows: np.ndarray) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
+    """Some sequences through a network, like lengths together: their places, and the outputs (n,…).
+
+    A network with a limited context reads the beginning of a sequence that is longer.
+    """
+    network.eval()
+    device = next(network.parameters()).device
+    context: int | None = network.get_submodule("backbone").context  # type: ignore[assignment]
+    lengths = np.maximum(sequences.lengths, 1)
+    rows = rows[np.argsort(-lengths[rows], kind="stable")]
+    while len(rows):
+        some = rows[: max(ELEMENTS // int(lengths[rows[0]]), 1)]
+        rows = rows[len(some) :]
+        block, real = (array[:, :context] for array in sequences.padded(some))
+        mask = None if real.all() else torch.from_numpy(real).to(device)
+        scores, _ = network(torch.from_numpy(block).to(device), mask)
+        yield some, full(scores).cpu()
+
+
+def spread(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of each column, in float32; a constant column has deviation 1."""
+    mean = values.mean(axis=0, dtype=np.float64)
+    deviation = np.sqrt(np.square(values - mean).mean(axis=0, dtype=np.float64))
+    deviation = np.where(deviation > 1e-7 * np.maximum(np.abs(mean), 1e-30), deviation, 1.0)
+    return mean.astype(np.float32), deviation.astype(np.float32)
+
+
+def shown(one: Any) -> str:
+    """An input in a few words."""
+    if isinstance(one, str):
+        return one if len(one) <= 200 else one[:200] + " …"
+    block = np.asarray(one)
+    return f"{len(block)} steps: " + " ".join(f"{value:.3g}" for value in block.reshape(-1)[:12]) + " …"
+
+
+def refuse_counting(model: Any, task: str) -> None:
+    if model.counts:
+        raise SeriatimError(
+            "task.counts", f"a model that counts predicts what comes next; {task} asks for something else",
+            "choose another --model: `seriatim list models`",
+        )  # fmt: skip
+
+
+def _by_length(order: np.ndarray, lengths: np.ndarray, rows: int, draw: np.random.Generator) -> np.ndarray:
+    found = []
+    for start in range(0, len(order), POOL * rows):
+        pool = order[start : start + POOL * rows]
+        found.append(pool[np.argsort(lengths[pool], kind="stable")])
+    batches = np.concatenate(found).reshape(-1, rows)
+    return batches[draw.permutation(len(batches))].reshape(-1)
+
+
+def restore(network: Network, path: Path) -> Network:
+    """The trained weights of a run folder, or an error that says why not."""
+    if not (path / "model.safetensors").exists():
+        raise SeriatimError(
+            "run.unfinished", f"{path} was stopped before its first evaluation", f"`seriatim resume {path}`"
+        )
+    try:
+        load_weights(network, load_tensors(path / "model.safetensors"))
+    except (KeyError, ValueError) as error:
+        raise mismatch(path, error) from None
+    return network.eval()
+
+
+def mismatch(path: Path, error: Exception) -> SeriatimError:
+    return SeriatimError("run.mismatch", f"{path}: weights and config.yaml do not fit: {error}", "restore config.yaml")
+
+
+class Notes(list[str]):
+    """What was found out about the data, told as it is found."""
+
+    def __init__(self, notify: Callable[[str], None] | None) -> None:
+        super().__init__()
+        self.notify = notify
+
+    def __call__(self, note: str) -> None:
+        self.append(note)
+        if self.notify is not None:
+            self.notify(note)

@@ -1,0 +1,42 @@
+"""A trained network that answers for inputs of its kind, many at a time, each as if it were alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from ..data.examples import read_inputs
+from ..data.writing import Table
+from ._examples import Coder, through
+
+
+class Predictor:
+    questions = ("predict",)
+
+    def __init__(self, network: nn.Module, coder: Coder, data: Any = None) -> None:
+        self.model = network
+        self.coder = coder
+        self.data = data  # the settings by which a file is read
+
+    def answer(self, scores: Tensor) -> list[dict[str, Any]]:
+        """What outputs (N,…) mean."""
+        raise TypeError(f"{type(self).__name__} has no answer")
+
+    def table(self, answers: list[dict[str, Any]]) -> Table:
+        """Answers as the columns of a file."""
+        raise TypeError(f"{type(self).__name__} has no table")
+
+    def predict(self, items: Any) -> list[dict[str, Any]]:
+        """An answer for each input, in their order."""
+        sequences = self.coder.encode(items)
+        answers: list[dict[str, Any]] = [{}] * len(sequences)
+        for rows, scores in through(self.model, sequences, np.arange(len(sequences))):
+            for row, answer in zip(rows.tolist(), self.answer(scores), strict=True):
+                answers[row] = answer
+        return answers
+
+    def predict_file(self, source: str, data_dir: str | None = None) -> Table:
+        """A row for each row of the file."""
+        return self.table(self.predict(read_inputs(source, self.data, data_dir).inputs))

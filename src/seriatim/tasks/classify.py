@@ -1,0 +1,283 @@
+"""Give a sequence a label, or several: sentiment, language, digit, species.
+
+The outputs of the backbone are pooled to one vector, and a linear layer scores the labels:
+
+    p = softmax(W pool(h) + b)        several labels at once: each p = σ(…) by itself, and those above ½ are given
+
+Trained by cross-entropy. Texts become words (or characters where there are no words), numbers go straight in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..core import config
+from ..core.errors import SeriatimError
+from ..data import examples
+from ..data.sequences import Examples, Parts
+from ..data.writing import Table
+from ..nn.backbone import BackboneSettings
+from ..nn.heads import Pooling, VectorHead
+from ..nn.network import Network, assemble, full
+from . import _scores
+from ._examples import Coder, ExampleTask, Notes, Part, learn_coder, mismatch, restore, shown
+from ._predict import Predictor
+from ._task import Batch
+
+__all__ = ["DataSettings", "Settings", "mismatch", "open_run", "prepare", "reopen", "reopen_on"]
+
+DataSettings = examples.ExampleSettings
+MISTAKES = 20  # that a report shows
+
+
+class Settings(config.Settings):
+    name: str = Field("classify", description="the task: see `seriatim list tasks`")
+    pooling: Pooling = Field("mean", description="how the outputs of all steps become one vector")
+    length: int | None = Field(
+        None, ge=1, le=1_000_000, description="elements of a sequence at most; what stands behind is cut and told"
+    )
+
+
+class ClassifyTask(ExampleTask):
+    objective = "error"
+
+    def shape(self, model: BackboneSettings) -> Network:
+        return network(model, self.coder, self.settings)
+
+    def loss(self, network: nn.Module, batch: Batch, state: Any, smoothing: float) -> tuple[Tensor, Any]:
+        scores, _ = network(batch.inputs, batch.mask)
+        if self.coder.several:
+            each = F.binary_cross_entropy_with_logits(full(scores), batch.targets, reduction="none")
+            return each.mean(dim=-1).sum(), None
+        return F.cross_entropy(full(scores), batch.targets, reduction="sum", label_smoothing=smoothing), None
+
+    def evaluate(self, model: nn.Module, split: str, limit: int | None = None) -> dict[str, float]:
+        scores, rows = self.outputs(model, split, limit)
+        return self._measures(scores, self.parts[split].targets[rows])
+
+    def _measures(self, scores: np.ndarray, true: np.ndarray) -> dict[str, float]:
+        if self.coder.several:
+            return several_measures(scores, true)
+        log_probs = scores - np.logaddexp.reduce(scores.astype(np.float64), axis=1, keepdims=True)
+        loss = float(-log_probs[np.arange(len(true)), true].mean())
+        counts = _scores.confusion(true, scores.argmax(axis=1), len(self.coder.labels))
+        accuracy = float(np.diagonal(counts).sum() / len(true))
+        macro = _scores.mean_f1(np.diagonal(counts), counts.sum(axis=0), counts.sum(axis=1))
+        return {
+            "loss": loss,
+            "accuracy": accuracy,
+            "macro_f1": macro,
+            "error": 1 - accuracy,
+            "examples": float(len(true)),
+        }
+
+    def baselines(self, split: str) -> dict[str, dict[str, float]]:
+        """Always the most frequent label of the training part, with the shares of all as probabilities."""
+        train, true = self.parts["train"].targets, self.parts[split].targets
+        if self.coder.several:
+            shares = (train.mean(axis=0) * len(train) + 0.5) / (len(train) + 1)  # never quite 0 or 1
+            scores = np.log(shares / (1 - shares))
+        else:
+            counts = np.bincount(train, minlength=len(self.coder.labels))
+            scores = np.log((counts + 0.5) / (counts + 0.5).sum())
+        return {"most frequent": self._measures(np.tile(scores, (len(true), 1)), true)}
+
+    def details(self, model: nn.Module, split: str) -> list[dict[str, Any]]:
+        scores, rows = self.outputs(model, split)
+        part = self.parts[split]
+        if self.coder.several:
+            given, true = scores > 0, part.targets[rows] > 0.5
+            hits = (given & true).sum(axis=0)
+            return [self._class_table(hits, given.sum(axis=0), true.sum(axis=0))]
+        true, given = part.targets[rows], scores.argmax(axis=1)
+        counts = _scores.confusion(true, given, len(self.coder.labels))
+        return [
+            {
+                "kind": "confusion",
+                "title": "What was taken for what",
+                "labels": list(self.coder.labels),
+                "counts": counts.tolist(),
+            },
+            self._class_table(np.diagonal(counts), counts.sum(axis=0), counts.sum(axis=1)),
+            *self._mistakes(scores, true, given, part.examples),
+        ]
+
+    def _class_table(self, hits: np.ndarray, given: np.ndarray, true: np.ndarray) -> dict[str, Any]:
+        precision, recall, f1 = _scores.precision_recall(hits, given, true)
+        rows = [
+            [label, *(round(float(value[index]), 4) for value in (precision, recall, f1)), int(true[index])]
+            for index, label in enumerate(self.coder.labels)
+        ]
+        columns = ["label", "precision", "recall", "F1", "examples"]
+        return {"kind": "table", "title": "Label by label", "columns": columns, "rows": rows}
+
+    def _mistakes(
+        self, scores: np.ndarray, true: np.ndarray, given: np.ndarray, came: Examples
+    ) -> list[dict[str, Any]]:
+        """The wrong answers that the model was surest of."""
+        sure = np.exp(scores.max(axis=1) - np.logaddexp.reduce(scores, axis=1))
+        wrong = np.flatnonzero(true != given)
+        worst = wrong[np.argsort(-sure[wrong], kind="stable")][:MISTAKES]
+        labels = self.coder.labels
+        rows = [
+            [
+                came.place(row),
+                shown(came.inputs[row]),
+                labels[true[row]],
+                labels[given[row]],
+                round(float(sure[row]), 3),
+            ]
+            for row in worst.tolist()
+        ]
+        columns = ["where", "input", "true", "given", "confidence"]
+        title = "The mistakes it was surest of"
+        return [{"kind": "table", "title": title, "columns": columns, "rows": rows}] if rows else []
+
+    def sample(self, model: nn.Module, step: int) -> str:
+        """A few examples of the validation part, and what is said of them."""
+        part = self.parts["valid"]
+        rows = np.unique(np.linspace(0, len(part) - 1, min(4, len(part))).astype(np.int64))
+        chosen = [part.examples.inputs[row] for row in rows.tolist()]
+        answers = ClassifyPredictor(model, self.coder).predict(chosen)
+        lines = []
+        for row, one, answer in zip(rows.tolist(), chosen, answers, strict=True):
+            wanted = part.examples.targets[row] if part.examples.targets is not None else ""
+            said = answer["prediction"]
+            said = ", ".join(said) or "none" if isinstance(said, list) else f"{said} {answer['confidence']:.2f}"
+            lines.append(f"{shown(one)} → {said} (is {wanted if isinstance(wanted, str) else ', '.join(wanted)})")
+        return "\n".join(lines)
+
+
+def several_measures(scores: np.ndarray, true: np.ndarray) -> dict[str, float]:
+    """Labels that do not exclude each other. The error is what is missing to a micro F1 of 1."""
+    loss = float((np.logaddexp(0.0, scores) - true * scores).mean())
+    given, there = scores > 0, true > 0.5
+    hits, predicted, real = (given & there).sum(axis=0), given.sum(axis=0), there.sum(axis=0)
+    micro = float(2 * hits.sum() / max(predicted.sum() + real.sum(), 1))
+    return {
+        "loss": loss,
+        "accuracy": float((given == there).all(axis=1).mean()),
+        "micro_f1": micro,
+        "macro_f1": _scores.mean_f1(hits, predicted, real),
+        "error": 1 - micro,
+        "examples": float(len(true)),
+    }
+
+
+def network(model: BackboneSettings, coder: Coder, settings: Settings) -> Network:
+    inputs, width = coder.network_input(model)
+    outputs = len(coder.labels)
+
+    def head(backbone: Any) -> VectorHead:
+        return VectorHead(backbone.width, outputs, settings.pooling, getattr(backbone, "directions", 1))
+
+    return assemble(model, inputs, width, coder.longest, head)
+
+
+class ClassifyPredictor(Predictor):
+    def answer(self, scores: Tensor) -> list[dict[str, Any]]:
+        labels = self.coder.labels
+        if self.coder.several:
+            found = scores.sigmoid().tolist()
+            return [
+                {
+                    "prediction": [label for label, p in zip(labels, row, strict=True) if p > 0.5],
+                    "probabilities": dict(zip(labels, row, strict=True)),
+                }
+                for row in found
+            ]
+        answers = []
+        for row in scores.softmax(dim=-1).tolist():
+            best = max(range(len(row)), key=row.__getitem__)
+            probabilities = dict(zip(labels, row, strict=True))
+            answers.append({"prediction": labels[best], "confidence": row[best], "probabilities": probabilities})
+        return answers
+
+    def table(self, answers: list[dict[str, Any]]) -> Table:
+        if self.coder.several:
+            return Table(
+                ["prediction", *self.coder.labels],
+                [["|".join(one["prediction"]), *one["probabilities"].values()] for one in answers],
+            )
+        return Table(["prediction", "confidence"], [[one["prediction"], one["confidence"]] for one in answers])
+
+
+def prepare(
+    config: Any, data_dir: str | None = None, notify: Callable[[str], None] | None = None, coder: Coder | None = None
+) -> ClassifyTask:
+    notes = Notes(notify)
+    parts = examples.read(config.data, data_dir, notes, numeric_target=False)
+    if coder is None:
+        coder = learn_coder(parts, config.data.tokenizer, config.task.length, notes)
+        coder = _with_labels(coder, parts)
+    return _task(config, coder, parts, list(notes))
+
+
+def reopen(
+    path: Path, config: Any, data_dir: str | None = None, notify: Callable[[str], None] | None = None
+) -> ClassifyTask:
+    return prepare(config, data_dir, notify, Coder.load(path))
+
+
+def reopen_on(
+    path: Path, config: Any, source: str, data_dir: str | None = None, notify: Callable[[str], None] | None = None
+) -> ClassifyTask:
+    notes = Notes(notify)
+    found = examples.read_single(source, config.data, data_dir, notes, numeric_target=False)
+    return _task(config, Coder.load(path), Parts(train=Examples([], []), test=found), list(notes))
+
+
+def open_run(path: Path, config: Any) -> ClassifyPredictor:
+    coder = Coder.load(path)
+    return ClassifyPredictor(restore(network(config.model, coder, config.task), path), coder, config.data)
+
+
+def _with_labels(coder: Coder, parts: Parts) -> Coder:
+    found = parts.train.targets or []
+    several = any(isinstance(one, tuple) for one in found)
+    names = {label for one in found for label in one} if several else set(found)
+    return replace(coder, labels=tuple(sorted(names, key=_natural)), several=several)
+
+
+def _natural(label: str) -> tuple[int, float, str]:
+    """Numbers by size, before words by letters."""
+    try:
+        return 0, float(label), label
+    except ValueError:
+        return 1, 0.0, label
+
+
+def _task(config: Any, coder: Coder, parts: Parts, notes: list[str]) -> ClassifyTask:
+    encoded = {
+        name: Part(coder.encode(part.inputs), _targets(coder, part), part)
+        for name, part in (("train", parts.train), ("valid", parts.valid), ("test", parts.test))
+    }
+    return ClassifyTask(config.task, coder, encoded, config.seed, notes, parts.fingerprint)
+
+
+def _targets(coder: Coder, part: Examples) -> np.ndarray:
+    known = {label: index for index, label in enumerate(coder.labels)}
+    targets: list[Any] = list(part.targets or [])
+    for index, target in enumerate(targets):
+        for label in target if coder.several else [target]:
+            if label not in known:
+                few = ", ".join(coder.labels[:20]) + (" …" if len(known) > 20 else "")
+                raise SeriatimError(
+                    "data.label",
+                    f'{part.place(index)}: the label "{label}" does not occur in the training part',
+                    f"correct it, or add examples of it; the labels are: {few}",
+                )
+    if not coder.several:
+        return np.array([known[target] for target in targets], dtype=np.int64)
+    found = np.zeros((len(targets), len(known)), dtype=np.float32)
+    for index, target in enumerate(targets):
+        found[index, [known[label] for label in target]] = 1.0
+    return found

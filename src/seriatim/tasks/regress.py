@@ -1,0 +1,192 @@
+"""Give a sequence a number, or several: a rating, a stability, the sum of two marked values.
+
+The outputs of the backbone are pooled to one vector, and a linear layer gives the values, in the units of the data:
+
+    ŷ = scale · (W pool(h) + b) + shift        scale and shift: deviation and mean of the training values
+
+Trained by the squared error, each value divided by its scale, so that several of them weigh the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from ..core import config
+from ..data import examples
+from ..data.sequences import Examples, Parts
+from ..data.writing import Table
+from ..nn.backbone import BackboneSettings
+from ..nn.heads import Pooling, Scaled, VectorHead
+from ..nn.network import Network, assemble, full
+from . import _scores
+from ._examples import Coder, ExampleTask, Notes, Part, learn_coder, mismatch, restore, shown, spread
+from ._predict import Predictor
+from ._task import Batch
+
+__all__ = ["DataSettings", "Settings", "mismatch", "open_run", "prepare", "reopen", "reopen_on"]
+
+DataSettings = examples.ExampleSettings
+POINTS = 2_000  # of the scatter picture
+
+
+class Settings(config.Settings):
+    name: str = Field("regress", description="the task: see `seriatim list tasks`")
+    pooling: Pooling = Field("mean", description="how the outputs of all steps become one vector")
+    length: int | None = Field(
+        None, ge=1, le=1_000_000, description="elements of a sequence at most; what stands behind is cut and told"
+    )
+
+
+class RegressTask(ExampleTask):
+    def shape(self, model: BackboneSettings) -> Network:
+        return network(model, self.coder, self.settings)
+
+    def build(self, model: BackboneSettings) -> Network:
+        network = super().build(model)
+        mean, deviation = spread(self.parts["train"].targets)
+        network.head.get_buffer("shift").copy_(torch.from_numpy(mean))
+        network.head.get_buffer("scale").copy_(torch.from_numpy(deviation))
+        return network
+
+    def loss(self, network: nn.Module, batch: Batch, state: Any, smoothing: float) -> tuple[Tensor, Any]:
+        values, _ = network(batch.inputs, batch.mask)
+        scale = network.get_submodule("head").get_buffer("scale")
+        return (((full(values) - batch.targets) / scale) ** 2).mean(dim=-1).sum(), None
+
+    def evaluate(self, model: nn.Module, split: str, limit: int | None = None) -> dict[str, float]:
+        values, rows = self.outputs(model, split, limit)
+        scale = model.get_submodule("head").get_buffer("scale").cpu().numpy()
+        return self._measures(values, self.parts[split].targets[rows], scale)
+
+    def _measures(self, values: np.ndarray, true: np.ndarray, scale: np.ndarray) -> dict[str, float]:
+        """Means over the values where there are several; `loss` in units of their deviation."""
+        values, true = values.astype(np.float64), true.astype(np.float64)
+        wrong = values - true
+        pairs = list(zip(true.T, values.T, strict=True))
+        return {
+            "loss": float(((wrong / scale) ** 2).mean()),
+            "mse": float((wrong**2).mean()),
+            "mae": float(np.abs(wrong).mean()),
+            "r2": float(np.mean([_scores.r_squared(*pair) for pair in pairs])),
+            "spearman": float(np.mean([_scores.spearman(*pair) for pair in pairs])),
+            "examples": float(len(true)),
+        }
+
+    def baselines(self, split: str) -> dict[str, dict[str, float]]:
+        """Always the mean of the training part."""
+        true = self.parts[split].targets
+        mean, deviation = spread(self.parts["train"].targets)
+        return {"mean": self._measures(np.tile(mean, (len(true), 1)), true, deviation)}
+
+    def details(self, model: nn.Module, split: str) -> list[dict[str, Any]]:
+        values, rows = self.outputs(model, split)
+        part = self.parts[split]
+        true = part.targets[rows]
+        some = np.unique(np.linspace(0, len(rows) - 1, min(POINTS, len(rows))).astype(np.int64))
+        views: list[dict[str, Any]] = [
+            {
+                "kind": "scatter",
+                "title": name if len(self.coder.labels) > 1 else "True values and predictions",
+                "x": f"true {name}",
+                "y": "predicted",
+                "points": [[float(t), float(v)] for t, v in zip(true[some, k], values[some, k], strict=True)],
+            }
+            for k, name in enumerate(self.coder.labels)
+        ]
+        distance = np.abs(values - true).mean(axis=1)
+        worst = np.argsort(-distance, kind="stable")[:20].tolist()
+        table = [
+            [part.examples.place(row), shown(part.examples.inputs[row]), _numbers(true[row]), _numbers(values[row])]
+            for row in worst
+        ]
+        columns = ["where", "input", "true", "predicted"]
+        return [*views, {"kind": "table", "title": "Farthest off", "columns": columns, "rows": table}]
+
+    def sample(self, model: nn.Module, step: int) -> str:
+        """A few examples of the validation part, and what is said of them."""
+        part = self.parts["valid"]
+        rows = np.unique(np.linspace(0, len(part) - 1, min(4, len(part))).astype(np.int64)).tolist()
+        chosen = [part.examples.inputs[row] for row in rows]
+        answers = RegressPredictor(model, self.coder).predict(chosen)
+        said = [_numbers(np.array(list(answer.values()))) for answer in answers]
+        return "\n".join(
+            f"{shown(one)} → {text} (is {_numbers(part.targets[row])})"
+            for row, one, text in zip(rows, chosen, said, strict=True)
+        )
+
+
+def _numbers(values: np.ndarray) -> str:
+    return ", ".join(f"{value:.4g}" for value in values.reshape(-1).tolist())
+
+
+def network(model: BackboneSettings, coder: Coder, settings: Settings) -> Network:
+    inputs, width = coder.network_input(model)
+    outputs = len(coder.labels)
+
+    def head(backbone: Any) -> Scaled:
+        directions = getattr(backbone, "directions", 1)
+        return Scaled(VectorHead(backbone.width, outputs, settings.pooling, directions), outputs)
+
+    return assemble(model, inputs, width, coder.longest, head)
+
+
+class RegressPredictor(Predictor):
+    def answer(self, scores: Tensor) -> list[dict[str, Any]]:
+        return [dict(zip(self.coder.labels, row, strict=True)) for row in scores.tolist()]
+
+    def table(self, answers: list[dict[str, Any]]) -> Table:
+        return Table(list(self.coder.labels), [list(answer.values()) for answer in answers])
+
+
+def prepare(
+    config: Any, data_dir: str | None = None, notify: Callable[[str], None] | None = None, coder: Coder | None = None
+) -> RegressTask:
+    notes = Notes(notify)
+    parts = examples.read(config.data, data_dir, notes, numeric_target=True)
+    if coder is None:
+        coder = learn_coder(parts, config.data.tokenizer, config.task.length, notes)
+        width = _targets(parts.train).shape[1]
+        named = [name.strip() for name in (config.data.target or "").split(",") if name.strip()]
+        plain = ["prediction"] if width == 1 else [f"value{index + 1}" for index in range(width)]
+        coder = replace(coder, labels=tuple(named if len(named) == width else plain))
+    return _task(config, coder, parts, list(notes))
+
+
+def reopen(
+    path: Path, config: Any, data_dir: str | None = None, notify: Callable[[str], None] | None = None
+) -> RegressTask:
+    return prepare(config, data_dir, notify, Coder.load(path))
+
+
+def reopen_on(
+    path: Path, config: Any, source: str, data_dir: str | None = None, notify: Callable[[str], None] | None = None
+) -> RegressTask:
+    notes = Notes(notify)
+    found = examples.read_single(source, config.data, data_dir, notes, numeric_target=True)
+    return _task(config, Coder.load(path), Parts(train=Examples([], []), test=found), list(notes))
+
+
+def open_run(path: Path, config: Any) -> RegressPredictor:
+    coder = Coder.load(path)
+    return RegressPredictor(restore(network(config.model, coder, config.task), path), coder, config.data)
+
+
+def _task(config: Any, coder: Coder, parts: Parts, notes: list[str]) -> RegressTask:
+    encoded = {
+        name: Part(coder.encode(part.inputs), _targets(part, len(coder.labels)), part)
+        for name, part in (("train", parts.train), ("valid", parts.valid), ("test", parts.test))
+    }
+    return RegressTask(config.task, coder, encoded, config.seed, notes, parts.fingerprint)
+
+
+def _targets(part: Examples, width: int = 1) -> np.ndarray:
+    found = np.array(part.targets, dtype=np.float32)
+    return found.reshape(len(part), -1) if len(part) else np.zeros((0, width), dtype=np.float32)
