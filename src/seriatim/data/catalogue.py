@@ -87,6 +87,22 @@ def _wikitext2(split: str, path: str, digest: str) -> File:
 
 _GB1 = "00a3c3d5be56ce35adfbec838db8ff549be369525e151a6978133da34b9fd86f"
 
+_UD_EWT = {
+    "train": "bd47e08c9e18ec12d319e84df2ccdb272ff6de1d0dba5761117d3caf8b358f7b",
+    "dev": "41086e3afc9ae572f899c9123f874d6d04a52e374a3d2ac7a6667ce48e3bf3e3",
+    "test": "29c151eee8846d3f3ef7806c126ecac9932af2317c008c6d6b076c5e14950dbe",
+}
+
+
+def _ud_ewt(split: str) -> File:
+    return File(f"ud_ewt/en_ewt-ud-{split}.conllu.gz", _UD_EWT[split])
+
+
+def _wnut17(path: str, digest: str) -> File:
+    address = f"https://raw.githubusercontent.com/leondz/emerging_entities_17/master/{path}"
+    return File(f"wnut17/{path}", digest, Remote((address,), digest))
+
+
 _LIST = [
     Entry(
         "tiny-shakespeare",
@@ -166,6 +182,29 @@ _LIST = [
             )
         },
         options={"column": "sequence", "target": "target", "split": "set"},
+    ),
+    Entry(
+        "ud-ewt",
+        "tag",
+        "Universal Dependencies, English Web Treebank: word classes of 16,622 sentences",
+        "CC BY-SA 4.0",
+        17_000_000,
+        {"train": _ud_ewt("train"), "valid": _ud_ewt("dev"), "test": _ud_ewt("test")},
+        remark="a local copy only: the treebank is at universaldependencies.org and changes with each release",
+    ),
+    Entry(
+        "wnut17",
+        "tag",
+        "WNUT17: new and rare entities in tweets and comments, 5,690 sentences",
+        "CC BY 4.0",
+        800_955,
+        {
+            "train": _wnut17("wnut17train.conll", "731820e13f71af324c6b55a1575ec2ce59fbaa2a0806f8f0400b98d56cd6a7a5"),
+            "valid": _wnut17("emerging.dev.conll", "e053b752b8155113ca66e7db08af5f2f5f43ab993694e4774f1ec5bad42312d8"),
+            "test": _wnut17(
+                "emerging.test.annotated", "2aa79b764e56ec9264a1b30fdd9b70195bd00ff400b62edd8f399d5f13c178f0"
+            ),
+        },
     ),
     Entry(
         "pydoc",
