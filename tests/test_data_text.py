@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from seriatim.core.config import validate
 from seriatim.core.errors import SeriatimError
 from seriatim.data import sources
+from seriatim.data.decoded import decoded
 from seriatim.data.decoding import Facts, Raw, decode
 from seriatim.data.pieces import LIMIT, Piece, stretches, whole
 from seriatim.data.tables import lines
@@ -94,6 +95,29 @@ def test_packed_text(tmp_path: Path) -> None:
     texts, notes = documents(tmp_path / "a.zip")
     assert texts == ["one", "two"]
     assert "a.zip: skipped 1 binary file" in notes
+
+
+def test_member_of_an_archive(tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("in/b.txt", "two")
+        archive.writestr("in/a.csv", "n,text\n1,one\n")
+        archive.writestr("in/c.csv.gz", gzip.compress(b"n,text\n1,three\n"))
+        archive.writestr("d.txt", "four")
+    assert documents(path / "in/b.txt")[0] == ["two"]
+    assert documents(path / "in/a.csv")[0] == ["one"]
+    assert documents(path / "in/c.csv.gz")[0] == ["three"]
+    assert documents(path / "in")[0] == ["one", "two", "three"]
+    refused(path / "in/a.cvs", "data.missing", f'did you mean "{path}/in/a.csv"?')
+    refused(tmp_path / "b.zip/in/a.csv", "data.missing")
+    # One file on disk, two sources: what is kept of the one is not taken for the other.
+    for name, text in (("in/b.txt", "two"), ("d.txt", "four")):
+        assert decoded(sources.find(path / name), None, "utf-8").size == len(text)
+
+
+def test_two_columns_of_one_name(tmp_path: Path) -> None:
+    refused(write(tmp_path / "a.csv", "text,text\na,b\n"), "data.column", 'named "text"', column="text")
+    assert documents(write(tmp_path / "b.csv", "n,n,text\n1,2,a\n"))[0] == ["a"]
 
 
 ROWS = [{"id": 1, "text": "one\r\nline"}, {"id": 2, "text": ""}, {"id": 3, "text": 'qu"ote, é'}]

@@ -57,11 +57,11 @@ class Text:
 def decoded(found: Found, column: str | None, encoding: str) -> Text:
     """The text of a source, from the cache if it is there."""
     how = [VERSION, column, check_encoding(encoding), found.documents]
+    named = [[raw.name, raw.kind] for raw in found.raws]  # two members of one archive are two sources
     stamp = _stamp(found)
-    record = cache.folder("text", "seen") / f"{cache.key(how, stamp)}.json"
+    record = cache.folder("text", "seen") / f"{cache.key(how, named, stamp)}.json"
     name = _remembered(record)
     if name is None or not cache.folder("text").joinpath(name).is_dir():
-        named = [[raw.name, raw.kind] for raw in found.raws]
         name = cache.key(how, named, [_digest(path) for path in found.files])
         cache.once(cache.folder("text") / name, lambda aside: _write(aside, found, column, encoding))
         if _stamp(found) == stamp:  # else the files changed while they were read
