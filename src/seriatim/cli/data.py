@@ -50,7 +50,7 @@ def get(
     from seriatim.data.catalogue import entry, get
 
     located = get(name, data_dir, None if quiet else _progress())
-    paths = {"train": located.train, "valid": located.valid, "test": located.test}
+    paths = {"train": located.train, "valid": located.valid, "test": located.test, **located.others}
     given = {part: str(path) for part, path in paths.items() if path is not None}
     if as_json:
         _print(json.dumps({"name": name, "source": located.source, "files": given}, indent=2, ensure_ascii=False))

