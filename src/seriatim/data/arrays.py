@@ -222,7 +222,7 @@ def _image_parts(files: dict[tuple[str, str], Path], notes: list[str]) -> Parts:
             if (part, "labels") not in files:
                 raise SeriatimError("data.missing", f"{path}: there are no labels beside it", "add the file of labels")
             inputs, targets = read_arrays(path, files[part, "labels"], labels=True)
-            made[part] = Examples(inputs, targets, Numbered(f"{path.name}, image", len(inputs)))
+            made[part] = Examples(inputs, targets, Numbered(f"{path.name}, image", range(1, len(inputs) + 1)))
     if "valid" not in made:
         whole = made["train"]
         cut = len(whole) - len(whole) // 12

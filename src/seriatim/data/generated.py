@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -130,7 +131,8 @@ def _parts(
     made = {}
     for number, (part, count) in enumerate(sizes.items()):
         examples = make(np.random.PCG64([SEED, number]), count, length)
-        made[part] = Examples(examples.inputs, examples.targets, Numbered(f"{name}:{length}, {part}, example", count))
+        places = Numbered(f"{name}:{length}, {part}, example", range(1, count + 1))
+        made[part] = replace(examples, places=places)
     counted = " / ".join(f"{count:,}" for count in sizes.values())
     notes = [f"{name}:{length}: {counted} examples made from a seed"]
     return Parts(**made, notes=notes, fingerprint=cache.key(name, length, SEED), symbols=symbols, features=features)

@@ -78,16 +78,16 @@ class Sequences:
 class Numbered(Sequence[str]):
     """The places "image 1", "image 2", …, each made when it is asked for."""
 
-    def __init__(self, title: str, count: int, first: int = 1) -> None:
+    def __init__(self, title: str, numbers: range) -> None:
         self.title = title
-        self.numbers = range(first, first + count)
+        self.numbers = numbers
 
     def __len__(self) -> int:
         return len(self.numbers)
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return [f"{self.title} {number}" for number in self.numbers[index]]
+            return Numbered(self.title, self.numbers[index])
         return f"{self.title} {self.numbers[index]}"
 
 
