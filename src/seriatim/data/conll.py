@@ -58,8 +58,10 @@ class Sentences:
     def place(self, sentence: int, word: int = 0) -> str:
         return f"{self.files[sentence]}, line {self.lines[sentence][word]}"
 
-    def places(self) -> list[str]:
-        return [self.place(index) for index in range(len(self))]
+    def between(self, first: int, last: int) -> Sentences:
+        """Some of them; the fingerprint stays that of the whole."""
+        parts = (one[first:last] for one in (self.words, self.tags, self.lines, self.files))
+        return Sentences(self.name, *parts, fingerprint=self.fingerprint)
 
 
 def read(
@@ -81,11 +83,15 @@ def read_found(found: Found, column: str | None, target: str | None, encoding: s
     same: dict[str, str] = {}  # one string a word, however often it occurs
     digest = hashlib.sha256()
     kinds: dict[str, None] = {}
+    empty = 0
     for raw in found.raws:
         rows, kind = parse(raw, encoding, facts)
         kinds[kind] = None
         take = _jsonl if kind == "JSONL" else _columns
         for words, tags, numbers in take(raw, rows, kind, column, target, tagged):
+            if not words:
+                empty += 1
+                continue
             result.words.append([same.setdefault(word, word) for word in words])
             result.lines.append(numbers)
             result.files.append(raw.name)
@@ -103,6 +109,8 @@ def read_found(found: Found, column: str | None, target: str | None, encoding: s
     result.notes.append(f"read {len(result):,} sentences, {count:,} words, from {found.title} ({', '.join(kinds)})")
     if facts.crlf:
         result.notes.append(f"turned {facts.crlf:,} Windows line ends (CRLF) into \\n")
+    if empty:
+        result.notes.append(f"left out {empty:,} sentences without a word")
     result.fingerprint = digest.hexdigest()
     return result
 
@@ -232,8 +240,7 @@ def _jsonl(
             if tagged and len(words) != len(tags):
                 cause = f"{where}: {len(words)} words and {len(tags)} tags"
                 raise SeriatimError("data.tags", cause, "give a tag for each word")
-            if words:
-                yield words, tags, [row.number] * len(words)
+            yield words, tags, [row.number] * len(words)
 
 
 def json_object(raw: Raw, row: Line) -> dict[str, Any]:

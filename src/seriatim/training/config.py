@@ -38,6 +38,10 @@ def make_config(values: Mapping[str, Any], origin: str = "the settings") -> Conf
             )
     task = registry.tasks.load(str(values["task"]["name"]))
     model = registry.models.load(str(values["model"]["name"]))
+    if hasattr(task, "model_defaults"):  # what suits the task where the user does not say
+        suited = task.model_defaults(values)
+        known = {name: value for name, value in suited.items() if name in model.Settings.model_fields}
+        values["model"] = {**known, **values["model"]}
     schema = create_model(
         "Config", __base__=Config, task=(task.Settings, ...), data=(task.DataSettings, ...), model=(model.Settings, ...)
     )
