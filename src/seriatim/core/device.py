@@ -14,6 +14,12 @@ from torch import Tensor
 from .errors import SeriatimError
 
 
+def flush_denormals() -> None:
+    """Numbers too small for full precision become 0. Gradients that vanish over hundreds of steps end in such
+    numbers, and a CPU takes many times as long over them. Threads inherit this when they are made: call it early."""
+    torch.set_flush_denormal(True)
+
+
 def pick_device(name: str = "auto") -> torch.device:
     """`auto` takes cuda, then mps, then cpu; a device that is not there is the user's mistake."""
     present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}

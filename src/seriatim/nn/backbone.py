@@ -50,6 +50,11 @@ class Backbone(nn.Module):
         """`trace`, where given, collects what happened inside under names; it never changes the result."""
         raise TypeError(f"{type(self).__name__} has no forward")
 
+    def final(self, x: Tensor) -> Tensor:
+        """The output of the last element alone, (B,width): what `forward` gives there, at less cost where possible."""
+        y: Tensor = self(x)[0][:, -1]
+        return y
+
 
 class BackboneSettings(Settings):
     """The settings that all architectures share; a model's file adds its own and says how to build it."""

@@ -71,6 +71,7 @@ class VectorHead(nn.Module):
     def __init__(self, width: int, outputs: int, pooling: Pooling, directions: int = 1) -> None:
         super().__init__()
         self.pool = Pool(pooling, width, directions)
+        self.final = pooling == "last" and directions == 1  # the output of the last element is all it looks at
         self.output = nn.Linear(width, outputs)
 
     def forward(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -87,6 +88,7 @@ class Scaled(nn.Module):
     def __init__(self, head: nn.Module, outputs: int) -> None:
         super().__init__()
         self.head = head
+        self.final = getattr(head, "final", False)
         self.register_buffer("scale", torch.ones(outputs))
         self.register_buffer("shift", torch.zeros(outputs))
 

@@ -68,6 +68,8 @@ class Network(nn.Module):
     def forward(
         self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: dict[str, Tensor] | None = None
     ) -> tuple[Tensor, Any]:
+        if getattr(self.head, "final", False) and mask is None and state is None and trace is None:
+            return self.head(self.backbone.final(self.input(x))[:, None]), None
         hidden, state = self.backbone(self.input(x), mask, state, trace)
         return self.head(hidden, mask), state
 
