@@ -287,7 +287,7 @@ _LIST = [
     Entry(
         "jsb-chorales",
         "music",
-        "382 chorales of Bach in eighth notes, as piano rolls of 88 keys",
+        "382 chorales of Bach, as piano rolls of 88 keys",
         "MIT",
         96_095,
         _public(
