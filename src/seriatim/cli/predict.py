@@ -48,11 +48,11 @@ def command(
         table = opened.predict_file(data if data is not None else "", data_dir)
     if out is not None:
         table.write(out)
-        note(f"{len(table.rows):,} rows: {out}")
+        note(f"{len(table.full):,} rows: {out}")
     elif json:
         sys.stdout.write(table.text(".jsonl"))
     else:
-        sys.stdout.write(table.text(".tsv"))
+        sys.stdout.write(table.text(table.usual))
 
 
 def _forecasts(run: Path) -> bool:

@@ -18,24 +18,31 @@ ENDINGS = (".tsv", ".csv", ".jsonl", ".parquet", ".conll", ".conllu", ".txt")
 
 @dataclass(frozen=True)
 class Table:
-    """Columns and rows; an empty row stands for an empty line (between the sentences of a CoNLL file)."""
+    """Columns and rows. A row of another width is a line between the rows of a CoNLL file, blank or a comment: only
+    the forms that have such lines write it."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
+    usual: str = ".tsv"  # the form in which it is shown where no file is named
+
+    @property
+    def full(self) -> list[Sequence[Any]]:
+        """The rows that have all columns."""
+        return [row for row in self.rows if len(row) == len(self.columns)]
 
     def text(self, ending: str) -> str:
         if ending == ".jsonl":
-            records = [dict(zip(self.columns, row, strict=True)) for row in self.rows if len(row)]
+            records = [dict(zip(self.columns, row, strict=True)) for row in self.full]
             return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
         if ending in (".conll", ".conllu", ".txt"):
             return "".join("\t".join(str(_cell(cell)) for cell in row) + "\n" for row in self.rows)
         if ending == ".tsv":
-            lines = [self.columns, *(row for row in self.rows if len(row))]
+            lines = [self.columns, *self.full]
             return "".join("\t".join(_plain(cell) for cell in line) + "\n" for line in lines)
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(self.columns)
-        writer.writerows([_cell(cell) for cell in row] for row in self.rows if len(row))
+        writer.writerows([_cell(cell) for cell in row] for row in self.full)
         return out.getvalue()
 
     def write(self, path: str | Path) -> None:
@@ -49,7 +56,7 @@ class Table:
             import pyarrow as pa
             import pyarrow.parquet as pq
 
-            columns = zip(*(row for row in self.rows if len(row)), strict=True)
+            columns = zip(*self.full, strict=True)
             values = [list(column) for column in columns] or [[] for _ in self.columns]
             with atomic_file(path) as aside:
                 pq.write_table(pa.table(values, names=list(self.columns)), aside)
