@@ -155,7 +155,7 @@ def _spans(settings: TextSettings, data_dir: str | None, notes: _Notes) -> dict[
 
 def _found(source: str, data_dir: str | None, notes: _Notes) -> tuple[Found, dict[str, Found]]:
     """The source, and the validation and test files that the catalogue gives with it."""
-    located = locate(source, data_dir, _fetching(source, notes.notify))
+    located = locate(source, data_dir, fetching(source, notes.notify))
     if located is None:
         return find_path(Path(source).expanduser()), {}
     notes.say(f"{source}: {located.source}")
@@ -163,7 +163,7 @@ def _found(source: str, data_dir: str | None, notes: _Notes) -> tuple[Found, dic
     return find_path(located.train), {split: find_path(path) for split, path in given.items() if path is not None}
 
 
-def _fetching(source: str, notify: Notify | None) -> Callable[[int, int | None], None]:
+def fetching(source: str, notify: Notify | None) -> Callable[[int, int | None], None]:
     told: list[bool] = []
 
     def progress(_: int, total: int | None) -> None:

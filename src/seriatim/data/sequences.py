@@ -36,8 +36,8 @@ class Sequences:
         return len(self.ends)
 
     def __getitem__(self, index: int) -> np.ndarray:
-        end = int(self.ends[index])
-        return self.values[end - int(self.lengths[index]) : end]
+        index = range(len(self.ends))[index]
+        return self.values[int(self.ends[index - 1]) if index else 0 : int(self.ends[index])]
 
     @property
     def starts(self) -> np.ndarray:

@@ -1,0 +1,146 @@
+"""Which columns of a table are input, target and part: as named, else guessed where there is no doubt, and told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from seriatim.core.errors import SeriatimError
+
+from .tables import Heading, no_column
+
+TARGETS = ("label", "labels", "target", "class", "sentiment", "y")
+SPLITS = ("split", "set", "part", "partition", "subset")
+PARTS = {
+    "train": "train", "training": "train",
+    "valid": "valid", "validation": "valid", "val": "valid", "dev": "valid", "development": "valid",
+    "test": "test", "testing": "test",
+}  # fmt: skip
+FLIP = "validation"  # a column of yes and no beside one of train and test, as the benchmark FLIP has it
+
+
+@dataclass(frozen=True)
+class Columns:
+    inputs: list[str]
+    targets: list[str]
+    split: str | None = None
+    validation: str | None = None
+    named: bool = False  # the input was named by the user
+    split_named: bool = False
+
+    @property
+    def all(self) -> list[str]:
+        return [*self.inputs, *self.targets, *(name for name in (self.split, self.validation) if name)]
+
+
+def choose(heading: Heading, settings: Any, targets: bool, notes: list[str]) -> Columns:
+    """The columns by the settings and by the heading. Without `targets` only the input is looked for."""
+    split = _split(heading, settings)
+    named = named_columns(heading, settings.column)
+    target = named_columns(heading, settings.target) if targets else _known_targets(heading, settings)
+    if targets and not target:
+        target = [_guess_target(heading, named, split)]
+        notes.append(f'{heading.name}: took column "{target[0]}" as the target')
+    inputs = named or [_guess_input(heading, [*target, *split], notes)]
+    if twice := next((name for name in inputs if name in target and targets), None):
+        cause = f'{heading.name}: column "{twice}" cannot be input and target'
+        raise SeriatimError("data.column", cause, "name others with --column and --target")
+    if not targets:
+        return Columns(inputs, [], named=bool(named))
+    return Columns(
+        inputs,
+        target,
+        split[0] if split else None,
+        split[1] if len(split) > 1 else None,
+        named=bool(named),
+        split_named=settings.split is not None,
+    )
+
+
+def named_columns(heading: Heading, names: str | None) -> list[str]:
+    """ "a", "a,b,c" or "a..z" (all from a to z) as columns; a name that is a column as it stands is that column."""
+    if names is None:
+        return []
+    there = heading.columns
+    if names in there:
+        return [names]
+    found: list[str] = []
+    for part in (one.strip() for one in names.split(",")):
+        first, dots, last = part.partition("..")
+        if part in there or not dots:
+            ends = [part]
+        else:
+            ends = [first.strip(), last.strip()]
+        for name in ends:
+            if name not in there:
+                raise no_column(heading.name, name, there)
+        if len(ends) == 2:
+            found += there[there.index(ends[0]) : there.index(ends[1]) + 1]
+        else:
+            found.append(part)
+    if not found:
+        cause = f'{heading.name}: "{names}" names no columns: the second stands before the first'
+        raise SeriatimError("data.column", cause, f"its columns are, in order: {', '.join(there)}")
+    return found
+
+
+def part_of(value: Any) -> str | None:
+    """train, valid or test; None for other values."""
+    return PARTS.get(str(value).strip().lower())
+
+
+def _split(heading: Heading, settings: Any) -> list[str]:
+    """The column that says the part, if there is one, and the one beside it that takes a part of train for valid."""
+    taken = {settings.column, settings.target}
+    if settings.split is not None:
+        if settings.split not in heading.columns:
+            raise no_column(heading.name, settings.split, heading.columns)
+        found = [settings.split]
+    else:
+        found = [name for name in heading.columns if name.lower() in SPLITS and name not in taken][:1]
+    if found:
+        found += [name for name in heading.columns if name.lower() == FLIP and name not in {*taken, *found}][:1]
+    return found
+
+
+def _known_targets(heading: Heading, settings: Any) -> list[str]:
+    """Columns that are certainly no input, in a file that need not have a target."""
+    if settings.target is not None:
+        return [name for name in heading.columns if name in {settings.target, *settings.target.split(",")}]
+    return [name for name in heading.columns if name.lower() in TARGETS]
+
+
+def _guess_target(heading: Heading, named: list[str], split: list[str]) -> str:
+    free = [name for name in heading.columns if name not in named and name not in split]
+    likely = [name for name in free if name.lower() in TARGETS]
+    if len(likely) == 1:
+        return likely[0]
+    if named and len(free) == 1:
+        return free[0]
+    numbers = [name for name in free if heading.kinds[name] == "number"]
+    if not named and len(free) == 2 and len(numbers) == 1:
+        return numbers[0]
+    which = f"has several columns that may be the target ({', '.join(likely)})" if likely else "which is the target?"
+    raise SeriatimError(
+        "data.column",
+        f"{heading.name}: {which}; its columns are: {', '.join(heading.columns)}",
+        f"name the column to predict with --target, for example --target {(likely or free or ['label'])[-1]}",
+    )
+
+
+def _guess_input(heading: Heading, taken: list[str], notes: list[str]) -> str:
+    free = [name for name in heading.columns if name not in taken]
+    likely = [name for name in free if heading.kinds[name] == "list"] or [
+        name for name in free if heading.kinds[name] == "text"
+    ]
+    if len(likely) == 1:
+        if len(free) > 1 or taken:
+            notes.append(f'{heading.name}: took column "{likely[0]}" as the input')
+        return likely[0]
+    which = "several columns that may be the input" if likely else "no column of text"
+    remedy = f"for example --column {likely[0]}" if likely else "several numbers make a sequence: --column a,b or a..z"
+    raise SeriatimError(
+        "data.column",
+        f"{heading.name}: has {which}; its columns are: {', '.join(heading.columns)}",
+        f"name the input with --column; {remedy}",
+    )

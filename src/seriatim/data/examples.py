@@ -1,0 +1,301 @@
+"""Labelled examples, in parts: what classify and regress learn from, choose by and are measured on.
+
+A source is a table (a column of text or of lists of numbers, or several columns of numbers, and a target), a file or
+a folder for each class, arrays with a file of labels, or a name of the catalogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field, field_validator
+
+from seriatim.core.config import Settings
+from seriatim.core.errors import SeriatimError
+
+from . import arrays, catalogue, generated, partition
+from .array_files import is_arrays
+from .columns import Columns
+from .corpus import fetching
+from .decoding import Facts
+from .labelled import Gathered, gather
+from .sequences import NOTHING, Examples, Numbered, Parts, Sequences
+from .sources import find_path, locate
+from .tokenizers import TokenizerSettings
+
+Notify = Callable[[str], None]
+
+
+class ExampleSettings(Settings):
+    source: str = Field(
+        description="a table (CSV, TSV, JSONL, Parquet), a folder with a file or a folder for each class, arrays "
+        "(.npy, .npz, .mat, IDX), or a name of the catalogue"
+    )
+    valid: str | None = Field(None, description="the file to validate on; without one a part of the source")
+    test: str | None = Field(None, description="the file to test on; without one a part of the source")
+    column: str | None = Field(
+        None, description="the input: a column of text or of lists of numbers, or numbers in columns as a,b,c or a..z"
+    )
+    target: str | None = Field(
+        None, description="the column to predict, or several as a,b; for arrays the file of labels or the array's name"
+    )
+    split: str | None = Field(None, description="the column that says train, valid or test")
+    kind: Literal["auto", "text", "numbers"] = Field("auto", description="what the input column holds")
+    separator: str | None = Field(None, description="what stands between several labels in one cell, such as |")
+    encoding: str = Field("utf-8", description="the encoding of the files, such as utf-8, utf-16 or cp1252")
+    fractions: tuple[float, float, float] = Field(
+        (0.8, 0.1, 0.1), description="the shares of training, validation and test where the data does not say"
+    )
+    tokenizer: TokenizerSettings | None = Field(
+        None, description="how text becomes tokens; by default words in small letters, or characters without words"
+    )
+
+    @field_validator("fractions")
+    @classmethod
+    def _shares(cls, fractions: tuple[float, float, float]) -> tuple[float, float, float]:
+        if min(fractions) < 0 or fractions[0] == 0 or abs(sum(fractions) - 1) > 1e-6:
+            raise ValueError("three shares that add up to 1, the first above 0, such as 0.8, 0.1, 0.1")
+        return fractions
+
+
+def read(
+    settings: ExampleSettings,
+    data_dir: str | None = None,
+    notify: Notify | None = None,
+    numeric_target: bool = False,
+) -> Parts:
+    """The parts of the source, checked. `numeric_target`: numbers are to be predicted, not labels."""
+    notes = _Notes(notify)
+    made = _made(settings.source, data_dir, numeric_target)
+    if made is not None:
+        notes.extend(made.notes)
+        notes.extend(_told(_by_name(made), numeric_target))
+        return replace(made, notes=list(notes))
+    settings = _catalogued(settings)
+    whole, given = _gather_all(settings, data_dir, notes, numeric_target)
+    examples, rows, empty = partition.without_empty(Examples(whole.inputs, whole.targets, whole.places))
+    notes.extend(empty)
+    said = None if whole.parts is None else [whole.parts[row] for row in rows]
+    parts = _split(examples, said, given, settings, numeric_target, notes)
+    if not len(parts["train"]):
+        raise SeriatimError("data.empty", f"{settings.source}: there is nothing to learn from", "give more examples")
+    if not numeric_target:
+        partition.check_labels(parts)
+    notes.extend(_told(parts, numeric_target))
+    found = Parts(parts["train"], parts["valid"], parts["test"], list(notes), features=whole.features)
+    return replace(found, fingerprint=partition.fingerprint(parts))
+
+
+def read_single(
+    source: str,
+    settings: ExampleSettings,
+    data_dir: str | None = None,
+    notify: Notify | None = None,
+    numeric_target: bool = False,
+) -> Examples:
+    """All examples of another source, read by the same settings: what a trained model is evaluated on."""
+    notes = _Notes(notify)
+    made = _made(source, data_dir, numeric_target)
+    if made is not None:
+        notes.extend(made.notes)
+        return made.test if len(made.test) else made.train
+    settings = _catalogued(settings.model_copy(update={"source": source, "split": None}))
+    gathered, _ = _gather(source, settings, data_dir, notes, True, numeric_target)
+    examples, _, empty = partition.without_empty(Examples(gathered.inputs, gathered.targets, gathered.places))
+    notes.extend([*empty, f"examples: {len(examples):,}"])
+    return examples
+
+
+def read_inputs(source: str, settings: ExampleSettings, data_dir: str | None = None) -> Examples:
+    """Only the inputs, a row for each row of the source and for each line of a text file, the empty ones too."""
+    made = _made(source, data_dir, None)
+    if made is not None:
+        return replace(made.test if len(made.test) else made.train, targets=None)
+    settings = _catalogued(settings.model_copy(update={"source": source, "split": None}))
+    gathered, _ = _gather(source, settings, data_dir, _Notes(None), False, False)
+    return Examples(gathered.inputs, None, gathered.places)
+
+
+class _Notes(list[str]):
+    """Notes that are told as they are made."""
+
+    def __init__(self, notify: Notify | None) -> None:
+        super().__init__()
+        self.notify = notify
+
+    def extend(self, notes: Any) -> None:
+        for note in notes:
+            self.append(note)
+            if self.notify is not None:
+                self.notify(note)
+
+
+# ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _made(source: str, data_dir: str | None, numeric: bool | None) -> Parts | None:
+    """The parts of a set that is not read from tables; `numeric` None: whatever its targets are."""
+    made = None if Path(source).expanduser().exists() else generated.parts(source)
+    made = made if made is not None else arrays.parts(source, data_dir)
+    if made is None or numeric is None:
+        return made
+    if isinstance(made.train.targets, Sequences):
+        cause, task = "has an answer for each step, not one for each sequence", "tag"
+    elif not numeric and isinstance(made.train.targets[0], float):  # type: ignore[index]
+        cause, task = "has numbers to predict, not labels", "regress"
+    elif numeric and isinstance(made.train.targets[0], str):  # type: ignore[index]
+        cause, task = "has labels, not numbers to predict", "classify"
+    else:
+        return made
+    raise SeriatimError("data.target", f"{source}: {cause}", f"use the task {task}")
+
+
+def _catalogued(settings: ExampleSettings) -> ExampleSettings:
+    """With what the catalogue knows about reading a data set, where the settings say nothing else."""
+    if Path(settings.source).expanduser().exists() or settings.source not in catalogue.ENTRIES:
+        return settings
+    defaults = {name: info.default for name, info in ExampleSettings.model_fields.items()}
+    options = catalogue.ENTRIES[settings.source].options
+    return settings.model_copy(
+        update={name: value for name, value in options.items() if getattr(settings, name) == defaults[name]}
+    )
+
+
+def _gather_all(
+    settings: ExampleSettings, data_dir: str | None, notes: _Notes, numeric: bool
+) -> tuple[Gathered, dict[str, Gathered]]:
+    """The source, and the files given for validation and test, read by the same columns."""
+    whole, given = _gather(settings.source, settings, data_dir, notes, True, numeric)
+    if settings.valid is not None or settings.test is not None:
+        if settings.split is not None:
+            cause = f'both the column "{settings.split}" and files say the parts'
+            raise SeriatimError("data.split", cause, "leave data.split away, or --valid and --test")
+        named = {"valid": settings.valid, "test": settings.test}
+        given = {name: path for name, path in named.items() if path is not None}
+    if not given:
+        return whole, {}
+    kind = "numbers" if isinstance(whole.inputs, Sequences) else "text"
+    like = settings.model_copy(update={"kind": kind})
+    pinned = Columns(whole.columns.inputs, whole.columns.targets, named=True) if whole.columns else None
+    read = {name: _gather(path, like, data_dir, notes, True, numeric, pinned)[0] for name, path in given.items()}
+    whole.parts = None
+    for other in read.values():
+        _alike(whole, other)
+    return whole, read
+
+
+def _gather(
+    source: str,
+    settings: ExampleSettings,
+    data_dir: str | None,
+    notes: _Notes,
+    targets: bool,
+    numeric: bool,
+    pinned: Columns | None = None,
+) -> tuple[Gathered, dict[str, str]]:
+    """One source, and the files that the catalogue gives with it."""
+    located = locate(source, data_dir, fetching(source, notes.notify))
+    path = Path(source).expanduser() if located is None else located.train
+    given = {}
+    if located is not None:
+        notes.extend([f"{source}: {located.source}"])
+        given = {name: str(one) for name in ("valid", "test") if (one := getattr(located, name)) is not None}
+    if is_arrays(path):
+        return _arrays(path, settings, targets, numeric), given
+    facts = Facts()
+    found = find_path(path)
+    gathered = gather(found, settings, targets, numeric, facts, pinned)
+    notes.extend([*found.notes, *facts.notes, *gathered.notes])
+    if facts.crlf:
+        notes.extend([f"turned {facts.crlf:,} Windows line ends (CRLF) into \\n"])
+    return gathered, given
+
+
+def _arrays(path: Path, settings: ExampleSettings, targets: bool, numeric: bool) -> Gathered:
+    """The target of arrays is a file of its own, or an array of the same file by its name."""
+    file = Path(settings.target).expanduser() if settings.target is not None else None
+    labels = file if file is not None and file.is_file() and targets else None
+    name = settings.target if labels is None and targets else None
+    inputs, found = arrays.read_arrays(path, labels, inputs=settings.column, targets=name, labels=not numeric)
+    if targets and found is None:
+        cause = f"{path.name}: holds no targets"
+        raise SeriatimError("data.target", cause, "name the file of labels with --target, or the array in this file")
+    if isinstance(found, Sequences):
+        raise SeriatimError("data.target", f"{path.name}: has an answer for each step", "use the task tag")
+    features = tuple(f"x{index + 1}" for index in range(inputs.values.shape[1])) if inputs.numeric else ()
+    places = Numbered(f"{path.name}, row", range(1, len(inputs) + 1))
+    return Gathered(inputs, found if targets else None, places, features=features)
+
+
+def _alike(whole: Gathered, other: Gathered) -> None:
+    if len(whole.features) != len(other.features):
+        cause = f"{other.places[0]}: {len(other.features)} numbers a step, {len(whole.features)} in the training file"
+        raise SeriatimError("data.features", cause, "give files of the same form")
+
+
+# ── parts ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _split(
+    examples: Examples,
+    said: list[str] | None,
+    given: dict[str, Gathered],
+    settings: ExampleSettings,
+    numeric: bool,
+    notes: _Notes,
+) -> dict[str, Examples]:
+    """As files say, else as the data says, else drawn. Where only the validation part is missing, it is drawn."""
+    parts = {"train": examples, "valid": NOTHING, "test": NOTHING}
+    for name, one in given.items():
+        parts[name], _, empty = partition.without_empty(Examples(one.inputs, one.targets, one.places))
+        notes.extend(empty)
+    if said is not None:
+        of = np.array(said)
+        parts = {name: partition.take(examples, np.flatnonzero(of == name)) for name in partition.NAMES}
+    if given or said is not None:
+        if not len(parts["valid"]) and settings.fractions[1] > 0 and len(parts["train"]) > 1:
+            share = settings.fractions[1] / (settings.fractions[0] + settings.fractions[1])
+            parts |= _drawn(parts["train"], (1 - share, share, 0.0), numeric)
+            notes.extend([f"no validation part is given: drew {100 * share:.3g} % of the training examples for it"])
+        if not len(parts["test"]):
+            notes.extend(["no test part is given, so it is empty"])
+        return parts
+    parts |= {"train": NOTHING} | _drawn(examples, settings.fractions, numeric)
+    shares = " / ".join(f"{100 * share:g}" for share in settings.fractions)
+    if any(share > 0 and not len(parts[name]) for name, share in zip(partition.NAMES, settings.fractions, strict=True)):
+        raise SeriatimError(
+            "data.too-short",
+            f"too few to split {shares} %: {len(examples):,} examples",
+            "give more, name files for validation and test, or choose other fractions, such as 0.8, 0.2, 0",
+        )
+    by = "" if numeric else ", each class alike"
+    notes.extend([f"split {shares} % at random{by}, in the same way each time"])
+    return parts
+
+
+def _drawn(examples: Examples, fractions: partition.Fractions, numeric: bool) -> dict[str, Examples]:
+    """The parts with a share, drawn; those without are not touched."""
+    targets = examples.targets if isinstance(examples.targets, list) else None
+    single = targets if not numeric and targets and isinstance(targets[0], str) else None
+    part = partition.draw(single, len(examples), fractions)
+    return {
+        name: partition.take(examples, np.flatnonzero(part == index))
+        for index, name in enumerate(partition.NAMES)
+        if fractions[index] > 0
+    }
+
+
+def _by_name(parts: Parts) -> dict[str, Examples]:
+    return {name: parts.part(name) for name in partition.NAMES}
+
+
+def _told(parts: dict[str, Examples], numeric: bool) -> list[str]:
+    notes = [partition.counted(parts)]
+    targets = parts["train"].targets
+    if not numeric and isinstance(targets, list):
+        notes += partition.classes(targets)
+    return [*notes, *partition.repeated(parts)]

@@ -1,0 +1,163 @@
+"""Parts of examples: drawn where the data does not say them, and what is worth telling about them.
+
+The draw follows from the place of an example alone, so that everybody who splits the same file has the same parts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from seriatim.core.errors import SeriatimError
+
+from .sequences import Examples, Sequences
+
+NAMES = ("train", "valid", "test")
+SHOWN = 10  # classes in a note
+Fractions = tuple[float, float, float]
+
+
+def take(examples: Examples, rows: Sequence[int] | np.ndarray) -> Examples:
+    """The examples of some rows."""
+    rows = np.asarray(rows, dtype=np.int64)
+    chosen = rows.tolist()
+    inputs, targets = examples.inputs, examples.targets
+    return Examples(
+        inputs.take(rows) if isinstance(inputs, Sequences) else [inputs[row] for row in chosen],
+        targets.take(rows) if isinstance(targets, Sequences) else targets and [targets[row] for row in chosen],
+        [examples.places[row] for row in chosen] if len(examples.places) else (),
+    )
+
+
+def draw(targets: list[Any] | None, count: int, fractions: Fractions) -> np.ndarray:
+    """The part (0, 1, 2) of each of `count` examples; with labels, each label with the same shares in every part."""
+    groups: dict[Any, list[int]] = {}
+    for row in range(count):
+        groups.setdefault(targets[row] if targets is not None else None, []).append(row)
+    marks = _scattered(count)
+    part = np.zeros(count, dtype=np.int64)
+    for members in groups.values():
+        rows = np.array(members)
+        rows = rows[np.argsort(marks[rows], kind="stable")]
+        first = max(round(len(rows) * fractions[0]), 1)  # a label is learnt before it is asked for
+        second = max(round(len(rows) * (fractions[0] + fractions[1])), first)
+        part[rows[first:second]] = 1
+        part[rows[second:]] = 2
+    return part
+
+
+def _scattered(count: int) -> np.ndarray:
+    """A number for each place that looks random (the finaliser of splitmix64)."""
+    mark = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mark = (mark ^ (mark >> np.uint64(shift))) * np.uint64(factor)
+    return np.asarray(mark ^ (mark >> np.uint64(31)))
+
+
+def without_empty(examples: Examples) -> tuple[Examples, np.ndarray, list[str]]:
+    """Without texts of nothing but white space and sequences of length 0; the rows that are left, and a note."""
+    inputs = examples.inputs
+    if isinstance(inputs, Sequences):
+        full = inputs.lengths > 0
+    else:
+        full = np.array([bool(text.strip()) for text in inputs], dtype=bool)
+    rows = np.flatnonzero(full)
+    if full.all():
+        return examples, rows, []
+    what = "sequences of length 0" if isinstance(inputs, Sequences) else "empty texts"
+    note = f"left out {int((~full).sum()):,} {what} (the first: {examples.place(int(np.argmin(full)))})"
+    return take(examples, rows), rows, [note]
+
+
+def counted(parts: dict[str, Examples]) -> str:
+    return "examples: " + ", ".join(f"{len(part):,} {name}" for name, part in parts.items() if len(part))
+
+
+def classes(targets: Sequence[Any]) -> Iterator[str]:
+    """The classes, their shares, and what the most frequent alone would reach."""
+    if any(isinstance(one, tuple) for one in targets):
+        counts = Counter(label for one in targets for label in one)
+        mean = sum(len(one) for one in targets) / len(targets)
+        yield f"{len(counts)} labels, {mean:.2g} an example on average: {_shares(counts, len(targets))}"
+    else:
+        counts = Counter(targets)
+        best = counts.most_common(1)[0][1] / len(targets)
+        shares = _shares(counts, len(targets))
+        yield f"{len(counts)} classes: {shares}; the most frequent alone gives accuracy {best:.2f}"
+    if rare := [label for label, number in counts.items() if number == 1]:
+        names = ", ".join(rare[:SHOWN]) + (" …" if len(rare) > SHOWN else "")
+        yield f"{len(rare)} of them with a single training example: {names}"
+
+
+def _shares(counts: Counter[Any], total: int) -> str:
+    shown = ", ".join(f"{label} ({_percent(number / total)})" for label, number in counts.most_common(SHOWN))
+    return shown + (" …" if len(counts) > SHOWN else "")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= 0.01 else f"{100 * share:.2g} %"
+
+
+def check_labels(parts: dict[str, Examples]) -> None:
+    """Two classes at least in training, and no others in the other parts."""
+    targets = _list(parts["train"])
+    if len(set(targets)) == 1:
+        only = targets[0] if isinstance(targets[0], str) else ", ".join(targets[0]) or "none"
+        raise SeriatimError(
+            "data.one-class",
+            f'all {len(targets):,} training examples have the label "{only}"',
+            "give examples of at least two classes, or name another --target",
+        )
+    known = {label for one in targets for label in _labels(one)}
+    for name in NAMES[1:]:
+        for index, target in enumerate(_list(parts[name])):
+            for label in _labels(target):
+                if label not in known:
+                    few = ", ".join(sorted(known)[:20]) + (" …" if len(known) > 20 else "")
+                    raise SeriatimError(
+                        "data.label",
+                        f'{parts[name].place(index)}: the label "{label}" does not occur in the training part',
+                        f"correct it, or add examples of it; the labels are: {few}",
+                    )
+
+
+def _list(examples: Examples) -> list[Any]:
+    return examples.targets if isinstance(examples.targets, list) else []
+
+
+def _labels(target: Any) -> tuple[str, ...]:
+    return target if isinstance(target, tuple) else (target,)
+
+
+def repeated(parts: dict[str, Examples]) -> Iterator[str]:
+    """How much of a part was seen in training already."""
+    seen = set(_marks(parts["train"]))
+    for name in NAMES[1:]:
+        if len(parts[name]) and (again := sum(mark in seen for mark in _marks(parts[name]))):
+            yield f"{again:,} of {len(parts[name]):,} {name} examples have an input that is in the training part too"
+
+
+def _marks(examples: Examples) -> Iterable[bytes]:
+    inputs = examples.inputs
+    for index in range(len(inputs)):
+        data = inputs[index].tobytes() if isinstance(inputs, Sequences) else inputs[index].encode()
+        yield hashlib.blake2b(data, digest_size=16).digest()
+
+
+def fingerprint(parts: dict[str, Examples]) -> str:
+    """Of all inputs and targets."""
+    found = hashlib.sha256()
+    for name, part in parts.items():
+        found.update(f"{name} {len(part)}\n".encode())
+        for values in (part.inputs, part.targets):
+            if isinstance(values, Sequences):
+                found.update(np.ascontiguousarray(values.ends).tobytes())
+                found.update(np.ascontiguousarray(values.values).tobytes())
+            else:
+                found.update(json.dumps(values).encode())
+    return found.hexdigest()
