@@ -140,6 +140,12 @@ class Run:
         found: Table = self._ask("predict_file")(str(source), data_dir)
         return found
 
+    def compose(
+        self, out: str | Path, frames: int = 200, temperature: float = 1.0, seed: int = 0, opening: Path | None = None
+    ) -> None:
+        """Writes music as a MIDI file; it goes on from `opening`, another such file."""
+        self._ask("compose")(Path(out), frames, temperature, seed, opening)
+
     def plot(self) -> Any:
         """The curves of the training as an Altair chart."""
         from .report.charts import curves

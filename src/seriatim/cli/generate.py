@@ -1,4 +1,4 @@
-"""Let a model go on with a prompt, or with each line of a file."""
+"""Let a model go on with a prompt, or with each line of a file; music goes on with a MIDI file and becomes one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from ..core.config import validate
 from ..core.errors import SeriatimError
 from . import _options as o
-from ._output import one_line, print_json
+from ._output import note, one_line, print_json
 
 
 def command(
@@ -32,6 +32,9 @@ def command(
     nbest: Annotated[int | None, typer.Option(help="Answers for each prompt.")] = None,
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same text. [default: 0]")] = None,
     stop: Annotated[list[str] | None, typer.Option(help="End where this appears; may be repeated.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="music: the MIDI file to write; --max-tokens counts frames.")
+    ] = None,
     plugin: o.Plugin = None,
     json: o.Json = False,
 ) -> None:
@@ -57,6 +60,11 @@ def command(
     o.add_plugins(plugin)
     from ..runs import Run
 
+    if out is not None:
+        opening = None if prompt is None else Path(prompt)
+        Run(run).compose(out, options.max_tokens, options.temperature, options.seed, opening)
+        note(f"wrote {out}")
+        return
     lines = [prompt or ""] if prompts is None else read_lines(prompts)
     answers = Run(run).generations(lines, options)
     if json:

@@ -100,8 +100,8 @@ class Coder:
     def load(cls, folder: Path) -> Coder:
         try:
             values = json.loads((folder / FILE).read_text(encoding="utf-8"))
-            tuples = {name: tuple(values.pop(name)) for name in ("labels", "symbols", "features")}
-            coder = cls(**values, **tuples)
+            kept: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+            coder = cls(**kept)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise SeriatimError("run.damaged", f"{folder / FILE} is not whole: {error}", "restore the file") from None
         return replace(coder, tokenizer=Tokenizer.load(folder)) if coder.kind == "text" else coder
@@ -176,6 +176,7 @@ class ExampleTask:
     fingerprint: str = ""
 
     objective = "loss"
+    standardise = True  # numbers are brought to mean 0 and deviation 1
 
     def __post_init__(self) -> None:
         self._orders: dict[tuple[int, int], np.ndarray] = {}
@@ -197,7 +198,7 @@ class ExampleTask:
         refuse_counting(model, self.settings.name)
         torch.manual_seed(derive(self.seed, "init"))
         network = self.shape(model)
-        if isinstance(network.input, NumberInput):
+        if self.standardise and isinstance(network.input, NumberInput):
             mean, deviation = spread(self.parts["train"].inputs.values)
             network.input.mean.copy_(torch.from_numpy(mean))
             network.input.deviation.copy_(torch.from_numpy(deviation))
@@ -207,13 +208,13 @@ class ExampleTask:
         raise TypeError(f"{type(self).__name__} has no shape")
 
     def batch(self, step: int, first: int, last: int, rows: int) -> Batch:
-        count = self.size
-        per_epoch = max(count // rows, 1)
-        epoch, place = divmod(step, per_epoch)
+        return self.collate("train", self.rows(step, rows)[first:last])
+
+    def rows(self, step: int, rows: int) -> np.ndarray:
+        """The examples of a step."""
+        epoch, place = divmod(step, max(self.size // rows, 1))
         order = self._order(epoch, rows)[place * rows : (place + 1) * rows]
-        if len(order) < rows:  # fewer examples than a batch has rows: some come twice
-            order = np.resize(order, rows)
-        return self.collate("train", order[first:last])
+        return np.resize(order, rows)  # where there are fewer examples than rows, some come twice
 
     def _order(self, epoch: int, rows: int) -> np.ndarray:
         if (epoch, rows) not in self._orders:

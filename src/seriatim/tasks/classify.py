@@ -241,7 +241,7 @@ def open_run(path: Path, config: Any) -> ClassifyPredictor:
 
 
 def _with_labels(coder: Coder, parts: Parts) -> Coder:
-    found = parts.train.targets or []
+    found = _labels(parts.train)
     several = any(isinstance(one, tuple) for one in found)
     names = {label for one in found for label in one} if several else set(found)
     return replace(coder, labels=tuple(sorted(names, key=_natural)), several=several)
@@ -263,9 +263,13 @@ def _task(config: Any, coder: Coder, parts: Parts, notes: list[str]) -> Classify
     return ClassifyTask(config.task, coder, encoded, config.seed, notes, parts.fingerprint)
 
 
+def _labels(part: Examples) -> list[Any]:
+    return part.targets if isinstance(part.targets, list) else []
+
+
 def _targets(coder: Coder, part: Examples) -> np.ndarray:
     known = {label: index for index, label in enumerate(coder.labels)}
-    targets: list[Any] = list(part.targets or [])
+    targets = _labels(part)
     for index, target in enumerate(targets):
         for label in target if coder.several else [target]:
             if label not in known:
