@@ -18,7 +18,7 @@ import pytest
 from seriatim import report
 from seriatim.core.config import dump_yaml, merge
 from seriatim.core.errors import SeriatimError
-from seriatim.report import charts, figures
+from seriatim.report import axes, charts, figures, looks, numbers
 from seriatim.report.lessons import lessons
 from seriatim.runs import Run
 
@@ -287,7 +287,7 @@ def test_a_row_of_what_is_missing_or_not_finite_is_still_json(tmp_path: Path) ->
     ],
 )
 def test_numbers_have_three_digits_and_a_unit(value: float | None, unit: str, text: str) -> None:
-    assert figures.scaled(value, unit) == text
+    assert numbers.scaled(value, unit) == text
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_numbers_have_three_digits_and_a_unit(value: float | None, unit: str, te
     [(0.042, "42 ms"), (0.84, "840 ms"), (35.0, "35 s"), (119, "119 s"), (119.7, "2 min 00 s"), (11_100, "3 h 05 min")],
 )
 def test_times_are_told_as_people_do(value: float, text: str) -> None:
-    assert figures.seconds(value) == text
+    assert numbers.seconds(value) == text
 
 
 # The comparison
@@ -341,7 +341,7 @@ def test_the_page_tells_of_failures_settings_and_how_to_do_it_again(comparison: 
 def test_every_model_keeps_its_colour(lineage: list[Run]) -> None:
     for runs in (lineage, lineage[3:5], lineage[::-1]):
         found = charts.colours(figures.read(runs))
-        assert found == {run.summary["model"]: charts.OWN[run.summary["model"]] for run in runs}
+        assert found == {run.summary["model"]: looks.OWN[run.summary["model"]] for run in runs}
     twins = figures.read([lineage[3], lineage[3], lineage[4]])
     assert len({one.label for one in twins}) == 3
     assert len(set(charts.colours(twins).values())) == 3
@@ -505,7 +505,7 @@ def test_what_cannot_be_compared_is_left_out(tmp_path: Path) -> None:
     assert not any("LSTM beats" in text for text in told)
     other = {"source": "other.txt", "fingerprint": "other", "notes": []}
     runs = [runs[0], make_run(tmp_path / "gpt", "gpt", data=other)]
-    assert lessons(runs) == ["These runs saw different data: their losses cannot be compared."]
+    assert lessons(runs) == ["These runs saw different data: their measures cannot be compared."]
 
 
 def test_one_run_is_looked_at_by_itself(lineage: list[Run]) -> None:
@@ -567,7 +567,7 @@ def test_dark_and_light_differ_in_nothing_but_colours(lineage: list[Run]) -> Non
 
 
 def test_names_beside_the_lines_never_cover_each_other() -> None:
-    places = charts._spread([5.0, 4.99, 4.98, 3.0, 0.02, 0.01], gap=0.5, floor=0.0)
+    places = axes.spread([5.0, 4.99, 4.98, 3.0, 0.02, 0.01], gap=0.5, floor=0.0)
     assert all(above - below >= 0.5 - 1e-9 for above, below in itertools.pairwise(places))
     assert places[3] == 3.0
     assert places[-1] >= 0.0

@@ -7,34 +7,38 @@ from pathlib import Path
 from typing import Any
 
 from ..core.files import write_text
+from ..core.measures import finite, measure
 from ..runs import Run
 from . import charts
 from .card import card
 from .comparison import comparison_page
-from .figures import Figures, finite, read
+from .figures import Figures, read
 from .lessons import lessons
 from .single import run_page
 
 __all__ = ["charts", "lessons", "row", "write_card", "write_comparison_report", "write_run_report"]
 
 
+SPOKEN = ("perplexity", "bits_per_character")  # columns of language models, measured or not
+
+
 def row(run: Run) -> dict[str, Any]:
-    """A run as a row of a table. Perplexity and other measures are those of the validation data; a figure that is
-    missing or not finite is None, so that the row is JSON. `off_budget` is the distance of the parameters from the
-    wanted number, as a share of it."""
+    """A run as a row of a table: its measures on the validation data under their names (the loss as `valid_loss`),
+    those on the test data with `test_` before them. A figure that is missing or not finite is None, so that the row is
+    JSON. `off_budget` is the distance of the parameters from the wanted number, as a share of it."""
     one = Figures(run, run.path.name)
     valid, test = one.measures("valid"), one.measures("test")
-    others = {name: finite(value) for name, value in valid.items() if name not in ("loss", "tokens")}
+    names = dict.fromkeys([*(SPOKEN if one.speaks else ()), *valid, *test])
+    others = [name for name in names if name != "loss" and not measure(name).counts]
     return {
         "model": one.model,
         "parameters": one.number("parameters"),
         "budget": one.budget,
         "off_budget": one.off_budget,
-        "valid_loss": one.loss,
+        "valid_loss": finite(valid.get("loss")),
         "test_loss": finite(test.get("loss")),
-        "perplexity": None,
-        "bits_per_character": None,
-        **others,
+        **{name: finite(valid.get(name)) for name in others},
+        **{f"test_{name}": finite(test.get(name)) for name in others},
         "flops": one.number("flops"),
         "tokens_per_second": one.number("tokens_per_second"),
         "memory": one.number("memory"),

@@ -6,11 +6,11 @@ import re
 import shlex
 from typing import Any
 
-from .figures import NONE, Figures, percent, plain, scaled, seconds, whole
-from .page import cut, visible
+from ..core.measures import NONE, phrase, shown
+from .figures import Figures
+from .numbers import percent, scaled, seconds, whole
+from .text import cut, visible
 from .words import created, data_name, data_notes, ended, model_title, task_title
-
-PERPLEXITY = {"perplexity": 2}
 
 
 def card(one: Figures) -> str:
@@ -26,8 +26,8 @@ def card(one: Figures) -> str:
         _use(one),
         _sample(one),
         "## Limits",
-        "It repeats what its data says, right or wrong, and knows nothing else. The measures hold for text like its "
-        "data.",
+        "It repeats what its data says, right or wrong, and knows nothing else. The measures hold for "
+        f"{'text' if one.speaks else 'data'} like that.",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -40,19 +40,19 @@ def _size(one: Figures) -> str:
 
 
 def _measures(one: Figures) -> str:
-    splits = [split for split in ("valid", "test") if one.measures(split)]
-    if not splits:
+    """A line a measure; a column a part, and behind them what needs no model."""
+    if not one.splits:
         return f"None yet. {ended(one)}."
-    names = list(dict.fromkeys(name for split in splits for name in one.measures(split)))
-    lines = [
-        _line("measure", *({"valid": "validation"}.get(split, split) for split in splits)),
-        _line(*["---"] * (1 + len(splits))),
-    ]
+    heads = {split: {"valid": "validation"}.get(split, split) for split in one.splits}
+    found = {heads[split]: one.measures(split) for split in one.splits}
+    last = one.splits[-1]
+    found |= {f"{who} ({heads[last]})": values for who, values in one.baselines(last).items()}
+    names = list(dict.fromkeys(name for split in one.splits for name in one.measures(split)))
+    lines = [_line("measure", *map(_text, found)), _line(*["---"] * (1 + len(found)))]
     for name in names:
-        values = [one.measures(split).get(name) for split in splits]
-        shown = [whole(value) if name == "tokens" else plain(value, PERPLEXITY.get(name, 4)) for value in values]
         unit = f" ({one.unit} per token)" if name == "loss" and one.unit else ""
-        lines.append(_line(_text(name.replace("_", " ")) + unit, *shown))
+        values = [shown(name, part.get(name), 1) for part in found.values()]
+        lines.append(_line(_text(phrase(name)) + unit, *values))
     return "\n".join(lines)
 
 
@@ -66,7 +66,7 @@ def _made(one: Figures) -> str:
         ("made with", f"Seriatim {_text(one.summary.get('version', NONE))}, {_text(created(one))}"),
         ("seed", _text(one.summary.get("seed", NONE))),
         ("steps", steps),
-        ("tokens read", scaled(one.number("tokens"))),
+        (f"{one.element} read", scaled(one.number("tokens"))),
         ("training time", seconds(one.number("seconds"))),
         ("training compute", scaled(one.number("flops"), "FLOP")),
         ("peak memory", scaled(one.number("memory"), "B")),

@@ -7,20 +7,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..core.config import dump_yaml, set_path
+from ..core.measures import NONE, measure, phrase, shown, told
 from . import charts
-from .figures import NONE, Figures, percent, plain, ranked, scaled, seconds, whole
+from .figures import Figures, ranked
 from .lessons import lessons
+from .numbers import scaled, seconds, whole
 from .page import (
     block,
     bullets,
-    cut,
     dot,
     escape,
     folded,
     group,
     headline,
     noticed,
-    number,
     page,
     paragraph,
     picture,
@@ -28,7 +28,9 @@ from .page import (
     section,
     table,
 )
-from .words import ENDINGS, data_name, data_notes, data_source, flat, made_by, setting_text, task_title
+from .results import results
+from .text import cut
+from .words import data_name, data_notes, data_source, flat, made_by, setting_text, task_title
 
 # Settings that `seriatim compare` takes as options of their own.
 OPTIONS = {
@@ -54,7 +56,7 @@ def comparison_page(figures: Sequence[Figures], failed: Mapping[str, str]) -> st
     runs = [each.run for each in figures]
     sections = [
         headline(_headline(ordered)),
-        section("Results", _table(ordered)),
+        section("Results", results(ordered)),
         _failures(failed),
         section("What to notice", noticed(lessons(runs))),
         _curves(figures),
@@ -91,113 +93,65 @@ def _headline(ordered: Sequence[Figures]) -> list[tuple[str, str, str]]:
     learned = [one for one in ordered if not one.counts]
     spent = [one.number("seconds") or 0 for one in ordered]
     cards = []
-    if best.loss is not None:
-        unit = f" {best.unit} per token" if best.unit else ""
-        cards.append(("Best model", best.label, f"validation loss {plain(best.loss)}{unit}"))
-    perplexity, bits = best.measures("valid").get("perplexity"), best.measures("valid").get("bits_per_character")
-    if perplexity is not None:
-        cards.append(("Its perplexity", plain(perplexity, 2), f"{plain(bits)} bits per character" if bits else ""))
+    if best.reached() is not None:
+        unit = f" {best.unit} per token" if best.unit and best.main == "loss" else ""
+        cards.append(("Best model", best.label, f"validation {told(best.main, best.reached())}{unit}"))
+    valid = best.measures("valid")
+    others = [name for name in best.columns if name != best.main and name in valid]
+    if others:
+        first, *rest = others
+        remark = ", ".join(told(name, valid[name]) for name in rest[:2])
+        cards.append((f"Its {phrase(first)}", shown(first, valid[first]), remark))
     fast = max(learned, key=lambda one: one.number("tokens_per_second") or 0, default=None)
     if fast is not None and fast.number("tokens_per_second"):
-        cards.append(("Fastest to train", fast.label, f"{scaled(fast.number('tokens_per_second'))} tokens a second"))
+        pace = scaled(fast.number("tokens_per_second"))
+        cards.append(("Fastest to train", fast.label, f"{pace} {fast.element} a second"))
     cards.append(("Training in all", seconds(sum(spent)), f"{len(ordered)} models"))
     return cards
-
-
-# The table
-
-
-def _table(ordered: Sequence[Figures]) -> str:
-    """Columns that no model has a figure for are left out."""
-    columns: list[tuple[str, Any]] = [
-        ("Validation loss", lambda one: _measure(one, "valid", "loss", 3)),
-        ("Test loss", lambda one: _measure(one, "test", "loss", 3)),
-        ("Perplexity", lambda one: _measure(one, "valid", "perplexity", 2)),
-        ("Bits per character", lambda one: _measure(one, "valid", "bits_per_character", 3)),
-        ("Parameters", _size),
-        ("Training compute", lambda one: _figure(one, "flops", "FLOP")),
-        ("Tokens per second", lambda one: _figure(one, "tokens_per_second")),
-        ("Peak memory", lambda one: _figure(one, "memory", "B")),
-        ("Time", lambda one: number(one.summary.get("seconds"), seconds(one.summary.get("seconds")))),
-        ("Steps", _steps),
-    ]
-    cells = {head: [cell(one) for one in ordered] for head, cell in columns}
-    kept = [head for head, _ in columns if any(cell != NONE for cell in cells[head])]
-    pairs = charts.colours(ordered)
-    unit = f" Losses in {ordered[0].unit} per token." if ordered[0].unit else ""
-    lines = []
-    for index, one in enumerate(ordered):
-        best = index == 0 and one.loss is not None
-        badge = '<span class="badge">best</span>' if best else ""
-        name = f'<th scope="row">{dot(pairs[one.label])}{escape(one.label)}{badge}</th>'
-        line = "".join(f"<td>{cells[head][index]}</td>" for head in kept)
-        opening = '<tr class="best">' if best else "<tr>"
-        lines.append(f"{opening}{name}{line}</tr>")
-    wanted = {one.budget for one in ordered if one.budget is not None}
-    budget = (
-        f" Below the parameters: how far they are from the {scaled(wanted.pop())} wanted." if len(wanted) == 1 else ""
-    )
-    other = " Perplexity and bits are those of the validation data." if "Perplexity" in kept else ""
-    caption = f"Best validation loss first.{unit}{other}{budget}"
-    return table(caption, ["Model", *kept], lines)
-
-
-def _measure(one: Figures, split: str, name: str, digits: int) -> str:
-    value = one.measures(split).get(name)
-    return number(value, plain(value, digits))
-
-
-def _figure(one: Figures, name: str, unit: str = "") -> str:
-    value = one.summary.get(name)
-    return number(value, scaled(value, unit))
-
-
-def _size(one: Figures) -> str:
-    value = one.summary.get("parameters")
-    what = ["entries"] if one.counts else []
-    off = [percent(one.off_budget)] if one.off_budget is not None else []
-    remark = ", ".join(what + off)
-    return number(value, scaled(value)) + (f"<small>{escape(remark)}</small>" if remark else "")
-
-
-def _steps(one: Figures) -> str:
-    value = one.summary.get("step")
-    ending = ENDINGS.get(one.reason, one.reason)
-    shown = "one pass" if one.counts else whole(value)
-    return f"{number(value, shown)}<small>{escape(ending)}</small>"
 
 
 # Pictures and texts
 
 
 def _curves(figures: Sequence[Figures]) -> str:
+    """The main measure over time and over what was read; where it is not the loss, the loss over time too."""
     runs = [one.run for one in figures]
     if not any(one.training or one.validation for one in figures):
         return ""
-    ends = "; ".join(f"{one.label} ends at {plain(one.validation[-1].loss)}" for one in figures if one.validation)
-    pictures = [
-        picture(charts.curves(runs, [axis]), f"Training and validation loss over {axis}. {ends}.")
-        for axis in ("seconds", "tokens")
-    ]
-    text = "The same losses twice: against the time they took, and against how much text was read by then."
+    main, many = ranked(figures)[0].main, figures[0].element
+    wanted = [(main, "seconds"), (main, "tokens"), *([] if main == "loss" else [("loss", "seconds")])]
+    pictures = []
+    for name, axis in wanted:
+        found = [(one.label, one.evaluations(name)) for one in figures]
+        ends = "; ".join(f"{label} ends at {shown(name, points[-1].value)}" for label, points in found if points)
+        what = "Training and validation loss" if name == "loss" else f"Validation {phrase(name)}"
+        over = many if axis == "tokens" else axis
+        pictures.append(picture(charts.curves(runs, [axis], name), f"{what} over {over}. {ends}."))
+    read = "how much text was read by then" if figures[0].speaks else f"how many {many} were read by then"
+    text = f"The same {phrase(main)} twice: against the time it took, and against {read}."
     return section("Learning", paragraph(text, "note"), group("pair", pictures))
 
 
 def _trade_off(ordered: Sequence[Figures]) -> str:
-    scored = [one for one in ordered if one.loss is not None]
+    scored = [one for one in ordered if one.reached() is not None]
     if len(scored) < 2:
         return ""
+    main = scored[0].main
+    costs = {
+        "flops": [(one, scaled(one.number("flops"), "FLOP")) for one in scored],
+        "seconds": [(one, seconds(one.number("seconds"))) for one in scored],
+    }
     labels = {
-        "flops": "; ".join(
-            f"{one.label} {scaled(one.number('flops'), 'FLOP')}, loss {plain(one.loss)}" for one in scored
-        ),
-        "seconds": "; ".join(f"{one.label} {seconds(one.number('seconds'))}, loss {plain(one.loss)}" for one in scored),
+        axis: "; ".join(f"{one.label} {cost}, {told(main, one.reached())}" for one, cost in found)
+        for axis, found in costs.items()
     }
     pictures = [
-        picture(charts.trade_off([one.run for one in scored], [axis]), f"Validation loss against {axis}: {label}.")
+        picture(
+            charts.trade_off([one.run for one in scored], [axis]), f"Validation {phrase(main)} against {axis}: {label}."
+        )
         for axis, label in labels.items()
     ]
-    text = "Lower is better, further left is cheaper."
+    text = f"{measure(main).better.capitalize()} is better, further left is cheaper."
     return section("What quality costs", paragraph(text, "note"), group("pair", pictures))
 
 
@@ -206,9 +160,11 @@ def _samples(ordered: Sequence[Figures]) -> str:
     cards = []
     for one in ordered:
         text = str(one.summary.get("sample") or next((s.get("text", "") for s in reversed(one.run.samples())), ""))
-        remark = f"loss {plain(one.loss)}" if one.loss is not None else ""
-        cards.append(sample(one.label, remark, cut(text, 1_500), dot(pairs[one.label])))
-    return section("What they write", group("samples", cards))
+        remark = told(one.main, one.reached()) if one.reached() is not None else ""
+        if text.strip() or one.speaks:
+            cards.append(sample(one.label, remark, cut(text, 1_500), dot(pairs[one.label])))
+    heading = "What they write" if ordered[0].speaks else "What they make of it"
+    return section(heading, group("samples", cards)) if cards else ""
 
 
 def _failures(failed: Mapping[str, str]) -> str:

@@ -1,18 +1,18 @@
-"""The figures of a run, read once, and how people read numbers: three digits and a unit."""
+"""The figures of a run, read once."""
 
 from __future__ import annotations
 
-import math
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from ..core import measures
+from ..core.errors import SeriatimError
+from ..core.measures import finite
 from ..runs import Run
-
-NONE = "–"
-PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z")
 
 
 @dataclass(frozen=True)
@@ -79,47 +79,121 @@ class Figures:
         """A figure of the summary, where it is there and finite."""
         return finite(self.summary.get(name))
 
+    # Quality
+
     def measures(self, split: str) -> dict[str, Any]:
-        found = self.summary.get("measures", {}).get(split, {})
-        return found if isinstance(found, dict) else {}
+        return _mapping(_mapping(self.summary.get("measures")).get(split))
+
+    def baselines(self, split: str) -> dict[str, dict[str, Any]]:
+        """What something trivial reaches on a split, by its name."""
+        found = _mapping(_mapping(self.summary.get("baselines")).get(split))
+        return {str(name): values for name, values in found.items() if isinstance(values, dict)}
 
     @property
-    def loss(self) -> float | int | None:
-        """The validation loss of the weights that were kept."""
-        return finite(self.measures("valid").get("loss"))
+    def splits(self) -> list[str]:
+        """The parts that were evaluated at the end."""
+        return [split for split in ("valid", "test") if self.measures(split)]
 
     @cached_property
-    def training(self) -> list[Point]:
-        return _points(self.events("stepped"), lambda event: event.get("loss"))
+    def objective(self) -> str:
+        """The measure by which the weights were chosen: the lower, the better."""
+        name = str(self.summary.get("objective", "loss"))
+        return name if name in self._names else "loss"
 
     @cached_property
-    def validation(self) -> list[Point]:
-        return _points(self.events("evaluated"), lambda event: event.get("measures", {}).get("loss"))
+    def main(self) -> str:
+        """The measure to show first, and in pictures."""
+        return measures.main(self._names, self.objective)
+
+    @cached_property
+    def _names(self) -> list[str]:
+        found = [self.measures(split) for split in self.splits]
+        found += [_mapping(event.get("measures")) for event in self.events("evaluated")[:1]]
+        return list(dict.fromkeys(name for values in found for name in values))
+
+    @property
+    def columns(self) -> list[str]:
+        """The measures worth showing, the main one first."""
+        return measures.telling(self._names, self.objective)
+
+    @property
+    def score(self) -> float | int | None:
+        """The objective on the validation data, of the weights that were kept."""
+        return finite(self.measures("valid").get(self.objective))
+
+    def reached(self, split: str = "valid") -> float | int | None:
+        """The main measure on a split."""
+        return finite(self.measures(split).get(self.main))
 
     @property
     def unit(self) -> str:
         """Of the loss: nats where it is the logarithm of a perplexity."""
-        measures = [self.measures("valid"), *(event.get("measures", {}) for event in self.events("evaluated")[:1])]
-        return "nats" if any("perplexity" in found for found in measures) else ""
+        return "nats" if "perplexity" in self._names else ""
+
+    @property
+    def speaks(self) -> bool:
+        """Whether it is a language model."""
+        return self.task == "language"
+
+    @property
+    def element(self) -> str:
+        """What it was fed with, for many."""
+        return "tokens" if self.speaks or "tokens" in self._names else "elements"
+
+    # Curves
+
+    @cached_property
+    def training(self) -> list[Point]:
+        """The loss of the steps."""
+        return _points(self.events("stepped"), lambda event: event.get("loss"))
+
+    @cached_property
+    def validation(self) -> list[Point]:
+        """The loss of the evaluations along the way."""
+        return self.evaluations("loss")
+
+    def evaluations(self, name: str) -> list[Point]:
+        return _points(self.events("evaluated"), lambda event: _mapping(event.get("measures")).get(name))
+
+    # Views
+
+    @cached_property
+    def views(self) -> tuple[str, list[dict[str, Any]]]:
+        """What the task found worth looking at, and the part it is about: the test part where there is one."""
+        file = self.run.path / "evaluation.json"
+        if not file.is_file():
+            return "", []
+        try:
+            found = _mapping(json.loads(file.read_text(encoding="utf-8")))
+        except ValueError as error:
+            raise SeriatimError("run.damaged", f"{file} is not whole: {error}", "remove the file") from None
+        for split in ("test", "valid"):
+            if isinstance(found.get(split), list) and found[split]:
+                return split, [view for view in found[split] if isinstance(view, dict)]
+        return "", []
 
 
 @dataclass(frozen=True)
 class Point:
-    """A loss, and what had been spent up to it."""
+    """A measure, and what had been spent up to it."""
 
     step: int
     seconds: float
     tokens: float
-    loss: float
+    value: float
 
 
-def _points(events: list[dict[str, Any]], loss: Any) -> list[Point]:
+def _points(events: list[dict[str, Any]], measure: Any) -> list[Point]:
     points = []
     for event in events:
-        value, seconds, tokens = finite(loss(event)), finite(event.get("seconds")), finite(event.get("tokens"))
+        value, seconds, tokens = finite(measure(event)), finite(event.get("seconds")), finite(event.get("tokens"))
         if value is not None and seconds is not None and tokens is not None:
             points.append(Point(event["step"], seconds, tokens, value))
     return points
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def read(runs: Sequence[Run]) -> list[Figures]:
@@ -136,80 +210,19 @@ def read(runs: Sequence[Run]) -> list[Figures]:
 
 
 def ranked(figures: Sequence[Figures]) -> list[Figures]:
-    """Best validation loss first; those without one at the end."""
-    return sorted(figures, key=lambda one: (one.loss is None, one.loss if one.loss is not None else 0.0))
+    """Best on the validation data first; those without a figure at the end."""
+    return sorted(figures, key=lambda one: (one.score is None, one.score if one.score is not None else 0.0))
 
 
-def finite(value: Any) -> float | int | None:
-    number = isinstance(value, float | int) and not isinstance(value, bool)
-    return value if number and math.isfinite(value) else None
+def shared(figures: Sequence[Figures]) -> list[str]:
+    """The measures of a comparison, the main one first."""
+    return list(dict.fromkeys(name for one in figures for name in one.columns))
 
 
-# Numbers for people
-
-
-def scaled(value: Any, unit: str = "") -> str:
-    """1_020_000 → "1.02 M"; with a unit "3.4 TFLOP"."""
-    if not _readable(value):
-        return _unreadable(value)
-    size, index = abs(float(value)), 0
-    while size >= 999.5 and index + 1 < len(PREFIXES):
-        size, index = size / 1000, index + 1
-    sign = "−" if value < 0 else ""
-    behind = PREFIXES[index] + unit
-    return f"{sign}{_three(size)}{' ' if behind else ''}{behind}"
-
-
-def seconds(value: Any) -> str:
-    """0.042 → "42 ms", 35.2 → "35.2 s", 750 → "12 min 30 s"."""
-    if not _readable(value):
-        return _unreadable(value)
-    if value < 1:
-        return f"{_three(value * 1000)} ms" if value else "0 s"
-    if value < 119.5:
-        return f"{_three(value)} s"
-    whole = round(value)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
-
-
-def plain(value: Any, digits: int = 3) -> str:
-    """A loss or the like; very large values as powers of ten."""
-    if not _readable(value):
-        return _unreadable(value)
-    if abs(value) >= 10_000:
-        mantissa, exponent = f"{value:.2e}".split("e")
-        return f"{mantissa}·10^{int(exponent)}"
-    return f"{value:,.{digits}f}".replace("-", "−")
-
-
-def whole(value: Any) -> str:
-    return f"{value:,.0f}" if _readable(value) else _unreadable(value)
-
-
-def percent(share: Any) -> str:
-    if not _readable(share):
-        return _unreadable(share)
-    text = f"{100 * share:+.1f} %".replace("-", "−")
-    return "±0.0 %" if text in ("+0.0 %", "−0.0 %") else text
-
-
-def _three(value: float) -> str:
-    """Three significant digits, without zeros at the end of a fraction."""
-    if value == 0:
-        return "0"
-    digits = max(2 - math.floor(math.log10(value)), 0)
-    text = f"{value:.{digits}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def _readable(value: Any) -> bool:
-    return finite(value) is not None
-
-
-def _unreadable(value: Any) -> str:
-    """A figure that is missing is a dash; one that is not finite is told."""
-    if isinstance(value, float):
-        return "not a number" if math.isnan(value) else "∞" if value > 0 else "−∞"
-    return NONE
+def trivial(figures: Sequence[Figures], split: str) -> dict[str, dict[str, Any]]:
+    """The baselines of a comparison: each once, since all models saw the same data."""
+    found: dict[str, dict[str, Any]] = {}
+    for one in figures:
+        for name, values in one.baselines(split).items():
+            found.setdefault(name, values)
+    return found

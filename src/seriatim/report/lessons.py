@@ -1,106 +1,29 @@
-"""What a learner should notice in a comparison. Every sentence follows from figures that were measured.
-
-Each architecture is set against the one it replaced. Where it wins, the sentence names the idea that made it win;
-where it does not, it says by how much and what the figures point to: too few steps, too little read, too much
-learned by heart.
-"""
+"""What a learner should notice in a run or in a comparison. Every sentence follows from figures that were measured."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import Any
 
+from ..core.measures import better, finite, measure, phrase, shown, told
 from ..runs import Run
-from .figures import Figures, finite, plain, ranked, read, scaled, seconds, whole
-
-DRAW = 0.01  # nats: less than this a second seed may turn round
-SLOWER = 1.3  # a throughput smaller by this factor explains something
-RECURRENT = ("rnn", "lstm", "gru")
-NAMES = {
-    "ngram": "the n-gram",
-    "mlp": "the window MLP",
-    "rnn": "the plain RNN",
-    "lstm": "the LSTM",
-    "gru": "the GRU",
-    "tcn": "the TCN",
-    "gpt": "the GPT",
-}
-
-
-@dataclass(frozen=True)
-class Step:
-    """A step of the history: a model, those of which it replaced the best, and what was new in it."""
-
-    newer: str
-    older: tuple[str, ...]
-    idea: Callable[[Figures, Figures], str]
-    limit: Callable[[Figures], str]  # where nothing else explains that it lost
-
-
-def _window(one: Figures) -> str:
-    size = one.setting("model", "window")
-    return f"{size} tokens" if isinstance(size, int) else "a few tokens"
-
-
-def _field(one: Figures) -> str:
-    """How far back a TCN sees: every level holds two convolutions."""
-    levels, kernel = one.setting("model", "levels"), one.setting("model", "kernel")
-    if not (isinstance(levels, int) and isinstance(kernel, int)):
-        return "a limited number of tokens"
-    return f"{1 + 2 * (kernel - 1) * (2**levels - 1):,} tokens"
-
-
-def _wider(one: Figures, older: Figures) -> str:
-    """What the weights of the gate that was left out were spent on."""
-    width, before = one.setting("model", "width"), older.setting("model", "width")
-    if isinstance(width, int) and isinstance(before, int) and width > before:
-        return f", and the weights they save make it wider ({width} against {before})"
-    return ""
-
-
-def _context(one: Figures) -> str:
-    size = one.setting("model", "context") or one.setting("task", "length")
-    return f"all of the last {size:,} tokens" if isinstance(size, int) else "all the tokens before"
-
-
-LINEAGE = (
-    Step(
-        "mlp",
-        ("ngram",),
-        lambda one, older: "its tokens are vectors, so what it learns of one helps with similar ones",
-        lambda one: "exact counts are hard to beat where the same phrases come back",
-    ),
-    Step(
-        "rnn",
-        ("mlp",),
-        lambda one, older: f"its state carries on what it read, where the MLP sees {_window(older)}",
-        lambda one: "its gradient fades over many steps, so that it may use little more than a window does",
-    ),
-    Step(
-        "lstm",
-        ("rnn",),
-        lambda one, older: "its gates keep the gradient alive over many steps",
-        lambda one: "what the gates help to remember seems to matter little in this text at this size",
-    ),
-    Step(
-        "gru",
-        ("lstm",),
-        lambda one, older: f"two gates are enough here{_wider(one, older)}",
-        lambda one: "the separate memory cell of the LSTM seems to be worth its weights here",
-    ),
-    Step(
-        "tcn",
-        RECURRENT,
-        lambda one, older: f"it sees {_field(one)} at once, and its gradient has a short way",
-        lambda one: f"it sees {_field(one)} and nothing before them, while a state has no such edge",
-    ),
-    Step(
-        "gpt",
-        ("ngram", "mlp", *RECURRENT, "tcn"),
-        lambda one, older: f"attention reaches {_context(one)} in one step, wherever they stand",
-        lambda one: f"attention has to learn even the order of tokens, from {scaled(one.number('tokens'))} of them",
-    ),
+from .figures import Figures, ranked, read, trivial
+from .judging import (
+    RECURRENT,
+    SLOWER,
+    apart,
+    draw,
+    name,
+    reached,
+    risen,
+    score,
+    steps,
+    still_falling,
+    times,
+    upper,
 )
+from .lineage import history
+from .numbers import scaled, seconds, whole
 
 
 def lessons(runs: Sequence[Run]) -> list[str]:
@@ -108,16 +31,16 @@ def lessons(runs: Sequence[Run]) -> list[str]:
     figures = read(runs)
     if len(figures) == 1:
         return _alone(figures[0])
-    whole_ones = [one for one in figures if one.loss is not None and not one.interrupted]
+    whole_ones = [one for one in figures if one.score is not None and not one.interrupted]
     left_out = [_left_out(one) for one in figures if one not in whole_ones]
     if len({str(one.summary.get("data", {}).get("fingerprint")) for one in whole_ones}) > 1:
-        return ["These runs saw different data: their losses cannot be compared.", *left_out]
+        return ["These runs saw different data: their measures cannot be compared.", *left_out]
     if len(whole_ones) < 2:
         return left_out
-    best = _best_of_each(whole_ones)
-    found = [_winner(whole_ones)]
-    found += [_step(step, best) for step in LINEAGE]
-    found += [_counting(best), _storage(best), _throughput(whole_ones), _bargain(whole_ones)]
+    found = [_winner(whole_ones), _against_trivial(whole_ones)]
+    if all(one.speaks for one in whole_ones):
+        found += history(_best_of_each(whole_ones))
+    found += [_throughput(whole_ones), _bargain(whole_ones)]
     found += [_overfitted(one) for one in whole_ones]
     return [text for text in found if text] + left_out
 
@@ -129,118 +52,95 @@ def _best_of_each(figures: Sequence[Figures]) -> dict[str, Figures]:
     return best
 
 
-# The history, step by step
+# Quality
 
 
 def _winner(figures: Sequence[Figures]) -> str:
     first, second = ranked(figures)[:2]
-    gap = _loss(second) - _loss(first)
-    close = f"; {_name(second)} comes so near that another seed may turn it round" if gap < DRAW else ""
+    gap = score(second) - score(first)
+    close = f"; {name(second)} comes so near that another seed may turn it round" if gap < draw(first) else ""
     return (
-        f"Best on the validation data: {_name(first)} with a loss of {plain(first.loss)}, {_apart(gap, first)} "
-        f"ahead of {_name(second)}{close}."
+        f"Best on the validation data: {name(first)} with {reached(first)}, {apart(gap, first)} "
+        f"ahead of {name(second)}{close}."
     )
 
 
-def _step(step: Step, best: dict[str, Figures]) -> str:
-    newer = best.get(step.newer)
-    rivals = ranked([best[name] for name in step.older if name in best])
-    if newer is None or not rivals:
+def _against_trivial(figures: Sequence[Figures]) -> str:
+    """How far the best model is ahead of what needs no learning, or that it is not."""
+    for split in ("test", "valid"):
+        scored = [one for one in ranked(figures) if one.measures(split)]
+        baselines = trivial(figures, split)
+        chosen = _common(scored, baselines, split)
+        if chosen:
+            break
+    else:
         return ""
-    older = rivals[0]
-    gap = _loss(older) - _loss(newer)
-    against = f"({plain(newer.loss)} against {plain(older.loss)})"
-    rival = _name(older) if len(step.older) == 1 else f"the best {_kind(step)} before it, {_name(older)},"
-    if abs(gap) < DRAW:
-        verdict = f"draws level with {rival.rstrip(',')} {against}"
-        return f"{_upper(newer)} {verdict}: less than {DRAW} apart, which chance can do."
-    if gap > 0:
-        return f"{_upper(newer)} beats {rival} by {_apart(gap, newer)} {against}: {step.idea(newer, older)}."
-    reasons = _reasons(newer, older) or [step.limit(newer)]
-    return (
-        f"{_upper(newer)} does not beat {rival} here; it is {_apart(-gap, newer)} behind {against}. "
-        f"Likely: {'; '.join(reasons)}."
+    values = {who: float(value) for who, found in baselines.items() if (value := finite(found.get(chosen))) is not None}
+    sign = -1 if measure(chosen).better == "higher" else 1
+    strongest = min(values, key=lambda who: sign * values[who])
+    bar = values[strongest]
+    mine = {one.label: float(one.measures(split)[chosen]) for one in scored}
+    losers = [one for one in scored if not better(chosen, mine[one.label], bar)]
+    part = {"test": "on the test data", "valid": "on the validation data"}[split]
+    if len(losers) == len(scored):
+        top = min(scored, key=lambda one: sign * mine[one.label])
+        nobody = f"{upper(top)} does not beat" if len(scored) == 1 else "No model beats"
+        whose = "" if len(scored) == 1 else f" of {name(top)}, the best of them"
+        against = f"{told(chosen, bar)} against {shown(chosen, mine[top.label])}{whose}"
+        return f"{nobody} a trivial answer, {strongest}, {part}: {against}."
+    top = next(one for one in scored if one not in losers)
+    others = [f"{name(one)} ({shown(chosen, mine[one.label])})" for one in losers]
+    rest = f"; not so {', '.join(others)}" if others else ""
+    gain = apart(abs(mine[top.label] - bar), top, chosen)
+    against = f"{told(chosen, mine[top.label])} against {shown(chosen, bar)}"
+    return f"{upper(top)} beats the best trivial answer, {strongest}, by {gain} {part} ({against}){rest}."
+
+
+def _common(figures: Sequence[Figures], baselines: dict[str, dict[str, Any]], split: str) -> str:
+    """The first measure that all the models and some baseline have."""
+    names = figures[0].columns if figures else []
+    return next(
+        (
+            name
+            for name in names
+            if all(finite(one.measures(split).get(name)) is not None for one in figures)
+            and any(finite(values.get(name)) is not None for values in baselines.values())
+        ),
+        "",
     )
 
 
-def _kind(step: Step) -> str:
-    return "recurrent network" if step.older == RECURRENT else "model"
+def _overfitted(one: Figures) -> str:
+    rise = risen(one)
+    if one.counts:
+        return ""
+    heart = "the text" if one.speaks else "its examples"
+    more = "text" if one.speaks else "data"
+    if rise:
+        return (
+            f"{upper(one)} was at its best at step {whole(one.number('best_step'))} of {whole(one.number('step'))} and "
+            f"{apart(rise, one)} worse at the end: it began to learn {heart} by heart. More {more}, dropout or fewer "
+            "steps help; the best weights were kept."
+        )
+    return _too_sure(one)
 
 
-def _reasons(newer: Figures, older: Figures) -> list[str]:
-    """What the figures say about why a model fell behind."""
-    reasons = []
-    if _still_falling(newer):
-        reasons.append(f"it was still improving when it stopped after {_steps(newer.number('step') or 0)}")
-    elif _risen(newer):
-        reasons.append(f"it was at its best at step {whole(newer.number('best_step'))} and then learned by heart")
-    mine, theirs = newer.number("tokens"), older.number("tokens")
-    if mine and theirs and theirs / mine > SLOWER:
-        reasons.append(f"it read {scaled(mine)} tokens, {_name(older)} {scaled(theirs)}{_speeds(newer, older)}")
-    return reasons
-
-
-def _still_falling(one: Figures) -> float:
-    """By how much the last evaluation was better than the one before, where that is more than chance."""
-    if len(one.validation) < 2:
-        return 0.0
-    fall = one.validation[-2].loss - one.validation[-1].loss
-    return fall if fall > DRAW and one.validation[-1].loss <= min(point.loss for point in one.validation) else 0.0
-
-
-def _risen(one: Figures) -> float:
-    """By how much the last evaluation was worse than the best, where that is more than chance."""
-    losses = [point.loss for point in one.validation]
-    rise = losses[-1] - min(losses) if losses else 0.0
-    return rise if rise > DRAW else 0.0
-
-
-def _speeds(newer: Figures, older: Figures) -> str:
-    mine, theirs = newer.number("tokens_per_second"), older.number("tokens_per_second")
-    if mine and theirs and not older.counts and theirs / mine > SLOWER:
-        return f", at {scaled(mine)} against {scaled(theirs)} a second"
-    return ""
+def _too_sure(one: Figures) -> str:
+    """Where the objective holds, the loss may tell more: probabilities that are wrong and near one."""
+    if one.objective == "loss" or len(one.validation) < 3 or not one.training:
+        return ""
+    lowest = min(one.validation, key=lambda point: point.value)
+    last = one.validation[-1]
+    if last.value < 1.1 * lowest.value:
+        return ""
+    rise = f"from {shown('loss', lowest.value)} at step {whole(lowest.step)} to {shown('loss', last.value)}"
+    return (
+        f"{upper(one)} grows too sure of itself: its validation loss rises {rise} while the {phrase(one.main)} holds. "
+        "It learns its examples by heart; more data or dropout helps."
+    )
 
 
 # Cost
-
-
-def _counting(best: dict[str, Figures]) -> str:
-    """How long learning needs to pass what counting gives at once."""
-    counted = best.get("ngram")
-    if counted is None or counted.loss is None:
-        return ""
-    took = seconds(counted.number("seconds"))
-    loss = counted.loss
-    passed = [
-        (point.seconds, one) for one in best.values() if not one.counts for point in one.validation if point.loss < loss
-    ]
-    start = f"The n-gram was counted in {took}, without any gradient"
-    if not passed:
-        return f"{start}; no network got below its {plain(loss)} in the time it had."
-    moment, one = min(passed, key=lambda pair: pair[0])
-    return f"{start}; the first network to get below its {plain(loss)} was {_name(one)}, after {seconds(moment)}."
-
-
-def _storage(best: dict[str, Figures]) -> str:
-    """What is stored to know so much: counts against shared weights."""
-    counted = best.get("ngram")
-    others = [one for one in ranked(list(best.values())) if not one.counts]
-    if counted is None or not others:
-        return ""
-    other = others[0]
-    sizes = [_on_disk(one) for one in (counted, other)]
-    stored = [f", {scaled(size, 'B')} on disk," if size else "" for size in sizes]
-    entries, weights = scaled(counted.number("parameters")), scaled(other.number("parameters"))
-    return (
-        f"The n-gram holds {entries} entries{stored[0]} and each speaks of one sequence of tokens only; {_name(other)} "
-        f"has {weights} parameters{stored[1]} and every one serves many contexts."
-    )
-
-
-def _on_disk(one: Figures) -> int:
-    file = one.run.path / "model.safetensors"
-    return file.stat().st_size if file.is_file() else 0
 
 
 def _throughput(figures: Sequence[Figures]) -> str:
@@ -249,13 +149,15 @@ def _throughput(figures: Sequence[Figures]) -> str:
     if len(speeds) < 2:
         return ""
     (low, slow), (high, fast) = speeds[0], speeds[-1]
+    many = fast.element
     if high / low < SLOWER:
         pace = scaled(low) if scaled(low) == scaled(high) else f"{scaled(low)} to {scaled(high)}"
-        return f"All networks take in tokens at about the same pace, {pace} a second."
+        return f"All networks take in {many} at about the same pace, {pace} a second."
     looped = slow.model in RECURRENT and fast.model not in RECURRENT
-    why = ": a recurrent network goes from token to token, the other takes a whole sequence at once" if looped else ""
+    one = many.removesuffix("s")
+    why = f": a recurrent network goes from {one} to {one}, the other takes a whole sequence at once" if looped else ""
     return (
-        f"{_upper(fast)} trains on {scaled(high)} tokens a second, {_times(high / low)} as many as {_name(slow)} "
+        f"{upper(fast)} trains on {scaled(high)} {many} a second, {times(high / low)} as many as {name(slow)} "
         f"({scaled(low)}){why}."
     )
 
@@ -267,14 +169,15 @@ def _bargain(figures: Sequence[Figures]) -> str:
         return ""
     top, *others = ordered
     spent = top.number("flops") or 1
-    cheaper = [one for one in others if (one.number("flops") or spent) * 2 <= spent and _loss(one) - _loss(top) <= 0.1]
+    near = 0.1 if top.unit else 0.01 if measure(top.objective).percent else 0.05 * abs(score(top))
+    cheaper = [one for one in others if (one.number("flops") or spent) * 2 <= spent and score(one) - score(top) <= near]
     if not cheaper:
         return ""
     one = min(cheaper, key=lambda other: other.number("flops") or 0)
     ratio = spent / (one.number("flops") or 1)
     return (
-        f"{_upper(one)} comes within {_apart(_loss(one) - _loss(top), top)} of {_name(top)} with "
-        f"{scaled(one.number('flops'), 'FLOP')} of training; {_name(top)} took {_times(ratio)} as much."
+        f"{upper(one)} comes within {apart(score(one) - score(top), top)} of {name(top)} with "
+        f"{scaled(one.number('flops'), 'FLOP')} of training; {name(top)} took {times(ratio)} as much."
     )
 
 
@@ -284,47 +187,43 @@ def _bargain(figures: Sequence[Figures]) -> str:
 def _alone(one: Figures) -> list[str]:
     if one.interrupted:
         return [_left_out(one, compared=False)]
-    return [text for text in (_progress(one), _overfitted(one), _gap(one), _clipped(one)) if text]
+    found = (_against_trivial([one]), _progress(one), _overfitted(one), _gap(one), _clipped(one))
+    return [text for text in found if text]
 
 
 def _progress(one: Figures) -> str:
     if one.counts:
         return (
-            f"{_upper(one)} was counted in {seconds(one.number('seconds'))}, in one pass over "
+            f"{upper(one)} was counted in {seconds(one.number('seconds'))}, in one pass over "
             f"{scaled(one.number('tokens'))} tokens and without any gradient."
         )
-    if fall := _still_falling(one):
+    if fall := still_falling(one):
         return (
-            f"It was still improving when it stopped: the last evaluation was {_apart(fall, one)} better than "
+            f"It was still improving when it stopped: the last evaluation was {apart(fall, one)} better than "
             "the one before. More steps would help."
         )
-    if len(one.validation) > 1 and not _risen(one):
-        return f"It has settled: the last evaluation is no more than {DRAW} from the best."
+    if len(one.evaluations(one.objective)) > 1 and not risen(one):
+        return f"It has settled: the last evaluation is no more than {apart(draw(one), one)} from the best."
     return ""
 
 
-def _overfitted(one: Figures) -> str:
-    rise = _risen(one)
-    if one.counts or not rise:
-        return ""
-    return (
-        f"{_upper(one)} was at its best at step {whole(one.number('best_step'))} of {whole(one.number('step'))} and "
-        f"{_apart(rise, one)} worse at the end: it began to learn the text by heart. More text, dropout or fewer "
-        "steps help; the best weights were kept."
-    )
-
-
 def _gap(one: Figures) -> str:
-    if one.loss is None or not one.training:
+    loss = finite(one.measures("valid").get("loss"))
+    if loss is None or not one.training:
         return ""
     tail = one.training[-max(len(one.training) // 20, 1) :]
-    gap = _loss(one) - sum(point.loss for point in tail) / len(tail)
-    if gap < 0.1:
-        return ""
-    return (
-        f"The loss on new text is {_apart(gap, one)} above that of the last training steps: part of what it knows "
-        "is learned by heart."
-    )
+    before = sum(point.value for point in tail) / len(tail)
+    if one.unit and loss - before >= 0.1:
+        return (
+            f"The loss on new text is {apart(loss - before, one, 'loss')} above that of the last training steps: part "
+            "of what it knows is learned by heart."
+        )
+    if not one.unit and before > 0 and loss >= 1.5 * before:
+        return (
+            f"The loss on new data is {times(loss / before)} that of the last training steps "
+            f"({shown('loss', loss)} against {shown('loss', before)}): part of what it knows is learned by heart."
+        )
+    return ""
 
 
 def _clipped(one: Figures) -> str:
@@ -337,39 +236,10 @@ def _clipped(one: Figures) -> str:
 
 
 def _left_out(one: Figures, compared: bool = True) -> str:
-    steps = one.number("step")
-    where = f" after {_steps(steps)}" if steps else ""
+    count = one.number("step")
+    where = f" after {steps(count)}" if count else ""
     if one.interrupted:
         how = f"was stopped by {one.reason}" if one.reason.startswith("SIG") else "did not finish"
         behind = ": it is left out of what is said here. `seriatim resume` goes on with it." if compared else ""
-        return f"{_upper(one)} {how}{where}{behind or '; `seriatim resume` goes on with it.'}"
-    return f"{_upper(one)} has no finite validation loss{where}: it is left out of what is said here."
-
-
-# Words
-
-
-def _loss(one: Figures) -> float:
-    return float("nan") if one.loss is None else float(one.loss)
-
-
-def _name(one: Figures) -> str:
-    return NAMES.get(one.model, one.label) if one.label == one.model else one.label
-
-
-def _upper(one: Figures) -> str:
-    name = _name(one)
-    return f"T{name[1:]}" if name.startswith("the ") else name
-
-
-def _apart(gap: float, one: Figures) -> str:
-    unit = f" {one.unit}" if one.unit else ""
-    return f"{plain(gap, 2 if gap >= 0.1 else 3)}{unit}"
-
-
-def _steps(count: float | int) -> str:
-    return f"{whole(count)} step{'' if count == 1 else 's'}"
-
-
-def _times(ratio: float) -> str:
-    return f"{ratio:.1f} times" if ratio < 9.95 else f"{ratio:.0f} times"
+        return f"{upper(one)} {how}{where}{behind or '; `seriatim resume` goes on with it.'}"
+    return f"{upper(one)} has no finite validation {phrase(one.main)}{where}: it is left out of what is said here."

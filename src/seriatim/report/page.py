@@ -9,27 +9,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import charts
-from .figures import finite
+from ..core.measures import finite
+from . import looks
+from .text import LONGEST, cut, visible
 
 if TYPE_CHECKING:
     import altair as alt
-
-LONGEST = 4_000  # characters of a text from outside
-
-# Control characters would vanish or break the page: those of ASCII have pictures of their own in Unicode. What no
-# UTF-8 file can hold (lone surrogates), no page may (C1, non-characters), or what turns round the text beside it
-# (overrides and isolates of direction) becomes the replacement character.
-CONTROLS = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"} | {0x7F: "␡"}
-UNFIT = re.compile("[\u0080-\u009f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
-
-
-def visible(text: str) -> str:
-    return UNFIT.sub("\ufffd", text.translate(CONTROLS))
-
-
-def cut(text: str, longest: int = LONGEST) -> str:
-    return text if len(text) <= longest else text[:longest] + " …"
 
 
 def escape(text: Any) -> str:
@@ -80,15 +65,20 @@ def group(kind: str, parts: Iterable[str]) -> str:
     return f'<div class="{kind}">\n' + "\n".join(parts) + "\n</div>"
 
 
-def table(caption: str, heads: Sequence[str], rows: Iterable[str], kind: str = "") -> str:
-    """`heads` are texts, `rows` ready lines; wide tables scroll by themselves, and by keyboard too."""
-    columns = "".join(f'<th scope="col">{escape(head)}</th>' for head in heads)
+def table(
+    caption: str, heads: Sequence[str], rows: Iterable[str], kind: str = "", title: str = "", texts: Sequence[int] = ()
+) -> str:
+    """`heads` are texts, `rows` ready lines, the columns of `texts` stand left; wide tables scroll by themselves, and
+    by keyboard too."""
+    marks = [' class="text"' if index in texts else "" for index in range(len(heads))]
+    columns = "".join(f'<th scope="col"{mark}>{escape(head)}</th>' for head, mark in zip(heads, marks, strict=True))
     name = f' class="{kind}"' if kind else ""
     body = "\n".join(rows)
+    strong = f"<strong>{escape(title)}</strong> " if title else ""
     return (
-        f'<div class="scroll" role="region" aria-label="{escape(caption)}" tabindex="0">\n<table{name}>\n'
-        f"<caption><span>{escape(caption)}</span></caption>\n<thead><tr>{columns}</tr></thead>\n<tbody>\n{body}\n</tbody>\n"
-        "</table>\n</div>"
+        f'<div class="scroll" role="region" aria-label="{escape(title or caption)}" tabindex="0">\n<table{name}>\n'
+        f"<caption><span>{strong}{escape(caption)}</span></caption>\n<thead><tr>{columns}</tr></thead>\n"
+        f"<tbody>\n{body}\n</tbody>\n</table>\n</div>"
     )
 
 
@@ -109,11 +99,12 @@ def block(text: str) -> str:
     return f'<pre class="block">{html.escape(visible(cut(text, 20 * LONGEST)))}</pre>'
 
 
-def picture(chart: alt.TopLevelMixin, label: str) -> str:
+def picture(chart: alt.TopLevelMixin, label: str, kind: str = "") -> str:
     """A chart in both renderings; the page shows the one that suits the reader's ground, and paper the light one."""
-    one = f'<div class="light">{_inline(charts.svg(chart), label)}</div>'
-    other = f'<div class="dark">{_inline(charts.svg(chart, dark=True), label)}</div>'
-    return f"<figure>\n{one}\n{other}\n</figure>"
+    one = f'<div class="light">{_inline(looks.svg(chart), label)}</div>'
+    other = f'<div class="dark">{_inline(looks.svg(chart, dark=True), label)}</div>'
+    opening = f'<figure class="{kind}">' if kind else "<figure>"
+    return f"{opening}\n{one}\n{other}\n</figure>"
 
 
 def _inline(svg: str, label: str) -> str:

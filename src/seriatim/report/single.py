@@ -2,63 +2,82 @@
 
 from __future__ import annotations
 
+from ..core.measures import NONE, finite, phrase, shown, told
 from . import charts
-from .figures import NONE, Figures, percent, plain, scaled, seconds, whole
+from .figures import Figures
 from .lessons import lessons
-from .page import block, bullets, cut, folded, group, headline, noticed, page, paragraph, picture, sample, section
+from .numbers import percent, scaled, seconds, whole
+from .page import block, bullets, folded, group, headline, noticed, page, paragraph, picture, sample, section
+from .text import cut
+from .views import evaluation
 from .words import budget_text, data_name, data_notes, data_source, ended, made_by, settings_text, task_title
 
 SAMPLES = 8  # of those made along the way
 
 
 def run_page(one: Figures) -> str:
-    title = f"{one.model} on {data_name(one)}"
     lead = f"{task_title(one)}. {ended(one)}. {budget_text(one)}"
     sections = [
         headline(_headline(one)),
         section("What to notice", noticed(lessons([one.run]))),
+        evaluation(one),
         _curves(one),
         _schedule(one),
         _samples(one),
         section("Data", *_data(one)),
         section("Settings", folded("config.yaml: every setting of this run", block(settings_text(one)))),
     ]
-    return page(title, f"Seriatim {one.summary.get('version', '')} · run", lead, sections, _foot(one))
+    over = f"Seriatim {one.summary.get('version', '')} · run"
+    return page(f"{one.model} on {data_name(one)}", over, lead, sections, _foot(one))
 
 
 def _headline(one: Figures) -> list[tuple[str, str, str]]:
-    valid, test = one.measures("valid"), one.measures("test")
-    unit = f"{one.unit} per token" if one.unit else ""
-    figures = [("Validation loss", plain(valid.get("loss")), unit)]
-    if test:
-        figures.append(("Test loss", plain(test.get("loss")), unit))
-    if "perplexity" in valid:
-        bits = valid.get("bits_per_character")
-        remark = "" if bits is None else f"{plain(bits)} bits per character"
-        figures.append(("Validation perplexity", plain(valid["perplexity"], 2), remark))
+    valid = one.measures("valid")
+    figures = [
+        (f"{part} {phrase(one.main)}", shown(one.main, one.measures(split).get(one.main)), _beside(one, split))
+        for split, part in (("valid", "Validation"), ("test", "Test"))
+        if one.measures(split) or split == "valid"
+    ]
+    others = [name for name in one.columns if name != one.main and name in valid]
+    if others:
+        first, *rest = others
+        remark = ", ".join(told(name, valid[name]) for name in rest[:3])
+        figures.append((f"Validation {phrase(first)}", shown(first, valid[first]), remark))
     size = "entries" if one.counts else "parameters"
     off = f"{percent(one.off_budget)} from the {scaled(one.budget)} wanted" if one.off_budget is not None else ""
-    steps, tokens = one.number("step"), one.number("tokens")
+    steps = one.number("step")
     work = "one pass" if one.counts else f"{whole(steps)} steps" if steps is not None else ""
+    many = one.element.capitalize()
     figures += [
         (size.capitalize(), scaled(one.number("parameters")), off),
         ("Training time", seconds(one.number("seconds")), work),
-        ("Tokens read", scaled(tokens), f"{scaled(one.number('tokens_per_second'))} a second"),
+        (f"{many} read", scaled(one.number("tokens")), f"{scaled(one.number('tokens_per_second'))} a second"),
         ("Training compute", scaled(one.number("flops"), "FLOP"), "nothing is multiplied" if one.counts else ""),
         ("Peak memory", scaled(one.number("memory"), "B"), ""),
     ]
     return figures
 
 
+def _beside(one: Figures, split: str) -> str:
+    """What the main measure is to be read against: its unit, or what trivial answers reach."""
+    if one.unit and one.main == "loss":
+        return f"{one.unit} per token"
+    found = [(who, finite(values.get(one.main))) for who, values in one.baselines(split).items()]
+    return ", ".join(f"{who} {shown(one.main, value)}" for who, value in found[:3] if value is not None)
+
+
 def _curves(one: Figures) -> str:
+    """The loss over time and over what was read; where something else decides, that in place of the second."""
     if one.counts or not (one.training or one.validation):
         return ""
-    last = one.validation[-1].loss if one.validation else None
-    ends = f"; the last validation loss is {plain(last)}" if last is not None else ""
-    pictures = [
-        picture(charts.curves([one.run], [axis]), f"Training and validation loss of {one.label} over {axis}{ends}.")
-        for axis in ("seconds", "tokens")
-    ]
+    wanted = [("loss", "seconds"), ("loss", "tokens") if one.main == "loss" else (one.main, "seconds")]
+    pictures = []
+    for name, axis in wanted:
+        points = one.evaluations(name)
+        over = one.element if axis == "tokens" else axis
+        ends = f"; the last on the validation data is {shown(name, points[-1].value)}" if points else ""
+        what = "Training and validation loss" if name == "loss" else f"Validation {phrase(name)}"
+        pictures.append(picture(charts.curves([one.run], [axis], name), f"{what} of {one.label} over {over}{ends}."))
     return section("Learning", group("pair", pictures))
 
 
@@ -76,22 +95,22 @@ def _schedule(one: Figures) -> str:
 
 def _samples(one: Figures) -> str:
     """What it wrote as it learned: the first and the last, and some between at even distances."""
-    found = one.run.samples()
+    found = [entry for entry in one.run.samples() if one.speaks or str(entry.get("text", "")).strip()]
     count = min(len(found), SAMPLES)
     chosen = [found[round(index * (len(found) - 1) / max(count - 1, 1))] for index in range(count)]
-    losses = {point.step: point.loss for point in one.validation}
+    values = {point.step: point.value for point in one.evaluations(one.main)}
     cards = [
         sample(
             "As counted" if one.counts else f"Step {whole(entry.get('step'))}",
-            f"loss {plain(losses[entry['step']])}" if entry.get("step") in losses else "",
+            told(one.main, values[entry["step"]]) if entry.get("step") in values else "",
             cut(str(entry.get("text", "")), 1_500),
         )
         for entry in chosen
     ]
     if not cards:
         return ""
-    title = "What it writes" if one.counts else "What it wrote as it learned"
-    return section(title, group("samples", cards))
+    learned = "What it wrote as it learned" if one.speaks else "What it made of it as it learned"
+    return section("What it writes" if one.counts else learned, group("samples", cards))
 
 
 def _data(one: Figures) -> list[str]:

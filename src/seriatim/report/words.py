@@ -9,7 +9,9 @@ from typing import Any
 from ..core import registry
 from ..core.config import dump_yaml
 from ..core.errors import SeriatimError
-from .figures import NONE, Figures, percent, scaled
+from ..core.measures import NONE
+from .figures import Figures
+from .numbers import percent, scaled
 
 NOTES = 40  # lines about the data
 

@@ -1,0 +1,160 @@
+"""The measures by which models are judged: what each is called, which way is better, and how it is written.
+
+A task returns its measures by name. Whoever shows them (the command line, reports, cards) looks here, so that an
+accuracy is a percentage and a perplexity has two decimals everywhere. A measure of a user's own task needs no entry:
+its name is its title, and one that is made from a known name (`top5_accuracy`, `mae_wind`) is written like that one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+NONE = "–"
+SIGNIFICANT = 3  # digits that even a small measure keeps
+
+
+@dataclass(frozen=True)
+class Measure:
+    """`digits` are decimals, of the percentage where it is one; `hint` says what it is, in a few words."""
+
+    title: str
+    better: Literal["lower", "higher", "neither"] = "lower"
+    digits: int = 3
+    percent: bool = False
+    hint: str = ""
+
+    @property
+    def counts(self) -> bool:
+        """Whether it says how much was evaluated, not how well."""
+        return self.better == "neither"
+
+
+def _share(title: str, hint: str, better: Literal["lower", "higher"] = "higher") -> Measure:
+    return Measure(title, better, 1, True, hint)
+
+
+def _count(title: str) -> Measure:
+    return Measure(title, "neither", 0, False, "how many were evaluated")
+
+
+MEASURES = {
+    "loss": Measure("Loss", hint="what training makes small"),
+    "perplexity": Measure("Perplexity", digits=2, hint="choices that the model hesitates between, e^loss"),
+    "bits_per_character": Measure("Bits per character", hint="what a perfect compressor would need with this model"),
+    "nll": Measure("Negative log-likelihood", hint="nats for a whole frame or example"),
+    "accuracy": _share("Accuracy", "share that is right"),
+    "error": _share("Error", "share that is wrong", "lower"),
+    "exact_match": _share("Exact match", "share of answers that are right to the letter"),
+    "macro_f1": _share("Macro F1", "F1 of each class, averaged: rare classes count as much as common ones"),
+    "micro_f1": _share("Micro F1", "F1 over all decisions together"),
+    "f1": _share("F1", "harmonic mean of precision and recall"),
+    "precision": _share("Precision", "share of what was found that is right"),
+    "recall": _share("Recall", "share of what is there that was found"),
+    "mse": Measure("MSE", hint="mean of the squared errors"),
+    "rmse": Measure("RMSE", hint="root of the mean of the squared errors"),
+    "mae": Measure("MAE", hint="mean of the absolute errors"),
+    "mase": Measure("MASE", hint="absolute error against that of the seasonal naive forecast; below 1 is better"),
+    "smape": _share("sMAPE", "absolute error as a share of the mean of value and forecast", "lower"),
+    "coverage": Measure("Coverage", "higher", 1, True, "share of the values within the band"),
+    "pinball": Measure("Quantile loss", hint="mean pinball loss over the quantiles"),
+    "r2": Measure("R²", "higher", hint="share of the variance that is explained; 0 is the mean, 1 is perfect"),
+    "spearman": Measure("Spearman", "higher", hint="rank correlation, from −1 to 1"),
+    "pearson": Measure("Pearson", "higher", hint="correlation, from −1 to 1"),
+    "bleu": Measure("BLEU", "higher", 1, hint="n-grams in common with the reference, up to 100"),
+    "chrf": Measure("chrF", "higher", 1, hint="character n-grams in common with the reference, up to 100"),
+    "tokens": _count("Tokens"),
+    "examples": _count("Examples"),
+    "frames": _count("Frames"),
+    "sequences": _count("Sequences"),
+    "series": _count("Series"),
+    "values": _count("Values"),
+    "words": _count("Words"),
+    "entities": _count("Entities"),
+}
+
+
+def measure(name: str) -> Measure:
+    """The entry of a measure, or one made from its name."""
+    if name in MEASURES:
+        return MEASURES[name]
+    words = name.split("_")
+    title = " ".join(words)
+    title = title[:1].upper() + title[1:]
+    tails = ["_".join(words[first:]) for first in range(1, len(words))]
+    heads = ["_".join(words[:last]) for last in range(len(words) - 1, 0, -1)]
+    known = next((MEASURES[part] for part in [*tails, *heads] if part in MEASURES), Measure(title))
+    return replace(known, title=title)
+
+
+def title(name: str) -> str:
+    return measure(name).title
+
+
+def phrase(name: str) -> str:
+    """The title within a sentence: names and abbreviations keep their capitals."""
+    text = title(name)
+    return text if text in ("Spearman", "Pearson") or not text[1:2].islower() else text[0].lower() + text[1:]
+
+
+def shown(name: str, value: Any, more: int = 0) -> str:
+    """A value as people read it: 0.8432 → "84.3 %", 1066.0 → "1,066"; with `more` digits where asked for."""
+    about = measure(name)
+    if about.counts:
+        return f"{value:,.0f}" if finite(value) is not None else plain(value)
+    if about.percent:
+        return f"{plain(100 * value, about.digits + more)} %" if finite(value) is not None else plain(value)
+    return plain(value, about.digits + more, SIGNIFICANT)
+
+
+def told(name: str, value: Any) -> str:
+    """Name and value within a sentence: "accuracy 84.3 %"."""
+    return f"{phrase(name)} {shown(name, value)}"
+
+
+def main(names: Iterable[str], objective: str = "loss") -> str:
+    """The measure to show first: the objective, but an error is easier to read as an accuracy."""
+    found = list(names)
+    return "accuracy" if objective == "error" and "accuracy" in found else objective
+
+
+def telling(names: Iterable[str], objective: str = "loss") -> list[str]:
+    """The measures worth a column, the main one first: no counts, and not the error beside the accuracy."""
+    found = [name for name in names if not measure(name).counts]
+    first = main(found, objective)
+    said = {first, objective}
+    return [name for name in found if name == first] + [name for name in found if name not in said]
+
+
+def better(name: str, one: float, other: float) -> bool:
+    """Whether the first value is better than the second."""
+    return one > other if measure(name).better == "higher" else one < other
+
+
+def finite(value: Any) -> float | int | None:
+    number = isinstance(value, float | int) and not isinstance(value, bool)
+    return value if number and math.isfinite(value) else None
+
+
+def plain(value: Any, digits: int = 3, significant: int = 1) -> str:
+    """A number with so many decimals, more where it is small; very large and very small ones as powers of ten."""
+    number = finite(value)
+    if number is None:
+        return _unreadable(value)
+    size = abs(number)
+    if size >= 10_000 or 0 < size < 1e-4:
+        mantissa, exponent = f"{number:.2e}".split("e")
+        return f"{mantissa}·10^{int(exponent)}".replace("-", "−")
+    if 0 < size < 1:
+        digits = max(digits, significant - 1 - math.floor(math.log10(size)))
+    text = f"{number:,.{digits}f}".replace("-", "−")
+    return text.removeprefix("−") if not text.strip("−0.,") else text
+
+
+def _unreadable(value: Any) -> str:
+    """A figure that is missing is a dash; one that is not finite is told."""
+    if isinstance(value, float):
+        return "not a number" if math.isnan(value) else "∞" if value > 0 else "−∞"
+    return NONE

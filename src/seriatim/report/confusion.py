@@ -1,0 +1,93 @@
+"""The confusion matrix as a picture: which class is taken for which."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..core.measures import finite
+from . import looks
+from .axes import named
+from .looks import ACCENT, GROUND, INK, PALE, WHOLE, data
+from .numbers import whole
+from .text import label
+
+if TYPE_CHECKING:
+    from .looks import Drawn
+
+CLASSES = 50  # more could not be read
+
+
+def confusion(view: dict[str, Any], width: int = WHOLE) -> Drawn:
+    """Rows are the true classes, columns the answers; the deeper a field, the larger its share of the row."""
+    import altair as alt
+
+    names, counts = folded([label(name, 24) for name in view["labels"]], view["counts"])
+    cell = max(18, min(64, 640 // len(names)))
+    rows = [
+        {
+            "true": true,
+            "answer": answer,
+            "share": counts[true][answer] / max(sum(counts[true]), 1),
+            "text": _count(counts[true][answer], cell),
+        }
+        for true in range(len(names))
+        for answer in range(len(names))
+    ]
+    side = cell * len(names)
+    slanted = max(len(name) for name in names) * 6.5 > cell
+    naming = named(names)
+    x = alt.X(
+        "answer:O",
+        axis=alt.Axis(
+            orient="top", title="answer", labelExpr=naming, labelAngle=-45 if slanted else 0, ticks=False, domain=False
+        ),
+        scale=alt.Scale(padding=0),
+    )
+    y = alt.Y(
+        "true:O",
+        axis=alt.Axis(title="true", labelExpr=naming, titleAngle=0, titleAlign="right", titleAnchor="start"),
+        scale=alt.Scale(padding=0),
+    )
+    fill = alt.Color("share:Q", scale=alt.Scale(domain=[0, 1], range=[PALE[0], ACCENT[0]]), legend=None)
+    ink = alt.condition("datum.share > 0.65", alt.value(GROUND[0]), alt.value(INK[0]))
+    fields = data(rows).mark_rect(stroke=GROUND[0], strokeWidth=1).encode(x, y, fill)
+    text = data([row for row in rows if row["text"]]).mark_text(fontSize=max(8, min(13, 0.42 * cell)))
+    chart = alt.layer(fields, text.encode(x, y, text="text:N", color=ink)).properties(
+        width=side,
+        height=side,
+        title=looks.title(label(view["title"], 100), "the deeper a field, the larger its share of the true class"),
+    )
+    return looks.row([chart]), f"{label(view['title'], 100)}. {mistaken(names, counts)}"
+
+
+def folded(names: list[str], counts: Sequence[Sequence[int]]) -> tuple[list[str], list[list[int]]]:
+    """The classes with the most examples, and all others as one."""
+    table = [[int(finite(count) or 0) for count in row] for row in counts]
+    if len(names) != len(table) or any(len(row) != len(names) for row in table) or not names:
+        raise ValueError("a confusion matrix has a row and a column for every label")
+    if len(names) <= CLASSES:
+        return names, table
+    often = sorted(range(len(names)), key=lambda index: -sum(table[index]))[: CLASSES - 1]
+    groups = [[index] for index in sorted(often)]
+    groups.append([index for index in range(len(names)) if index not in set(often)])
+    sums = [[sum(table[i][j] for i in one for j in other) for other in groups] for one in groups]
+    return [*(names[index] for index in sorted(often)), f"{len(groups[-1])} others"], sums
+
+
+def mistaken(names: list[str], counts: list[list[int]], most: int = 3) -> str:
+    """In words: how many are right, and what is taken for what most often."""
+    total, right = sum(map(sum, counts)), sum(counts[index][index] for index in range(len(names)))
+    pairs = [(counts[i][j], names[i], names[j]) for i in range(len(names)) for j in range(len(names)) if i != j]
+    worst = sorted((pair for pair in pairs if pair[0]), key=lambda pair: -pair[0])[:most]
+    told = f"{whole(right)} of {whole(total)} are right"
+    often = "; ".join(f"{true} taken for {answer} ({whole(count)})" for count, true, answer in worst)
+    return f"{told}; most often mistaken: {often}." if often else f"{told}."
+
+
+def _count(value: int, cell: int) -> str:
+    if value == 0:
+        return ""
+    if value < 1_000 or cell >= 40:
+        return whole(value)
+    return f"{value / 1000:.1f}k" if value < 9_950 else f"{value / 1000:.0f}k"

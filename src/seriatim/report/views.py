@@ -1,0 +1,113 @@
+"""What a task found worth looking at, as the parts of a page: tables as they are, everything else as pictures.
+
+A view says its kind and brings its figures (evaluation.json in the run folder); a task of a user's own may use every
+kind. What cannot be drawn is told instead of breaking the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from ..core.measures import MEASURES, finite, plain, shown
+from .confusion import confusion
+from .drawings import bars, roll, scatter
+from .figures import Figures
+from .forecast import forecast
+from .looks import HALF, WHOLE
+from .numbers import whole
+from .page import escape, group, number, paragraph, picture, section, table
+from .text import cut, label
+
+if TYPE_CHECKING:
+    from .looks import Drawn
+
+ROWS = 200  # of a table
+NAME = 40  # characters of what names a row
+PICTURES = 24
+
+DRAWN: dict[str, Callable[[dict[str, Any], int], Drawn]] = {
+    "confusion": confusion,
+    "scatter": scatter,
+    "forecast": forecast,
+    "bars": bars,
+    "roll": roll,
+}
+PAIRED = ("scatter", "forecast", "bars")  # small enough to stand side by side
+PARTS = {"test": "On the test data", "valid": "On the validation data"}
+
+
+def evaluation(one: Figures) -> str:
+    """The section of the views, in the order of the task; small pictures of one kind stand in pairs."""
+    split, views = one.views
+    pictures = [view for view in views if view.get("kind") in DRAWN]
+    shown_views = [view for view in views if view.get("kind") not in DRAWN or view in pictures[:PICTURES]]
+    parts = []
+    for kind, found in groupby(shown_views, key=lambda view: str(view.get("kind"))):
+        some = list(found)
+        if kind in PAIRED and len(some) > 1:
+            parts.append(group("pair", [_part(view, kind, HALF) for view in some]))
+        else:
+            parts += [_part(view, kind, WHOLE) for view in some]
+    left = len(views) - len(shown_views)
+    more = [paragraph(f"{left} more pictures are in evaluation.json.", "note")] if left else []
+    return section(PARTS.get(split, ""), *parts, *more)
+
+
+def _part(view: dict[str, Any], kind: str, width: int) -> str:
+    try:
+        if kind == "table":
+            return _table(view)
+        if kind in DRAWN:
+            chart, told = DRAWN[kind](view, width)
+            return picture(chart, told, "wide" if width == WHOLE else "")
+        why = "there is no such kind of view"
+    except KeyError as error:
+        why = f"{error} is missing"
+    except (ValueError, TypeError, IndexError, AttributeError) as error:
+        why = str(error)
+    name = label(view.get("title", "A view"), 100)
+    return paragraph(f"{name} ({label(kind)}) cannot be drawn: {label(why, 200)}", "note")
+
+
+def _table(view: dict[str, Any]) -> str:
+    columns, rows = [str(column) for column in view["columns"]], list(view["rows"])
+    if any(len(row) != len(columns) for row in rows):
+        raise ValueError("a table has a value for every column in each row")
+    texts = [index for index in range(len(columns)) if any(isinstance(row[index], str) for row in rows)]
+    named = 0 in texts and all(len(str(row[0])) <= NAME for row in rows)
+    lines = []
+    for row in rows[:ROWS]:
+        cells = [
+            _name(value) if index == 0 and named else _cell(value, columns[index], index in texts)
+            for index, value in enumerate(row)
+        ]
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    note = [str(view["note"])] if view.get("note") else []
+    note += [f"The first {ROWS} of {len(rows):,} rows."] if len(rows) > ROWS else []
+    return table(" ".join(note), [_head(name) for name in columns], lines, "view", str(view["title"]), texts)
+
+
+def _head(column: str) -> str:
+    return MEASURES[column].title if column in MEASURES else (column[:1].upper() + column[1:]).replace("_", " ")
+
+
+def _name(value: Any) -> str:
+    return f'<th scope="row">{escape(value)}</th>'
+
+
+def _cell(value: Any, column: str, text: bool) -> str:
+    """Texts stand left and may break, figures right."""
+    if text:
+        return f'<td class="text">{escape(cut("" if value is None else str(value), 600))}</td>'
+    return f"<td>{number(value, _figure(value, column))}</td>"
+
+
+def _figure(value: Any, column: str) -> str:
+    """A measure is written as everywhere, a whole number in full."""
+    if column in MEASURES:
+        return shown(column, value)
+    if finite(value) is not None and float(value).is_integer() and abs(value) < 1e15:
+        return whole(value)
+    return plain(value, 3, 3)
