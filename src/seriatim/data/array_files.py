@@ -10,7 +10,9 @@ import io
 import math
 import re
 import struct
+import tokenize
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +23,8 @@ from .mat import read_mat
 from .sources import reading
 
 IDX = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+# What the reader of archives may raise at a damaged one, besides its own error.
+PACKED_WRONG = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError, RuntimeError)
 
 Array = np.ndarray | list[np.ndarray]  # a list is a cell of MATLAB's
 
@@ -56,13 +60,13 @@ def _npy(name: str, data: bytes) -> np.ndarray:
         version = np.lib.format.read_magic(stream)
         header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = header(stream)
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, TypeError, SyntaxError, tokenize.TokenError) as error:
         raise SeriatimError("data.npy", f"{name}: not a .npy file ({error})", "save it with numpy.save") from None
     if dtype.hasobject or dtype.names:
         kind = "Python objects (a pickle)" if dtype.hasobject else "records of several fields"
         raise SeriatimError("data.npy", f"{name}: holds {kind}, not numbers", "save arrays of one kind of numbers")
     here, wanted = len(data) - stream.tell(), math.prod(shape) * dtype.itemsize
-    if here < wanted:
+    if here < wanted or min(shape, default=0) < 0:
         cause = f"{name}: breaks off: {here:,} bytes of numbers where its shape {shape} needs {wanted:,}"
         raise SeriatimError("data.broken", cause, "fetch or save it again")
     flat = np.frombuffer(data, dtype, math.prod(shape), stream.tell())
@@ -70,20 +74,21 @@ def _npy(name: str, data: bytes) -> np.ndarray:
 
 
 def _npz(name: str, data: bytes) -> dict[str, Array]:
-    with reading(name), zipfile.ZipFile(io.BytesIO(data)) as archive:
-        members = [member for member in archive.namelist() if member.endswith(".npy")]
-        if not members:
-            raise SeriatimError("data.npz", f"{name}: holds no arrays", "save it with numpy.savez")
-        return {member[:-4]: _npy(f"{name}/{member[:-4]}", archive.read(member)) for member in members}
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            members = {member: archive.read(member) for member in archive.namelist() if member.endswith(".npy")}
+    except PACKED_WRONG as error:
+        raise SeriatimError("data.broken", f"{name}: not a readable .npz file ({error})", "save it again") from None
+    if not members:
+        raise SeriatimError("data.npz", f"{name}: holds no arrays", "save it with numpy.savez")
+    return {member[:-4]: _npy(f"{name}/{member[:-4]}", content) for member, content in members.items()}
 
 
 def _idx(name: str, data: bytes) -> np.ndarray:
     """An image becomes a row of its pixels from 0 to 1."""
     if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in IDX or not 1 <= data[3] <= 4:
-        magic = data[:4].hex() or "nothing"
-        cause = (
-            f"{name}: not an IDX file: it begins with {magic}, where 00000803 (images) or 00000801 (labels) should be"
-        )
+        begin = data[:4].hex() or "nothing"
+        cause = f"{name}: not an IDX file: begins with {begin}, not with 00000803 (images) or 00000801 (labels)"
         raise SeriatimError("data.idx", cause, "give a .npy, .npz, .mat or IDX file")
     start = 4 + 4 * data[3]
     if len(data) < start:
