@@ -24,7 +24,8 @@ MAY_IMPORT = {
     "runs": {"core", "nn", "models", "data", "decode", "tasks", "training", "report"},
     "report": {"core", "runs"},
     "api": {"core", "nn", "models", "data", "decode", "tasks", "training", "runs", "report"},
-    "cli": {"core", "data", "decode", "training", "runs", "report", "api", "kernels"},
+    "reproduce": {"core", "runs", "report", "api"},
+    "cli": {"core", "data", "decode", "training", "runs", "report", "api", "kernels", "reproduce"},
 }
 FREE = {"_version", "__init__", "__main__"}
 

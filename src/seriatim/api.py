@@ -400,7 +400,7 @@ class Comparison:
 def compare(
     task: str | None = None,
     data: str | None = None,
-    models: Sequence[str] = (),
+    models: Sequence[str] | Mapping[str, Mapping[str, Any]] = (),
     *,
     settings: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
@@ -411,11 +411,16 @@ def compare(
 ) -> Comparison:
     """Trains several architectures on the same data, split and budget, and writes one report.
 
+    `models` are names, or labels with the settings of each on top of the common ones (`{"deep": {"model": …}}`).
     A folder that holds a part of the comparison already is completed: finished models are not trained again.
     """
     if not models:
         raise SeriatimError("compare.empty", "no models were named", "name some: --models ngram,lstm,gpt")
-    configs = {name: configure(task, data, name, settings, **short) for name in dict.fromkeys(models)}
+    given = models if isinstance(models, Mapping) else {name: {"model": name} for name in models}
+    common = sections(settings or {})
+    configs = {
+        name: configure(task, data, None, merge(common, sections(own)), **short) for name, own in given.items()
+    }
     first = next(iter(configs.values()))
     path = fresh_folder("runs", f"compare-{first.task.name}") if out is None else Path(out)
     runs: list[Run] = []

@@ -62,6 +62,12 @@ class Run:
         """What the model produced as it learned."""
         return list(self._lines("samples.jsonl"))
 
+    def evaluation(self) -> dict[str, list[dict[str, Any]]]:
+        """What the task found worth looking at, by part: tables and the figures behind pictures."""
+        file = self.path / "evaluation.json"
+        found: dict[str, list[dict[str, Any]]] = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+        return found
+
     def _lines(self, name: str) -> Iterator[dict[str, Any]]:
         file = self.path / name
         if file.is_file():

@@ -20,6 +20,7 @@ from . import (
     import_,
     next,
     predict,
+    reproduce,
     resume,
     runs,
     score,
@@ -55,7 +56,7 @@ def _root(
     pass
 
 
-_answers = (demo, train, resume, compare, evaluate, predict, generate, next, score)
+_answers = (demo, train, resume, compare, reproduce, evaluate, predict, generate, next, score)
 _household = (export, import_, runs, list_command, doctor)
 for module in _answers + _household:
     name = module.__name__.rpartition(".")[2].rstrip("_")

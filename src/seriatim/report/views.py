@@ -15,6 +15,7 @@ from .confusion import confusion
 from .drawings import bars, roll, scatter
 from .figures import Figures
 from .forecast import forecast
+from .lines import lines
 from .looks import HALF, WHOLE
 from .numbers import whole
 from .page import escape, group, number, paragraph, picture, section, table
@@ -31,6 +32,7 @@ DRAWN: dict[str, Callable[[dict[str, Any], int], Drawn]] = {
     "confusion": confusion,
     "scatter": scatter,
     "forecast": forecast,
+    "lines": lines,
     "bars": bars,
     "roll": roll,
 }

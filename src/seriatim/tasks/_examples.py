@@ -30,6 +30,9 @@ from ._task import Batch
 POOL = 64  # batches that are sorted by length together
 ELEMENTS = 32_768  # that go through a network at once while evaluating
 WORDS = 20_000  # of a vocabulary that was not asked for
+REACHING = 32  # sequences whose gradients are looked at
+NEAR = 20  # elements of a sequence that is too short for it
+POINTS = 200  # of a curve
 FILE = "data.json"  # what a run keeps of its data
 
 
@@ -264,6 +267,37 @@ class ExampleTask:
 
     def details(self, model: Any, split: str) -> list[dict[str, Any]]:
         return []
+
+    def reach(self, network: Network, split: str) -> list[dict[str, Any]]:
+        """How strongly the loss depends on each element, over its distance from the end: learning reaches no further
+        back than that. Sequences of one length are looked at, the longest that is frequent."""
+        lengths = self.parts[split].inputs.lengths
+        length = int(np.quantile(lengths, 0.75, method="nearest"))
+        rows = np.flatnonzero(lengths == length)[:REACHING]
+        if length < NEAR:
+            return []
+        batch = self.collate(split, rows).to(next(network.parameters()).device)
+        vectors = network.input(batch.inputs).detach().requires_grad_()  # (B,T,D)
+        behind = Network(nn.Identity(), network.backbone, network.head)
+        loss, _ = self.loss(behind, replace(batch, inputs=vectors), None, 0.0)
+        (gradient,) = torch.autograd.grad(loss, vectors)
+        norms = gradient.double().square().sum(dim=-1).mean(dim=0).sqrt().cpu().numpy()
+        places = np.unique(np.linspace(0, length - 1, min(length, POINTS)).astype(np.int64))
+        points = [[int(length - 1 - place), float(norms[place])] for place in places]
+        return [
+            {
+                "kind": "lines",
+                "title": "How far back learning reaches",
+                "note": f"mean over {len(rows)} sequences of {length} elements",
+                "x": "steps before the last",
+                "y": "gradient of the loss with respect to the input",
+                "log": True,
+                "series": [["gradient", points]],
+            }
+        ]
+
+    def loss(self, network: nn.Module, batch: Batch, state: Any, smoothing: float) -> tuple[torch.Tensor, Any]:
+        raise TypeError(f"{type(self).__name__} has no loss")
 
 
 @torch.inference_mode()

@@ -90,13 +90,13 @@ class ClassifyTask(ExampleTask):
             scores = np.log((counts + 0.5) / (counts + 0.5).sum())
         return {"most frequent": self._measures(np.tile(scores, (len(true), 1)), true)}
 
-    def details(self, model: nn.Module, split: str) -> list[dict[str, Any]]:
+    def details(self, model: Network, split: str) -> list[dict[str, Any]]:
         scores, rows = self.outputs(model, split)
         part = self.parts[split]
         if self.coder.several:
             given, true = scores > 0, part.targets[rows] > 0.5
             hits = (given & true).sum(axis=0)
-            return [self._class_table(hits, given.sum(axis=0), true.sum(axis=0))]
+            return [self._class_table(hits, given.sum(axis=0), true.sum(axis=0)), *self.reach(model, split)]
         true, given = part.targets[rows], scores.argmax(axis=1)
         counts = _scores.confusion(true, given, len(self.coder.labels))
         return [
@@ -108,6 +108,7 @@ class ClassifyTask(ExampleTask):
             },
             self._class_table(np.diagonal(counts), counts.sum(axis=0), counts.sum(axis=1)),
             *self._mistakes(scores, true, given, part.examples),
+            *self.reach(model, split),
         ]
 
     def _class_table(self, hits: np.ndarray, given: np.ndarray, true: np.ndarray) -> dict[str, Any]:

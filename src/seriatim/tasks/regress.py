@@ -86,7 +86,7 @@ class RegressTask(ExampleTask):
         mean, deviation = spread(self.parts["train"].targets)
         return {"mean": self._measures(np.tile(mean, (len(true), 1)), true, deviation)}
 
-    def details(self, model: nn.Module, split: str) -> list[dict[str, Any]]:
+    def details(self, model: Network, split: str) -> list[dict[str, Any]]:
         values, rows = self.outputs(model, split)
         part = self.parts[split]
         true = part.targets[rows]
@@ -108,7 +108,8 @@ class RegressTask(ExampleTask):
             for row in worst
         ]
         columns = ["where", "input", "true", "predicted"]
-        return [*views, {"kind": "table", "title": "Farthest off", "columns": columns, "rows": table}]
+        farthest = {"kind": "table", "title": "Farthest off", "columns": columns, "rows": table}
+        return [*views, farthest, *self.reach(model, split)]
 
     def sample(self, model: nn.Module, step: int) -> str:
         """A few examples of the validation part, and what is said of them."""

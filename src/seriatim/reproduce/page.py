@@ -1,0 +1,123 @@
+"""A reproduced table as Markdown and as a page with a picture for each row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .._version import __version__
+from ..core.config import dump_yaml
+from ..core.measures import measure, shown, title
+from ..report import looks
+from ..report.lines import lines
+from ..report.numbers import seconds
+from ..report.page import block, bullets, escape, folded, group, page, paragraph, picture, section, table
+
+if TYPE_CHECKING:
+    from . import Outcome, Reached
+    from .tables import Row
+
+HEADS = ("row", "model", "published", "reached", "parameters", "steps", "time", "seed")
+LOG = 30  # values that lie further apart than this are drawn on a logarithmic axis
+
+
+def cells(one: Reached) -> list[str]:
+    name, summary = one.row.measure, one.run.summary
+    published = one.row.models[one.label].published
+    return [
+        one.row.name,
+        one.label,
+        "–" if published is None else shown(name, published),
+        shown(name, one.value),
+        f"{summary['parameters']:,}",
+        f"{summary['step']:,}",
+        seconds(summary["seconds"]),
+        str(summary["seed"]),
+    ]
+
+
+def markdown(outcome: Outcome) -> str:
+    lines = [f"# {outcome.table.title}", "", f"{outcome.table.source}.", *_remarks(outcome), ""]
+    lines += ["| " + " | ".join(HEADS) + " |", "|" + "---|" * len(HEADS)]
+    lines += ["| " + " | ".join(cells(one)) + " |" for one in outcome.reached]
+    lines += ["", *(f"- {row}: not run; {why}" for row, why in outcome.missing.items())]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _remarks(outcome: Outcome) -> list[str]:
+    return ["", *outcome.table.remarks] if outcome.table.remarks else []
+
+
+def html(outcome: Outcome) -> str:
+    body = ["<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells(one)) + "</tr>" for one in outcome.reached]
+    rows = [row for row in outcome.table.rows.values() if any(one.row is row for one in outcome.reached)]
+    settings = [
+        folded(f"{one.row.name}, {one.label}: every setting", block(dump_yaml(one.run.settings)))
+        for one in outcome.reached
+    ]
+    sections = [
+        section("Published and reached", table("every model of every row", HEADS, body, texts=(0, 1))),
+        section("Row by row", group("pair", [_picture(row, outcome) for row in rows])),
+        section("How far back learning reaches", *(_reach(row, outcome) for row in rows)),
+        section("Not run", bullets(f"{row}: {why}" for row, why in outcome.missing.items())),
+        section("Remarks", *(paragraph(remark) for remark in outcome.table.remarks)),
+        section("Settings", *settings),
+    ]
+    return page(outcome.table.title, f"Seriatim {__version__} · reproduction", outcome.table.source, sections, "")
+
+
+def _picture(row: Row, outcome: Outcome) -> str:
+    """Open circles were published, full ones are reached here."""
+    import altair as alt
+
+    found = [one for one in outcome.reached if one.row is row]
+    pairs = [(one.label, one.row.models[one.label].published, one.value) for one in found]
+    points: list[dict[str, Any]] = [{"model": name, "value": value, "what": "reached"} for name, _, value in pairs]
+    points += [{"model": name, "value": value, "what": "published"} for name, value, _ in pairs if value is not None]
+    values: list[float] = [point["value"] for point in points]
+    wide = min(values) > 0 and max(values) / min(values) > LOG
+    x = alt.X(
+        "value:Q",
+        scale=alt.Scale(type="log") if wide else alt.Scale(zero=False, nice=True),
+        axis=alt.Axis(title=f"{title(row.measure)}, {measure(row.measure).better} is better", tickCount=5),
+    )
+    y = alt.Y("model:N", sort=list(row.models), axis=alt.Axis(title=None))
+    base = looks.data(points)
+    line = base.mark_line(color=looks.FAINT[0], strokeWidth=1).encode(x, y, detail="model:N")
+    published = base.transform_filter("datum.what == 'published'").mark_point(
+        size=90, color=looks.FAINT[0], strokeWidth=2
+    )
+    reached = base.transform_filter("datum.what == 'reached'").mark_circle(size=110, color=looks.ACCENT[0], opacity=1)
+    chart = alt.layer(line, published.encode(x, y), reached.encode(x, y)).properties(
+        width=looks.HALF - 80,
+        height=26 * len(found) + 20,
+        title=looks.title(row.title, "open: published, full: reached here" + (f"; {scaled_params(row)}")),
+    )
+    told = "; ".join(f"{name} published {_text(row, old)}, reached {_text(row, new)}" for name, old, new in pairs)
+    return picture(looks.row([chart]), f"{row.title}: {told}.")
+
+
+def scaled_params(row: Row) -> str:
+    return f"{row.params} parameters" if row.params else "sizes as published"
+
+
+def _text(row: Row, value: float | None) -> str:
+    return "nothing" if value is None else shown(row.measure, value)
+
+
+def _reach(row: Row, outcome: Outcome) -> str:
+    """The gradient over time of all models of a row in one picture, where their reports have one."""
+    series: list[Any] = []
+    for one in outcome.reached:
+        views = one.run.evaluation().get(row.split, []) if one.row is row else []
+        series += [[one.label, points] for view in views if view.get("kind") == "lines" for _, points in view["series"]]
+    if not series:
+        return ""
+    view = {
+        "kind": "lines",
+        "title": row.title,
+        "x": "steps before the last",
+        "y": "gradient of the loss with respect to the input",
+        "log": True,
+        "series": series,
+    }
+    return picture(*lines(view))
