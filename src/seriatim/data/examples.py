@@ -73,19 +73,21 @@ def read(
     made = _made(settings.source, data_dir, numeric_target)
     if made is not None:
         notes.extend(made.notes)
-        notes.extend(_told(_by_name(made), numeric_target))
+        notes.extend(partition.told({name: made.part(name) for name in partition.NAMES}, numeric_target))
         return replace(made, notes=list(notes))
     settings = _catalogued(settings)
     whole, given = _gather_all(settings, data_dir, notes, numeric_target)
     examples, rows, empty = partition.without_empty(Examples(whole.inputs, whole.targets, whole.places))
     notes.extend(empty)
+    if not len(examples):
+        raise _nothing(settings.source)
     said = None if whole.parts is None else [whole.parts[row] for row in rows]
     parts = _split(examples, said, given, settings, numeric_target, notes)
     if not len(parts["train"]):
-        raise SeriatimError("data.empty", f"{settings.source}: there is nothing to learn from", "give more examples")
+        raise _nothing(settings.source)
     if not numeric_target:
         partition.check_labels(parts)
-    notes.extend(_told(parts, numeric_target))
+    notes.extend(partition.told(parts, numeric_target))
     found = Parts(parts["train"], parts["valid"], parts["test"], list(notes), features=whole.features)
     return replace(found, fingerprint=partition.fingerprint(parts))
 
@@ -118,6 +120,10 @@ def read_inputs(source: str, settings: ExampleSettings, data_dir: str | None = N
     settings = _catalogued(settings.model_copy(update={"source": source, "split": None}))
     gathered, _ = _gather(source, settings, data_dir, _Notes(None), False, False)
     return Examples(gathered.inputs, None, gathered.places)
+
+
+def _nothing(source: str) -> SeriatimError:
+    return SeriatimError("data.empty", f"{source}: there is nothing to learn from", "give examples for training")
 
 
 class _Notes(list[str]):
@@ -169,11 +175,12 @@ def _gather_all(
     settings: ExampleSettings, data_dir: str | None, notes: _Notes, numeric: bool
 ) -> tuple[Gathered, dict[str, Gathered]]:
     """The source, and the files given for validation and test, read by the same columns."""
+    files = settings.valid is not None or settings.test is not None
+    if files and settings.split is not None:
+        cause = f'both the column "{settings.split}" and files say the parts'
+        raise SeriatimError("data.split", cause, "leave data.split away, or --valid and --test")
     whole, given = _gather(settings.source, settings, data_dir, notes, True, numeric)
-    if settings.valid is not None or settings.test is not None:
-        if settings.split is not None:
-            cause = f'both the column "{settings.split}" and files say the parts'
-            raise SeriatimError("data.split", cause, "leave data.split away, or --valid and --test")
+    if files:
         named = {"valid": settings.valid, "test": settings.test}
         given = {name: path for name, path in named.items() if path is not None}
     if not given:
@@ -259,43 +266,20 @@ def _split(
     if given or said is not None:
         if not len(parts["valid"]) and settings.fractions[1] > 0 and len(parts["train"]) > 1:
             share = settings.fractions[1] / (settings.fractions[0] + settings.fractions[1])
-            parts |= _drawn(parts["train"], (1 - share, share, 0.0), numeric)
+            parts |= partition.drawn(parts["train"], (1 - share, share, 0.0), numeric)
             notes.extend([f"no validation part is given: drew {100 * share:.3g} % of the training examples for it"])
         if not len(parts["test"]):
             notes.extend(["no test part is given, so it is empty"])
         return parts
-    parts |= {"train": NOTHING} | _drawn(examples, settings.fractions, numeric)
+    parts |= {"train": NOTHING} | partition.drawn(examples, settings.fractions, numeric)
     shares = " / ".join(f"{100 * share:g}" for share in settings.fractions)
     if any(share > 0 and not len(parts[name]) for name, share in zip(partition.NAMES, settings.fractions, strict=True)):
         raise SeriatimError(
             "data.too-short",
-            f"too few to split {shares} %: {len(examples):,} examples",
+            f"too few to split {shares} %: {len(examples):,} examples"
+            + ("" if numeric else partition.of_classes(examples)),
             "give more, name files for validation and test, or choose other fractions, such as 0.8, 0.2, 0",
         )
     by = "" if numeric else ", each class alike"
     notes.extend([f"split {shares} % at random{by}, in the same way each time"])
     return parts
-
-
-def _drawn(examples: Examples, fractions: partition.Fractions, numeric: bool) -> dict[str, Examples]:
-    """The parts with a share, drawn; those without are not touched."""
-    targets = examples.targets if isinstance(examples.targets, list) else None
-    single = targets if not numeric and targets and isinstance(targets[0], str) else None
-    part = partition.draw(single, len(examples), fractions)
-    return {
-        name: partition.take(examples, np.flatnonzero(part == index))
-        for index, name in enumerate(partition.NAMES)
-        if fractions[index] > 0
-    }
-
-
-def _by_name(parts: Parts) -> dict[str, Examples]:
-    return {name: parts.part(name) for name in partition.NAMES}
-
-
-def _told(parts: dict[str, Examples], numeric: bool) -> list[str]:
-    notes = [partition.counted(parts)]
-    targets = parts["train"].targets
-    if not numeric and isinstance(targets, list):
-        notes += partition.classes(targets)
-    return [*notes, *partition.repeated(parts)]

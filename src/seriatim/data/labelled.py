@@ -42,7 +42,7 @@ def gather(
         gathered = _from_tables(found, settings, targets, numeric, facts, pinned)
     else:
         gathered = _from_texts(found, settings, targets, numeric, facts)
-    if not gathered.places:
+    if targets and not gathered.places:
         raise SeriatimError("data.empty", f"{found.title}: holds no examples", "give a file with at least one row")
     return gathered
 

@@ -34,6 +34,16 @@ def take(examples: Examples, rows: Sequence[int] | np.ndarray) -> Examples:
     )
 
 
+def drawn(examples: Examples, fractions: Fractions, numeric: bool) -> dict[str, Examples]:
+    """The parts with a share, drawn; those without are not named."""
+    targets = _list(examples)
+    single = targets if not numeric and targets and isinstance(targets[0], str) else None
+    part = draw(single, len(examples), fractions)
+    return {
+        name: take(examples, np.flatnonzero(part == index)) for index, name in enumerate(NAMES) if fractions[index] > 0
+    }
+
+
 def draw(targets: list[Any] | None, count: int, fractions: Fractions) -> np.ndarray:
     """The part (0, 1, 2) of each of `count` examples; with labels, each label with the same shares in every part."""
     groups: dict[Any, list[int]] = {}
@@ -41,14 +51,22 @@ def draw(targets: list[Any] | None, count: int, fractions: Fractions) -> np.ndar
         groups.setdefault(targets[row] if targets is not None else None, []).append(row)
     marks = _scattered(count)
     part = np.zeros(count, dtype=np.int64)
+    owed = [0.0, 0.0]  # what rounding kept from a part so far: many small classes add up to the shares, too
     for members in groups.values():
         rows = np.array(members)
         rows = rows[np.argsort(marks[rows], kind="stable")]
-        first = max(round(len(rows) * fractions[0]), 1)  # a label is learnt before it is asked for
-        second = max(round(len(rows) * (fractions[0] + fractions[1])), first)
+        first = _rounded(len(rows) * fractions[0], 1, len(rows), owed, 0)  # at least one: it is to be learnt
+        rest = len(rows) - first
+        second = first + (_rounded(len(rows) * fractions[1], 0, rest, owed, 1) if fractions[2] > 0 else rest)
         part[rows[first:second]] = 1
         part[rows[second:]] = 2
     return part
+
+
+def _rounded(share: float, least: int, most: int, owed: list[float], which: int) -> int:
+    found = min(max(round(share + owed[which]), least), most)
+    owed[which] = min(max(owed[which] + share - found, -0.5), 0.5)
+    return found
 
 
 def _scattered(count: int) -> np.ndarray:
@@ -74,11 +92,18 @@ def without_empty(examples: Examples) -> tuple[Examples, np.ndarray, list[str]]:
     return take(examples, rows), rows, [note]
 
 
-def counted(parts: dict[str, Examples]) -> str:
-    return "examples: " + ", ".join(f"{len(part):,} {name}" for name, part in parts.items() if len(part))
+def told(parts: dict[str, Examples], numeric: bool) -> Iterator[str]:
+    yield "examples: " + ", ".join(f"{len(part):,} {name}" for name, part in parts.items() if len(part))
+    if not numeric and (targets := _list(parts["train"])):
+        yield from _classes(targets)
+    yield from _repeated(parts)
 
 
-def classes(targets: Sequence[Any]) -> Iterator[str]:
+def of_classes(examples: Examples) -> str:
+    return f" of {len({str(target) for target in _list(examples)}):,} classes"
+
+
+def _classes(targets: Sequence[Any]) -> Iterator[str]:
     """The classes, their shares, and what the most frequent alone would reach."""
     if any(isinstance(one, tuple) for one in targets):
         counts = Counter(label for one in targets for label in one)
@@ -134,7 +159,7 @@ def _labels(target: Any) -> tuple[str, ...]:
     return target if isinstance(target, tuple) else (target,)
 
 
-def repeated(parts: dict[str, Examples]) -> Iterator[str]:
+def _repeated(parts: dict[str, Examples]) -> Iterator[str]:
     """How much of a part was seen in training already."""
     seen = set(_marks(parts["train"]))
     for name in NAMES[1:]:
