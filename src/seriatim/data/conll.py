@@ -60,8 +60,9 @@ class Sentences:
 
     def between(self, first: int, last: int) -> Sentences:
         """Some of them; the fingerprint stays that of the whole."""
-        parts = (one[first:last] for one in (self.words, self.tags, self.lines, self.files))
-        return Sentences(self.name, *parts, fingerprint=self.fingerprint)
+        part = Sentences(self.name, self.words[first:last], self.tags[first:last], self.lines[first:last])
+        part.files, part.fingerprint = self.files[first:last], self.fingerprint
+        return part
 
 
 def read(
@@ -235,8 +236,8 @@ def _jsonl(
         if row.word:
             record = json_object(raw, row)
             where = f"{raw.name}, line {row.number}"
-            words = _list(record, column, "tokens", where)
-            tags = _list(record, target, "tags", where) if tagged else []
+            words = json_list(record, column, "tokens", where)
+            tags = json_list(record, target, "tags", where) if tagged else []
             if tagged and len(words) != len(tags):
                 cause = f"{where}: {len(words)} words and {len(tags)} tags"
                 raise SeriatimError("data.tags", cause, "give a tag for each word")
@@ -255,7 +256,7 @@ def json_object(raw: Raw, row: Line) -> dict[str, Any]:
     return record
 
 
-def _list(record: dict[str, Any], named: str | None, what: str, where: str) -> list[str]:
+def json_list(record: dict[str, Any], named: str | None, what: str, where: str) -> list[str]:
     name = named if named is not None else next((name for name in NAMES[what] if name in record), None)
     if name is None or name not in record:
         setting = "data.column" if what == "tokens" else "data.target"

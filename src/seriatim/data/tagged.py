@@ -39,7 +39,11 @@ class TagSettings(TextSettings):
     scheme: Literal["auto", "none", "bio", "iob1", "iobes", "bilou"] = Field(
         "auto", description="how the tags mark entities: recognised, or named, or none for tags of single words"
     )
-    min_count: int = Field(2, ge=1, description="rarer words of the training part are read as the unknown word")
+    min_count: int | None = Field(
+        None,
+        ge=1,
+        description="rarer words are read as the unknown word (default: 2 for 1,000 sentences or more, else 1)",
+    )
     tokenizer: TokenizerSettings | None = Field(  # type: ignore[assignment]
         None, description="parts of words instead of words, such as bpe (default: words in small letters)"
     )

@@ -1,0 +1,298 @@
+"""Give every word a tag: word classes, names in a text, any symbol for each step.
+
+    p(tag of word t) = softmax(W h_t + b)        h = backbone([word vectors; features of the spelling])
+
+Trained by cross-entropy over the words. A model that can reads in both directions. Where the tags mark entities (BIO
+and its kin), what counts is the F1 of whole entities, as conlleval and seqeval (in its default mode) count them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..core import config
+from ..core.errors import SeriatimError
+from ..data import entities, generated, tagged
+from ..data.conll import Sentences
+from ..data.sequences import Examples, Parts, Sequences
+from ..data.tokenizers import Tokenizer, TokenizerSettings
+from ..nn.backbone import BackboneSettings
+from ..nn.characters import WordInput
+from ..nn.heads import StepHead
+from ..nn.network import Network, assemble, full, symbol_input
+from ._examples import ExampleTask, Notes, mismatch, refuse_counting, restore
+from ._tag_views import tags_of, views
+from ._tagger import Tagger, Tagging, tagging
+from ._task import Batch
+from ._words import NO_TAG, WordCoder, WordPart, alphabet, in_text
+
+__all__ = ["DataSettings", "Settings", "mismatch", "model_defaults", "open_run", "prepare", "reopen", "reopen_on"]
+
+DataSettings = tagged.TagSettings
+WORDS = 30_000  # of a vocabulary that was not asked for
+SPELLING = 64  # features of the spelling, where nothing is said
+MANY = 1_000  # sentences from which on a word that occurs once is better read as unknown
+SHOWN = 30  # words of a sample
+
+
+class Settings(config.Settings):
+    name: str = Field("tag", description="the task: see `seriatim list tasks`")
+    characters: int | None = Field(
+        None, ge=0, le=4096, description="features of a word's spelling; 0: none (default: 64 for words, else 0)"
+    )
+    hidden: float = Field(0.1, ge=0, lt=1, description="share of words read as the unknown word while training")
+    length: int | None = Field(
+        None,
+        ge=2,
+        le=1_000_000,
+        description="steps of a sequence at most; a longer one is read in windows that overlap",
+    )
+
+
+def model_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A tag depends on the words behind as well, so both directions, and each half as wide; treebanks are small, so
+    dropout. The generated tasks are for models that only look back, and never short of examples."""
+    made = str(values["data"]["source"]).partition(":")[0] in generated.SETS
+    two_sided = values["model"].get("bidirectional", True)
+    return {} if made else {"bidirectional": True, "dropout": 0.3, **({"width": 128} if two_sided else {})}
+
+
+class TagTask(ExampleTask):
+    objective = "error"
+    coder: WordCoder  # type: ignore[assignment]
+    parts: dict[str, WordPart]  # type: ignore[assignment]
+
+    def shape(self, model: BackboneSettings) -> Network:
+        return network(model, self.coder, self.settings)
+
+    def collate(self, split: str, rows: np.ndarray) -> Batch:
+        return self.parts[split].collate(rows, spelled=spelling(self.settings, self.coder) > 0)
+
+    def loss(self, network: nn.Module, batch: Batch, state: Any, smoothing: float) -> tuple[Tensor, Any]:
+        scores, _ = network(batch.inputs, batch.mask)
+        flat, targets = full(scores).flatten(0, 1), batch.targets.flatten()
+        loss = F.cross_entropy(flat, targets, ignore_index=NO_TAG, reduction="sum", label_smoothing=smoothing)
+        return loss, None
+
+    def chosen(self, split: str, limit: int | None = None) -> np.ndarray:
+        """Whole sentences: all windows of those that are chosen."""
+        rows, part = super().chosen(split, limit), self.parts[split]
+        return np.flatnonzero(np.isin(part.sentence, part.sentence[rows]))
+
+    def evaluate(self, model: nn.Module, split: str, limit: int | None = None) -> dict[str, float]:
+        rows, part = self.chosen(split, limit), self.parts[split]
+        said = tagging(model, part, rows)
+        known = said.loss[~np.isnan(said.loss)]
+        return {"loss": float(known.mean(dtype=np.float64)) if len(known) else 0.0} | self._measures(part, said)
+
+    def _measures(self, part: WordPart, said: Tagging) -> dict[str, float]:
+        accuracy = float((part.targets[said.words] == said.best).mean())
+        found = {"accuracy": accuracy}
+        error = 1 - accuracy
+        if self.coder.scheme != "none":
+            whole, _ = entities.score(*tags_of(self.coder, part, said))
+            found |= {"precision": whole.precision, "recall": whole.recall, "f1": whole.f1}
+            error = 1 - whole.f1
+        return found | {"error": error, "words": float(len(said.words))}
+
+    def baselines(self, split: str) -> dict[str, dict[str, float]]:
+        """Each word has the tag that it has most often in the training part; a new one has the most frequent of all."""
+        train, part = self.parts["train"], self.parts[split]
+        size = len(self.coder.labels)
+        counts = np.bincount(train.forms * size + train.targets, minlength=len(train.names) * size)
+        counts = counts.reshape(-1, size)
+        usual = counts.sum(axis=0)
+        best = (counts + usual / (1 + usual.sum())).argmax(axis=1)  # of equal ones, the one more frequent elsewhere
+        best[counts.sum(axis=1) == 0] = usual.argmax()
+        numbers = {name: index for index, name in enumerate(train.names)}
+        places = np.array([numbers.get(name, -1) for name in part.names], dtype=np.int64)[part.forms]
+        given = np.where(places >= 0, best[places], usual.argmax())
+        said = Tagging(np.arange(len(given)), given, np.ones(len(given)), np.zeros(len(given)))
+        return {"most frequent tag of the word": self._measures(part, said)}
+
+    def details(self, model: nn.Module, split: str) -> list[dict[str, Any]]:
+        part = self.parts[split]
+        said = tagging(model, part, self.chosen(split))
+        return views(self.coder, part, said, set(self.parts["train"].names) if self.coder.kind == "words" else None)
+
+    def sample(self, model: nn.Module, step: int) -> str:
+        """A few sentences of the validation part with their tags; wrong ones with what they should be."""
+        part = self.parts["valid"]
+        some = np.unique(np.linspace(0, len(part.ends) - 1, 3).astype(np.int64))
+        said = tagging(model, part, np.flatnonzero(np.isin(part.sentence, some)))
+        best = dict(zip(said.words.tolist(), said.best.tolist(), strict=True))
+        labels, lines = self.coder.labels, []
+        for first, end in (part.bounds[index] for index in some.tolist()):
+            words = []
+            for place in range(first, min(end, first + SHOWN)):
+                word, tag, true = part.names[part.forms[place]], best[place], int(part.targets[place])
+                wanted = labels[true] if true != NO_TAG else "?"
+                words.append(f"{word}/{labels[tag]}" + ("" if tag == true else f" (is {wanted})"))
+            lines.append(" ".join(words) + (" …" if end - first > SHOWN else ""))
+        return "\n".join(lines)
+
+
+def spelling(settings: Settings, coder: WordCoder) -> int:
+    """How many features of the spelling there are."""
+    if coder.tokenizer is None:
+        return 0
+    if settings.characters is None:
+        return SPELLING if coder.tokenizer.kind == "word" else 0
+    return settings.characters
+
+
+def network(model: BackboneSettings, coder: WordCoder, settings: Settings) -> Network:
+    inputs: Any
+    if coder.tokenizer is None:
+        inputs = symbol_input(model, len(coder.symbols))
+        width = inputs.embedding_dim
+    else:
+        words = symbol_input(model, coder.tokenizer.size)
+        unknown = coder.tokenizer.unk or 0
+        inputs = WordInput(words, coder.characters, spelling(settings, coder), settings.hidden, unknown)
+        width = inputs.width
+    return assemble(model, inputs, width, coder.longest, lambda backbone: StepHead(backbone.width, len(coder.labels)))
+
+
+def prepare(
+    config: Any,
+    data_dir: str | None = None,
+    notify: Callable[[str], None] | None = None,
+    coder: WordCoder | None = None,
+) -> TagTask:
+    refuse_counting(config.model, config.task.name)
+    notes = Notes(notify)
+    if getattr(config.model, "bidirectional", False):
+        notes(f"{config.model.name} reads in both directions (model.bidirectional)")
+    made = generated.parts(config.data.source)
+    if made is not None:
+        return _made_task(config, made, notes, coder)
+    data = tagged.read(config.data, data_dir, notes, None if coder is None else coder.scheme)
+    fresh = coder is None
+    if coder is None:
+        coder = _learn(config, data, notes)
+    parts = {split: _encode(coder, data.part(split)) for split in tagged.SPLITS}
+    if fresh:
+        coder, parts = _in_windows(config, coder, parts, notes)
+    for split in tagged.SPLITS[1:]:
+        _tell(coder, split, parts[split], notes)
+    return TagTask(config.task, coder, parts, config.seed, list(notes), data.fingerprint)  # type: ignore[arg-type]
+
+
+def _made_task(config: Any, made: Parts, notes: Notes, coder: WordCoder | None) -> TagTask:
+    """Symbols with a target for each step."""
+    if not isinstance(made.train.targets, Sequences) or not made.symbols:
+        raise SeriatimError(
+            "data.steps", f"{config.data.source} has no tag for each step", "choose another task, or --data copy:100"
+        )
+    for note in made.notes:
+        notes(note)
+    fresh = coder is None
+    if coder is None:
+        coder = WordCoder("symbols", labels=made.symbols, symbols=made.symbols)
+    parts = {split: _encode_made(coder, made.part(split)) for split in tagged.SPLITS}
+    if fresh:
+        coder, parts = _in_windows(config, coder, parts, notes)
+    return TagTask(config.task, coder, parts, config.seed, list(notes), made.fingerprint)  # type: ignore[arg-type]
+
+
+def _encode_made(coder: WordCoder, part: Examples) -> WordPart:
+    return coder.encode_symbols(part.inputs, part.targets)  # type: ignore[arg-type]
+
+
+def _encode(coder: WordCoder, sentences: Sentences) -> WordPart:
+    return replace(coder.encode(sentences.words, sentences.tags), source=sentences)
+
+
+def _learn(config: Any, data: tagged.Tagged, notes: Notes) -> WordCoder:
+    """The tags, the words and the characters of the training part."""
+    labels = Counter(tag for tags in data.train.tags for tag in tags)
+    if len(labels) < 2:
+        raise SeriatimError(
+            "data.one-tag",
+            f'every word of the training part has the tag "{next(iter(labels))}": there is nothing to learn',
+            "check the column of the tags: data.target",
+        )
+    chosen, least = config.data.tokenizer, config.data.min_count
+    if chosen is None:
+        least = (2 if len(data.train) >= MANY else 1) if least is None else least
+        chosen = TokenizerSettings(kind="word", size=WORDS, lowercase=True, min_count=least)
+    if chosen.kind in ("word", "wordpiece"):  # the words are apart already
+        chosen = chosen.model_copy(update={"punctuation": False})
+    texts = (" ".join(words) for words in data.train.words)
+    tokenizer = Tokenizer.train(chosen, (in_text(text, chosen.kind) for text in texts))
+    notes(f"{tokenizer.kind} tokenizer with {tokenizer.size:,} tokens, learnt from the training part")
+    shown = ", ".join(tag for tag, _ in labels.most_common(20)) + (" …" if len(labels) > 20 else "")
+    notes(f"{len(labels)} tags: {shown}")
+    return WordCoder(
+        "words", tuple(sorted(labels)), data.scheme, alphabet=alphabet(data.train.words), tokenizer=tokenizer
+    )
+
+
+def _in_windows(
+    config: Any, coder: WordCoder, parts: dict[str, WordPart], notes: Notes
+) -> tuple[WordCoder, dict[str, WordPart]]:
+    """The longest row that the model is made for, and windows over what is longer."""
+    with torch.device("meta"):  # whether a model has a limit shows when it is made
+        limited = config.model.build(config.model.input_width(tied=False), 1).context is not None
+    declared = getattr(config.model, "context", None) if limited else None
+    limits = [size for size in (config.task.length, declared) if size is not None]
+    window = min(limits) if limits else None
+    longest = max(int(part.inputs.lengths.max(initial=1)) for part in parts.values())
+    if window is not None and longest > window:
+        count = sum(int((part.inputs.lengths > window).sum()) for part in parts.values())
+        notes(f"{count:,} sequences of up to {longest:,} steps are read in windows of {window}, which overlap by half")
+        longest = window
+    coder = replace(coder, longest=longest, window=longest if limited and window is None else window)
+    return coder, {split: coder.cut(part) for split, part in parts.items()}
+
+
+def _tell(coder: WordCoder, split: str, part: WordPart, notes: Notes) -> None:
+    """New words, and tags that can never be right."""
+    if coder.tokenizer is not None and coder.tokenizer.kind == "word" and len(part.forms):
+        share = float((part.inputs.values == coder.tokenizer.unk).mean())
+        notes(f"{split}: {100 * share:.1f} % of the words are not in the vocabulary")
+    strange = np.flatnonzero(part.targets == NO_TAG)
+    if len(strange):
+        first = int(strange[0])
+        sentence = int(np.searchsorted(part.ends, first, side="right"))
+        word = first - part.bounds[sentence][0]
+        tag, place = part.source.tags[sentence][word], part.source.place(sentence, word)
+        words = "1 word has a tag" if len(strange) == 1 else f"{len(strange):,} words have tags"
+        notes(f'{split}: {words} that the training part does not have, such as "{tag}" ({place}): always counted wrong')
+
+
+def reopen(
+    path: Path, config: Any, data_dir: str | None = None, notify: Callable[[str], None] | None = None
+) -> TagTask:
+    return prepare(config, data_dir, notify, WordCoder.load(path))
+
+
+def reopen_on(
+    path: Path, config: Any, source: str, data_dir: str | None = None, notify: Callable[[str], None] | None = None
+) -> TagTask:
+    notes, coder = Notes(notify), WordCoder.load(path)
+    made = generated.parts(source)
+    if made is not None and coder.kind == "symbols":
+        part, fingerprint = _encode_made(coder, made.test), made.fingerprint
+    else:
+        sentences = tagged.read_single(source, config.data, data_dir, notes, coder.scheme)
+        part, fingerprint = _encode(coder, sentences), sentences.fingerprint
+        _tell(coder, "test", part, notes)
+    parts: dict[str, Any] = {"test": part}
+    return TagTask(config.task, coder, parts, config.seed, list(notes), fingerprint)  # type: ignore[arg-type]
+
+
+def open_run(path: Path, config: Any) -> Tagger:
+    coder = WordCoder.load(path)
+    return Tagger(restore(network(config.model, coder, config.task), path), coder, config.data)
