@@ -502,6 +502,10 @@ def test_predict_keeps_row_and_line(tmp_path: Path) -> None:
     assert read_inputs(str(write(tmp_path / "b.csv", "text\n")), settings).inputs == []
     guessed = write(tmp_path / "c.csv", "sentence,label,n\na,p,1\nb,,2\n")
     assert read_inputs(str(guessed), ExampleSettings(source="x")).inputs == ["a", "b"]
+    digits = str(write(tmp_path / "d.csv", "text,label\n42,p\n7 8,q\n"))
+    assert read_inputs(digits, settings, numeric_input=False).inputs == ["42", "7 8"]
+    assert read_single(digits, settings, numeric_input=False).inputs == ["42", "7 8"]
+    assert read_inputs(digits, settings, numeric_input=True).inputs.lengths.tolist() == [1, 2]  # type: ignore[union-attr]
     with pytest.raises(SeriatimError, match='no column "text"'):
         read_inputs(str(guessed), settings)
 

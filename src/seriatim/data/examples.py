@@ -98,26 +98,32 @@ def read_single(
     data_dir: str | None = None,
     notify: Notify | None = None,
     numeric_target: bool = False,
+    numeric_input: bool | None = None,
 ) -> Examples:
-    """All examples of another source, read by the same settings: what a trained model is evaluated on."""
+    """All examples of another source, read by the same settings: what a trained model is evaluated on.
+
+    `numeric_input` says what the model knows, so that a column of texts such as "42" is not taken for numbers.
+    """
     notes = _Notes(notify)
     made = _made(source, data_dir, numeric_target)
     if made is not None:
         notes.extend(made.notes)
         return made.test if len(made.test) else made.train
-    settings = _catalogued(settings.model_copy(update={"source": source, "split": None}))
+    settings = _for_another(source, settings, numeric_input)
     gathered, _ = _gather(source, settings, data_dir, notes, True, numeric_target)
     examples, _, empty = partition.without_empty(Examples(gathered.inputs, gathered.targets, gathered.places))
     notes.extend([*empty, f"examples: {len(examples):,}"])
     return examples
 
 
-def read_inputs(source: str, settings: ExampleSettings, data_dir: str | None = None) -> Examples:
+def read_inputs(
+    source: str, settings: ExampleSettings, data_dir: str | None = None, numeric_input: bool | None = None
+) -> Examples:
     """Only the inputs, a row for each row of the source and for each line of a text file, the empty ones too."""
     made = _made(source, data_dir, None)
     if made is not None:
         return replace(made.test if len(made.test) else made.train, targets=None)
-    settings = _catalogued(settings.model_copy(update={"source": source, "split": None}))
+    settings = _for_another(source, settings, numeric_input)
     gathered, _ = _gather(source, settings, data_dir, _Notes(None), False, False)
     return Examples(gathered.inputs, None, gathered.places)
 
@@ -169,6 +175,12 @@ def _catalogued(settings: ExampleSettings) -> ExampleSettings:
     return settings.model_copy(
         update={name: value for name, value in options.items() if getattr(settings, name) == defaults[name]}
     )
+
+
+def _for_another(source: str, settings: ExampleSettings, numeric: bool | None) -> ExampleSettings:
+    """The settings of a trained model for a source that it was not trained on."""
+    kind = settings.kind if numeric is None else "numbers" if numeric else "text"
+    return _catalogued(settings.model_copy(update={"source": source, "split": None, "kind": kind}))
 
 
 def _gather_all(

@@ -39,4 +39,5 @@ class Predictor:
 
     def predict_file(self, source: str, data_dir: str | None = None) -> Table:
         """A row for each row of the file."""
-        return self.table(self.predict(read_inputs(source, self.data, data_dir).inputs))
+        found = read_inputs(source, self.data, data_dir, numeric_input=self.coder.kind == "numbers")
+        return self.table(self.predict(found.inputs))

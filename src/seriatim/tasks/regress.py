@@ -171,8 +171,11 @@ def reopen_on(
     path: Path, config: Any, source: str, data_dir: str | None = None, notify: Callable[[str], None] | None = None
 ) -> RegressTask:
     notes = Notes(notify)
-    found = examples.read_single(source, config.data, data_dir, notes, numeric_target=True)
-    return _task(config, Coder.load(path), Parts(train=Examples([], []), test=found), list(notes))
+    coder = Coder.load(path)
+    found = examples.read_single(
+        source, config.data, data_dir, notes, numeric_target=True, numeric_input=coder.kind == "numbers"
+    )
+    return _task(config, coder, Parts(train=Examples([], []), test=found), list(notes))
 
 
 def open_run(path: Path, config: Any) -> RegressPredictor:
