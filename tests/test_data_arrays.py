@@ -176,18 +176,23 @@ def same(mine: Any, theirs: np.ndarray) -> None:
     assert np.array_equal(mine, theirs, equal_nan=mine.dtype.kind == "f")
 
 
-def big_endian(value: float, name: bytes = b"x") -> bytes:
-    """A file as a big-endian machine writes it: one double in a matrix (1,1)."""
-    body = struct.pack(">IIII", 6, 8, 6, 0) + struct.pack(">IIii", 5, 8, 1, 1)
-    body += struct.pack(">HH4s", len(name), 1, name) + struct.pack(">IId", 9, 8, value)
-    return b"MATLAB 5.0".ljust(124) + b"\x01\x00MI" + struct.pack(">II", 14, len(body)) + body
-
-
-def test_mat_of_a_big_endian_machine(tmp_path: Path) -> None:
-    path = tmp_path / "big.mat"
-    path.write_bytes(big_endian(2.5))
-    assert scipy.io.loadmat(path)["x"] == [[2.5]]
-    same(read_mat("big.mat", path.read_bytes()).arrays["x"], np.array([[2.5]]))
+@pytest.mark.parametrize(
+    ("kind", "code", "value"),
+    [("b", 1, -5), ("B", 2, 250), ("h", 3, -500), ("H", 4, 65_000), ("i", 5, -70_000), ("I", 6, 4e9), ("f", 7, 2.5),
+     ("d", 9, 0.1), ("q", 12, -(2**40)), ("Q", 13, 2**40)],
+)  # fmt: skip
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_mat_of_any_machine_and_kind_of_numbers(kind: str, code: int, value: float, order: str, tmp_path: Path) -> None:
+    """A matrix (1,1) of doubles, kept in a smaller kind of numbers as MATLAB does, by machines of both orders."""
+    number = struct.pack(order + kind, value if kind in "fd" else int(value))
+    body = struct.pack(f"{order}IIII", 6, 8, 6, 0) + struct.pack(f"{order}IIii", 5, 8, 1, 1)
+    body += struct.pack(f"{order}I", 1 << 16 | 1) + b"x\0\0\0"  # a name short enough for the tag
+    body += struct.pack(f"{order}II", code, len(number)) + number.ljust(8, b"\0")
+    mark = b"\x00\x01IM" if order == "<" else b"\x01\x00MI"
+    data = b"MATLAB 5.0".ljust(124) + mark + struct.pack(f"{order}II", 14, len(body)) + body
+    (tmp_path / "x.mat").write_bytes(data)
+    same(read_mat("x.mat", data).arrays["x"], scipy.io.loadmat(tmp_path / "x.mat", mat_dtype=True)["x"])
+    assert read_mat("x.mat", data).arrays["x"] == [[value]]
 
 
 def test_mat_says_what_it_does_not_read(tmp_path: Path) -> None:
@@ -245,7 +250,7 @@ def idx(array: np.ndarray, code: int = 8) -> bytes:
     return bytes([0, 0, code, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
 
 
-def images(folder: Path, count: int = 24, packed: bool = True) -> tuple[np.ndarray, np.ndarray]:
+def images(folder: Path, count: int = 60, packed: bool = True) -> tuple[np.ndarray, np.ndarray]:
     """The four files of MNIST in small."""
     folder.mkdir()
     draw = np.random.default_rng(0)
@@ -264,12 +269,12 @@ def test_folder_of_idx_files(packed: bool, tmp_path: Path) -> None:
     pixels, labels = images(tmp_path / "digits", packed=packed)
     made = arrays.parts(tmp_path / "digits")
     assert made is not None
-    assert [len(made.train), len(made.valid), len(made.test)] == [22, 2, 6]
+    assert [len(made.train), len(made.valid), len(made.test)] == [55, 5, 6]
     rows = np.concatenate([steps(part) for part in (made.train, made.valid, made.test)])
-    assert np.array_equal(rows, (pixels / np.float32(255)).reshape(30, 6, 1))
+    assert np.array_equal(rows, (pixels / np.float32(255)).reshape(66, 6, 1))
     told = [label for part in (made.train, made.valid, made.test) for label in part.targets or []]
     assert told == [str(label) for label in labels]
-    assert made.valid.place(0) == f"train-images-idx3-ubyte{'.gz' if packed else ''}, image 23"
+    assert made.valid.place(0) == f"train-images-idx3-ubyte{'.gz' if packed else ''}, image 56"
     assert arrays.parts(tmp_path) is None
     assert arrays.parts("names") is None
 
@@ -286,7 +291,7 @@ def test_mnist_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert order.tolist() != sorted(order)
     for part in ("train", "valid", "test"):
         assert np.array_equal(steps(other.part(part)), steps(plain.part(part))[:, order])
-    assert np.array_equal(steps(plain.test)[:, :, 0], pixels[24:].reshape(6, 6) / np.float32(255))
+    assert np.array_equal(steps(plain.test)[:, :, 0], pixels[60:].reshape(6, 6) / np.float32(255))
 
 
 def test_the_same_order_for_all_and_for_each_call() -> None:

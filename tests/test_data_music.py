@@ -62,6 +62,7 @@ def test_mido_reads_what_is_written(tmp_path: Path) -> None:
     notes, tempo = theirs(tmp_path / "x.mid")
     assert [(start / 0.5, end / 0.5, pitch) for start, end, pitch, _ in notes] == held(roll)
     assert tempo == pytest.approx(90, rel=1e-5)
+    assert mido.MidiFile(tmp_path / "x.mid").ticks_per_beat == 480
     assert mido.MidiFile(tmp_path / "x.mid").length == pytest.approx(50 * 0.5 * 60 / 90, rel=1e-5)
 
 
@@ -151,6 +152,9 @@ END = b"\x00\xff\x2f\x00"
 def test_running_status_and_silent_strokes(tmp_path: Path) -> None:
     track = b"\x00\x90\x3c\x40" + b"\x83\x60\x3c\x00" + b"\x00\x3e\x41" + b"\x83\x60\x3e\x00" + END
     assert read(tmp_path, smf(track)).notes == [Note(0, 1, 60, 64), Note(1, 2, 62, 65)]
+    # What a system message leaves for later is one of its own kind, also with a length.
+    track = b"\x00\xf0\x02\x01\x02" + b"\x00\xf7\x02\x03\xf7" + b"\x00\x90\x3c\x40" + b"\x83\x60\x3c\x00" + END
+    assert read(tmp_path, smf(track)).notes == [Note(0, 1, 60, 64)]
     # A remark between two events does not end the running status, a header may be longer, other chunks are skipped.
     track = b"\x00\x90\x3c\x40" + b"\x00\xff\x01\x01x" + b"\x83\x60\x3c\x00" + END
     data = b"MThd" + struct.pack(">IHHHH", 8, 0, 1, 480, 7) + b"XXXX\0\0\0\x01?" + smf(track)[14:]
