@@ -171,7 +171,7 @@ def test_mat_is_what_scipy_reads(
 
 
 def same(mine: Any, theirs: np.ndarray) -> None:
-    assert mine.dtype == theirs.dtype
+    assert mine.dtype == theirs.dtype.newbyteorder("=")
     assert mine.shape == theirs.shape
     assert np.array_equal(mine, theirs, equal_nan=mine.dtype.kind == "f")
 
