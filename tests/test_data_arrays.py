@@ -353,6 +353,8 @@ def test_targets_from_another_file_and_by_name(tmp_path: Path) -> None:
     assert read_arrays(tmp_path / "x.npy", tmp_path / "more.npz", targets="b")[1] == [1.0, 2.0, 3.0]
     assert read_arrays(tmp_path / "more.npz", inputs="a", targets="b", labels=True)[1] == ["1", "2", "3"]
     assert read_arrays(tmp_path / "more.npz", inputs="a")[1] is None
+    values = read(tmp_path, np.array([2, 0, 1]), labels=False)[1]
+    assert [type(value) for value in values] == [float] * 3
     with pytest.raises(SeriatimError, match="which of its arrays is meant: a, b"):
         read_arrays(tmp_path / "more.npz")
     with pytest.raises(SeriatimError, match='has no array "c"'):

