@@ -510,6 +510,21 @@ def test_predict_keeps_row_and_line(tmp_path: Path) -> None:
         read_inputs(str(guessed), settings)
 
 
+def test_a_model_of_numbers_reads_lines_of_numbers_and_one_of_texts_no_numbers(tmp_path: Path) -> None:
+    settings = ExampleSettings(source="x")
+    lines = str(write(tmp_path / "a.txt", "1 2.5\n\n3\n"))
+    found = read_inputs(lines, settings, numeric_input=True).inputs
+    assert isinstance(found, Sequences)
+    assert (found.values.tolist(), found.lengths.tolist()) == ([[1.0], [2.5], [3.0]], [2, 0, 1])
+    words = str(write(tmp_path / "b.txt", "1 2\none two\n"))
+    with pytest.raises(SeriatimError, match=r"b\.txt, line 2.*not a list of numbers"):
+        read_inputs(words, settings, numeric_input=True)
+    np.save(tmp_path / "x.npy", np.zeros((2, 3)))
+    for source in (str(tmp_path / "x.npy"), "adding:20"):
+        with pytest.raises(SeriatimError, match="holds numbers, where texts are wanted"):
+            read_inputs(source, settings, numeric_input=False)
+
+
 def test_evaluate_on_another_file(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "text,label,split\none,p,train\n,q,test\nthree,q,test\n")
     told: list[str] = []
@@ -589,6 +604,8 @@ def test_columns_that_cannot_be(tmp_path: Path) -> None:
     refused(twice, "data.column", '2 of its columns are named "label"', target="label")
     number = jsonl(tmp_path / "a.jsonl", [{"text": "x", "label": "a"}, {"text": 5, "label": "b"}])
     refused(number, "data.column", "a.jsonl, line 2", "holds int, not text")
+    half = write(tmp_path / "c.jsonl", '{"text": "x", "y": "\\ud800"}')
+    refused(half, "data.number", "c.jsonl, line 1", r"\ud800", numeric=True)
     missing = jsonl(tmp_path / "b.jsonl", [{"text": "x", "label": "a"}, {"text": "y"}])
     refused(missing, "data.column", "b.jsonl, line 2", 'no column "label"')
 

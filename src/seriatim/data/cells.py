@@ -58,7 +58,7 @@ def columns_as_sequences(rows: list[list[Any]], places: Sequence[str], columns: 
             with np.errstate(over="ignore"):
                 block[at, :, 0] = row
             fine = bool(np.isfinite(block[at]).all())
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             fine = False
         if not fine:
             for value, column in zip(row, columns, strict=True):  # says which of them it is
@@ -107,7 +107,7 @@ def _numbers(value: Any, place: str, column: str) -> np.ndarray:
     if isinstance(value, str):
         found = _parsed(value)
         if found is None:
-            raise _wrong(place, column, f"{_shown(value)}, not a list of numbers", "write them as 0.1 0.2 0.3")
+            raise _wrong(place, column, f"{shown(value)}, not a list of numbers", "write them as 0.1 0.2 0.3")
         return _array(found, place, column)
     return _array([value], place, column)
 
@@ -164,7 +164,7 @@ def indicated(values: list[Any], place: str, columns: list[str]) -> tuple[str, .
         text = str("" if value is None else value).strip().lower()
         if text not in YES | NO:
             hint = "several columns of labels hold 1 where a label applies and 0 where not; name one --target"
-            raise _wrong(place, column, f"{_shown(value)}, neither 1 nor 0", hint)
+            raise _wrong(place, column, f"{shown(value)}, neither 1 nor 0", hint)
         if text in YES:
             found.append(column)
     return tuple(found)
@@ -189,10 +189,10 @@ def number(value: Any, place: str, column: str, remedy: str) -> float:
     try:
         found = _float(value)
     except (ValueError, TypeError, OverflowError):
-        cause = f'{place}: column "{column}" holds {_shown(value)}, not a number'
+        cause = f'{place}: column "{column}" holds {shown(value)}, not a number'
         raise SeriatimError("data.number", cause, remedy) from None
     if not math.isfinite(found):
-        cause = f'{place}: column "{column}" holds {_shown(value)}, which is no finite number'
+        cause = f'{place}: column "{column}" holds {shown(value)}, which is no finite number'
         raise SeriatimError("data.number", cause, "correct it, or remove the row")
     return found
 
@@ -207,7 +207,7 @@ def _one_label(value: Any, place: str, column: str) -> str:
         cause = f'{place}: column "{column}": the label is missing'
         raise SeriatimError("data.label", cause, "fill it in, or remove the row")
     if isinstance(value, dict | list):
-        raise _wrong(place, column, f"{_shown(value)}, not a label", "name another --target")
+        raise _wrong(place, column, f"{shown(value)}, not a label", "name another --target")
     return text_of(text, place, column, Facts()) or ""
 
 
@@ -217,8 +217,9 @@ def _float(value: Any) -> float:
     return float(value)
 
 
-def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
+def shown(value: Any) -> str:
+    """A cell as an error may print it."""
+    text = json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= 40 else text[:40] + "…"
 
 

@@ -17,13 +17,14 @@ from pydantic import Field, field_validator
 from seriatim.core.config import Settings
 from seriatim.core.errors import SeriatimError
 
-from . import arrays, catalogue, generated, partition
+from . import catalogue, partition
 from .array_files import is_arrays
 from .columns import Columns
 from .corpus import fetching
 from .decoding import Facts
 from .labelled import Gathered, gather
-from .sequences import NOTHING, Examples, Numbered, Parts, Sequences
+from .ready import from_arrays, last_part, made_parts
+from .sequences import NOTHING, Examples, Parts, Sequences
 from .sources import find_path, locate
 from .tokenizers import TokenizerSettings
 
@@ -50,6 +51,9 @@ class ExampleSettings(Settings):
     fractions: tuple[float, float, float] = Field(
         (0.8, 0.1, 0.1), description="the shares of training, validation and test where the data does not say"
     )
+    scale: Literal["standard", "none"] = Field(
+        "standard", description="numbers: to mean 0 and deviation 1 by the training part, or as they are"
+    )
     tokenizer: TokenizerSettings | None = Field(
         None, description="how text becomes tokens; by default words in small letters, or characters without words"
     )
@@ -70,7 +74,7 @@ def read(
 ) -> Parts:
     """The parts of the source, checked. `numeric_target`: numbers are to be predicted, not labels."""
     notes = _Notes(notify)
-    made = _made(settings.source, data_dir, numeric_target)
+    made = made_parts(settings.source, data_dir, numeric_target)
     if made is not None:
         notes.extend(made.notes)
         notes.extend(partition.told({name: made.part(name) for name in partition.NAMES}, numeric_target))
@@ -105,10 +109,10 @@ def read_single(
     `numeric_input` says what the model knows, so that a column of texts such as "42" is not taken for numbers.
     """
     notes = _Notes(notify)
-    made = _made(source, data_dir, numeric_target)
+    made = made_parts(source, data_dir, numeric_target)
     if made is not None:
         notes.extend(made.notes)
-        return made.test if len(made.test) else made.train
+        return last_part(source, made, numeric_input)
     settings = _for_another(source, settings, numeric_input)
     gathered, _ = _gather(source, settings, data_dir, notes, True, numeric_target)
     examples, _, empty = partition.without_empty(Examples(gathered.inputs, gathered.targets, gathered.places))
@@ -120,9 +124,9 @@ def read_inputs(
     source: str, settings: ExampleSettings, data_dir: str | None = None, numeric_input: bool | None = None
 ) -> Examples:
     """Only the inputs, a row for each row of the source and for each line of a text file, the empty ones too."""
-    made = _made(source, data_dir, None)
+    made = made_parts(source, data_dir, None)
     if made is not None:
-        return replace(made.test if len(made.test) else made.train, targets=None)
+        return replace(last_part(source, made, numeric_input), targets=None)
     settings = _for_another(source, settings, numeric_input)
     gathered, _ = _gather(source, settings, data_dir, _Notes(None), False, False)
     return Examples(gathered.inputs, None, gathered.places)
@@ -147,23 +151,6 @@ class _Notes(list[str]):
 
 
 # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _made(source: str, data_dir: str | None, numeric: bool | None) -> Parts | None:
-    """The parts of a set that is not read from tables; `numeric` None: whatever its targets are."""
-    made = None if Path(source).expanduser().exists() else generated.parts(source)
-    made = made if made is not None else arrays.parts(source, data_dir)
-    if made is None or numeric is None:
-        return made
-    if isinstance(made.train.targets, Sequences):
-        cause, task = "has an answer for each step, not one for each sequence", "tag"
-    elif not numeric and isinstance(made.train.targets[0], float):  # type: ignore[index]
-        cause, task = "has numbers to predict, not labels", "regress"
-    elif numeric and isinstance(made.train.targets[0], str):  # type: ignore[index]
-        cause, task = "has labels, not numbers to predict", "classify"
-    else:
-        return made
-    raise SeriatimError("data.target", f"{source}: {cause}", f"use the task {task}")
 
 
 def _catalogued(settings: ExampleSettings) -> ExampleSettings:
@@ -224,7 +211,7 @@ def _gather(
         notes.extend([f"{source}: {located.source}"])
         given = {name: str(one) for name in ("valid", "test") if (one := getattr(located, name)) is not None}
     if is_arrays(path):
-        return _arrays(path, settings, targets, numeric), given
+        return from_arrays(path, settings, targets, numeric), given
     facts = Facts()
     found = find_path(path)
     gathered = gather(found, settings, targets, numeric, facts, pinned)
@@ -232,22 +219,6 @@ def _gather(
     if facts.crlf:
         notes.extend([f"turned {facts.crlf:,} Windows line ends (CRLF) into \\n"])
     return gathered, given
-
-
-def _arrays(path: Path, settings: ExampleSettings, targets: bool, numeric: bool) -> Gathered:
-    """The target of arrays is a file of its own, or an array of the same file by its name."""
-    file = Path(settings.target).expanduser() if settings.target is not None else None
-    labels = file if file is not None and file.is_file() and targets else None
-    name = settings.target if labels is None and targets else None
-    inputs, found = arrays.read_arrays(path, labels, inputs=settings.column, targets=name, labels=not numeric)
-    if targets and found is None:
-        cause = f"{path.name}: holds no targets"
-        raise SeriatimError("data.target", cause, "name the file of labels with --target, or the array in this file")
-    if isinstance(found, Sequences):
-        raise SeriatimError("data.target", f"{path.name}: has an answer for each step", "use the task tag")
-    features = tuple(f"x{index + 1}" for index in range(inputs.values.shape[1])) if inputs.numeric else ()
-    places = Numbered(f"{path.name}, row", range(1, len(inputs) + 1))
-    return Gathered(inputs, found if targets else None, places, features=features)
 
 
 def _alike(whole: Gathered, other: Gathered) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -166,11 +166,11 @@ def _parts(splits: list[tuple[Any, Any]], places: list[str], one: Columns, notes
     if None in found:
         at = found.index(None)
         if not one.split_named:
-            notes.append(f'column "{one.split}" holds "{splits[at][0]}" and says nothing about parts')
+            notes.append(f'column "{one.split}" holds {cells.shown(splits[at][0])} and says nothing about parts')
             return None
         raise SeriatimError(
             "data.split",
-            f'{places[at]}: column "{one.split}" holds "{splits[at][0]}", which is none of the parts',
+            f'{places[at]}: column "{one.split}" holds {cells.shown(splits[at][0])}, which is none of the parts',
             f"write one of: {', '.join(PARTS)}",
         )
     parts = [part or "" for part in found]
@@ -199,7 +199,7 @@ def _from_texts(found: Found, settings: Any, targets: bool, numeric: bool, facts
                 "give a table (.csv, .tsv, .jsonl, .parquet), a folder with a file for each class, or arrays",
             )
         texts, places = _lines(found.raws, settings.encoding, facts)
-        return Gathered(texts, None, places)
+        return _as_asked(Gathered(texts, None, places), settings, facts)
     if targets and numeric:
         raise SeriatimError(
             "data.column",
@@ -221,7 +221,18 @@ def _from_texts(found: Found, settings: Any, targets: bool, numeric: bool, facts
         places += where
         labels += [label] * len(texts)
         parts += [part] * len(texts)
-    return Gathered(inputs, list(labels) if targets else None, places, parts if all(parts) else None, notes=notes)
+    answers = list(labels) if targets else None
+    gathered = Gathered(inputs, answers, places, parts if all(parts) else None, notes=notes)
+    return _as_asked(gathered, settings, facts)
+
+
+def _as_asked(gathered: Gathered, settings: Any, facts: Facts) -> Gathered:
+    """Lines of numbers where numbers are asked for."""
+    if settings.kind != "numbers":
+        return gathered
+    texts = gathered.inputs if isinstance(gathered.inputs, list) else []
+    inputs = cells.inputs(texts, gathered.places, "text", "numbers", True, facts)
+    return replace(gathered, inputs=inputs, features=_features(inputs, ["value"]))
 
 
 def _lines(raws: list[Raw], encoding: str, facts: Facts) -> tuple[list[str], list[str]]:

@@ -102,7 +102,8 @@ def is_number(value: str) -> bool:
 
 
 def no_column(where: str, column: str, names: Iterable[str]) -> SeriatimError:
-    return SeriatimError("data.column", f'{where}: has no column "{column}"', did_you_mean(column, names))
+    remedy = did_you_mean(column, names) or "it is empty: mend or remove the row"
+    return SeriatimError("data.column", f'{where}: has no column "{column}"', remedy)
 
 
 # ── the forms of tables ───────────────────────────────────────────────────────────────────────────────────────────
