@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import api
+from ..core.config import merge
 from ..core.errors import SeriatimError, did_you_mean
 from ..core.files import write_json, write_text
 from ..runs import Run
@@ -120,12 +121,13 @@ def _run(
     listeners: Listeners,
     notify: Notify,
 ) -> None:
-    chosen = {label: one.settings for label, one in row.models.items() if not models or label in models}
+    chosen = {label: dict(one.settings) for label, one in row.models.items() if not models or label in models}
+    if minutes is not None:  # as many steps as fit, instead of those of the row
+        chosen = {label: merge(settings, {"train": {"steps": None}}) for label, settings in chosen.items()}
     if not chosen:
         names = ", ".join(row.models)
         raise SeriatimError("reproduce.model", f"{row.name} has none of the models named", f"it has: {names}")
     notify(f"{row.name}: {row.title}")
-    time = row.minutes if minutes is None else minutes
     api.compare(
         row.task,
         row.data,
@@ -133,10 +135,10 @@ def _run(
         settings=row.settings,
         out=path / row.name,
         data_dir=data_dir,
-        listeners=lambda label: listeners(f"{row.name} {label}", time),
+        listeners=lambda label: listeners(f"{row.name} {label}", minutes),
         notify=notify,
         params=row.params,
-        minutes=time,
+        minutes=minutes,
         seed=seed,
     )
 

@@ -177,9 +177,9 @@ class ExampleTask:
     seed: int
     notes: list[str] = field(default_factory=list)
     fingerprint: str = ""
+    standardise: bool = True  # numbers are brought to mean 0 and deviation 1
 
     objective = "loss"
-    standardise = True  # numbers are brought to mean 0 and deviation 1
 
     def __post_init__(self) -> None:
         self._orders: dict[tuple[int, int], np.ndarray] = {}

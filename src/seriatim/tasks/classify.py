@@ -264,7 +264,8 @@ def _task(config: Any, coder: Coder, parts: Parts, notes: list[str]) -> Classify
         name: Part(coder.encode(part.inputs), _targets(coder, part), part)
         for name, part in (("train", parts.train), ("valid", parts.valid), ("test", parts.test))
     }
-    return ClassifyTask(config.task, coder, encoded, config.seed, notes, parts.fingerprint)
+    scaled = config.data.scale == "standard"
+    return ClassifyTask(config.task, coder, encoded, config.seed, notes, parts.fingerprint, scaled)
 
 
 def _labels(part: Examples) -> list[Any]:

@@ -53,8 +53,6 @@ class Settings(config.Settings):
 
 
 class MusicTask(ExampleTask):
-    standardise = False
-
     def shape(self, model: BackboneSettings) -> Network:
         return network(model, self.coder)
 
@@ -323,4 +321,4 @@ def _rolls(part: Examples) -> Sequences:
 def _task(config: Any, coder: Coder, parts: Parts, notes: list[str]) -> MusicTask:
     pieces = {name: parts.part(name) for name in ("train", "valid", "test")}
     encoded = {name: Part(_rolls(part), None, part) for name, part in pieces.items()}
-    return MusicTask(config.task, coder, encoded, config.seed, notes, parts.fingerprint)
+    return MusicTask(config.task, coder, encoded, config.seed, notes, parts.fingerprint, standardise=False)

@@ -188,7 +188,8 @@ def _task(config: Any, coder: Coder, parts: Parts, notes: list[str]) -> RegressT
         name: Part(coder.encode(part.inputs), _targets(part, len(coder.labels)), part)
         for name, part in (("train", parts.train), ("valid", parts.valid), ("test", parts.test))
     }
-    return RegressTask(config.task, coder, encoded, config.seed, notes, parts.fingerprint)
+    scaled = config.data.scale == "standard"
+    return RegressTask(config.task, coder, encoded, config.seed, notes, parts.fingerprint, scaled)
 
 
 def _targets(part: Examples, width: int = 1) -> np.ndarray:
