@@ -6,10 +6,13 @@ import json
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..core.errors import SeriatimError
+from ..core.measures import NONE, finite, measure, phrase, shown, telling
+
+SHORT = {"bits_per_character": "bits/character", "nll": "NLL"}
 
 
 def complain(error: SeriatimError) -> None:
@@ -60,6 +63,27 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: in
         print(line(row))
 
 
+def print_measures(parts: Sequence[tuple[str, Mapping[str, Any]]], objective: str) -> None:
+    """A row a part, or a baseline on it; a column a measure, the one that decided first."""
+    given = dict.fromkeys(name for _, values in parts for name in values)
+    names = telling(given, objective)
+    unit = {"loss": "loss (nats/token)"} if "perplexity" in given else {}
+    rows = [(part, *(shown(name, values.get(name), 1) for name in names)) for part, values in parts]
+    print_table(["part", *(unit.get(name) or heading(name) for name in names)], rows)
+
+
+def heading(name: str) -> str:
+    """A measure over a column."""
+    return SHORT.get(name) or phrase(name)
+
+
+def exactly(name: str, value: Any) -> str:
+    """A measure with all the digits that can matter to anybody."""
+    if finite(value) is None or measure(name).counts:
+        return shown(name, value)
+    return f"{100 * value:.5g} %" if measure(name).percent else f"{value:,.6g}"
+
+
 def bar(share: float, width: int = 30) -> str:
     """A share of one as a bar of eighths."""
     eighths = round(max(0.0, min(share, 1.0)) * width * 8)
@@ -69,14 +93,16 @@ def bar(share: float, width: int = 30) -> str:
 def amount(value: float | None, unit: str = "") -> str:
     """1234567 → '1.23 M'."""
     if value is None:
-        return "–"
+        return NONE
     for size, prefix in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= 0.9995 * size:
             return f"{value / size:.3g} {prefix}{unit}"
     return f"{value:.3g} {unit}".rstrip()
 
 
-def duration(seconds: float) -> str:
+def duration(seconds: float | None) -> str:
+    if seconds is None:
+        return NONE
     if seconds < 100:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

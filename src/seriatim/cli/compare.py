@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..core.measures import shown
 from . import _options as o
-from ._output import amount, duration, first_process, note, print_json, print_table, silent
+from ._output import amount, duration, first_process, heading, note, print_json, print_table, silent
 
 if TYPE_CHECKING:
     from ..api import Comparison
+
+MEASURES = 3  # columns besides the main one: the page has all of them
 
 
 ALL = "ngram,mlp,rnn,lstm,gru,tcn,gpt"
@@ -77,30 +80,18 @@ def _once() -> Callable[[str], None]:
 
 
 def show(comparison: Comparison, json: bool) -> None:
+    from ..report.figures import baselines_of, read
     from ..training.signals import EXIT_CODES
 
-    table = comparison.table()
     if not first_process():
         pass
     elif json:
-        print_json({"path": str(comparison.path), "table": table, "failed": comparison.failed})
+        figures = read(comparison.runs)
+        baselines = {split: found for split in ("valid", "test") if (found := baselines_of(figures, split))}
+        about = {"path": str(comparison.path), "table": comparison.table(), "failed": comparison.failed}
+        print_json(about | ({"baselines": baselines} if baselines else {}))
     else:
-        rows = [
-            (
-                row["model"],
-                _figure(row.get("valid_loss")),
-                _figure(row.get("perplexity"), 3),
-                _figure(row.get("bits_per_character")),
-                amount(row.get("parameters")),
-                amount(row.get("flops"), "FLOP"),
-                amount(row.get("tokens_per_second")),
-                amount(row.get("memory"), "B"),
-                duration(row.get("seconds", 0.0)),
-            )
-            for row in table
-        ]
-        headings = ["model", "loss", "perplexity", "bits/char", "parameters", "training", "tokens/s", "memory", "time"]
-        print_table(headings, rows)
+        _print(comparison)
         for name, why in comparison.failed.items():
             print(f"{name} failed: {why}")
         if comparison.runs:
@@ -111,5 +102,32 @@ def show(comparison: Comparison, json: bool) -> None:
         raise typer.Exit(code or 1)
 
 
-def _figure(value: float | None, digits: int = 4) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
+def _print(comparison: Comparison) -> None:
+    """A row a model, and below them the baselines: measures of the validation part, the main one of the test part
+    too."""
+    from ..report.figures import baselines_of, ranked, read, shared
+
+    figures = read(comparison.runs)
+    first = ranked(figures)[0]
+    main, *others = shared([first]) or [first.main]
+    columns = [(name, "valid") for name in (main, *others[:MEASURES])]
+    columns += [(main, "test")] if any(one.measures("test") for one in figures) else []
+    rows = [
+        (
+            one.label,
+            *(shown(name, one.measures(split).get(name), 1) for name, split in columns),
+            amount(one.number("parameters")),
+            amount(one.number("flops"), "FLOP"),
+            amount(one.number("tokens_per_second")),
+            amount(one.number("memory"), "B"),
+            duration(one.number("seconds")),
+        )
+        for one in figures
+    ]
+    spent = ["parameters", "training", f"{first.element}/s", "memory", "time"]
+    found = {split: baselines_of(figures, split) for split in ("valid", "test")}
+    for who in dict.fromkeys([*found["valid"], *found["test"]]):
+        values = [shown(name, found[split].get(who, {}).get(name), 1) for name, split in columns]
+        rows.append((who, *values, *[""] * len(spent)))
+    heads = [f"test {heading(name)}" if split == "test" else heading(name) for name, split in columns]
+    print_table(["model", *heads, *spent], rows)

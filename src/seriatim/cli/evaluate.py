@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from ..core.measures import title
 from . import _options as o
-from ._output import note, print_json, print_table, silent
+from ._output import exactly, note, print_json, print_table, silent
 
 
 def command(
@@ -27,4 +28,5 @@ def command(
     if json:
         print_json({"run": str(run), "data": data, "split": None if data else split, **measures})
     else:
-        print_table(["measure", "value"], [(name, f"{value:,.6g}") for name, value in measures.items()])
+        rows = [(title(name), exactly(name, value)) for name, value in measures.items()]
+        print_table(["measure", "value"], rows)

@@ -11,7 +11,7 @@ import typer
 
 from ..runs import Run
 from . import _options as o
-from ._output import amount, duration, first_process, note, print_json, print_table, silent
+from ._output import amount, duration, first_process, note, print_json, print_measures, silent
 
 
 @o.with_short
@@ -51,6 +51,7 @@ def command(
 
 def finish(run: Run, json: bool) -> None:
     """Prints how a training went, once for all processes; a signal that ended it becomes the exit code."""
+    from ..report.figures import Figures
     from ..training.signals import EXIT_CODES
 
     summary = run.summary
@@ -62,12 +63,11 @@ def finish(run: Run, json: bool) -> None:
     elif reason.startswith("SIG"):
         note(f"`seriatim resume {run.path}` goes on from here")
     else:
-        rows = [
-            (split, f"{m['loss']:.4f}", f"{m['perplexity']:.3f}", f"{m.get('bits_per_character', float('nan')):.4f}")
-            for split, m in summary["measures"].items()
-        ]
-        print_table(["part", "loss (nats/token)", "perplexity", "bits/character"], rows)
-        speed = f"{amount(summary['tokens_per_second'])} tokens/s"
+        one = Figures(run, run.path.name)
+        parts = [(split, one.measures(split)) for split in one.splits]
+        parts += [(f"{split}, {who}", values) for split in one.splits for who, values in one.baselines(split).items()]
+        print_measures(parts, one.objective)
+        speed = f"{amount(summary['tokens_per_second'])} {one.element}/s"
         print(f"{summary['parameters']:,} parameters, {duration(summary['seconds'])}, {speed}")
         print(f"run: {run.path}   report: {run.path / 'report.html'}")
     if reason in EXIT_CODES:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 NONE = "–"
-SIGNIFICANT = 3  # digits that even a small measure keeps
+LEAST, MOST = 3, 4  # digits that even a small measure keeps, and that a large one needs
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,9 @@ def shown(name: str, value: Any, more: int = 0) -> str:
         return f"{value:,.0f}" if finite(value) is not None else plain(value)
     if about.percent:
         return f"{plain(100 * value, about.digits + more)} %" if finite(value) is not None else plain(value)
-    return plain(value, about.digits + more, SIGNIFICANT)
+    size = abs(finite(value) or 0)
+    before = 1 if size < 10 else math.floor(math.log10(size)) + 1
+    return plain(value, max(min(about.digits, MOST - before) + more, 0), LEAST)
 
 
 def told(name: str, value: Any) -> str:
@@ -144,7 +146,7 @@ def plain(value: Any, digits: int = 3, significant: int = 1) -> str:
     if number is None:
         return _unreadable(value)
     size = abs(number)
-    if size >= 10_000 or 0 < size < 1e-4:
+    if size >= 1e6 or 0 < size < 1e-4:
         mantissa, exponent = f"{number:.2e}".split("e")
         return f"{mantissa}·10^{int(exponent)}".replace("-", "−")
     if 0 < size < 1:

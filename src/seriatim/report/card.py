@@ -40,7 +40,7 @@ def _size(one: Figures) -> str:
 
 
 def _measures(one: Figures) -> str:
-    """A line a measure; a column a part, and behind them what needs no model."""
+    """A line a measure; a column a part, and behind them the baselines."""
     if not one.splits:
         return f"None yet. {ended(one)}."
     heads = {split: {"valid": "validation"}.get(split, split) for split in one.splits}

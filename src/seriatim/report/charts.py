@@ -16,7 +16,7 @@ from ..core import measures
 from ..core.measures import finite
 from ..runs import Run
 from .axes import HEIGHT, Axis, Span, horizontal, labels, ticks
-from .figures import Figures, Point, read, trivial
+from .figures import Figures, Point, baselines_of, read
 from .looks import FAINT, INK, colours, data, row, save, svg, title
 from .numbers import scaled
 from .text import label as short
@@ -61,13 +61,13 @@ def _curves(figures: Sequence[Figures], kind: str, name: str) -> Panel:
     if not any([*training.values(), *validation.values()]):
         return _nothing("nothing was recorded")
     axis, span = _curve_axes(figures, training, validation, kind, name)
-    span, trivials = _within(span, trivial(figures, "valid"), name)
-    colour = _colour(figures, trivials)
+    span, baselines = _within(span, baselines_of(figures, "valid"), name)
+    colour = _colour(figures, baselines)
     train = [line for one in figures for line in _rows(one, training[one.label], kind, axis)]
     valid = [line for one in figures for line in _rows(one, validation[one.label], kind, axis)]
     counted = [one for one in figures if one.counts and validation[one.label]]
     level = [_row_of(one, axis.low, validation[one.label][-1].value) | {"end": axis.high} for one in counted]
-    level += _levels(trivials, axis)
+    level += _levels(baselines, axis)
     learned = [line for line in valid if line["counts"] is False]
     ends = {line["run"]: line for line in [*train, *valid]}  # the last of each, validation before training
     ends |= {line["run"]: {**line, "x": axis.high} for line in level}
@@ -82,9 +82,9 @@ def _curves(figures: Sequence[Figures], kind: str, name: str) -> Panel:
     ]
     hint = ["thick: validation, thin: training" if train else "on the validation data"]
     hint += ["dashed: counted once"] if counted else []
-    hint += ["dashed: trivial answers"] if trivials else []
+    hint += ["dashed: baselines"] if baselines else []
     heading = title(f"{measures.title(name)}{_per(figures[0], name)}", ", ".join(hint))
-    return alt.layer(*layers).properties(width=WIDTH, height=HEIGHT, title=heading)
+    return alt.layer(*layers).properties(width=_width(names), height=HEIGHT, title=heading)
 
 
 def _curve_axes(
@@ -124,12 +124,12 @@ def _costs(figures: Sequence[Figures], kind: str) -> Panel:
     far = max(costs) / min(costs) > 2
     axis = Axis.over(kind, "", [1.4 * cost for cost in costs], [cost / 1.6 for cost in costs], far)
     span = Span.of([value for one in figures if (value := one.reached()) is not None], name)
-    span, trivials = _within(span, trivial(figures, "valid"), name)
-    colour = _colour(figures, trivials)
+    span, baselines = _within(span, baselines_of(figures, "valid"), name)
+    colour = _colour(figures, baselines)
     points = [_row_of(one, float(one.summary[kind]) * axis.factor, one.reached()) for one in placed]
     counted = [one for one in figures if one not in placed and one.counts]
     level = [_row_of(one, axis.low, one.reached()) | {"end": axis.high} for one in counted]
-    level += _levels(trivials, axis)
+    level += _levels(baselines, axis)
     names = labels([*points, *({**line, "x": axis.high} for line in level)], axis, span)
     x, y = axis.x(), span.y()
     layers = [
@@ -142,9 +142,9 @@ def _costs(figures: Sequence[Figures], kind: str) -> Panel:
     ]
     hint = "dotted: the best that so much buys"
     hint += ", dashed: counted, nothing is multiplied" if counted else ""
-    hint += ", dashed: trivial answers" if trivials else ""
+    hint += ", dashed: baselines" if baselines else ""
     heading = title(f"Validation {measures.phrase(name)}{_per(figures[0], name)}", hint)
-    return alt.layer(*layers).properties(width=WIDTH, height=HEIGHT, title=heading)
+    return alt.layer(*layers).properties(width=_width(names), height=HEIGHT, title=heading)
 
 
 def _front(points: list[dict[str, Any]], axis: Axis, name: str) -> list[dict[str, Any]]:
@@ -225,9 +225,9 @@ def _within(span: Span, baselines: dict[str, dict[str, Any]], name: str) -> tupl
     return span, kept
 
 
-def _levels(trivials: dict[str, float], axis: Axis) -> list[dict[str, Any]]:
+def _levels(baselines: dict[str, float], axis: Axis) -> list[dict[str, Any]]:
     return [
-        {"run": name, "x": axis.low, "y": value, "counts": True, "end": axis.high} for name, value in trivials.items()
+        {"run": name, "x": axis.low, "y": value, "counts": True, "end": axis.high} for name, value in baselines.items()
     ]
 
 
@@ -249,6 +249,12 @@ def _series(one: Figures, name: str) -> list[dict[str, Any]]:
 # Names and colours
 
 
+def _width(names: list[dict[str, Any]]) -> int:
+    """Long names take their room from the panel, so that all pictures of a page are drawn to the same scale."""
+    longest = max((len(line["run"]) for line in names), default=0)
+    return max(WIDTH - 6 * max(longest - 5, 0), WIDTH - 120)
+
+
 def _label_layers(names: list[dict[str, Any]], x: alt.X, y: alt.Y, colour: alt.Color) -> list[alt.Chart]:
     """Names in ink, which every eye can read, each behind a dot in its colour and a thin line that leads to it."""
     import altair as alt
@@ -266,10 +272,10 @@ def _label_layers(names: list[dict[str, Any]], x: alt.X, y: alt.Y, colour: alt.C
     return [line, dots, text]
 
 
-def _colour(figures: Sequence[Figures], trivials: dict[str, float]) -> alt.Color:
+def _colour(figures: Sequence[Figures], baselines: dict[str, float]) -> alt.Color:
     import altair as alt
 
-    pairs = {**dict.fromkeys(trivials, FAINT), **colours(figures)}
+    pairs = {**dict.fromkeys(baselines, FAINT), **colours(figures)}
     scale = alt.Scale(domain=list(pairs), range=[light for light, _ in pairs.values()])
     return alt.Color("run:N", scale=scale, legend=None)
 

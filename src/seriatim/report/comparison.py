@@ -114,12 +114,12 @@ def _headline(ordered: Sequence[Figures]) -> list[tuple[str, str, str]]:
 
 
 def _curves(figures: Sequence[Figures]) -> str:
-    """The main measure over time and over what was read; where it is not the loss, the loss over time too."""
+    """The main measure over time and over what was read; where it is not the loss, that too."""
     runs = [one.run for one in figures]
     if not any(one.training or one.validation for one in figures):
         return ""
     main, many = ranked(figures)[0].main, figures[0].element
-    wanted = [(main, "seconds"), (main, "tokens"), *([] if main == "loss" else [("loss", "seconds")])]
+    wanted = [(name, axis) for name in dict.fromkeys([main, "loss"]) for axis in ("seconds", "tokens")]
     pictures = []
     for name, axis in wanted:
         found = [(one.label, one.evaluations(name)) for one in figures]
@@ -128,7 +128,8 @@ def _curves(figures: Sequence[Figures]) -> str:
         over = many if axis == "tokens" else axis
         pictures.append(picture(charts.curves(runs, [axis], name), f"{what} over {over}. {ends}."))
     read = "how much text was read by then" if figures[0].speaks else f"how many {many} were read by then"
-    text = f"The same {phrase(main)} twice: against the time it took, and against {read}."
+    what = phrase(main) if main == "loss" else f"{phrase(main)} and the same loss"
+    text = f"The same {what} twice: against the time it took, and against {read}."
     return section("Learning", paragraph(text, "note"), group("pair", pictures))
 
 

@@ -23,7 +23,7 @@ def confusion(view: dict[str, Any], width: int = WHOLE) -> Drawn:
     import altair as alt
 
     names, counts = folded([label(name, 24) for name in view["labels"]], view["counts"])
-    cell = max(18, min(64, 640 // len(names)))
+    cell = max(18, min(52, 640 // len(names)))
     rows = [
         {
             "true": true,
@@ -35,13 +35,12 @@ def confusion(view: dict[str, Any], width: int = WHOLE) -> Drawn:
         for answer in range(len(names))
     ]
     side = cell * len(names)
-    slanted = max(len(name) for name in names) * 6.5 > cell
+    long = max(len(name) for name in names) * 6.5 > cell
+    angle = 0 if not long else -45 if cell > 30 else -90
     naming = named(names)
     x = alt.X(
         "answer:O",
-        axis=alt.Axis(
-            orient="top", title="answer", labelExpr=naming, labelAngle=-45 if slanted else 0, ticks=False, domain=False
-        ),
+        axis=alt.Axis(orient="top", title="answer", labelExpr=naming, labelAngle=angle, ticks=False, domain=False),
         scale=alt.Scale(padding=0),
     )
     y = alt.Y(

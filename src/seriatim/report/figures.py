@@ -85,7 +85,7 @@ class Figures:
         return _mapping(_mapping(self.summary.get("measures")).get(split))
 
     def baselines(self, split: str) -> dict[str, dict[str, Any]]:
-        """What something trivial reaches on a split, by its name."""
+        """What simple methods reach on a split, by their names."""
         found = _mapping(_mapping(self.summary.get("baselines")).get(split))
         return {str(name): values for name, values in found.items() if isinstance(values, dict)}
 
@@ -219,7 +219,7 @@ def shared(figures: Sequence[Figures]) -> list[str]:
     return list(dict.fromkeys(name for one in figures for name in one.columns))
 
 
-def trivial(figures: Sequence[Figures], split: str) -> dict[str, dict[str, Any]]:
+def baselines_of(figures: Sequence[Figures], split: str) -> dict[str, dict[str, Any]]:
     """The baselines of a comparison: each once, since all models saw the same data."""
     found: dict[str, dict[str, Any]] = {}
     for one in figures:

@@ -16,26 +16,27 @@ from .text import label
 if TYPE_CHECKING:
     from .looks import Drawn
 
-KNOWN, AHEAD, NAIVE = "what happened", "forecast", "seasonal naive"
+KNOWN, AHEAD = "what happened", "forecast"
 
 
 def forecast(view: dict[str, Any], width: int = HALF) -> Drawn:
     """What was known, what came, what was forecast with its band, and what a naive forecast would have been."""
     import altair as alt
 
+    simple = label(view.get("baseline_name", "naive forecast"), 30)
     place, dated = _places([pair[0] for key in ("history", "actual", "forecast") for pair in view.get(key) or []])
     line = lambda key, run: [  # noqa: E731
         {"x": place(t), "y": finite(v), "run": run} for t, v in view.get(key) or []
     ]
     past, actual = line("history", KNOWN), line("actual", KNOWN)
-    ahead, naive = line("forecast", AHEAD), line("baseline", NAIVE)
+    ahead, naive = line("forecast", AHEAD), line("baseline", simple)
     highs = {place(t): finite(v) for t, v in view.get("high") or []}
     band = [
         {"x": place(t), "y": finite(v), "high": highs.get(place(t)), "run": AHEAD} for t, v in view.get("low") or []
     ]
     band = [row for row in band if row["y"] is not None and row["high"] is not None]
     last = [row for row in past if row["y"] is not None][-1:]
-    shades = {KNOWN: INK[0], AHEAD: ACCENT[0]} | ({NAIVE: SECOND[0]} if naive else {})
+    shades = {KNOWN: INK[0], AHEAD: ACCENT[0]} | ({simple: SECOND[0]} if naive else {})
     colour = alt.Color("run:N", scale=alt.Scale(domain=list(shades), range=list(shades.values())), legend=alt.Legend())
     kind = "T" if dated else "Q"
     scale = alt.Scale(type="utc", nice=False) if dated else alt.Scale(nice=False, zero=False)
@@ -58,7 +59,7 @@ def forecast(view: dict[str, Any], width: int = HALF) -> Drawn:
     unit = f", {label(view['unit'], 20)}" if view.get("unit") else ""
     hint = "shaded: the band of the forecast" if band else ""
     chart = alt.layer(*layers).properties(
-        width=width, height=220, title=looks.title(f"{label(view['title'], 60)}{unit}", hint)
+        width=width, height=220, title=looks.title(f"{label(view['title'], 60)}{unit}", hint, "bounds")
     )
     return looks.row([chart]), _told(view, actual, ahead, naive, band)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..core.measures import better, finite, measure, phrase, shown, told
 from ..runs import Run
-from .figures import Figures, ranked, read, trivial
+from .figures import Figures, baselines_of, ranked, read
 from .judging import (
     RECURRENT,
     SLOWER,
@@ -37,11 +37,12 @@ def lessons(runs: Sequence[Run]) -> list[str]:
         return ["These runs saw different data: their measures cannot be compared.", *left_out]
     if len(whole_ones) < 2:
         return left_out
-    found = [_winner(whole_ones), _against_trivial(whole_ones)]
+    found = [_winner(whole_ones), _over_baselines(whole_ones)]
     if all(one.speaks for one in whole_ones):
         found += history(_best_of_each(whole_ones))
     found += [_throughput(whole_ones), _bargain(whole_ones)]
     found += [_overfitted(one) for one in whole_ones]
+    found.append(_too_sure([one for one in whole_ones if not risen(one)]))
     return [text for text in found if text] + left_out
 
 
@@ -65,11 +66,11 @@ def _winner(figures: Sequence[Figures]) -> str:
     )
 
 
-def _against_trivial(figures: Sequence[Figures]) -> str:
-    """How far the best model is ahead of what needs no learning, or that it is not."""
+def _over_baselines(figures: Sequence[Figures]) -> str:
+    """How far the best model is ahead of the baselines, or that it is not."""
     for split in ("test", "valid"):
         scored = [one for one in ranked(figures) if one.measures(split)]
-        baselines = trivial(figures, split)
+        baselines = baselines_of(figures, split)
         chosen = _common(scored, baselines, split)
         if chosen:
             break
@@ -87,13 +88,13 @@ def _against_trivial(figures: Sequence[Figures]) -> str:
         nobody = f"{upper(top)} does not beat" if len(scored) == 1 else "No model beats"
         whose = "" if len(scored) == 1 else f" of {name(top)}, the best of them"
         against = f"{told(chosen, bar)} against {shown(chosen, mine[top.label])}{whose}"
-        return f"{nobody} a trivial answer, {strongest}, {part}: {against}."
+        return f"{nobody} the best baseline, {strongest}, {part}: {against}."
     top = next(one for one in scored if one not in losers)
     others = [f"{name(one)} ({shown(chosen, mine[one.label])})" for one in losers]
     rest = f"; not so {', '.join(others)}" if others else ""
     gain = apart(abs(mine[top.label] - bar), top, chosen)
     against = f"{told(chosen, mine[top.label])} against {shown(chosen, bar)}"
-    return f"{upper(top)} beats the best trivial answer, {strongest}, by {gain} {part} ({against}){rest}."
+    return f"{upper(top)} beats the best baseline, {strongest}, by {gain} {part} ({against}){rest}."
 
 
 def _common(figures: Sequence[Figures], baselines: dict[str, dict[str, Any]], split: str) -> str:
@@ -112,31 +113,33 @@ def _common(figures: Sequence[Figures], baselines: dict[str, dict[str, Any]], sp
 
 def _overfitted(one: Figures) -> str:
     rise = risen(one)
-    if one.counts:
+    if one.counts or not rise:
         return ""
-    heart = "the text" if one.speaks else "its examples"
-    more = "text" if one.speaks else "data"
-    if rise:
-        return (
-            f"{upper(one)} was at its best at step {whole(one.number('best_step'))} of {whole(one.number('step'))} and "
-            f"{apart(rise, one)} worse at the end: it began to learn {heart} by heart. More {more}, dropout or fewer "
-            "steps help; the best weights were kept."
-        )
-    return _too_sure(one)
-
-
-def _too_sure(one: Figures) -> str:
-    """Where the objective holds, the loss may tell more: probabilities that are wrong and near one."""
-    if one.objective == "loss" or len(one.validation) < 3 or not one.training:
-        return ""
-    lowest = min(one.validation, key=lambda point: point.value)
-    last = one.validation[-1]
-    if last.value < 1.1 * lowest.value:
-        return ""
-    rise = f"from {shown('loss', lowest.value)} at step {whole(lowest.step)} to {shown('loss', last.value)}"
+    heart, more = ("the text", "text") if one.speaks else ("its examples", "data")
     return (
-        f"{upper(one)} grows too sure of itself: its validation loss rises {rise} while the {phrase(one.main)} holds. "
-        "It learns its examples by heart; more data or dropout helps."
+        f"{upper(one)} was at its best at step {whole(one.number('best_step'))} of {whole(one.number('step'))} and "
+        f"{apart(rise, one)} worse at the end: it began to learn {heart} by heart. More {more}, dropout or fewer "
+        "steps help; the best weights were kept."
+    )
+
+
+def _too_sure(figures: Sequence[Figures]) -> str:
+    """Where the objective holds, the loss may tell more: probabilities that are wrong and near one."""
+    found = []
+    for one in figures:
+        losses = [point.value for point in one.validation]
+        if one.objective != "loss" and len(losses) > 2 and losses[-1] > 1.1 * min(losses):
+            found.append((losses[-1] / min(losses), one, min(losses), losses[-1]))
+    if not found:
+        return ""
+    _, worst, low, high = max(found, key=lambda entry: entry[0])
+    names = [name(one) for _, one, *_ in found]
+    who = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    grow = "grows too sure of itself" if len(names) == 1 else "grow too sure of themselves"
+    whose = "" if len(names) == 1 else f"that of {name(worst)} "
+    return (
+        f"{who[0].upper()}{who[1:]} {grow}: the validation loss rises at the end ({whose}from {shown('loss', low)} to "
+        f"{shown('loss', high)}) while the {phrase(worst.main)} holds. More data or dropout helps."
     )
 
 
@@ -187,7 +190,8 @@ def _bargain(figures: Sequence[Figures]) -> str:
 def _alone(one: Figures) -> list[str]:
     if one.interrupted:
         return [_left_out(one, compared=False)]
-    found = (_against_trivial([one]), _progress(one), _overfitted(one), _gap(one), _clipped(one))
+    sure = "" if risen(one) else _too_sure([one])
+    found = (_over_baselines([one]), _progress(one), _overfitted(one), sure, _gap(one), _clipped(one))
     return [text for text in found if text]
 
 

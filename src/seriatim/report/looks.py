@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..core.errors import SeriatimError
 from ..core.files import atomic_file, write_text
@@ -106,10 +106,11 @@ def data(rows: list[dict[str, Any]]) -> alt.Chart:
     return alt.Chart(alt.InlineData(values=json.dumps(rows), format=alt.JsonDataFormat(type="json")))
 
 
-def title(text: str, hint: str = "") -> alt.TitleParams:
+def title(text: str, hint: str = "", frame: Literal["group", "bounds"] = "group") -> alt.TitleParams:
+    """Over the panel, or where it has a legend over that too."""
     import altair as alt
 
-    return alt.TitleParams(text, subtitle=[hint] if hint else [])
+    return alt.TitleParams(text, subtitle=[hint] if hint else [], frame=frame)
 
 
 def row(panels: Sequence[Panel]) -> alt.HConcatChart:
@@ -136,7 +137,6 @@ def row(panels: Sequence[Panel]) -> alt.HConcatChart:
         .configure_axisY(domain=False, ticks=False, minExtent=30)
         .configure_title(
             anchor="start",
-            frame="group",
             color=INK[0],
             fontSize=13,
             fontWeight=600,

@@ -1,4 +1,4 @@
-"""The table of a comparison: a row a model, best first, and below them what needs no learning."""
+"""The table of a comparison: a row a model, best first, and below them the baselines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.measures import NONE, better, finite, phrase, shown, title
-from .figures import Figures, shared, trivial
+from .figures import Figures, baselines_of, shared
 from .looks import colours
 from .numbers import percent, scaled, seconds, whole
 from .page import dot, escape, number, table
@@ -51,12 +51,12 @@ def results(ordered: Sequence[Figures]) -> str:
         cells += [f"<td>{cell(one)}</td>" for _, cell in spent]
         opening = '<tr class="best">' if best else "<tr>"
         lines.append(f"{opening}{name}{''.join(cells)}</tr>")
-    baselines = {split: trivial(ordered, split) for _, split in PARTS}
+    baselines = {split: baselines_of(ordered, split) for _, split in PARTS}
     names = list(dict.fromkeys(who for found in baselines.values() for who in found))
     for who in names:
         cells = [_measured(column.value(baselines[column.split].get(who, {})), column) for column in measured]
         cells += ["<td></td>"] * len(spent)
-        lines.append(f'<tr class="trivial"><th scope="row">{escape(who)}</th>{"".join(cells)}</tr>')
+        lines.append(f'<tr class="baseline"><th scope="row">{escape(who)}</th>{"".join(cells)}</tr>')
     heads = ["Model", *(column.head for column in measured), *(head for head, _ in spent)]
     return table(_caption(ordered, measured, bool(names)), heads, lines)
 
@@ -74,7 +74,7 @@ def _caption(ordered: Sequence[Figures], measured: Sequence[Column], baselines: 
     if len(wanted) == 1:
         parts.append(f"Below the parameters: how far they are from the {scaled(wanted.pop())} wanted.")
     if baselines:
-        parts.append("The last rows are trivial answers, which need no model.")
+        parts.append("The last rows are baselines, simple methods to measure models by.")
     return " ".join(parts)
 
 

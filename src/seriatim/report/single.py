@@ -59,7 +59,7 @@ def _headline(one: Figures) -> list[tuple[str, str, str]]:
 
 
 def _beside(one: Figures, split: str) -> str:
-    """What the main measure is to be read against: its unit, or what trivial answers reach."""
+    """What the main measure is to be read against: its unit, or what the baselines reach."""
     if one.unit and one.main == "loss":
         return f"{one.unit} per token"
     found = [(who, finite(values.get(one.main))) for who, values in one.baselines(split).items()]

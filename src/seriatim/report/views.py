@@ -10,7 +10,7 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from ..core.measures import MEASURES, finite, plain, shown
+from ..core.measures import MEASURES, finite, shown
 from .confusion import confusion
 from .drawings import bars, roll, scatter
 from .figures import Figures
@@ -78,11 +78,20 @@ def _table(view: dict[str, Any]) -> str:
     if any(len(row) != len(columns) for row in rows):
         raise ValueError("a table has a value for every column in each row")
     texts = [index for index in range(len(columns)) if any(isinstance(row[index], str) for row in rows)]
+    whole_ones = [
+        index
+        for index in range(len(columns))
+        if all(finite(row[index]) is None or float(row[index]).is_integer() for row in rows)
+    ]
     named = 0 in texts and all(len(str(row[0])) <= NAME for row in rows)
     lines = []
     for row in rows[:ROWS]:
         cells = [
-            _name(value) if index == 0 and named else _cell(value, columns[index], index in texts)
+            _name(value)
+            if index == 0 and named
+            else _text(value)
+            if index in texts
+            else _number(value, columns[index], index in whole_ones)
             for index, value in enumerate(row)
         ]
         lines.append(f"<tr>{''.join(cells)}</tr>")
@@ -91,25 +100,27 @@ def _table(view: dict[str, Any]) -> str:
     return table(" ".join(note), [_head(name) for name in columns], lines, "view", str(view["title"]), texts)
 
 
+def _measure(column: str) -> str:
+    """The measure that a column is named after, by its name or by its title."""
+    return next((name for name, about in MEASURES.items() if column.lower() in (name, about.title.lower())), "")
+
+
 def _head(column: str) -> str:
-    return MEASURES[column].title if column in MEASURES else (column[:1].upper() + column[1:]).replace("_", " ")
+    name = _measure(column)
+    return MEASURES[name].title if name else (column[:1].upper() + column[1:]).replace("_", " ")
 
 
 def _name(value: Any) -> str:
     return f'<th scope="row">{escape(value)}</th>'
 
 
-def _cell(value: Any, column: str, text: bool) -> str:
+def _text(value: Any) -> str:
     """Texts stand left and may break, figures right."""
-    if text:
-        return f'<td class="text">{escape(cut("" if value is None else str(value), 600))}</td>'
-    return f"<td>{number(value, _figure(value, column))}</td>"
+    return f'<td class="text">{escape(cut("" if value is None else str(value), 600))}</td>'
 
 
-def _figure(value: Any, column: str) -> str:
-    """A measure is written as everywhere, a whole number in full."""
-    if column in MEASURES:
-        return shown(column, value)
-    if finite(value) is not None and float(value).is_integer() and abs(value) < 1e15:
-        return whole(value)
-    return plain(value, 3, 3)
+def _number(value: Any, column: str, in_full: bool) -> str:
+    """A measure is written as everywhere; of other columns all figures have decimals, or none."""
+    name = _measure(column)
+    text = shown(name, value) if name else whole(value) if in_full else shown("", value)
+    return f"<td>{number(value, text)}</td>"
