@@ -234,7 +234,7 @@ LIST = [
             "ac0e608527cc411c7e21ef7d38be47f0de7fb6b13b3ae168b8eccf1c2a9b18d4",
             f"{_ROLLS}/JSB_Chorales.mat",
         ),
-        remark="from a repository under the MIT licence, which says nothing of the music; the split of Boulanger-Lewandowski et al. 2012",
+        remark="from a repository under the MIT licence; the parts of Boulanger-Lewandowski et al. 2012",
     ),
     Entry(
         "nottingham",
@@ -247,7 +247,7 @@ LIST = [
             "d154f7ca2e90799dc1dc011d8fc048f2fc6ef3f7c69d974b9cf27a471634fbea",
             f"{_ROLLS}/Nottingham.mat",
         ),
-        remark="from a repository under the MIT licence, which says nothing of the music; the split of Boulanger-Lewandowski et al. 2012",
+        remark="from a repository under the MIT licence; the parts of Boulanger-Lewandowski et al. 2012",
     ),
     Entry(
         "adding",
