@@ -43,7 +43,8 @@ class CharacterFeatures(nn.Module):
 
 
 class WordInput(nn.Module):
-    """The vector of a word beside the features of its spelling: `Words` → (B,T,width).
+    """The vector of a word beside the features of its spelling: `Words` → (B,T,width). Without features the words are
+    enough, (B,T).
 
     While training a share of the words is `hidden`: read as the unknown word, so that the model learns to go by the
     spelling and the neighbours alone.
@@ -59,13 +60,14 @@ class WordInput(nn.Module):
         self.unknown = unknown
         self.width = words.embedding_dim + characters
 
-    def forward(self, x: Words) -> Tensor:
-        words, which, spelled = x
+    def forward(self, x: Words | Tensor) -> Tensor:
+        words, *spelling = x if isinstance(x, tuple) else (x,)
         if self.training and self.hidden:
             covered = torch.rand(words.shape, device=words.device) < self.hidden
             words = words.masked_fill(covered, self.unknown)
         vectors: Tensor = self.words(words)
         if self.characters is None:
             return vectors
+        which, spelled = spelling
         features = self.characters(spelled)[which]  # (B,T,characters)
         return torch.cat([vectors, features], dim=-1)
