@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
+import io
 import json
 import os
 import zipfile
@@ -19,7 +21,8 @@ from hypothesis import strategies as st
 
 from seriatim.core.config import validate
 from seriatim.core.errors import SeriatimError
-from seriatim.data import partition
+from seriatim.data import catalogue, partition
+from seriatim.data.catalogue import Entry, File
 from seriatim.data.decoding import Facts
 from seriatim.data.examples import ExampleSettings, read, read_inputs, read_single
 from seriatim.data.labelled import class_names
@@ -616,6 +619,45 @@ def test_settings_are_checked() -> None:
     assert validate(ExampleSettings, {"source": "x", "tokenizer": {"kind": "word"}}).tokenizer.kind == "word"  # type: ignore[union-attr]
     for name, info in ExampleSettings.model_fields.items():
         assert info.description, name
+
+
+# The catalogue
+
+
+def test_the_catalogue_knows_how_to_read_its_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def file(path: str, data: bytes, **more: Any) -> File:
+        write(tmp_path / "local" / path, data)
+        return File(path, hashlib.sha256(data).hexdigest(), **more)
+
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("in/a.csv", "words,stars,n\n" + "x,2,1\ny,3,1\n" * 10)
+        archive.writestr("in/b.csv", "no,table\n")
+    classes = {"neg": file("toy/t.neg", b"caf\xe9\n" * 10), "pos": file("toy/t.pos", b"bar\n" * 10)}
+    member = {"train": file("zip/a.zip", packed.getvalue(), member="in/a.csv")}
+    cp1252, names = {"encoding": "cp1252"}, {"column": "words", "target": "stars"}
+    folder = Entry("toy", "classify", "a toy", "CC0", 1, classes, folder=True, options=cp1252)
+    table = Entry("stars", "regress", "a toy", "CC0", 1, member, options=names)
+    monkeypatch.setitem(catalogue.ENTRIES, "toy", folder)
+    monkeypatch.setitem(catalogue.ENTRIES, "stars", table)
+
+    where = str(tmp_path / "local")
+    found = read(ExampleSettings(source="toy"), where)
+    assert {one[:2] for one in everything(found)} == {("café", "neg"), ("bar", "pos")}
+    with pytest.raises(SeriatimError, match="not ASCII"):
+        read(ExampleSettings(source="toy", encoding="ascii"), where)
+    stars = read(ExampleSettings(source="stars"), where, numeric_target=True)
+    assert {one[:2] for one in everything(stars)} == {("x", 2.0), ("y", 3.0)}
+    other = read(ExampleSettings(source="stars", target="n"), where, numeric_target=True)
+    assert {one[1] for one in everything(other)} == {1.0}
+    # What the catalogue says of one set is not taken over to a file of the user's.
+    mine = str(write(tmp_path / "mine.txt", "café\n"))
+    assert read_inputs(mine, ExampleSettings(source="toy")).inputs == ["café"]
+    write(tmp_path / "local/toy/t.pos", b"another\n")
+    with pytest.raises(SeriatimError, match="another file than the catalogue knows"):
+        read(ExampleSettings(source="toy"), where)
+    with pytest.raises(SeriatimError, match="no public address"):
+        read(ExampleSettings(source="toy"))
 
 
 # Real data, where a copy is at hand
