@@ -25,6 +25,7 @@ from .core.tensors import load_tensors, save_tensors
 from .data.tokenizers import Tokenizer
 from .nn.network import load_weights
 from .runs import Run, fresh_folder
+from .tasks._examples import refuse_counting
 from .training.budget import size_of, solve_width
 from .training.checkpoint import Checkpoints
 from .training.config import Config, make_config
@@ -198,6 +199,8 @@ class Session:
         ranks = joined_ranks()
         pick_device(self.config.train.device)  # all that can be wrong is found before the folder is made
         task = self._in_turn(ranks, lambda: module.prepare(self.config, self.data_dir, self._notify(ranks)))
+        if not hasattr(task, "count"):
+            refuse_counting(self.config.model, self.config.task.name)
         self._meet_budget(task)
         if not task.has("valid"):
             raise SeriatimError("data.no-split", "there is no validation part", "name a file: --valid")

@@ -198,7 +198,6 @@ class ExampleTask:
 
     def build(self, model: BackboneSettings) -> Network:
         """The network with fresh weights, the same for the same seed."""
-        refuse_counting(model, self.settings.name)
         torch.manual_seed(derive(self.seed, "init"))
         network = self.shape(model)
         if self.standardise and isinstance(network.input, NumberInput):
