@@ -60,6 +60,8 @@ def command(
     o.add_plugins(plugin)
     from ..runs import Run
 
+    if out is None and "compose" in Run(run).predictor.questions:
+        raise SeriatimError("generate.output", f"{run} writes music", "name a file for it: --out piece.mid")
     if out is not None:
         opening = None if prompt is None else Path(prompt)
         Run(run).compose(out, options.max_tokens, options.temperature, options.seed, opening)

@@ -64,7 +64,7 @@ _FORECASTING = Table(
             "sine",
             "mse",
             models={
-                "dense": _model("mlp", 4e-3, 3000, 0.0040, context=50, width=64),
+                "dense": _model("mlp", 4e-3, 3000, 0.0040, window=50, width=64),
                 "one unit": _model("rnn", 3e-2, 3000, 0.0110, width=1),
                 "deep rnn": _model("rnn", 1e-2, 3000, 0.0028, width=20, layers=2),
                 "lstm": _model("lstm", 1e-2, 3000, width=32, layers=2),
