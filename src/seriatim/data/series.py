@@ -44,8 +44,8 @@ class SeriesSettings(Settings):
         None, description="further columns to look at (default: the numbers that are neither target nor future)"
     )
     future: tuple[str, ...] = Field((), description="columns whose values are known ahead, such as holidays or prices")
-    columns: Literal["together", "apart"] = Field(
-        "together", description="several targets: one series of several numbers, or apart, each a series of its own"
+    columns: Literal["apart", "together"] = Field(
+        "apart", description="several targets: each a series of its own for one model, or one series of several numbers"
     )
     split: Literal["auto", "time", "series"] = Field(
         "auto", description="along time, or by series (auto: by series where there are many short ones)"
@@ -59,7 +59,7 @@ class SeriesSettings(Settings):
         "standard", description="how columns are scaled, by what the training part of each series shows"
     )
     log: bool = Field(False, description="learn the logarithm of the targets, which must be above 0")
-    calendar: bool = Field(True, description="tell the model the hour, the weekday and the time of the year")
+    calendar: bool = Field(False, description="tell the model the hour, the weekday and the time of the year")
     encoding: str = Field("utf-8", description="the encoding of the files, such as utf-8, utf-16 or cp1252")
 
     @field_validator("target", "past", "future", mode="before")

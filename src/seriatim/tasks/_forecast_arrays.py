@@ -52,9 +52,11 @@ class Arrays:
             return np.zeros(shape, np.float32)
         if self.layout.anchor == "last":
             return np.broadcast_to(self.values[places][..., None, :], shape)
-        back = _back(self.layout.season, steps)  # (steps,)
-        wanted = places[..., None] + back
-        first = self.starts[rows].reshape(len(rows), *(1,) * (wanted.ndim - 1))
+        first = self.starts[rows].reshape(len(rows), *(1,) * places.ndim)
+        if self.layout.linear is not None:
+            before = np.maximum(places[..., None] + np.arange(1 - self.layout.length, 1), first)
+            return linear(self.layout.linear, self.values[before])
+        wanted = places[..., None] + _back(self.layout.season, steps)  # (B,T,steps)
         return self.values[np.where(wanted >= first, wanted, places[..., None])]
 
     def targets(self, rows: np.ndarray, places: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
@@ -63,6 +65,12 @@ class Arrays:
         following = self.ahead(places, limits, steps)
         inside = places[..., None] + np.arange(1, steps + 1) == following
         return self.values[following], self.seen[following] & inside[..., None]
+
+
+def linear(weights: np.ndarray, context: np.ndarray) -> np.ndarray:
+    """ŷ = b + Σ w y over a context (…,length,N), each target by its own weights: (…,steps,N)."""
+    found = [context[..., n] @ w[:-1].astype(np.float32) + w[-1].astype(np.float32) for n, w in enumerate(weights)]
+    return np.stack(found, axis=-1)
 
 
 def _back(season: int, steps: int) -> np.ndarray:
@@ -92,13 +100,26 @@ def _block(layout: Layout, series: Series, scaler: Scaler) -> tuple[np.ndarray, 
         table[len(series) : len(series) + len(given), others:] = given
     scaled = scaler.apply(table)
     filled = fill(scaled)
-    parts = [filled]
+    level = np.zeros_like(filled)
+    if layout.level == "running":  # what drifts away from its scaling is still read around zero
+        level[:, :others] = running_mean(filled[:, :others], layout.length)
+    parts = [filled - level]
     if layout.flags:
         parts.append(np.isnan(scaled[:, list(layout.flags)]))
     times = layout.frequency.after(series.start, np.arange(len(table)))
     parts += [phase(times, name) for name in layout.phases]
     inputs = np.concatenate(parts, axis=1).astype(np.float32)
-    return inputs, inputs[:, :targets], ~np.isnan(table[:, :targets]), inputs[:, others : len(roles.numbers)]
+    values = filled[:, :targets].astype(np.float32)
+    return inputs, values, ~np.isnan(table[:, :targets]), inputs[:, others : len(roles.numbers)]
+
+
+def running_mean(values: np.ndarray, length: int) -> np.ndarray:
+    """Of each element and the length − 1 before it, in its column; fewer at the beginning."""
+    sums = np.concatenate([np.zeros((1, values.shape[1])), np.cumsum(values, axis=0)])
+    ends = np.arange(1, len(values) + 1)
+    begins = np.maximum(ends - length, 0)
+    mean: np.ndarray = (sums[ends] - sums[begins]) / (ends - begins)[:, None]
+    return mean
 
 
 def fill(values: np.ndarray) -> np.ndarray:

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from ..core.errors import SeriatimError
 from ..core.files import write_json
+from ..core.tensors import load_tensors, save_tensors
 from ..data._calendar import DAY, Frequency, phases
 from ..data._series_grid import title
 from ..data._series_table import Roles
@@ -22,6 +24,8 @@ from ..data.scaling import Scaler, constant
 from ..data.series import Series, SeriesSet
 
 FILE = "data.json"
+WEIGHTS = "linear.safetensors"
+PER_WEIGHT = 20  # training windows for each weight of a linear anchor, at least
 CONTEXT = 48  # steps to look back on where no season says better
 LONGEST = 336  # context that is chosen unasked
 LAGS = 400  # the longest season that is looked for
@@ -36,7 +40,8 @@ class Layout:
     length: int
     horizon: int
     season: int
-    anchor: str  # what outputs are added to: none, last or season
+    anchor: str  # what outputs are added to: none, last, season or linear
+    level: str  # inputs are fixed, or relative to their running mean
     flags: tuple[int, ...]  # columns whose missing values are marked
     phases: tuple[str, ...]
     kind: str  # of scaling
@@ -44,6 +49,8 @@ class Layout:
     scalers: dict[str, Scaler]
     pooled: Scaler
     errors: dict[str, list[float]]  # of the seasonal naive forecast within the training part, for each target
+    notes: tuple[str, ...] = ()  # what was inferred
+    linear: np.ndarray | None = None  # (N,length+1,steps), the weights of a linear anchor
 
     def scaler(self, series: Series, end: int) -> Scaler:
         """The series' own, or for one never seen what its first `end` elements show."""
@@ -60,7 +67,9 @@ class Layout:
         return np.array(known, dtype=np.float64)
 
     def save(self, folder: Path) -> None:
-        values = {name: value for name, value in vars(self).items() if name not in ("scalers", "pooled")}
+        values = {name: value for name, value in vars(self).items() if name not in ("scalers", "pooled", "linear")}
+        if self.linear is not None:
+            save_tensors(folder / WEIGHTS, {"weights": torch.from_numpy(self.linear)})
         values |= {name: asdict(values[name]) for name in ("roles", "base", "frequency")}
         values["scalers"] = {name: scaler.to_json() for name, scaler in self.scalers.items()}
         write_json(folder / FILE, values | {"pooled": self.pooled.to_json()})
@@ -75,15 +84,22 @@ class Layout:
                 }
                 values[name] = Roles(**found)
             values["frequency"] = Frequency(**values["frequency"])
-            values |= {name: tuple(values[name]) for name in ("flags", "phases")}
+            values |= {name: tuple(values[name]) for name in ("flags", "phases", "notes")}
             values["scalers"] = {name: Scaler.from_json(one) for name, one in values["scalers"].items()}
-            return cls(**values | {"pooled": Scaler.from_json(values["pooled"])})
+            linear = load_tensors(folder / WEIGHTS)["weights"].numpy() if values["anchor"] == "linear" else None
+            return cls(**values | {"pooled": Scaler.from_json(values["pooled"]), "linear": linear})
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise SeriatimError("run.damaged", f"{folder / FILE} is not whole: {error}", "restore the file") from None
 
 
-def learn(settings: Any, data: Any, found: SeriesSet, notify: Callable[[str], None]) -> Layout:
+def learn(settings: Any, data: Any, found: SeriesSet, tell: Callable[[str], None]) -> Layout:
     """The layout of some series, by the settings of the task and of the data."""
+    notes: list[str] = []
+
+    def notify(note: str) -> None:
+        notes.append(note)
+        tell(note)
+
     targets = len(found.roles.targets)
     trained = [(one, one.values[: one.spans["train"][1]]) for one in found.series if "train" in one.spans]
     if not trained:
@@ -114,7 +130,8 @@ def learn(settings: Any, data: Any, found: SeriesSet, notify: Callable[[str], No
         length=length,
         horizon=settings.horizon,
         season=season,
-        anchor=_anchor(settings, scaled, season, notify),
+        anchor=_anchor(settings, scaled, season, length if apart else 0, notify),
+        level=settings.level if settings.level != "auto" else "running" if apart else "fixed",
         flags=flags,
         phases=tuple(phases(found.frequency, span)) if data.calendar else (),
         kind=data.scale,
@@ -122,6 +139,7 @@ def learn(settings: Any, data: Any, found: SeriesSet, notify: Callable[[str], No
         scalers=scalers,
         pooled=pooled,
         errors=errors,
+        notes=tuple(notes),
     )
 
 
@@ -240,18 +258,26 @@ def check_ahead(series: Series, layout: Layout) -> None:
                 raise SeriatimError("data.future", cause, remedy)
 
 
-def _anchor(settings: Any, parts: list[np.ndarray], season: int, notify: Callable[[str], None]) -> str:
-    """Whichever simple forecast is nearest within the training part; the network learns what it misses."""
+def _anchor(settings: Any, parts: list[np.ndarray], season: int, length: int, notify: Callable[[str], None]) -> str:
+    """What the network learns the difference to: the linear forecast where there is enough to fit one, else
+    whichever simple forecast is nearest within the training part."""
     if settings.anchor != "auto":
         return str(settings.anchor)
     found = {"none": _mean(np.abs(part) for part in parts)}
-    steps = 1 if settings.mode == "recursive" else settings.horizon
+    steps = settings.outputs
     some = sorted({1, (steps + 1) // 2, steps})
     gaps = {"last": some} | ({"season": [season * -(-step // season) for step in some]} if season > 1 else {})
     for name, lags in gaps.items():
         found[name] = _mean(np.abs(part[lag:] - part[:-lag]) for lag in lags for part in parts if len(part) > lag)
     best = min(found, key=lambda name: found[name])
-    words = {"none": "the mean", "last": "the last value", "season": "the value one season before"}
+    if length and sum(len(part) - length - steps for part in parts) >= PER_WEIGHT * (length + 1):
+        best = "linear"
+    words = {
+        "none": "the mean",
+        "last": "the last value",
+        "season": "the value one season before",
+        "linear": "the linear forecast",
+    }
     notify(f"the network learns the difference to {words[best]}")
     return best
 

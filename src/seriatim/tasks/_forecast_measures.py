@@ -135,9 +135,8 @@ class Linear:
     ŷ_{t+j} = b_j + Σ_i w_ji y_{t−i}, the same for all series, on scaled values: (XᵀX + λI) w = XᵀY, λ = 1e-6 · n.
     """
 
-    def __init__(self, arrays: Arrays, length: int) -> None:
+    def __init__(self, arrays: Arrays, length: int, horizon: int) -> None:
         self.length = length
-        horizon = arrays.layout.horizon
         places = _training(arrays, length, horizon)
         if len(places) > WINDOWS:
             places = places[np.unique(np.linspace(0, len(places) - 1, WINDOWS).astype(np.int64))]

@@ -65,27 +65,40 @@ def _fed(
 ) -> np.ndarray:
     """One step after the other: each forecast becomes the next input, and nothing else of what came is read."""
     device = next(model.parameters()).device
-    targets = arrays.values.shape[1]
+    layout, targets = arrays.layout, arrays.values.shape[1]
+    first = arrays.starts[rows][:, None]
+    back = ends + np.arange(1 - max(layout.length, layout.season), 1)
+    tail, real = arrays.values[np.maximum(back, first)], back >= first  # (n,before,N): what is known, then what is said
     found = [said]
     for step in range(1, settings.horizon):
+        tail = np.concatenate([tail[:, 1:], found[-1][..., 0]], axis=1)
+        real = np.concatenate([real[:, 1:], np.ones((len(rows), 1), dtype=bool)], axis=1)
         inputs = arrays.window(rows, ends + step, 1).copy()
-        inputs[:, 0, :targets] = found[-1][:, 0, :, 0]
-        width = len(arrays.layout.roles.numbers)
-        inputs[:, 0, width : width + len(arrays.layout.flags)] = 0.0  # a forecast is not missing
+        inputs[:, 0, :targets] = tail[:, -1] - _level(layout, tail, real)
+        width = len(layout.roles.numbers)
+        inputs[:, 0, width : width + len(layout.flags)] = 0.0  # a forecast is not missing
         outputs, state = model(torch.from_numpy(inputs).to(device), None, state)
-        anchor = _anchor(arrays, rows, ends + step, found, step)
-        found.append(_shaped(outputs[:, -1], 1, targets) + anchor[..., None])
+        found.append(_shaped(outputs[:, -1], 1, targets) + _anchor(layout, tail, real)[:, None, :, None])
     return np.concatenate(found, axis=1)
 
 
-def _anchor(arrays: Arrays, rows: np.ndarray, ends: np.ndarray, said: list[np.ndarray], step: int) -> np.ndarray:
-    """As `Arrays.anchors` for one step, with forecasts in the place of what is not known yet: (n,1,N)."""
-    layout = arrays.layout
-    if layout.anchor == "last":
-        return said[-1][..., 0]
-    if layout.anchor == "season" and step >= layout.season:
-        return said[step - layout.season][..., 0]
-    return arrays.anchors(rows, ends, 1)[:, 0]
+def _level(layout: Layout, tail: np.ndarray, real: np.ndarray) -> np.ndarray:
+    """As `running_mean` at the end of the tail: (n,N)."""
+    if layout.level != "running":
+        return np.zeros_like(tail[:, -1])
+    there = real[:, -layout.length :, None]
+    mean: np.ndarray = np.where(there, tail[:, -layout.length :], 0.0).sum(axis=1) / there.sum(axis=1)
+    return mean
+
+
+def _anchor(layout: Layout, tail: np.ndarray, real: np.ndarray) -> np.ndarray:
+    """As `Arrays.anchors` at the end of the tail, for one step: (n,N)."""
+    if layout.anchor == "none":
+        return np.zeros_like(tail[:, -1])
+    if layout.linear is not None:
+        return arrays_of.linear(layout.linear, tail[:, -layout.length :])[:, 0]
+    place = -1 if layout.anchor == "last" else -layout.season
+    return np.where(real[:, [place]], tail[:, place], tail[:, -1])
 
 
 @dataclass

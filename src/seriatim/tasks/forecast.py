@@ -3,7 +3,7 @@
 A network reads `length` values and says the `horizon` values behind them, all at once (direct) or one at a time, fed
 with its own (recursive); as numbers (squared error) or as quantiles (pinball loss). One that sees only the past is
 asked after every value it reads, not only after the last. Every column is scaled by what its training part shows,
-and the network learns what is missing to a simple forecast: the last value, or that of a season ago.
+and the network learns what is missing to a simple forecast: the last value, that of a season ago, or a linear one.
 
     loss = mean (y − ŷ)²      or      mean max(q·(y − ŷ), (q − 1)·(y − ŷ)) over the quantiles q; scaled values
 
@@ -13,7 +13,7 @@ Measured is the backtest: origins roll over the part, and the data before each i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -34,7 +34,7 @@ from ..nn.heads import StepHead
 from ..nn.network import Network, NumberInput, assemble, full
 from . import _forecast_arrays as arrays_of
 from . import _forecast_measures as measures
-from ._examples import Notes, mismatch, refuse_counting, restore
+from ._examples import mismatch, refuse_counting, restore
 from ._forecast_arrays import Arrays
 from ._forecast_layout import Layout, learn
 from ._forecast_predict import Forecaster, forecasts
@@ -57,8 +57,13 @@ class Settings(config.Settings):
     )
     quantiles: tuple[Share, ...] = Field((), description="quantiles to forecast, such as 0.1, 0.5, 0.9, instead of one")
     season: int | None = Field(None, ge=1, description="steps after which things repeat (default: by the frequency)")
-    anchor: Literal["auto", "none", "last", "season"] = Field(
-        "auto", description="what the network learns the difference to: the mean, the last value, a season before"
+    anchor: Literal["auto", "none", "last", "season", "linear"] = Field(
+        "auto",
+        description="what the network learns the difference to: the mean, the last value, a season before, or the "
+        "linear forecast",
+    )
+    level: Literal["auto", "fixed", "running"] = Field(
+        "auto", description="inputs as scaled, or relative to their mean over the context (auto: that, along time)"
     )
     every_step: bool = Field(True, description="learn a forecast after every value read, not only after the last")
     stride: int | None = Field(None, ge=1, description="values between origins of the backtest (default: the horizon)")
@@ -198,7 +203,7 @@ class ForecastTask:
     @cached_property
     def _linear(self) -> measures.Linear | None:
         trained = self._windows[-1] > 0
-        return measures.Linear(self.arrays, self.layout.length) if trained else None
+        return measures.Linear(self.arrays, self.layout.length, self.layout.horizon) if trained else None
 
     def simple(self, at: measures.Origins) -> dict[str, np.ndarray]:
         """The simple forecasts in the units of the data."""
@@ -270,10 +275,18 @@ def prepare(
 ) -> ForecastTask:
     found = series_data.prepare(config.data, data_dir, notify)
     _check(config.task, found)
-    notes = Notes(notify)
-    if layout is None:
-        layout = learn(config.task, config.data, found, notes)
-    return _task(config, layout, found, [*found.notes, *notes])
+    if layout is not None:
+        return _task(config, layout, found, [*found.notes, *layout.notes])
+    layout = learn(config.task, config.data, found, notify or (lambda note: None))
+    task = _task(config, layout, found, [*found.notes, *layout.notes])
+    return _with_linear(task) if task.layout.anchor == "linear" else task
+
+
+def _with_linear(task: ForecastTask) -> ForecastTask:
+    """The weights of the linear forecast become a part of the layout."""
+    fitted = measures.Linear(task.arrays, task.layout.length, task.settings.outputs)
+    layout = replace(task.layout, linear=np.stack(fitted.weights))
+    return replace(task, layout=layout, arrays=replace(task.arrays, layout=layout))
 
 
 def reopen(
