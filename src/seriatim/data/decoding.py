@@ -103,12 +103,13 @@ def suggest(raw: Raw) -> str | None:
         single = ["cp1252", "latin-1"]
         asian = ["shift_jis", "gb18030", "big5", "euc_kr"]
         names = asian + single if high * 3 > len(head) else single
-        return next((name.replace("_", "-") for name in names if _decodes(raw, name)), None)
+        return next((name.replace("_", "-") for name in names if decodes(raw, name)), None)
     except (OSError, EOFError, zlib.error):  # a damaged file; reading it says so
         return None
 
 
-def _decodes(raw: Raw, codec: str) -> bool:
+def decodes(raw: Raw, codec: str) -> bool:
+    """Whether the whole stream is text in this encoding."""
     decoder = codecs.getincrementaldecoder(codec)()
     try:
         with raw.open() as file:

@@ -6,7 +6,7 @@ a folder for each class, arrays with a file of labels, or a name of the catalogu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +21,7 @@ from . import catalogue, partition
 from .array_files import is_arrays
 from .columns import Columns
 from .corpus import fetching
-from .decoding import Facts
+from .decoding import Facts, decodes
 from .labelled import Gathered, gather
 from .ready import from_arrays, last_part, made_parts
 from .sequences import NOTHING, Examples, Parts, Sequences
@@ -93,7 +93,9 @@ def read(
         partition.check_labels(parts)
     notes.extend(partition.told(parts, numeric_target))
     found = Parts(parts["train"], parts["valid"], parts["test"], list(notes), features=whole.features)
-    return replace(found, fingerprint=partition.fingerprint(parts))
+    chosen = whole.columns
+    columns = {} if chosen is None else {"column": ",".join(chosen.inputs), "target": ",".join(chosen.targets)}
+    return replace(found, fingerprint=partition.fingerprint(parts), columns=columns)
 
 
 def read_single(
@@ -103,10 +105,12 @@ def read_single(
     notify: Notify | None = None,
     numeric_target: bool = False,
     numeric_input: bool | None = None,
+    columns: Mapping[str, str] | None = None,
 ) -> Examples:
     """All examples of another source, read by the same settings: what a trained model is evaluated on.
 
-    `numeric_input` says what the model knows, so that a column of texts such as "42" is not taken for numbers.
+    `numeric_input` says what the model knows, so that a column of texts such as "42" is not taken for numbers;
+    `columns` are those it was trained on, and are taken again where the source has them.
     """
     notes = _Notes(notify)
     made = made_parts(source, data_dir, numeric_target)
@@ -114,21 +118,25 @@ def read_single(
         notes.extend(made.notes)
         return last_part(source, made, numeric_input)
     settings = _for_another(source, settings, numeric_input)
-    gathered, _ = _gather(source, settings, data_dir, notes, True, numeric_target)
+    gathered = _known(columns, settings, lambda s: _gather(source, s, data_dir, notes, True, numeric_target)[0])
     examples, _, empty = partition.without_empty(Examples(gathered.inputs, gathered.targets, gathered.places))
     notes.extend([*empty, f"examples: {len(examples):,}"])
     return examples
 
 
 def read_inputs(
-    source: str, settings: ExampleSettings, data_dir: str | None = None, numeric_input: bool | None = None
+    source: str,
+    settings: ExampleSettings,
+    data_dir: str | None = None,
+    numeric_input: bool | None = None,
+    columns: Mapping[str, str] | None = None,
 ) -> Examples:
     """Only the inputs, a row for each row of the source and for each line of a text file, the empty ones too."""
     made = made_parts(source, data_dir, None)
     if made is not None:
         return replace(last_part(source, made, numeric_input), targets=None)
     settings = _for_another(source, settings, numeric_input)
-    gathered, _ = _gather(source, settings, data_dir, _Notes(None), False, False)
+    gathered = _known(columns, settings, lambda s: _gather(source, s, data_dir, _Notes(None), False, False)[0])
     return Examples(gathered.inputs, None, gathered.places)
 
 
@@ -167,7 +175,25 @@ def _catalogued(settings: ExampleSettings) -> ExampleSettings:
 def _for_another(source: str, settings: ExampleSettings, numeric: bool | None) -> ExampleSettings:
     """The settings of a trained model for a source that it was not trained on."""
     kind = settings.kind if numeric is None else "numbers" if numeric else "text"
-    return _catalogued(settings.model_copy(update={"source": source, "split": None, "kind": kind}))
+    path = Path(source).expanduser()
+    plain = path.is_file() and not is_arrays(path) and all(decodes(raw, "utf-8") for raw in find_path(path).raws)
+    encoding = "utf-8" if plain else settings.encoding  # that of the training data holds where this one is not UTF-8
+    update = {"source": source, "split": None, "kind": kind, "encoding": encoding}
+    return _catalogued(settings.model_copy(update=update))
+
+
+def _known(
+    columns: Mapping[str, str] | None, settings: ExampleSettings, read: Callable[[ExampleSettings], Gathered]
+) -> Gathered:
+    """Read by the columns that the model was trained on; a source without them is looked at anew."""
+    missing = {name: value for name, value in (columns or {}).items() if getattr(settings, name) is None}
+    if missing:
+        try:
+            return read(settings.model_copy(update=missing))
+        except SeriatimError as error:
+            if error.code != "data.column":
+                raise
+    return read(settings)
 
 
 def _gather_all(

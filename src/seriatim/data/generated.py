@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -128,7 +129,7 @@ def _parts(
     features: tuple[str, ...] = (),
 ) -> Parts:
     """Each part from a stream of its own, so that the length of one does not change the others."""
-    made = {}
+    made: dict[str, Any] = {}
     for number, (part, count) in enumerate(sizes.items()):
         examples = make(np.random.PCG64([SEED, number]), count, length)
         places = Numbered(f"{name}:{length}, {part}, example", range(1, count + 1))

@@ -120,6 +120,7 @@ class Parts:
     fingerprint: str = ""
     symbols: tuple[str, ...] = ()  # the names of symbols
     features: tuple[str, ...] = ()  # the names of the numbers of a step
+    columns: dict[str, str] = field(default_factory=dict)  # "column" and "target" as they were found in a table
 
     def part(self, name: str) -> Examples:
         found: Examples = getattr(self, name)

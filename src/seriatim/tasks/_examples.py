@@ -48,6 +48,7 @@ class Coder:
     features: tuple[str, ...] = ()
     tokenizer: Tokenizer | None = None
     limit: int | None = None  # longer sequences are cut here
+    columns: dict[str, str] = field(default_factory=dict)  # of the table it was learnt from
 
     @property
     def size(self) -> int:
@@ -93,7 +94,7 @@ class Coder:
     def save(self, folder: Path) -> None:
         values = {
             name: getattr(self, name)
-            for name in ("kind", "longest", "labels", "several", "symbols", "features", "limit")
+            for name in ("kind", "longest", "labels", "several", "symbols", "features", "limit", "columns")
         }
         write_json(folder / FILE, values)
         if self.tokenizer is not None:
@@ -129,7 +130,7 @@ def learn_coder(
         cut = sum(int((whole.encode(part.inputs).lengths > limit).sum()) for part in _parts(parts))
         if cut:
             notify(f"{cut:,} sequences are longer than {limit} and lose what stands behind")
-    return replace(coder, longest=longest)
+    return replace(coder, longest=longest, columns=parts.columns)
 
 
 def _fitting(texts: Sequence[str]) -> TokenizerSettings:

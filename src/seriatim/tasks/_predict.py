@@ -39,5 +39,6 @@ class Predictor:
 
     def predict_file(self, source: str, data_dir: str | None = None) -> Table:
         """A row for each row of the file."""
-        found = read_inputs(source, self.data, data_dir, numeric_input=self.coder.kind == "numbers")
+        numeric = self.coder.kind == "numbers"
+        found = read_inputs(source, self.data, data_dir, numeric, self.coder.columns)
         return self.table(self.predict(found.inputs))

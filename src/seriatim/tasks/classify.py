@@ -233,9 +233,8 @@ def reopen_on(
 ) -> ClassifyTask:
     notes = Notes(notify)
     coder = Coder.load(path)
-    found = examples.read_single(
-        source, config.data, data_dir, notes, numeric_target=False, numeric_input=coder.kind == "numbers"
-    )
+    numeric = coder.kind == "numbers"
+    found = examples.read_single(source, config.data, data_dir, notes, False, numeric, coder.columns)
     return _task(config, coder, Parts(train=Examples([], []), test=found), list(notes))
 
 

@@ -155,7 +155,7 @@ def prepare(
     if coder is None:
         coder = learn_coder(parts, config.data.tokenizer, config.task.length, notes)
         width = _targets(parts.train).shape[1]
-        named = [name.strip() for name in (config.data.target or "").split(",") if name.strip()]
+        named = [name for name in parts.columns.get("target", "").split(",") if name]
         plain = ["prediction"] if width == 1 else [f"value{index + 1}" for index in range(width)]
         coder = replace(coder, labels=tuple(named if len(named) == width else plain))
     return _task(config, coder, parts, list(notes))
@@ -172,9 +172,8 @@ def reopen_on(
 ) -> RegressTask:
     notes = Notes(notify)
     coder = Coder.load(path)
-    found = examples.read_single(
-        source, config.data, data_dir, notes, numeric_target=True, numeric_input=coder.kind == "numbers"
-    )
+    numeric = coder.kind == "numbers"
+    found = examples.read_single(source, config.data, data_dir, notes, True, numeric, coder.columns)
     return _task(config, coder, Parts(train=Examples([], []), test=found), list(notes))
 
 
