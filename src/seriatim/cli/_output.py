@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..core.errors import SeriatimError
-from ..core.measures import NONE, finite, measure, phrase, shown, telling
+from ..core.measures import NONE, finite, first_of, measure, phrase, shown, telling
 
 SHORT = {"bits_per_character": "bits/character", "nll": "NLL"}
 
@@ -65,7 +65,7 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: in
 
 def print_measures(parts: Sequence[tuple[str, Mapping[str, Any]]], objective: str) -> None:
     """A row a part, or a baseline on it; a column a measure, the one that decided first."""
-    given = dict.fromkeys(name for _, values in parts for name in values)
+    given = first_of(values for _, values in parts)
     names = telling(given, objective)
     unit = {"loss": "loss (nats/token)"} if "perplexity" in given else {}
     rows = [(part, *(shown(name, values.get(name), 1) for name in names)) for part, values in parts]

@@ -8,7 +8,7 @@ its name is its title, and one that is made from a known name (`top5_accuracy`, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -116,18 +116,36 @@ def told(name: str, value: Any) -> str:
     return f"{phrase(name)} {shown(name, value)}"
 
 
-def main(names: Iterable[str], objective: str = "loss") -> str:
-    """The measure to show first: the objective, but an error is easier to read as an accuracy."""
-    found = list(names)
-    return "accuracy" if objective == "error" and "accuracy" in found else objective
+def main(values: Mapping[str, Any], objective: str = "loss") -> str:
+    """The measure to show first: the objective, but an error is easier to read as the share that is right."""
+    error = finite(values.get("error"))
+    if objective != "error" or error is None:
+        return objective
+    return next((name for name in RIGHT if _equal(values.get(name), 1 - error)), objective)
 
 
-def telling(names: Iterable[str], objective: str = "loss") -> list[str]:
-    """The measures worth a column, the main one first: no counts, and not the error beside the accuracy."""
-    found = [name for name in names if not measure(name).counts]
-    first = main(found, objective)
-    said = {first, objective}
-    return [name for name in found if name == first] + [name for name in found if name not in said]
+def telling(values: Mapping[str, Any], objective: str = "loss") -> list[str]:
+    """The measures worth a column, the main one first: no counts, and nothing that is the loss by another name."""
+    first = main(values, objective)
+    others = [name for name in values if not measure(name).counts and name not in (first, objective)]
+    others = [name for name in others if name == "loss" or not _equal(values[name], finite(values.get("loss")))]
+    return [name for name in (first,) if name in values] + others
+
+
+RIGHT = ("accuracy", "f1", "micro_f1", "macro_f1", "exact_match")  # what an error may be the rest of
+
+
+def _equal(value: Any, other: float | int | None) -> bool:
+    return finite(value) is not None and other is not None and math.isclose(value, other, rel_tol=1e-9, abs_tol=1e-9)
+
+
+def first_of(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Every measure of some parts, in their order, with its first value."""
+    found: dict[str, Any] = {}
+    for values in parts:
+        for name, value in values.items():
+            found.setdefault(name, value)
+    return found
 
 
 def better(name: str, one: float, other: float) -> bool:

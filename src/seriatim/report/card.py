@@ -81,22 +81,44 @@ def _made(one: Figures) -> str:
 def _use(one: Figures) -> str:
     folder = str(one.run.path)
     quoted = shlex.quote(folder)
-    if one.task != "language":
-        return _fence(f"import seriatim\n\nrun = seriatim.load({folder!r})", "python")
-    shell = [f'seriatim generate {quoted} --prompt "Once"', f"seriatim train --config {quoted}/config.yaml  # again"]
-    python = [
-        "import seriatim",
-        "",
-        f"run = seriatim.load({folder!r})",
-        'print(run.generate("Once", max_tokens=40))',
-        'print(run.next("Once"))',
-    ]
-    return _fence("\n".join(shell), "sh") + "\n\n" + _fence("\n".join(python), "python")
+    shell, python = _asked(one, quoted)
+    again = f"seriatim train --config {quoted}/config.yaml  # again"
+    program = ["import seriatim", "", f"run = seriatim.load({folder!r})", *python]
+    return _fence("\n".join([*shell, again]), "sh") + "\n\n" + _fence("\n".join(program), "python")
+
+
+def _asked(one: Figures, folder: str) -> tuple[list[str], list[str]]:
+    """What can be asked of a model of this task: as commands, and in Python."""
+    if one.speaks:
+        return (
+            [
+                f'seriatim generate {folder} --prompt "Once"',
+                f'seriatim next {folder} "Once"',
+                f'seriatim score {folder} "Once upon a time"',
+            ],
+            ['print(run.generate("Once", max_tokens=40))', 'print(run.next("Once"))'],
+        )
+    if one.task == "music":
+        return [f"seriatim generate {folder} --out piece.mid --max-tokens 200"], [
+            'run.compose("piece.mid", frames=200)'
+        ]
+    if one.task == "forecast":
+        shell = [
+            f"seriatim predict {folder}  # what comes next",
+            f"seriatim predict {folder} --data new.csv --out next.csv",
+        ]
+        return shell, ['print(run.predict_file("new.csv").text(".csv"))']
+    texts = (one.run.path / "tokenizer.json").is_file()
+    shell = [f'seriatim predict {folder} "a text"'] if texts else []
+    shell.append(f"seriatim predict {folder} --data new.csv --out answers.csv")
+    python = ['print(run.predict(["a text", "another"]))'] if texts else []
+    return shell, [*python, 'run.predict_file("new.csv").write("answers.csv")']
 
 
 def _sample(one: Figures) -> str:
     text = str(one.summary.get("sample", ""))
-    return f"It writes like this:\n\n{_fence(cut(text, 1_500), 'text')}" if text.strip() else ""
+    writes = "It writes like this" if one.speaks or one.task == "music" else "It answers like this"
+    return f"{writes}:\n\n{_fence(cut(text, 1_500), 'text')}" if text.strip() else ""
 
 
 # Markdown that holds whatever the text says

@@ -43,6 +43,10 @@ OPTIONS = {
     "data.tokenizer.kind": "tokenizer",
     "data.tokenizer.size": "vocabulary",
     "data.column": "column",
+    "data.target": "target",
+    "task.pooling": "pooling",
+    "task.horizon": "horizon",
+    "data.encoding": "encoding",
     "data.valid": "valid",
     "data.test": "test",
     "seed": "seed",
@@ -164,7 +168,8 @@ def _samples(ordered: Sequence[Figures]) -> str:
         remark = told(one.main, one.reached()) if one.reached() is not None else ""
         if text.strip() or one.speaks:
             cards.append(sample(one.label, remark, cut(text, 1_500), dot(pairs[one.label])))
-    heading = "What they write" if ordered[0].speaks else "What they make of it"
+    first = ordered[0]
+    heading = "What they write" if first.speaks or first.task == "music" else "What they answer"
     return section(heading, group("samples", cards)) if cards else ""
 
 

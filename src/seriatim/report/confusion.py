@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..core.measures import finite
@@ -22,7 +21,8 @@ def confusion(view: dict[str, Any], width: int = WHOLE) -> Drawn:
     """Rows are the true classes, columns the answers; the deeper a field, the larger its share of the row."""
     import altair as alt
 
-    names, counts = folded([label(name, 24) for name in view["labels"]], view["counts"])
+    every, table = _checked(view)
+    names, counts = folded(every, table)
     cell = max(18, min(52, 640 // len(names)))
     rows = [
         {
@@ -57,21 +57,26 @@ def confusion(view: dict[str, Any], width: int = WHOLE) -> Drawn:
         height=side,
         title=looks.title(label(view["title"], 100), "the deeper a field, the larger its share of the true class"),
     )
-    return looks.row([chart]), f"{label(view['title'], 100)}. {mistaken(names, counts)}"
+    return looks.row([chart]), f"{label(view['title'], 100)}. {mistaken(every, table)}"
 
 
-def folded(names: list[str], counts: Sequence[Sequence[int]]) -> tuple[list[str], list[list[int]]]:
-    """The classes with the most examples, and all others as one."""
-    table = [[int(finite(count) or 0) for count in row] for row in counts]
-    if len(names) != len(table) or any(len(row) != len(names) for row in table) or not names:
+def _checked(view: dict[str, Any]) -> tuple[list[str], list[list[int]]]:
+    names = [label(name, 24) for name in view["labels"]]
+    counts = [[int(finite(count) or 0) for count in row] for row in view["counts"]]
+    if not names or len(counts) != len(names) or any(len(row) != len(names) for row in counts):
         raise ValueError("a confusion matrix has a row and a column for every label")
+    return names, counts
+
+
+def folded(names: list[str], counts: list[list[int]]) -> tuple[list[str], list[list[int]]]:
+    """The classes with the most examples, and all others as one."""
     if len(names) <= CLASSES:
-        return names, table
-    often = sorted(range(len(names)), key=lambda index: -sum(table[index]))[: CLASSES - 1]
-    groups = [[index] for index in sorted(often)]
-    groups.append([index for index in range(len(names)) if index not in set(often)])
-    sums = [[sum(table[i][j] for i in one for j in other) for other in groups] for one in groups]
-    return [*(names[index] for index in sorted(often)), f"{len(groups[-1])} others"], sums
+        return names, counts
+    often = sorted(sorted(range(len(names)), key=lambda index: -sum(counts[index]))[: CLASSES - 1])
+    rest = sorted(set(range(len(names))) - set(often))
+    groups = [*([index] for index in often), rest]
+    sums = [[sum(counts[i][j] for i in one for j in other) for other in groups] for one in groups]
+    return [*(names[index] for index in often), f"{len(rest)} others"], sums
 
 
 def mistaken(names: list[str], counts: list[list[int]], most: int = 3) -> str:

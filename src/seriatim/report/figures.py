@@ -98,23 +98,23 @@ class Figures:
     def objective(self) -> str:
         """The measure by which the weights were chosen: the lower, the better."""
         name = str(self.summary.get("objective", "loss"))
-        return name if name in self._names else "loss"
+        return name if name in self._values else "loss"
 
     @cached_property
     def main(self) -> str:
         """The measure to show first, and in pictures."""
-        return measures.main(self._names, self.objective)
-
-    @cached_property
-    def _names(self) -> list[str]:
-        found = [self.measures(split) for split in self.splits]
-        found += [_mapping(event.get("measures")) for event in self.events("evaluated")[:1]]
-        return list(dict.fromkeys(name for values in found for name in values))
+        return measures.main(self._values, self.objective)
 
     @property
     def columns(self) -> list[str]:
         """The measures worth showing, the main one first."""
-        return measures.telling(self._names, self.objective)
+        return measures.telling(self._values, self.objective)
+
+    @cached_property
+    def _values(self) -> dict[str, Any]:
+        """Every measure there is, with a value of it."""
+        last = [_mapping(event.get("measures")) for event in self.events("evaluated")[-1:]]
+        return measures.first_of([self.measures("valid"), self.measures("test"), *last])
 
     @property
     def score(self) -> float | int | None:
@@ -128,7 +128,7 @@ class Figures:
     @property
     def unit(self) -> str:
         """Of the loss: nats where it is the logarithm of a perplexity."""
-        return "nats" if "perplexity" in self._names else ""
+        return "nats" if "perplexity" in self._values else ""
 
     @property
     def speaks(self) -> bool:
@@ -138,7 +138,7 @@ class Figures:
     @property
     def element(self) -> str:
         """What it was fed with, for many."""
-        return "tokens" if self.speaks or "tokens" in self._names else "elements"
+        return "tokens" if self.speaks or "tokens" in self._values else "elements"
 
     # Curves
 

@@ -59,7 +59,7 @@ def forecast(view: dict[str, Any], width: int = HALF) -> Drawn:
     unit = f", {label(view['unit'], 20)}" if view.get("unit") else ""
     hint = "shaded: the band of the forecast" if band else ""
     chart = alt.layer(*layers).properties(
-        width=width, height=220, title=looks.title(f"{label(view['title'], 60)}{unit}", hint, "bounds")
+        width=width, height=220, title=looks.title(f"{label(view['title'], 60)}{unit}", hint)
     )
     return looks.row([chart]), _told(view, actual, ahead, naive, band)
 

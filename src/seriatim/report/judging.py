@@ -35,8 +35,10 @@ def draw(one: Figures) -> float:
     if measure(one.objective).percent:
         valid = one.measures("valid")
         many = max((number for name, value in valid.items() if (number := _count(name, value))), default=0)
-        share = min(max(score(one), 0.0), 1.0)
-        return math.sqrt(2 * share * (1 - share) / many) if many and share == share else 0.01
+        if not many or one.score is None:
+            return 0.01
+        share = min(max(score(one), 0.5 / many), 1 - 0.5 / many)  # even of none wrong the next few may be
+        return math.sqrt(2 * share * (1 - share) / many)
     return 0.01 * abs(score(one))
 
 

@@ -236,6 +236,8 @@ def _clipped(one: Figures) -> str:
     if not norms or not isinstance(clip, float | int):
         return ""
     share = sum(norm > clip for norm in norms) / len(norms)
+    if not share:
+        return ""
     return f"The gradient was clipped in {100 * share:.0f} % of the recorded steps (its norm was above {scaled(clip)})."
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.measures import finite, plain
 from . import looks
 from .axes import horizontal
-from .looks import OWN, SPARE, WHOLE, data
+from .looks import ACCENT, OWN, SPARE, WHOLE, data
 from .text import label
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def lines(view: dict[str, Any], width: int = WHOLE) -> Drawn:
         raise ValueError("curves have points")
     names = list(dict.fromkeys(row["name"] for row in rows))
     free = iter(SPARE * (1 + len(names) // len(SPARE)))
-    colours = [(OWN.get(name) or next(free))[0] for name in names]
+    colours = [(OWN.get(name) or next(free))[0] for name in names] if len(names) > 1 else [ACCENT[0]]
     scale = alt.Scale(type="log", nice=False) if log else alt.Scale(zero=False)
     x = alt.X("x:Q", axis=horizontal(label(view.get("x", ""), 60), "~s"), scale=alt.Scale(nice=False))
     y = alt.Y(
@@ -37,7 +37,7 @@ def lines(view: dict[str, Any], width: int = WHOLE) -> Drawn:
         scale=scale,
         axis=alt.Axis(title=label(view.get("y", ""), 80), format=".0e" if log else "~s", tickCount=6, domain=False),
     )
-    legend = alt.Legend(title=None, orient="top") if len(names) > 1 else None
+    legend = alt.Legend() if len(names) > 1 else None
     colour = alt.Color("name:N", scale=alt.Scale(domain=names, range=colours), legend=legend)
     chart = alt.layer(data(rows).mark_line(strokeWidth=1.75).encode(x, y, colour)).properties(
         width=width, height=240, title=looks.title(label(view["title"], 100), label(view.get("note", ""), 160))

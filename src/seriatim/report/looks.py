@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import SeriatimError
 from ..core.files import atomic_file, write_text
@@ -106,11 +106,10 @@ def data(rows: list[dict[str, Any]]) -> alt.Chart:
     return alt.Chart(alt.InlineData(values=json.dumps(rows), format=alt.JsonDataFormat(type="json")))
 
 
-def title(text: str, hint: str = "", frame: Literal["group", "bounds"] = "group") -> alt.TitleParams:
-    """Over the panel, or where it has a legend over that too."""
+def title(text: str, hint: str = "") -> alt.TitleParams:
     import altair as alt
 
-    return alt.TitleParams(text, subtitle=[hint] if hint else [], frame=frame)
+    return alt.TitleParams(text, subtitle=[hint] if hint else [])
 
 
 def row(panels: Sequence[Panel]) -> alt.HConcatChart:
@@ -137,6 +136,7 @@ def row(panels: Sequence[Panel]) -> alt.HConcatChart:
         .configure_axisY(domain=False, ticks=False, minExtent=30)
         .configure_title(
             anchor="start",
+            frame="group",
             color=INK[0],
             fontSize=13,
             fontWeight=600,
@@ -146,7 +146,7 @@ def row(panels: Sequence[Panel]) -> alt.HConcatChart:
             offset=12,
         )
         .configure_legend(
-            orient="top",
+            orient="bottom",
             labelColor=INK[0],
             labelFontSize=12,
             title=None,

@@ -109,7 +109,7 @@ def _samples(one: Figures) -> str:
     ]
     if not cards:
         return ""
-    learned = "What it wrote as it learned" if one.speaks else "What it made of it as it learned"
+    learned = "What it wrote as it learned" if one.speaks or one.task == "music" else "What it answered as it learned"
     return section("What it writes" if one.counts else learned, group("samples", cards))
 
 

@@ -6,18 +6,18 @@ kind. What cannot be drawn is told instead of breaking the page.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from ..core.measures import MEASURES, finite, shown
+from ..core.measures import MEASURES, finite, plain, shown
 from .confusion import confusion
 from .drawings import bars, roll, scatter
 from .figures import Figures
 from .forecast import forecast
 from .lines import lines
 from .looks import HALF, WHOLE
-from .numbers import whole
 from .page import escape, group, number, paragraph, picture, section, table
 from .text import cut, label
 
@@ -78,23 +78,13 @@ def _table(view: dict[str, Any]) -> str:
     if any(len(row) != len(columns) for row in rows):
         raise ValueError("a table has a value for every column in each row")
     texts = [index for index in range(len(columns)) if any(isinstance(row[index], str) for row in rows)]
-    whole_ones = [
-        index
-        for index in range(len(columns))
-        if all(finite(row[index]) is None or float(row[index]).is_integer() for row in rows)
-    ]
     named = 0 in texts and all(len(str(row[0])) <= NAME for row in rows)
-    lines = []
-    for row in rows[:ROWS]:
-        cells = [
-            _name(value)
-            if index == 0 and named
-            else _text(value)
-            if index in texts
-            else _number(value, columns[index], index in whole_ones)
-            for index, value in enumerate(row)
-        ]
-        lines.append(f"<tr>{''.join(cells)}</tr>")
+    cells: list[Callable[[Any], str]] = [
+        _text if index in texts else _number(name, [row[index] for row in rows]) for index, name in enumerate(columns)
+    ]
+    if named:
+        cells[0] = _name
+    lines = [f"<tr>{''.join(cell(value) for cell, value in zip(cells, row, strict=True))}</tr>" for row in rows[:ROWS]]
     note = [str(view["note"])] if view.get("note") else []
     note += [f"The first {ROWS} of {len(rows):,} rows."] if len(rows) > ROWS else []
     return table(" ".join(note), [_head(name) for name in columns], lines, "view", str(view["title"]), texts)
@@ -119,8 +109,11 @@ def _text(value: Any) -> str:
     return f'<td class="text">{escape(cut("" if value is None else str(value), 600))}</td>'
 
 
-def _number(value: Any, column: str, in_full: bool) -> str:
-    """A measure is written as everywhere; of other columns all figures have decimals, or none."""
+def _number(column: str, values: list[Any]) -> Callable[[Any], str]:
+    """A measure is written as everywhere, other figures with the decimals of their column: none for whole numbers, for
+    others so many that the largest has four digits."""
     name = _measure(column)
-    text = shown(name, value) if name else whole(value) if in_full else shown("", value)
-    return f"<td>{number(value, text)}</td>"
+    found = [abs(value) for value in values if finite(value) is not None]
+    fractions = any(not float(value).is_integer() for value in found)
+    decimals = max(0, 3 - max(0, math.floor(math.log10(max(found))))) if fractions else 0
+    return lambda value: f"<td>{number(value, shown(name, value) if name else plain(value, decimals))}</td>"
