@@ -87,6 +87,10 @@ def test_lines_of_white_space_part_sentences_and_cells_may_hold_blanks(tmp_path)
     assert read(tmp_path, "5 000\tNUM\n\t\nyes\tX\n").words == [["5 000"], ["yes"]]
 
 
+def test_a_no_break_space_parts_nothing_and_a_brace_is_a_word(tmp_path):
+    assert read(tmp_path, "{ PUNCT\n5\xa0000 NUM\n\xa0 X\n").words == [["{", "5\xa0000", "\xa0"]]
+
+
 def test_a_hash_is_a_word_but_at_the_head_of_a_sentence_in_another_form(tmp_path):
     found = read(tmp_path, "# id 7 of the file\n#ham\tO\n#\tO\n\n# id 8 of it\nx\tB-a\n")
     assert found.words == [["#ham", "#"], ["x"]]
@@ -110,6 +114,7 @@ def test_document_marks_of_conll_2003_are_no_words(tmp_path):
         ('{"tokens": ["a"]}\n', "data.column", 'a.conll, line 1: has no "tags"; it has: tokens'),
         ('{"tokens": "a", "tags": ["X"]}\n', "data.jsonl", 'line 1: "tokens" is not a list of texts'),
         ('{"tokens": ["a"], "tags": ["X"]}\n{oops\n', "data.jsonl", "a.conll, line 2: not JSON"),
+        ('{"tokens": ["\\ud800"], "tags": ["X"]}\n', "data.binary", "a.conll, line 1"),
         (CONLLU + "1\tx\n", "data.columns", "a.conll, line 12: 2 columns where CoNLL-U has 10"),
         (CONLLU.replace("PRON", "_").replace("4\t.", "x\t."), "data.conll", 'a.conll, line 8: "x" is not the number'),
     ],

@@ -29,6 +29,7 @@ BETWEEN = re.compile(r"\d+[-.]\d+")  # the number of a range or of an empty node
 DOCUMENT = "-DOCSTART-"  # the line that parts the documents of the CoNLL-2003 files
 NAMES = {"tokens": ("tokens", "words"), "tags": ("tags", "labels", "upos", "ner_tags")}  # of JSONL, the likeliest first
 UNSAID = "_"
+BLANKS = " \t\r"
 
 
 @dataclass(frozen=True)
@@ -123,12 +124,12 @@ def parse(raw: Raw, encoding: str, facts: Facts) -> tuple[Iterator[Line], str]:
     first = ""
     for number, text in texts:  # up to the first line that must be a word's, if comments are comments
         early.append((number, text))
-        if text.strip() and not text.startswith("#"):
+        if text.strip(BLANKS + "\n") and not text.startswith("#"):
             first = text.rstrip("\n")
             break
     all_lines = ((number, text.rstrip("\n")) for number, text in chain(early, texts))
     cells = first.split("\t")
-    if raw.kind == "jsonl" or first.lstrip().startswith("{"):
+    if raw.kind == "jsonl" or (first.lstrip().startswith("{") and first.rstrip().endswith("}")):
         return _json_lines(all_lines), "JSONL"
     if len(cells) == len(FIELDS) and (NUMBER.fullmatch(cells[0]) or BETWEEN.fullmatch(cells[0])):
         return _conllu_lines(raw, all_lines), "CoNLL-U"
@@ -137,12 +138,12 @@ def parse(raw: Raw, encoding: str, facts: Facts) -> tuple[Iterator[Line], str]:
 
 def _json_lines(texts: Iterable[tuple[int, str]]) -> Iterator[Line]:
     for number, text in texts:
-        yield Line(number, [text], True) if text.strip() else Line(number, [])
+        yield Line(number, [text], True) if text.strip(BLANKS) else Line(number, [])
 
 
 def _conllu_lines(raw: Raw, texts: Iterable[tuple[int, str]]) -> Iterator[Line]:
     for number, text in texts:
-        if not text.strip():
+        if not text.strip(BLANKS):
             yield Line(number, [])
         elif text.startswith("#"):
             yield Line(number, [text])
@@ -174,9 +175,9 @@ def _plain_lines(raw: Raw, texts: Iterable[tuple[int, str]], width: int) -> Iter
 
 
 def _split(text: str) -> list[str]:
-    """By tabs where there are some, so that a cell may hold blanks; else by blanks."""
-    text = text.rstrip()
-    return [cell.strip() for cell in text.split("\t")] if "\t" in text else text.split()
+    """By tabs where there are some, so that a cell may hold blanks; else by blanks. A no-break space parts nothing."""
+    text = text.rstrip(BLANKS)
+    return [cell.strip(BLANKS) for cell in text.split("\t")] if "\t" in text else [c for c in text.split(" ") if c]
 
 
 def _width(raw: Raw, number: int, count: int, wanted: str) -> SeriatimError:
@@ -264,7 +265,11 @@ def json_list(record: dict[str, Any], named: str | None, what: str, where: str) 
         raise SeriatimError("data.column", cause, f"name the list of {what} with {setting}")
     values = record[name]
     usual = isinstance(values, list) and all(isinstance(v, str | int) and not isinstance(v, bool) for v in values)
-    if not usual or not all(str(value).strip() for value in values):
+    if not usual or not all(str(value) for value in values):
         cause = f'{where}: "{name}" is not a list of texts, none of them empty'
         raise SeriatimError("data.jsonl", cause, f'write "{name}": ["…", "…"]')
-    return [str(value) for value in values]
+    words = [str(value) for value in values]
+    if any("\0" in word or word.encode("utf-8", "replace").decode() != word for word in words):
+        cause = f'{where}: "{name}" holds a NUL character or half a surrogate pair, which is no character'
+        raise SeriatimError("data.binary", cause, "mend the line")
+    return words

@@ -100,7 +100,7 @@ class Tagger:
         """A text is split at blanks, its punctuation apart; a list of words is taken as it is."""
         if isinstance(item, str):
             return item.split() if self.coder.kind == "symbols" else re.findall(WORDS, item)
-        if not isinstance(item, list | tuple) or not all(isinstance(word, str) and word.strip() for word in item):
+        if not isinstance(item, list | tuple) or not all(isinstance(word, str) and word for word in item):
             raise SeriatimError(
                 "predict.input", f"{item!r} is neither a text nor a list of words", 'give "a text" or ["a", "text"]'
             )

@@ -50,7 +50,7 @@ class Settings(config.Settings):
     characters: int | None = Field(
         None, ge=0, le=4096, description="features of a word's spelling; 0: none (default: 64 for words, else 0)"
     )
-    hidden: float = Field(0.1, ge=0, lt=1, description="share of words read as the unknown word while training")
+    word_dropout: float = Field(0.1, ge=0, lt=1, description="share of words read as the unknown word while training")
     length: int | None = Field(
         None,
         ge=2,
@@ -159,7 +159,7 @@ def network(model: BackboneSettings, coder: WordCoder, settings: Settings) -> Ne
     else:
         words = symbol_input(model, coder.tokenizer.size)
         unknown = coder.tokenizer.unk or 0
-        inputs = WordInput(words, coder.characters, spelling(settings, coder), settings.hidden, unknown)
+        inputs = WordInput(words, coder.characters, spelling(settings, coder), settings.word_dropout, unknown)
         width = inputs.width
     return assemble(model, inputs, width, coder.longest, lambda backbone: StepHead(backbone.width, len(coder.labels)))
 
