@@ -265,7 +265,7 @@ def _anchor(settings: Any, parts: list[np.ndarray], season: int, length: int, no
         return str(settings.anchor)
     found = {"none": _mean(np.abs(part) for part in parts)}
     steps = settings.outputs
-    some = sorted({1, (steps + 1) // 2, steps})
+    some = np.unique(np.linspace(1, steps, min(steps, 24)).astype(int)).tolist()
     gaps = {"last": some} | ({"season": [season * -(-step // season) for step in some]} if season > 1 else {})
     for name, lags in gaps.items():
         found[name] = _mean(np.abs(part[lag:] - part[:-lag]) for lag in lags for part in parts if len(part) > lag)

@@ -93,6 +93,7 @@ class ForecastTask:
     objective = "loss"
 
     def __post_init__(self) -> None:
+        self.every_step = self.settings.every_step
         self._orders: dict[int, np.ndarray] = {}
         spans = [one.spans.get("train", (0, 0)) for one in self.arrays.series]
         free = [end - self.layout.length - self.settings.horizon + 1 for _, end in spans]
@@ -117,6 +118,8 @@ class ForecastTask:
         refuse_counting(model, self.settings.name)
         torch.manual_seed(derive(self.seed, "init"))
         built = self.shape(model)
+        # What reads backwards has seen the answers of all steps but the last.
+        self.every_step = self.settings.every_step and built.backbone.causal
         if self.settings.mode == "recursive" and not built.backbone.causal:
             raise SeriatimError(
                 "task.not-causal",
@@ -138,7 +141,7 @@ class ForecastTask:
         places = (self.arrays.starts[series] + begin)[:, None] + np.arange(self.layout.length)
         steps = self.settings.outputs
         inputs = self.arrays.window(series, places, steps)
-        asked = places if self.settings.every_step else places[:, -1:]
+        asked = places if self.every_step else places[:, -1:]
         targets, real = self.arrays.targets(series, asked, steps)
         anchors = self.arrays.anchors(series, asked, steps)
         parts = (targets - anchors, real)
@@ -158,8 +161,6 @@ class ForecastTask:
     def loss(self, network: nn.Module, batch: Batch, state: Any, smoothing: float) -> tuple[Tensor, Any]:
         found, _ = network(batch.inputs, batch.mask)
         wanted, real = batch.targets
-        if not getattr(network.backbone, "causal", True):  # what reads backwards has seen the answers before the end
-            wanted, real = wanted[:, -1:], real[:, -1:]
         found = full(found)[:, -wanted.shape[1] :].unflatten(-1, (*wanted.shape[2:], -1))  # (B,T,horizon,N,Q)
         losses = pointwise(found, wanted, self.settings.quantiles)
         return torch.where(real, losses, 0.0).sum(), None
