@@ -48,7 +48,7 @@ def _remarks(outcome: Outcome) -> list[str]:
 
 
 def html(outcome: Outcome) -> str:
-    body = ["<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells(one)) + "</tr>" for one in outcome.reached]
+    body = [_line(cells(one)) for one in outcome.reached]
     rows = [row for row in outcome.table.rows.values() if any(one.row is row for one in outcome.reached)]
     settings = [
         folded(f"{one.row.name}, {one.label}: every setting", block(dump_yaml(one.run.settings)))
@@ -63,6 +63,11 @@ def html(outcome: Outcome) -> str:
         section("Settings", *settings),
     ]
     return page(outcome.table.title, f"Seriatim {__version__} · reproduction", outcome.table.source, sections, "")
+
+
+def _line(texts: list[str]) -> str:
+    marks = [' class="text"' if index < 2 else "" for index in range(len(texts))]
+    return "<tr>" + "".join(f"<td{mark}>{escape(t)}</td>" for mark, t in zip(marks, texts, strict=True)) + "</tr>"
 
 
 def _picture(row: Row, outcome: Outcome) -> str:
@@ -120,4 +125,5 @@ def _reach(row: Row, outcome: Outcome) -> str:
         "log": True,
         "series": series,
     }
-    return picture(*lines(view))
+    chart, told = lines(view)
+    return picture(chart, told, "wide")
