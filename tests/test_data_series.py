@@ -269,6 +269,18 @@ def test_another_file_needs_the_same_columns(tmp_path: Path, wide: Path) -> None
     other = write(tmp_path / "other.csv", "day,a,b\n2024-03-01,1,2\n2024-03-02,1,2\n")
     with pytest.raises(SeriatimError, match='has no column "c"'):
         prepare_single(str(other), SeriesSettings(source="x"), known.base, known.frequency)
+    other = write(tmp_path / "other.csv", "day,a,b,c\n1,1,2,1\n2,1,2,2\n")
+    with pytest.raises(SeriatimError, match="the times are numbers"):
+        prepare_single(str(other), SeriesSettings(source="x"), known.base, known.frequency)
+
+
+def test_a_series_without_any_value_is_left_out_and_told(tmp_path: Path) -> None:
+    rows = [f"{day},{i}," for i, day in enumerate(days(20))]
+    path = write(tmp_path / "half.csv", "\n".join(["date,a,b", *rows]))
+    found = read(path, target="a,b")
+    assert [one.name for one in found.series] == ["a"]
+    assert "series b has no values: 1 such left out" in found.notes
+    assert error(path, target="b").cause == "the series has no value of the target"
 
 
 # Scaling

@@ -86,6 +86,10 @@ def gridded(
     for piece in pieces:
         groups.setdefault(piece.name, []).append(piece)
     times = {name: np.concatenate([one.times for one in members]) for name, members in groups.items()}
+    if frequency is not None and frequency.dates != dates:
+        words = ("numbers", "dates")
+        cause = f"the times are {words[dates]}, those that the model was trained on are {words[frequency.dates]}"
+        raise SeriatimError("data.time", cause, "give times of the same kind")
     if frequency is None:
         frequency = Frequency("rows") if roles.time is None else infer(list(times.values()), dates)
         if frequency.name:
@@ -108,13 +112,18 @@ def gridded(
             spans[one.part] = (begin, stop)
             begin = stop
         base, _, part = name.partition("\0")
-        title = f"{base or 'the series'} ({part})" if part else base
-        found.append(_trimmed(Series(title, float(times[name][0]), grid, spans, like=base), roles))
+        shown = f"{base or 'the series'} ({part})" if part else base
+        found.append(_trimmed(Series(shown, float(times[name][0]), grid, spans, like=base), roles))
+    if empty := [one for one in found if not len(one)]:
+        if len(empty) == len(found):
+            remedy = "fill the column, or name another target"
+            raise SeriatimError("data.empty", f"{title(empty[0])} has no value of the target", remedy)
+        notes.append(f"{title(empty[0])} has no values: {len(empty)} such left out")
     if uneven:
         which = f"series {uneven[0]}" if uneven[0] else "the times"
         notes.append(f"{which}{f' and {len(uneven) - 1} more' if len(uneven) > 1 else ''}: not on a regular grid, ")
         notes[-1] += "rows are taken as consecutive steps"
-    return found, frequency
+    return [one for one in found if len(one)], frequency
 
 
 def _trimmed(series: Series, roles: Roles) -> Series:
@@ -158,9 +167,9 @@ def report(series: list[Series], roles: Roles, notes: list[str]) -> None:
     holes = []
     for one in series:
         empty = np.isnan(one.values)
-        whole = empty.all(axis=1)
-        gaps = int(np.count_nonzero(np.diff(whole.astype(int), prepend=0) == 1))
         if empty.any():
+            whole = empty.all(axis=1)
+            gaps = int(np.count_nonzero(np.diff(whole.astype(int), prepend=0) == 1))
             holes.append((int(empty.sum()), gaps, one))
     holes.sort(key=lambda hole: -hole[0])
     for count, gaps, one in holes[:TOLD]:

@@ -60,6 +60,8 @@ def _wikitext2(split: str, path: str, digest: str) -> File:
     return File(f"wikitext2/{path}", digest, Remote(_WIKITEXT2, archive, f"wikitext-2/wiki.{split}.tokens"))
 
 
+_SERIES = "https://raw.githubusercontent.com/jbrownlee/Datasets/master"
+
 _GB1 = "00a3c3d5be56ce35adfbec838db8ff549be369525e151a6978133da34b9fd86f"
 
 _UD_EWT = {
@@ -264,6 +266,59 @@ LIST = [
         "CC0",
         93_840_000,
         numbers=True,
+    ),
+    Entry(
+        "etth1",
+        "forecast",
+        "ETTh1: load and oil temperature of a transformer, 17,420 hours, seven columns",
+        "CC BY-ND 4.0",
+        2_589_657,
+        {
+            "train": File(
+                "ett/ETTh1.csv.gz",
+                "3c56c865b8f6fc9b760a07f055ff8a993d3cf2a747235dc382b98821ed35f029",
+                Remote(
+                    ("https://raw.githubusercontent.com/zhouhaoyi/ETDataset/main/ETT-small/ETTh1.csv",),
+                    "f18de3ad269cef59bb07b5438d79bb3042d3be49bdeecf01c1cd6d29695ee066",
+                ),
+            )
+        },
+    ),
+    Entry(
+        "airline-passengers",
+        "forecast",
+        "airline passengers of 144 months, in thousands (Box and Jenkins, series G)",
+        "none stated",
+        2_180,
+        _public(
+            "series/airline-passengers.csv",
+            "8cb51be753a718d9be5d76d7e238cc224792754676adc21faa59e954b0201621",
+            f"{_SERIES}/airline-passengers.csv",
+        ),
+    ),
+    Entry(
+        "sunspots",
+        "forecast",
+        "sunspots of 2,820 months, 1749 to 1983",
+        "none stated",
+        45_039,
+        _public(
+            "series/monthly-sunspots.csv",
+            "c4ec8cc57d9f6fb6ecdb3e1f37f25b6f4badd5124c55931052b0cd2fc3bc71f3",
+            f"{_SERIES}/monthly-sunspots.csv",
+        ),
+    ),
+    Entry(
+        "min-temperatures",
+        "forecast",
+        "lowest temperatures of 3,650 days in Melbourne; the last days of two leap years are missing",
+        "none stated",
+        67_921,
+        _public(
+            "series/daily-min-temperatures.csv",
+            "8b9de63ed6789492bf497625e7f9beb96a63d367b4b0a21754006f749fa5e5da",
+            f"{_SERIES}/daily-min-temperatures.csv",
+        ),
     ),
     Entry(
         "sine",
