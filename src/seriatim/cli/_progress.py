@@ -21,6 +21,7 @@ class Progress:
         self.label = label
         self.minutes = settings.minutes
         self.steps: int | None = None
+        self.unit = "tokens"
         self.loss: float | None = None
         self.valid = ""
         self.shown = time.monotonic()
@@ -40,7 +41,7 @@ class Progress:
             self._stop(event)
 
     def _start(self, event: Started) -> None:
-        self.steps = event.steps
+        self.steps, self.unit = event.steps, event.unit
         self.began = event.seconds, event.step
         cost = f", {amount(event.flops, 'FLOP')} a step" if event.flops else ""
         many = f", {event.ranks} processes" if event.ranks > 1 else ""
@@ -59,7 +60,7 @@ class Progress:
         speed = event.tokens / max(event.seconds, 1e-9)
         if self.bar is not None and self.job is not None:
             done = event.step if self.minutes is None else event.seconds
-            figures = f"loss {self.loss:.3f}{self.valid}  {amount(speed)} tokens/s"
+            figures = f"loss {self.loss:.3f}{self.valid}  {amount(speed)} {self.unit}/s"
             self.bar.update(self.job, completed=done, total=self._total(), figures=figures)
         elif self.bar is None and time.monotonic() - self.shown > PLAIN_EVERY:
             self._line(event, speed)
@@ -71,7 +72,7 @@ class Progress:
         if self.steps and event.step > self.began[1]:
             pace = (event.seconds - self.began[0]) / (event.step - self.began[1])
             left = f", {duration(pace * (self.steps - event.step))} left"
-        note(f"{self.label}: step {event.step:,}{of}, loss {self.loss:.3f}, {amount(speed)} tokens/s{left}")
+        note(f"{self.label}: step {event.step:,}{of}, loss {self.loss:.3f}, {amount(speed)} {self.unit}/s{left}")
 
     def _evaluate(self, event: Evaluated) -> None:
         loss = event.measures.get("loss", float("nan"))

@@ -138,7 +138,8 @@ class Figures:
     @property
     def element(self) -> str:
         """What it was fed with, for many."""
-        return "tokens" if self.speaks or "tokens" in self._values else "elements"
+        told = next((str(event["unit"]) for event in self.events("started") if "unit" in event), "")
+        return told or ("tokens" if self.speaks or "tokens" in self._values else "elements")
 
     # Curves
 

@@ -181,6 +181,7 @@ class ExampleTask:
     standardise: bool = True  # numbers are brought to mean 0 and deviation 1
 
     objective = "loss"
+    unit = "examples"  # that a loss is divided by
 
     def __post_init__(self) -> None:
         self._orders: dict[tuple[int, int], np.ndarray] = {}

@@ -32,6 +32,7 @@ class Batch:
 
 
 class Task(Protocol):
+    unit: str  # what batches count, in the plural: tokens, examples, frames
     objective: str  # the measure that decides which weights are the best: the lower, the better
 
     def batch(self, step: int, first: int, last: int, rows: int) -> Batch:

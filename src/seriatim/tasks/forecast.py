@@ -90,6 +90,7 @@ class ForecastTask:
     notes: list[str] = field(default_factory=list)
     fingerprint: str = ""
 
+    unit = "values"
     objective = "loss"
 
     def __post_init__(self) -> None:

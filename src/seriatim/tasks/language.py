@@ -58,6 +58,7 @@ class LanguageTask:
     carry: bool = False  # rows go on where they stopped, for a stretch
 
     objective = "loss"
+    unit = "tokens"
 
     @property
     def notes(self) -> list[str]:

@@ -53,6 +53,8 @@ class Settings(config.Settings):
 
 
 class MusicTask(ExampleTask):
+    unit = "frames"
+
     def shape(self, model: BackboneSettings) -> Network:
         return network(model, self.coder)
 

@@ -68,6 +68,7 @@ def model_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class TagTask(ExampleTask):
+    unit = "words"
     objective = "error"
     coder: WordCoder  # type: ignore[assignment]
     parts: dict[str, WordPart]  # type: ignore[assignment]

@@ -24,6 +24,7 @@ class Started(Event):
     parameters: int
     flops: float | None  # of one update, None where nothing is multiplied
     ranks: int
+    unit: str = "tokens"  # what is counted under `tokens`, in the plural
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,8 @@ class Loop:
         now = self.progress
         flops = count_flops(self.task, self.network, now.rows, self.device)
         parameters = sum(parameter.numel() for parameter in self.network.parameters())
-        yield Started(now.step, now.seconds, now.steps, parameters, flops, self.ranks.world)
+        unit = getattr(self.task, "unit", "elements")
+        yield Started(now.step, now.seconds, now.steps, parameters, flops, self.ranks.world, unit)
         last_evaluation = now.seconds
         reason = self._finished()
         while not reason:
