@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from seriatim.core import registry
 from seriatim.models.gpt import GPT
 from seriatim.models.gru import GRU, GRUCell
 from seriatim.models.lstm import LSTM, LSTMCell
@@ -232,3 +233,20 @@ def test_gpt_logits_equal_transformers() -> None:
     first, state = ours(tokens[:, :5])
     second, _ = ours(tokens[:, 5:], None, state)
     torch.testing.assert_close(torch.cat([first, second], 1), peer(tokens).logits)
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru"])
+def test_memory_is_how_long_a_unit_keeps_what_it_holds(name: str) -> None:
+    """Without input, 300 steps leave most of the content of some units and little of others; by default nothing."""
+    settings = registry.models.load(name).Settings
+    kept = {}
+    for memory in (None, 400):
+        torch.manual_seed(0)
+        backbone = settings(name=name, width=200, memory=memory).build(2, 10)
+        backbone.cells[0].recurrent.data.zero_()  # the gates by their biases alone
+        state = [tuple(torch.ones(1, 200) for _ in range(backbone.cells[0].parts))]
+        _, after = backbone(torch.zeros(1, 300, 2), None, state)
+        kept[memory] = after[0][-1].abs().squeeze()
+    assert kept[None].max() < 1e-6
+    assert 0.05 < (kept[400] > 0.3).float().mean() < 0.6
+    assert (kept[400] < 0.05).float().mean() > 0.1

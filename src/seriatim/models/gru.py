@@ -8,7 +8,8 @@ Cho et al., "Learning phrase representations using RNN encoder–decoder" (2014)
 New since the LSTM: one gate decides both what is kept and what is written, a quarter of the weights goes.
 Z near 1 skips the step; R near 1 and Z near 0 give the plain RNN. The paper resets *before* the product, the
 default here; cuDNN resets *after* it, H̃ = tanh(X W_xh + b_h + R ⊙ (H_{t−1} W_hh + b_hh)): the other value of
-`reset`. Initialisation: Glorot and orthogonal per gate, zero biases.
+`reset`. Initialisation: Glorot and orthogonal per gate, zero biases; with `memory`, biases of Z by which the units
+keep over spans up to so many steps.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 
 from ..kernels import recurrent as kernels
 from ..nn.backbone import BackboneSettings
-from ..nn.recurrent import Cell, Recurrent, State, Trace
+from ..nn.recurrent import Cell, Recurrent, State, Trace, keeping
 
 Reset = Literal["before", "after"]
 
@@ -30,8 +31,10 @@ Reset = Literal["before", "after"]
 class GRUCell(Cell):
     gates = ("reset", "update", "candidate")
 
-    def __init__(self, inputs: int, width: int, reset: Reset = "before") -> None:
+    def __init__(self, inputs: int, width: int, reset: Reset = "before", memory: int | None = None) -> None:
         super().__init__(inputs, width)
+        if memory is not None:
+            self.input.bias.data[width : 2 * width] = keeping(width, memory)
         self.reset = reset
         self.bias = nn.Parameter(torch.zeros(width)) if reset == "after" else None  # b_hh
 
@@ -61,17 +64,19 @@ class GRU(Recurrent):
         dropout: float = 0.0,
         bidirectional: bool = False,
         reset: Reset = "before",
+        memory: int | None = None,
     ) -> None:
-        super().__init__(partial(GRUCell, reset=reset), inputs, width, layers, dropout, bidirectional)
+        super().__init__(partial(GRUCell, reset=reset, memory=memory), inputs, width, layers, dropout, bidirectional)
 
 
 class Settings(BackboneSettings):
     layers: int = Field(1, ge=1, le=64, description="recurrent layers, one above the other")
     bidirectional: bool = Field(False, description="read in both directions (not for predicting what comes next)")
     reset: Reset = Field("before", description="reset before the product (the paper) or after it (cuDNN)")
+    memory: int | None = Field(None, ge=2, description="steps to remember from the start (default: a few)")
 
     def rate(self) -> float:
         return 4e-3
 
     def build(self, inputs: int, length: int) -> GRU:
-        return GRU(inputs, self.width, self.layers, self.dropout, self.bidirectional, self.reset)
+        return GRU(inputs, self.width, self.layers, self.dropout, self.bidirectional, self.reset, self.memory)

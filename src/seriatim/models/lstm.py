@@ -8,27 +8,32 @@ Hochreiter and Schmidhuber, "Long short-term memory" (1997), with the forget gat
 New since the plain RNN: the way from C_{t−1} to C_t is a product with F alone, no matrix and no squashing, so
 that with F near 1 content and gradient pass unchanged over hundreds of steps.
 Initialisation: Glorot and orthogonal per gate; b_f = 1, so that the cell remembers from the start
-(Jozefowicz et al. 2015).
+(Jozefowicz et al. 2015); with `memory`, biases by which the units keep over spans up to so many steps.
 """
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..kernels import recurrent as kernels
 from ..nn.backbone import BackboneSettings
-from ..nn.recurrent import Cell, Recurrent, State, Trace
+from ..nn.recurrent import Cell, Recurrent, State, Trace, keeping
 
 
 class LSTMCell(Cell):
     gates = ("input", "forget", "candidate", "output")
     parts = 2
 
-    def reset_parameters(self) -> None:
-        super().reset_parameters()
-        nn.init.ones_(self.input.bias[self.width : 2 * self.width])
+    def __init__(self, inputs: int, width: int, memory: int | None = None) -> None:
+        super().__init__(inputs, width)
+        forget = torch.ones(width) if memory is None else keeping(width, memory)
+        self.input.bias.data[width : 2 * width] = forget
+        if memory is not None:  # what is kept long is written slowly
+            self.input.bias.data[:width] = -forget
 
     def step(self, projected: Tensor, state: State) -> tuple[State, Trace]:
         h, c = state
@@ -46,17 +51,24 @@ class LSTMCell(Cell):
 
 class LSTM(Recurrent):
     def __init__(
-        self, inputs: int, width: int, layers: int = 1, dropout: float = 0.0, bidirectional: bool = False
+        self,
+        inputs: int,
+        width: int,
+        layers: int = 1,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        memory: int | None = None,
     ) -> None:
-        super().__init__(LSTMCell, inputs, width, layers, dropout, bidirectional)
+        super().__init__(partial(LSTMCell, memory=memory), inputs, width, layers, dropout, bidirectional)
 
 
 class Settings(BackboneSettings):
     layers: int = Field(1, ge=1, le=64, description="recurrent layers, one above the other")
     bidirectional: bool = Field(False, description="read in both directions (not for predicting what comes next)")
+    memory: int | None = Field(None, ge=2, description="steps to remember from the start (default: a few)")
 
     def rate(self) -> float:
         return 6e-3
 
     def build(self, inputs: int, length: int) -> LSTM:
-        return LSTM(inputs, self.width, self.layers, self.dropout, self.bidirectional)
+        return LSTM(inputs, self.width, self.layers, self.dropout, self.bidirectional, self.memory)

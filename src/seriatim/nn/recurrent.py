@@ -62,6 +62,13 @@ class Cell(nn.Module):
         return scan(self, self.input(x).to(self.recurrent.dtype), state, mask, reverse, trace)
 
 
+def keeping(width: int, steps: int) -> Tensor:
+    """Biases of a gate that keeps: with log u the unit forgets by a factor e in about u steps, and u is drawn between 1
+    and `steps`, so that the units remember over spans of all sizes from the start (Tallec and Ollivier, "Can recurrent
+    neural networks warp time?", 2018)."""
+    return torch.empty(width).uniform_(1, max(steps - 1, 1)).log()
+
+
 def scan(
     cell: Cell, projected: Tensor, state: State, mask: Tensor | None, reverse: bool, trace: Trace | None = None
 ) -> tuple[Tensor, State]:

@@ -105,7 +105,7 @@ _BAI = Table(
             models={
                 "rnn": _model("rnn", 1e-3, 1000, 0.177),
                 "lstm": _model("lstm", 4e-3, 1500, 0.164),
-                "gru": _model("gru", 4e-3, 5000, 5.3e-5),
+                "gru": _model("gru", 4e-3, 4000, 5.3e-5, memory=600),
                 "tcn": _model("tcn", 4e-3, 10_000, 5.8e-5, levels=7, kernel=5),
             },
             settings={
