@@ -332,7 +332,7 @@ def test_two_directions_unless_the_user_says_one(data: Path) -> None:
     assert not configured(data, model={"bidirectional": False}).model.bidirectional
     assert not api.configure("tag", "copy:10", "lstm").model.bidirectional
     config = api.configure("tag", str(data / "train.conll"), "lstm")
-    assert (config.model.width, config.model.dropout) == (128, 0.3)
+    assert (config.model.width, config.model.dropout) == (128, 0.2)
     assert api.configure("tag", str(data / "train.conll"), "lstm", {"model": {"width": 32}}).model.width == 32
 
 

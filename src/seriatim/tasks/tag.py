@@ -64,7 +64,7 @@ def model_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
     dropout. The generated tasks are for models that only look back, and never short of examples."""
     made = str(values["data"]["source"]).partition(":")[0] in generated.SETS
     two_sided = values["model"].get("bidirectional", True)
-    return {} if made else {"bidirectional": True, "dropout": 0.3, **({"width": 128} if two_sided else {})}
+    return {} if made else {"bidirectional": True, "dropout": 0.2, **({"width": 128} if two_sided else {})}
 
 
 class TagTask(ExampleTask):
