@@ -1,6 +1,7 @@
 """A TCN, forward and backward: Seriatim's causal convolution beside the usual form that pads and cuts off.
 
-(B,T,channels,kernel,levels) = (32,600,30,7,8), weight norm in both; the results are equal (tests/test_parity.py).
+(B,T,channels,kernel,levels) = (32,600,30,7,8), weight norm in both; the results are equal (tests/test_parity.py). Once
+for the outputs of all steps, once where only the last is wanted, as in classifying (tests/test_heads.py).
 """
 
 from __future__ import annotations
@@ -46,6 +47,12 @@ def main() -> None:
 
     competitors = {"seriatim": both_ways(lambda: ours(x)[0]), "pad and cut": both_ways(lambda: usual(turned))}
     report("tcn", interleaved(competitors, repeats))
+    last = {
+        "seriatim": both_ways(lambda: ours.final(x)),
+        "seriatim, all steps": both_ways(lambda: ours(x)[0][:, -1]),
+        "pad and cut": both_ways(lambda: usual(turned)[:, :, -1]),
+    }
+    report("tcn-last", interleaved(last, repeats))
 
 
 if __name__ == "__main__":

@@ -272,3 +272,14 @@ def test_a_model_that_counts_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(seriatim.SeriatimError) as caught:
         seriatim.train(task, str(data(tmp_path)), "ngram", settings=settings, out=tmp_path / "run")
     assert caught.value.code == "task.counts"
+
+
+def test_outputs_are_those_of_the_weights_as_they_are(tmp_path: Path) -> None:
+    config = config_of("classify", ("gru", {}), tmp_path)
+    task = prepared(config)
+    network = task.build(config.model)
+    before = task.evaluate(network, "test")
+    assert task.evaluate(network, "test") == before
+    with torch.no_grad():
+        network.head.output.bias += torch.tensor([3.0, -3.0])
+    assert task.evaluate(network, "test")["loss"] != before["loss"]
