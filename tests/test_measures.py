@@ -50,8 +50,10 @@ def test_every_measure_says_which_way_is_better() -> None:
         assert about.hint
         assert name == name.lower()
     higher = {name for name, about in MEASURES.items() if about.better == "higher"}
-    assert {"accuracy", "macro_f1", "micro_f1", "f1", "precision", "recall", "r2", "spearman", "coverage"} <= higher
+    assert {"accuracy", "macro_f1", "micro_f1", "f1", "precision", "recall", "r2", "spearman"} <= higher
     assert {"loss", "perplexity", "error", "mse", "mae", "mase", "smape", "nll"} & higher == set()
+    assert measure("coverage").better == "neither"  # neither more nor less, but what was asked for
+    assert not measure("coverage").counts
     assert measures.better("accuracy", 0.9, 0.8)
     assert measures.better("mae", 0.8, 0.9)
     assert not measures.better("mae", 0.9, 0.9)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ..core.measures import main, told
 from . import _options as o
 from ._output import amount, duration, print_json, print_table
 
@@ -28,6 +29,7 @@ def command(
     for run in runs:
         summary = run.summary
         valid = summary.get("measures", {}).get("valid", {})
+        name = main(valid, summary.get("objective", "loss"))
         rows.append(
             (
                 str(run.path),
@@ -35,9 +37,9 @@ def command(
                 run.settings["model"]["name"],
                 summary.get("reason", "not finished"),
                 amount(summary.get("parameters")),
-                f"{valid['loss']:.4f}" if "loss" in valid else "–",
+                told(name, valid[name]) if name in valid else "–",
                 duration(summary["seconds"]) if "seconds" in summary else "–",
                 summary.get("created", "–")[:16].replace("T", " "),
             )
         )
-    print_table(["run", "task", "model", "state", "parameters", "valid loss", "time", "when"], rows, left=4)
+    print_table(["run", "task", "model", "state", "parameters", "validation", "time", "when"], rows, left=4)

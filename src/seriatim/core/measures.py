@@ -18,18 +18,15 @@ LEAST, MOST = 3, 4  # digits that even a small measure keeps, and that a large o
 
 @dataclass(frozen=True)
 class Measure:
-    """`digits` are decimals, of the percentage where it is one; `hint` says what it is, in a few words."""
+    """`digits` are decimals, of the percentage where it is one; `hint` says what it is, in a few words; `counts` where
+    it says how much was evaluated, not how well."""
 
     title: str
     better: Literal["lower", "higher", "neither"] = "lower"
     digits: int = 3
     percent: bool = False
     hint: str = ""
-
-    @property
-    def counts(self) -> bool:
-        """Whether it says how much was evaluated, not how well."""
-        return self.better == "neither"
+    counts: bool = False
 
 
 def _share(title: str, hint: str, better: Literal["lower", "higher"] = "higher") -> Measure:
@@ -37,7 +34,7 @@ def _share(title: str, hint: str, better: Literal["lower", "higher"] = "higher")
 
 
 def _count(title: str) -> Measure:
-    return Measure(title, "neither", 0, False, "how many were evaluated")
+    return Measure(title, "neither", 0, hint="how many were evaluated", counts=True)
 
 
 MEASURES = {
@@ -58,7 +55,7 @@ MEASURES = {
     "mae": Measure("MAE", hint="mean of the absolute errors"),
     "mase": Measure("MASE", hint="absolute error against that of the seasonal naive forecast; below 1 is better"),
     "smape": _share("sMAPE", "absolute error as a share of the mean of value and forecast", "lower"),
-    "coverage": Measure("Coverage", "higher", 1, True, "share of the values within the band"),
+    "coverage": Measure("Coverage", "neither", 1, True, "share within the band; best where it is what was asked for"),
     "pinball": Measure("Quantile loss", hint="mean pinball loss over the quantiles"),
     "r2": Measure("R²", "higher", hint="share of the variance that is explained; 0 is the mean, 1 is perfect"),
     "spearman": Measure("Spearman", "higher", hint="rank correlation, from −1 to 1"),

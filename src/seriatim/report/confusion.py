@@ -23,7 +23,7 @@ def confusion(view: dict[str, Any], width: int = WHOLE) -> Drawn:
 
     every, table = _checked(view)
     names, counts = folded(every, table)
-    cell = max(18, min(52, 640 // len(names)))
+    cell = max(18, min(52 + 8 * max(6 - len(names), 0), 640 // len(names)))
     rows = [
         {
             "true": true,

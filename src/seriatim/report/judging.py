@@ -29,7 +29,7 @@ def score(one: Figures) -> float:
 
 def draw(one: Figures) -> float:
     """A difference of the objective that chance can make: for a share, the deviation of the difference of two such
-    shares over so many examples; for any other measure, a hundredth of it."""
+    shares over so many examples; for any other measure, some hundredths of it."""
     if one.unit and one.objective == "loss":
         return DRAW
     if measure(one.objective).percent:
@@ -39,7 +39,7 @@ def draw(one: Figures) -> float:
             return 0.01
         share = min(max(score(one), 0.5 / many), 1 - 0.5 / many)  # even of none wrong the next few may be
         return math.sqrt(2 * share * (1 - share) / many)
-    return 0.01 * abs(score(one))
+    return 0.03 * abs(score(one))
 
 
 def _count(name: str, value: object) -> float:

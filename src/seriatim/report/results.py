@@ -6,12 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.measures import NONE, better, finite, phrase, shown, title
+from ..core.measures import NONE, better, finite, measure, phrase, shown, title
 from .figures import Figures, baselines_of, shared
 from .looks import colours
 from .numbers import percent, scaled, seconds, whole
 from .page import dot, escape, number, table
 from .words import ENDINGS
+
+PARTS = (("Validation", "valid"), ("Test", "test"))
+WIDE = 11  # columns that have room without being squeezed
 
 
 @dataclass(frozen=True)
@@ -31,9 +34,6 @@ def columns(ordered: Sequence[Figures]) -> list[Column]:
     first, *others = shared(ordered) or ["loss"]
     both = [Column(f"{part} {phrase(first)}", first, split) for part, split in PARTS]
     return both + [Column(title(name), name, "valid") for name in others]
-
-
-PARTS = (("Validation", "valid"), ("Test", "test"))
 
 
 def results(ordered: Sequence[Figures]) -> str:
@@ -58,7 +58,7 @@ def results(ordered: Sequence[Figures]) -> str:
         cells += ["<td></td>"] * len(spent)
         lines.append(f'<tr class="baseline"><th scope="row">{escape(who)}</th>{"".join(cells)}</tr>')
     heads = ["Model", *(column.head for column in measured), *(head for head, _ in spent)]
-    return table(_caption(ordered, measured, bool(names)), heads, lines)
+    return table(_caption(ordered, measured, bool(names)), heads, lines, "tight" if len(heads) > WIDE else "")
 
 
 def _caption(ordered: Sequence[Figures], measured: Sequence[Column], baselines: bool) -> str:
@@ -83,6 +83,8 @@ def _value(one: Figures, column: Column) -> Any:
 
 
 def _best(ordered: Sequence[Figures], column: Column) -> float | int | None:
+    if measure(column.name).better == "neither":
+        return None
     found = [value for one in ordered if (value := finite(_value(one, column))) is not None]
     top = None
     for value in found:
