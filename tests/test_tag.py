@@ -262,6 +262,19 @@ def test_the_baseline_gives_each_word_its_usual_tag(tmp_path: Path) -> None:
     assert task.baselines("valid") == {"most frequent tag of the word": {"accuracy": 0.6, "error": 0.4, "words": 5.0}}
 
 
+def test_another_file_is_evaluated_without_the_training_part(data: Path, tmp_path: Path) -> None:
+    config = configured(data)
+    task = tag.prepare(config)
+    task.save(tmp_path)
+    network = task.build(config.model)
+    other = tag.reopen_on(tmp_path, config, str(data / "test.conll"))
+    assert other.evaluate(network, "test") == task.evaluate(network, "test")
+    assert other.baselines("test") == {}
+    titles = [view["title"] for view in other.details(network, "test")]
+    assert "The mistakes it was surest of" in titles
+    assert "Known and new words" not in titles
+
+
 def test_views_are_plain_json_and_add_up(data: Path) -> None:
     task, network = prepared(data)
     found = task.details(network, "test")
@@ -334,6 +347,9 @@ def test_two_directions_unless_the_user_says_one(data: Path) -> None:
     config = api.configure("tag", str(data / "train.conll"), "lstm")
     assert (config.model.width, config.model.dropout) == (128, 0.2)
     assert api.configure("tag", str(data / "train.conll"), "lstm", {"model": {"width": 32}}).model.width == 32
+    one_way = api.configure("tag", str(data / "train.conll"), "lstm", {"model": {"bidirectional": False}})
+    assert one_way.model.width == 256
+    assert api.configure("tag", str(data / "train.conll"), "mlp").model.width == 256
 
 
 def test_copy_memory_is_the_mean_over_all_steps() -> None:

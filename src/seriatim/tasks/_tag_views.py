@@ -30,7 +30,7 @@ def tags_of(coder: WordCoder, part: WordPart, said: Tagging) -> tuple[list[list[
 
 
 def views(coder: WordCoder, part: WordPart, said: Tagging, known: set[str] | None) -> list[dict[str, Any]]:
-    """`known` are the words of the training part; None where the inputs are symbols."""
+    """`known` are the words of the training part, where it is there."""
     true, labels = part.targets[said.words], coder.labels
     sayable = true != NO_TAG
     counts = _scores.confusion(true[sayable], said.best[sayable], len(labels))
@@ -41,8 +41,9 @@ def views(coder: WordCoder, part: WordPart, said: Tagging, known: set[str] | Non
     if len(labels) <= MOST_LABELS:
         title = "What was taken for what"
         found.append({"kind": "confusion", "title": title, "labels": list(labels), "counts": counts.tolist()})
-    if known is not None:
+    if part.source is not None and known is not None:
         found.append(_unknown(part, said, known))
+    if part.source is not None:  # words, not symbols
         found += _mistakes(labels, part, said)
     return found
 

@@ -20,7 +20,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core import config
+from ..core import config, registry
 from ..core.errors import SeriatimError
 from ..data import entities, generated, tagged
 from ..data.conll import Sentences
@@ -62,9 +62,11 @@ class Settings(config.Settings):
 def model_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
     """A tag depends on the words behind as well, so both directions, and each half as wide; treebanks are small, so
     dropout. The generated tasks are for models that only look back, and never short of examples."""
-    made = str(values["data"]["source"]).partition(":")[0] in generated.SETS
-    two_sided = values["model"].get("bidirectional", True)
-    return {} if made else {"bidirectional": True, "dropout": 0.2, **({"width": 128} if two_sided else {})}
+    if str(values["data"]["source"]).partition(":")[0] in generated.SETS:
+        return {}
+    sided = "bidirectional" in registry.models.load(str(values["model"]["name"])).Settings.model_fields
+    halved = {"width": 128} if sided and values["model"].get("bidirectional", True) else {}
+    return {"bidirectional": True, "dropout": 0.2, **halved}
 
 
 class TagTask(ExampleTask):
@@ -108,6 +110,8 @@ class TagTask(ExampleTask):
 
     def baselines(self, split: str) -> dict[str, dict[str, float]]:
         """Each word has the tag that it has most often in the training part; a new one has the most frequent of all."""
+        if not self.has("train"):  # another file than that of the training
+            return {}
         train, part = self.parts["train"], self.parts[split]
         size = len(self.coder.labels)
         counts = np.bincount(train.forms * size + train.targets, minlength=len(train.names) * size)
@@ -124,7 +128,7 @@ class TagTask(ExampleTask):
     def details(self, model: nn.Module, split: str) -> list[dict[str, Any]]:
         part = self.parts[split]
         said = tagging(model, part, self.chosen(split))
-        return views(self.coder, part, said, set(self.parts["train"].names) if self.coder.kind == "words" else None)
+        return views(self.coder, part, said, set(self.parts["train"].names) if self.has("train") else None)
 
     def sample(self, model: nn.Module, step: int) -> str:
         """A few sentences of the validation part with their tags; wrong ones with what they should be."""
