@@ -335,6 +335,14 @@ def test_missing_values_of_the_test_part_are_not_measured(tmp_path: Path) -> Non
     assert all(np.isfinite(value) for value in found.values())
 
 
+def test_a_part_without_known_values_is_no_part(tmp_path: Path) -> None:
+    values = [None if 90 <= i < 115 else value for i, value in enumerate(waves())]
+    task, network = task_of(table(tmp_path, {"y": values}))
+    assert not task.has("valid")
+    with pytest.raises(SeriatimError, match="there is no valid part"):
+        task.evaluate(network, "valid")
+
+
 # Errors
 
 

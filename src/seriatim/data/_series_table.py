@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from .sources import Found, reading
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "-", "?"})
 TIMES = ("time", "date", "datetime", "timestamp", "ds", "month", "year", "day", "t")
 IDS = ("series", "unique_id", "id", "item_id", "series_id")
+LARGEST = 1e100  # its square is still a number
 LOOK = 200  # cells looked at to tell what a column holds
 
 
@@ -124,7 +126,12 @@ def roles(
     targets = tuple(target) if target else tuple(left)
     if not targets:
         cause = f"{columns.name}: no column of numbers to forecast; its columns are: {', '.join(columns.cells)}"
-        raise SeriatimError("data.column", cause, "name one: --set data.target=…")
+        commas = any(
+            re.fullmatch(r"-?\d+,\d+", str(cell).strip()) for name in free for cell in columns.cells[name][:LOOK]
+        )
+        raise SeriatimError(
+            "data.column", cause, "write decimals as 3.14" if commas else "add one, or name it: --target"
+        )
     others = tuple(past) if past is not None else tuple(name for name in left if name not in targets)
     others = tuple(name for name in others if name not in targets and name not in future)
     return Roles(time, series, targets, others, tuple(future))
@@ -176,9 +183,11 @@ def _numbers(columns: Columns, name: str) -> np.ndarray:
         values = np.array([np.nan if cell in ("", None) else cell for cell in cells], dtype=np.float64)
     except (ValueError, TypeError):
         values = np.array([_number(columns, name, row) for row in range(len(cells))])
-    if np.isinf(values).any():
-        row = int(np.argmax(np.isinf(values)))
-        cause = f'{columns.places[row]}, column "{name}": an infinite value'
+    large = np.abs(values) > LARGEST
+    if large.any():
+        row = int(np.argmax(large))
+        what = "an infinite value" if np.isinf(values[row]) else f"{values[row]:g} is too large a value"
+        cause = f'{columns.places[row]}, column "{name}": {what}'
         raise SeriatimError("data.infinite", cause, "leave the cell empty where the value is not known")
     return values
 

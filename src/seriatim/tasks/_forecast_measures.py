@@ -55,9 +55,12 @@ def origins(arrays: Arrays, split: str, stride: int | None) -> Origins:
         if found[-1] + horizon < end:
             new.append(np.arange(end - horizon, end) >= found[-1] + horizon)
             found.append(end - horizon)
-        rows += [row] * len(found)
-        places += found
-        counted += new
+        known = ~np.isnan(series.values[:, : len(arrays.layout.roles.targets)]).all(axis=1)
+        for place, counts in zip(found, new, strict=True):
+            if (known[place : place + horizon] & counts).any():  # else there is nothing to measure
+                rows.append(row)
+                places.append(place)
+                counted.append(counts)
     return Origins(
         np.array(rows, dtype=np.int64),
         np.array(places, dtype=np.int64),
