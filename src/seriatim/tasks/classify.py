@@ -9,7 +9,6 @@ Trained by cross-entropy. Texts become words (or characters where there are no w
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,9 +27,10 @@ from ..nn.backbone import BackboneSettings
 from ..nn.heads import Pooling, VectorHead
 from ..nn.network import Network, assemble, full
 from . import _scores
-from ._examples import Coder, ExampleTask, Notes, Part, learn_coder, mismatch, restore, shown
+from ._examples import Coder, mismatch, restore, shown
 from ._predict import Predictor
 from ._task import Batch
+from ._vector import VectorTask
 
 __all__ = ["DataSettings", "Settings", "mismatch", "open_run", "prepare", "reopen", "reopen_on"]
 
@@ -46,8 +46,36 @@ class Settings(config.Settings):
     )
 
 
-class ClassifyTask(ExampleTask):
+class ClassifyTask(VectorTask):
     objective = "error"
+    numeric = False
+
+    @staticmethod
+    def name_outputs(coder: Coder, parts: Parts) -> Coder:
+        found = _labels(parts.train)
+        several = any(isinstance(one, tuple) for one in found)
+        names = {label for one in found for label in one} if several else set(found)
+        return replace(coder, labels=tuple(sorted(names, key=_natural)), several=several)
+
+    @staticmethod
+    def encode_targets(coder: Coder, part: Examples) -> np.ndarray:
+        known = {label: index for index, label in enumerate(coder.labels)}
+        targets = _labels(part)
+        for index, target in enumerate(targets):
+            for label in target if coder.several else [target]:
+                if label not in known:
+                    few = ", ".join(coder.labels[:20]) + (" …" if len(known) > 20 else "")
+                    raise SeriatimError(
+                        "data.label",
+                        f'{part.place(index)}: the label "{label}" does not occur in the training part',
+                        f"correct it, or add examples of it; the labels are: {few}",
+                    )
+        if not coder.several:
+            return np.array([known[target] for target in targets], dtype=np.int64)
+        found = np.zeros((len(targets), len(known)), dtype=np.float32)
+        for index, target in enumerate(targets):
+            found[index, [known[label] for label in target]] = 1.0
+        return found
 
     def shape(self, model: BackboneSettings) -> Network:
         return network(model, self.coder, self.settings)
@@ -211,43 +239,12 @@ class ClassifyPredictor(Predictor):
         return Table(["prediction", "confidence"], [[one["prediction"], one["confidence"]] for one in answers])
 
 
-def prepare(
-    config: Any, data_dir: str | None = None, notify: Callable[[str], None] | None = None, coder: Coder | None = None
-) -> ClassifyTask:
-    notes = Notes(notify)
-    parts = examples.read(config.data, data_dir, notes, numeric_target=False)
-    if coder is None:
-        coder = learn_coder(parts, config.data.tokenizer, config.task.length, notes)
-        coder = _with_labels(coder, parts)
-    return _task(config, coder, parts, list(notes))
-
-
-def reopen(
-    path: Path, config: Any, data_dir: str | None = None, notify: Callable[[str], None] | None = None
-) -> ClassifyTask:
-    return prepare(config, data_dir, notify, Coder.load(path))
-
-
-def reopen_on(
-    path: Path, config: Any, source: str, data_dir: str | None = None, notify: Callable[[str], None] | None = None
-) -> ClassifyTask:
-    notes = Notes(notify)
-    coder = Coder.load(path)
-    numeric = coder.kind == "numbers"
-    found = examples.read_single(source, config.data, data_dir, notes, False, numeric, coder.columns)
-    return _task(config, coder, Parts(train=Examples([], []), test=found), list(notes))
+prepare, reopen, reopen_on = ClassifyTask.prepare, ClassifyTask.reopen, ClassifyTask.reopen_on
 
 
 def open_run(path: Path, config: Any) -> ClassifyPredictor:
     coder = Coder.load(path)
     return ClassifyPredictor(restore(network(config.model, coder, config.task), path), coder, config.data)
-
-
-def _with_labels(coder: Coder, parts: Parts) -> Coder:
-    found = _labels(parts.train)
-    several = any(isinstance(one, tuple) for one in found)
-    names = {label for one in found for label in one} if several else set(found)
-    return replace(coder, labels=tuple(sorted(names, key=_natural)), several=several)
 
 
 def _natural(label: str) -> tuple[int, float, str]:
@@ -258,34 +255,5 @@ def _natural(label: str) -> tuple[int, float, str]:
         return 1, 0.0, label
 
 
-def _task(config: Any, coder: Coder, parts: Parts, notes: list[str]) -> ClassifyTask:
-    encoded = {
-        name: Part(coder.encode(part.inputs), _targets(coder, part), part)
-        for name, part in (("train", parts.train), ("valid", parts.valid), ("test", parts.test))
-    }
-    scaled = config.data.scale == "standard"
-    return ClassifyTask(config.task, coder, encoded, config.seed, notes, parts.fingerprint, scaled)
-
-
 def _labels(part: Examples) -> list[Any]:
     return part.targets if isinstance(part.targets, list) else []
-
-
-def _targets(coder: Coder, part: Examples) -> np.ndarray:
-    known = {label: index for index, label in enumerate(coder.labels)}
-    targets = _labels(part)
-    for index, target in enumerate(targets):
-        for label in target if coder.several else [target]:
-            if label not in known:
-                few = ", ".join(coder.labels[:20]) + (" …" if len(known) > 20 else "")
-                raise SeriatimError(
-                    "data.label",
-                    f'{part.place(index)}: the label "{label}" does not occur in the training part',
-                    f"correct it, or add examples of it; the labels are: {few}",
-                )
-    if not coder.several:
-        return np.array([known[target] for target in targets], dtype=np.int64)
-    found = np.zeros((len(targets), len(known)), dtype=np.float32)
-    for index, target in enumerate(targets):
-        found[index, [known[label] for label in target]] = 1.0
-    return found

@@ -9,7 +9,6 @@ Trained by the squared error, each value divided by its scale, so that several o
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,9 +26,10 @@ from ..nn.backbone import BackboneSettings
 from ..nn.heads import Pooling, Scaled, VectorHead
 from ..nn.network import Network, assemble, full
 from . import _scores
-from ._examples import Coder, ExampleTask, Notes, Part, learn_coder, mismatch, restore, shown, spread
+from ._examples import Coder, mismatch, restore, shown, spread
 from ._predict import Predictor
 from ._task import Batch
+from ._vector import VectorTask
 
 __all__ = ["DataSettings", "Settings", "mismatch", "open_run", "prepare", "reopen", "reopen_on"]
 
@@ -45,7 +45,20 @@ class Settings(config.Settings):
     )
 
 
-class RegressTask(ExampleTask):
+class RegressTask(VectorTask):
+    numeric = True
+
+    @staticmethod
+    def name_outputs(coder: Coder, parts: Parts) -> Coder:
+        width = np.array(parts.train.targets).reshape(len(parts.train), -1).shape[1]
+        named = [name for name in parts.columns.get("target", "").split(",") if name]
+        plain = ["prediction"] if width == 1 else [f"value{index + 1}" for index in range(width)]
+        return replace(coder, labels=tuple(named if len(named) == width else plain))
+
+    @staticmethod
+    def encode_targets(coder: Coder, part: Examples) -> np.ndarray:
+        return np.array(part.targets, dtype=np.float32).reshape(len(part), len(coder.labels))
+
     def shape(self, model: BackboneSettings) -> Network:
         return network(model, self.coder, self.settings)
 
@@ -147,50 +160,9 @@ class RegressPredictor(Predictor):
         return Table(list(self.coder.labels), [list(answer.values()) for answer in answers])
 
 
-def prepare(
-    config: Any, data_dir: str | None = None, notify: Callable[[str], None] | None = None, coder: Coder | None = None
-) -> RegressTask:
-    notes = Notes(notify)
-    parts = examples.read(config.data, data_dir, notes, numeric_target=True)
-    if coder is None:
-        coder = learn_coder(parts, config.data.tokenizer, config.task.length, notes)
-        width = _targets(parts.train).shape[1]
-        named = [name for name in parts.columns.get("target", "").split(",") if name]
-        plain = ["prediction"] if width == 1 else [f"value{index + 1}" for index in range(width)]
-        coder = replace(coder, labels=tuple(named if len(named) == width else plain))
-    return _task(config, coder, parts, list(notes))
-
-
-def reopen(
-    path: Path, config: Any, data_dir: str | None = None, notify: Callable[[str], None] | None = None
-) -> RegressTask:
-    return prepare(config, data_dir, notify, Coder.load(path))
-
-
-def reopen_on(
-    path: Path, config: Any, source: str, data_dir: str | None = None, notify: Callable[[str], None] | None = None
-) -> RegressTask:
-    notes = Notes(notify)
-    coder = Coder.load(path)
-    numeric = coder.kind == "numbers"
-    found = examples.read_single(source, config.data, data_dir, notes, True, numeric, coder.columns)
-    return _task(config, coder, Parts(train=Examples([], []), test=found), list(notes))
+prepare, reopen, reopen_on = RegressTask.prepare, RegressTask.reopen, RegressTask.reopen_on
 
 
 def open_run(path: Path, config: Any) -> RegressPredictor:
     coder = Coder.load(path)
     return RegressPredictor(restore(network(config.model, coder, config.task), path), coder, config.data)
-
-
-def _task(config: Any, coder: Coder, parts: Parts, notes: list[str]) -> RegressTask:
-    encoded = {
-        name: Part(coder.encode(part.inputs), _targets(part, len(coder.labels)), part)
-        for name, part in (("train", parts.train), ("valid", parts.valid), ("test", parts.test))
-    }
-    scaled = config.data.scale == "standard"
-    return RegressTask(config.task, coder, encoded, config.seed, notes, parts.fingerprint, scaled)
-
-
-def _targets(part: Examples, width: int = 1) -> np.ndarray:
-    found = np.array(part.targets, dtype=np.float32)
-    return found.reshape(len(part), -1) if len(part) else np.zeros((0, width), dtype=np.float32)
