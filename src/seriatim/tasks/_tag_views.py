@@ -1,7 +1,8 @@
-"""What a report shows of a tagger: tag by tag, type by type, what was taken for what, and the surest mistakes."""
+"""What is told of tagged data, and what a report shows of a tagger: by tag, by type, its surest mistakes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,25 @@ def views(coder: WordCoder, part: WordPart, said: Tagging, known: set[str] | Non
     return found
 
 
+def oddities(coder: WordCoder, part: WordPart, split: str) -> Iterator[str]:
+    """New words, and tags that can never be right."""
+    if coder.tokenizer is not None and coder.tokenizer.kind == "word" and len(part.forms):
+        share = float((part.inputs.values == coder.tokenizer.unk).mean())
+        yield f"{split}: {100 * share:.1f} % of the words are not in the vocabulary"
+    strange = np.flatnonzero(part.targets == NO_TAG)
+    if len(strange):
+        sentence, word = _place(part, int(strange[0]))
+        tag, place = part.source.tags[sentence][word], part.source.place(sentence, word)
+        words = "1 word has a tag" if len(strange) == 1 else f"{len(strange):,} words have tags"
+        yield f'{split}: {words} that the training part does not have, such as "{tag}" ({place}): always counted wrong'
+
+
+def _place(part: WordPart, index: int) -> tuple[int, int]:
+    """The sentence of a word, and its place in it."""
+    sentence = int(np.searchsorted(part.ends, index, side="right"))
+    return sentence, index - part.bounds[sentence][0]
+
+
 def _types(true: list[list[str]], predicted: list[list[str]]) -> dict[str, Any]:
     whole, types = entities.score(true, predicted)
     rows = [[name, *_rounded(one.precision, one.recall, one.f1), one.there] for name, one in types.items()]
@@ -82,9 +102,7 @@ def _mistakes(labels: tuple[str, ...], part: WordPart, said: Tagging) -> list[di
     worst = wrong[np.argsort(-said.sure[wrong], kind="stable")][:MISTAKES]
     rows = []
     for index in worst.tolist():
-        place = int(said.words[index])
-        sentence = int(np.searchsorted(part.ends, place, side="right"))
-        word = place - part.bounds[sentence][0]
+        sentence, word = _place(part, int(said.words[index]))
         words = part.source.words[sentence]
         before, after = words[max(word - AROUND, 0) : word], words[word + 1 : word + 1 + AROUND]
         text = " ".join([*before, f"[{words[word]}]", *after])

@@ -31,7 +31,7 @@ from ..nn.characters import WordInput
 from ..nn.heads import StepHead
 from ..nn.network import Network, assemble, full, symbol_input
 from ._examples import ExampleTask, Notes, mismatch, refuse_counting, restore
-from ._tag_views import tags_of, views
+from ._tag_views import oddities, tags_of, views
 from ._tagger import Tagger, Tagging, tagging
 from ._task import Batch
 from ._words import NO_TAG, WordCoder, WordPart, alphabet, in_text
@@ -190,7 +190,8 @@ def prepare(
     if fresh:
         coder, parts = _in_windows(config, coder, parts, notes)
     for split in tagged.SPLITS[1:]:
-        _tell(coder, split, parts[split], notes)
+        for note in oddities(coder, parts[split], split):
+            notes(note)
     return TagTask(config.task, coder, parts, config.seed, list(notes), data.fingerprint)  # type: ignore[arg-type]
 
 
@@ -262,21 +263,6 @@ def _in_windows(
     return coder, {split: coder.cut(part) for split, part in parts.items()}
 
 
-def _tell(coder: WordCoder, split: str, part: WordPart, notes: Notes) -> None:
-    """New words, and tags that can never be right."""
-    if coder.tokenizer is not None and coder.tokenizer.kind == "word" and len(part.forms):
-        share = float((part.inputs.values == coder.tokenizer.unk).mean())
-        notes(f"{split}: {100 * share:.1f} % of the words are not in the vocabulary")
-    strange = np.flatnonzero(part.targets == NO_TAG)
-    if len(strange):
-        first = int(strange[0])
-        sentence = int(np.searchsorted(part.ends, first, side="right"))
-        word = first - part.bounds[sentence][0]
-        tag, place = part.source.tags[sentence][word], part.source.place(sentence, word)
-        words = "1 word has a tag" if len(strange) == 1 else f"{len(strange):,} words have tags"
-        notes(f'{split}: {words} that the training part does not have, such as "{tag}" ({place}): always counted wrong')
-
-
 def reopen(
     path: Path, config: Any, data_dir: str | None = None, notify: Callable[[str], None] | None = None
 ) -> TagTask:
@@ -293,7 +279,8 @@ def reopen_on(
     else:
         sentences = tagged.read_single(source, config.data, data_dir, notes, coder.scheme)
         part, fingerprint = _encode(coder, sentences), sentences.fingerprint
-        _tell(coder, "test", part, notes)
+        for note in oddities(coder, part, "test"):
+            notes(note)
     parts: dict[str, Any] = {"test": part}
     return TagTask(config.task, coder, parts, config.seed, list(notes), fingerprint)  # type: ignore[arg-type]
 
