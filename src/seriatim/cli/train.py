@@ -65,7 +65,8 @@ def finish(run: Run, json: bool) -> None:
     else:
         one = Figures(run, run.path.name)
         parts = [(split, one.measures(split)) for split in one.splits]
-        parts += [(f"{split}, {who}", values) for split in one.splits for who, values in one.baselines(split).items()]
+        last = one.splits[-1]
+        parts += [(f"{last}, {who}", values) for who, values in one.baselines(last).items()]
         print_measures(parts, one.objective)
         speed = f"{amount(summary['tokens_per_second'])} {one.element}/s"
         print(f"{summary['parameters']:,} parameters, {duration(summary['seconds'])}, {speed}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -161,12 +160,10 @@ class Figures:
     @cached_property
     def views(self) -> tuple[str, list[dict[str, Any]]]:
         """What the task found worth looking at, and the part it is about: the test part where there is one."""
-        file = self.run.path / "evaluation.json"
-        if not file.is_file():
-            return "", []
         try:
-            found = _mapping(json.loads(file.read_text(encoding="utf-8")))
+            found = _mapping(self.run.evaluation())
         except ValueError as error:
+            file = self.run.path / "evaluation.json"
             raise SeriatimError("run.damaged", f"{file} is not whole: {error}", "remove the file") from None
         for split in ("test", "valid"):
             if isinstance(found.get(split), list) and found[split]:
