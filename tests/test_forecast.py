@@ -19,6 +19,7 @@ from seriatim.tasks import _forecast_measures as measures
 from seriatim.tasks import forecast
 from seriatim.tasks._forecast_arrays import fill, make, running_mean
 from seriatim.tasks._forecast_layout import Layout, naive_errors, seen_season
+from seriatim.tasks._forecast_network import pointwise
 from seriatim.tasks._forecast_predict import forecasts
 
 DAY = np.datetime64("2024-01-01")
@@ -160,9 +161,9 @@ def test_a_missing_value_has_no_part_in_the_loss(tmp_path: Path) -> None:
 
 def test_pinball_by_hand() -> None:
     found = torch.tensor([[1.0, 2.0, 4.0]])
-    losses = forecast.pointwise(found, torch.tensor([3.0]), (0.1, 0.5, 0.9))
+    losses = pointwise(found, torch.tensor([3.0]), (0.1, 0.5, 0.9))
     assert losses.item() == pytest.approx((0.1 * 2 + 0.5 * 1 + 0.1 * 1) / 3)
-    assert forecast.pointwise(found[:, :1], torch.tensor([3.0]), ()).item() == 4.0
+    assert pointwise(found[:, :1], torch.tensor([3.0]), ()).item() == 4.0
 
 
 def test_quantiles_rise_and_the_median_is_the_forecast(tmp_path: Path) -> None:

@@ -30,13 +30,13 @@ from ..core.random import derive, numpy_stream
 from ..data import series as series_data
 from ..data.series import Series, SeriesSet, SeriesSettings
 from ..nn.backbone import BackboneSettings
-from ..nn.heads import StepHead
-from ..nn.network import Network, NumberInput, assemble, full
+from ..nn.network import Network, full
 from . import _forecast_arrays as arrays_of
 from . import _forecast_measures as measures
 from ._examples import mismatch, refuse_counting, restore
 from ._forecast_arrays import Arrays
 from ._forecast_layout import Layout, learn
+from ._forecast_network import middle, network, pointwise
 from ._forecast_predict import Forecaster, forecasts
 from ._task import Batch
 
@@ -231,28 +231,6 @@ class ForecastTask:
         from ._forecast_views import spoken
 
         return spoken(self, model)
-
-
-def pointwise(found: Tensor, wanted: Tensor, quantiles: tuple[float, ...]) -> Tensor:
-    """The loss of every value (…,N) for outputs (…,N,Q)."""
-    off = wanted[..., None] - found
-    if not quantiles:
-        return off.square().squeeze(-1)
-    shares = torch.tensor(quantiles, dtype=off.dtype, device=off.device)
-    return torch.maximum(shares * off, (shares - 1) * off).mean(dim=-1)
-
-
-def middle(quantiles: tuple[float, ...]) -> int:
-    """Which output is the forecast: the quantile nearest to the median."""
-    return int(np.argmin([abs(quantile - 0.5) for quantile in quantiles])) if quantiles else 0
-
-
-def network(model: BackboneSettings, layout: Layout, settings: Settings, features: int) -> Network:
-    inputs = NumberInput(features, model.embedding)
-    outputs = settings.outputs * len(layout.roles.targets) * max(len(settings.quantiles), 1)
-    # Fed with its own forecasts, a network reads on beyond the context.
-    length = layout.length + (settings.horizon - 1 if settings.mode == "recursive" else 0)
-    return assemble(model, inputs, inputs.width, length, lambda backbone: StepHead(backbone.width, outputs))
 
 
 def _check(settings: Settings, found: SeriesSet) -> None:
