@@ -140,7 +140,7 @@ _BAI = Table(
                 "rnn": _model("rnn", 1e-3, 500, 0.0202),
                 "lstm": _model("lstm", 4e-3, 500, 0.0204),
                 "gru": _model("gru", 4e-3, 500, 0.0197),
-                "tcn": _model("tcn", 4e-3, 2000, 3.5e-5, levels=8, kernel=5),
+                "tcn": _model("tcn", 2e-3, 1500, 3.5e-5, levels=7, kernel=8),
             },
             settings={"train": {"batch": 32, **_PLAIN["train"]}},
             best=(0.0197, 3.5e-5),
