@@ -83,3 +83,18 @@ def test_a_model_is_one_file(toy: Path, book: Path, tmp_path: Path, capsys: pyte
     with pytest.raises(seriatim.SeriatimError) as caught:
         seriatim.load(out).generate("the ")
     assert caught.value.code == "model.unknown"
+
+
+def test_it_serves_every_task_at_once(toy: Path, tmp_path: Path) -> None:
+    plugin, common = ["--plugin", str(toy)], ["--model", "runningmean", "--steps", "3", "--batch", "4", "--quiet"]
+    rows = [f"a {word} film {n},{label}" for n in range(20) for word, label in (("fine", "good"), ("dull", "bad"))]
+    (tmp_path / "films.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
+    lengths = [f"{'ab' * (1 + n % 5)},{n % 5}" for n in range(40)]
+    (tmp_path / "lengths.csv").write_text("\n".join(["text,value", *lengths]), encoding="utf-8")
+    (tmp_path / "words.conll").write_text("the\tD\ncat\tN\nsat\tV\n\n" * 30, encoding="utf-8")
+    (tmp_path / "series.csv").write_text("value\n" + "\n".join(f"{n % 7}" for n in range(200)), encoding="utf-8")
+    for task, file in (("classify", "films"), ("regress", "lengths"), ("tag", "words"), ("forecast", "series")):
+        data = next(tmp_path.glob(f"{file}.*"))
+        out = tmp_path / task
+        assert cli(["train", task, "--data", str(data), "--out", str(out), *common, *plugin]) == 0
+        assert cli(["predict", str(out), "--data", str(data), "--out", str(tmp_path / f"{task}.csv"), *plugin]) == 0
