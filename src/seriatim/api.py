@@ -203,7 +203,8 @@ class Session:
             refuse_counting(self.config.model, self.config.task.name)
         self._meet_budget(task)
         if not task.has("valid"):
-            raise SeriatimError("data.no-split", "there is no validation part", "name a file: --valid")
+            remedy = "name a file: --valid" if hasattr(self.config.data, "valid") else "give more data"
+            raise SeriatimError("data.no-split", "there is no validation part", remedy)
         if not self.config.model.counts:
             task.build(self.config.model)
             task.batch(0, 0, 1, 1)
@@ -421,9 +422,7 @@ def compare(
         raise SeriatimError("compare.empty", "no models were named", "name some: --models ngram,lstm,gpt")
     given = models if isinstance(models, Mapping) else {name: {"model": name} for name in models}
     common = sections(settings or {})
-    configs = {
-        name: configure(task, data, None, merge(common, sections(own)), **short) for name, own in given.items()
-    }
+    configs = {name: configure(task, data, None, merge(common, sections(own)), **short) for name, own in given.items()}
     first = next(iter(configs.values()))
     path = fresh_folder("runs", f"compare-{first.task.name}") if out is None else Path(out)
     runs: list[Run] = []

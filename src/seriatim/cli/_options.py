@@ -43,7 +43,8 @@ Batch = Annotated[int | None, typer.Option("--batch", help="Sequences in a batch
 Length = Annotated[int | None, typer.Option("--length", help="Elements in a training sequence.")]
 Rate = Annotated[float | None, typer.Option("--rate", help="Peak learning rate. [default: what suits the model]")]
 Tokenizer = Annotated[
-    str | None, typer.Option("--tokenizer", help="char, word, bpe, byte-bpe, wordpiece or unigram. [default: char]")
+    str | None,
+    typer.Option("--tokenizer", help="char, word, bpe, byte-bpe, wordpiece or unigram. [default: as the task says]"),
 ]
 Vocabulary = Annotated[str | None, typer.Option("--vocabulary", help="Tokens at most, but for char.")]
 Column = Annotated[str | None, typer.Option("--column", help="The input column of CSV, TSV, JSONL or Parquet.")]

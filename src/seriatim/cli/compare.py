@@ -45,9 +45,10 @@ def command(
     from .. import api
     from ._progress import Progress
 
-    default = ALL if task == "language" else ALL.removeprefix("ngram,")
-    names = [name.strip() for name in (default if models is None else models).split(",") if name.strip()]
     settings = o.gather(config, sets)
+    asked = api.sections(settings).get("task", {}).get("name") if task is None else task
+    default = ALL if asked == "language" else ALL.removeprefix("ngram,")
+    names = [name.strip() for name in (default if models is None else models).split(",") if name.strip()]
 
     def listeners(name: str) -> list[Progress]:
         train = api.configure(task, data, name, settings, **short).train

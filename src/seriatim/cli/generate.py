@@ -60,15 +60,18 @@ def command(
     o.add_plugins(plugin)
     from ..runs import Run
 
-    if out is None and "compose" in Run(run).predictor.questions:
+    opened = Run(run)
+    if out is None and "compose" in opened.predictor.questions:
         raise SeriatimError("generate.output", f"{run} writes music", "name a file for it: --out piece.mid")
     if out is not None:
+        if prompts is not None:
+            raise SeriatimError("generate.input", "--out writes one piece", "give a MIDI file with --prompt")
         opening = None if prompt is None else Path(prompt)
-        Run(run).compose(out, options.max_tokens, options.temperature, options.seed, opening)
+        opened.compose(out, options.max_tokens, options.temperature, options.seed, opening)
         note(f"wrote {out}")
         return
     lines = [prompt or ""] if prompts is None else read_lines(prompts)
-    answers = Run(run).generations(lines, options)
+    answers = opened.generations(lines, options)
     if json:
         print_json([[vars(one) for one in row] for row in answers])
     elif prompts is not None:

@@ -67,9 +67,8 @@ def command(
             )
         print_table(["row", "model", "published", "reached", "parameters", "time"], lines, left=2)
         print(f"table: {outcome.path / 'table.md'}   report: {outcome.path / 'report.html'}")
-    reasons = [one.run.summary.get("reason", "") for one in outcome.reached]
-    if code := next((EXIT_CODES[reason] for reason in reasons if reason in EXIT_CODES), 0):
-        raise typer.Exit(code)
+    if outcome.stopped in EXIT_CODES:
+        raise typer.Exit(EXIT_CODES[outcome.stopped])
 
 
 def _names(text: str | None) -> list[str]:

@@ -17,6 +17,7 @@ from .tables import text_of
 
 YES = {"1", "1.0", "true", "yes"}
 NO = {"0", "0.0", "false", "no", ""}
+LARGEST = float(np.finfo(np.float32).max)  # the largest that a network can be given
 
 
 # ── what goes in ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -26,7 +27,9 @@ def early(value: Any, place: str, column: str) -> Any:
     """A list of numbers as an array at once, because Python's numbers take much room; a list of words as a text."""
     if not isinstance(value, list):
         return value
-    if value and all(isinstance(word, str) for word in value):
+    if not value:  # neither of numbers nor of words
+        return None
+    if all(isinstance(word, str) for word in value):
         return " ".join(value)
     return _array(value, place, column)
 
@@ -63,7 +66,6 @@ def columns_as_sequences(rows: list[list[Any]], places: Sequence[str], columns: 
         if not fine:
             for value, column in zip(row, columns, strict=True):  # says which of them it is
                 number(value, place, column, "several columns are a sequence of numbers; for a text name one column")
-            raise _wrong(place, columns[0], "a number too large", "scale the numbers")
     return Sequences.equal(block)
 
 
@@ -72,13 +74,13 @@ def _all_numbers(values: list[Any]) -> bool:
     for value in values:
         if value is None or (isinstance(value, str) and not value.strip()):
             continue
-        if isinstance(value, str) and _parsed(value) is None:
+        if isinstance(value, str) and parsed(value) is None:
             return False
         found = True
     return found
 
 
-def _parsed(text: str) -> list[Any] | None:
+def parsed(text: str) -> list[Any] | None:
     """The numbers of "1 2 3", "1, 2, 3" or "[[1, 2], [3, 4]]"; None for other texts."""
     text = text.strip()
     if text.startswith("["):
@@ -105,7 +107,7 @@ def _numbers(value: Any, place: str, column: str) -> np.ndarray:
     if value is None:
         return np.zeros((0, 1), np.float32)
     if isinstance(value, str):
-        found = _parsed(value)
+        found = parsed(value)
         if found is None:
             raise _wrong(place, column, f"{shown(value)}, not a list of numbers", "write them as 0.1 0.2 0.3")
         return _array(found, place, column)
@@ -194,6 +196,8 @@ def number(value: Any, place: str, column: str, remedy: str) -> float:
     if not math.isfinite(found):
         cause = f'{place}: column "{column}" holds {shown(value)}, which is no finite number'
         raise SeriatimError("data.number", cause, "correct it, or remove the row")
+    if abs(found) > LARGEST:
+        raise _wrong(place, column, f"a number too large: {shown(value)}", "scale the numbers")
     return found
 
 

@@ -289,6 +289,6 @@ def _split(
             + ("" if numeric else partition.of_classes(examples)),
             "give more, name files for validation and test, or choose other fractions, such as 0.8, 0.2, 0",
         )
-    by = "" if numeric else ", each class alike"
+    by = ", each class alike" if examples.targets and isinstance(examples.targets[0], str) else ""
     notes.extend([f"split {shares} % at random{by}, in the same way each time"])
     return parts

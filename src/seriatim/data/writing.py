@@ -58,8 +58,13 @@ class Table:
 
             columns = zip(*self.full, strict=True)
             values = [list(column) for column in columns] or [[] for _ in self.columns]
+            try:
+                table = pa.table(values, names=list(self.columns))
+            except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+                cause = f"{path}: a column holds values of several kinds: {error}"
+                raise SeriatimError("output.kind", cause, "write a .jsonl file") from None
             with atomic_file(path) as aside:
-                pq.write_table(pa.table(values, names=list(self.columns)), aside)
+                pq.write_table(table, aside)
             return
         write_text(path, self.text(ending))
 

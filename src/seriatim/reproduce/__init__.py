@@ -60,6 +60,7 @@ class Outcome:
     table: Table
     reached: list[Reached]
     missing: dict[str, str]  # row → why it was not run
+    stopped: str = ""  # the signal that ended it before its end
 
     def records(self) -> list[dict[str, Any]]:
         return [one.record() for one in self.reached]
@@ -96,16 +97,18 @@ def reproduce(
             notify(f"{row.name}: left out ({missing[row.name]})")
             continue
         try:
-            _run(row, path, models, minutes, seed, data_dir, listeners, notify)
+            comparison = _run(row, path, models, minutes, seed, data_dir, listeners, notify)
         except SeriatimError as error:
-            if error.code in ("data.local-only", "data.fetch"):
+            if error.code in ("data.local-only", "data.fetch", "data.offline"):
                 missing[row.name] = str(error)
                 notify(f"{row.name}: left out ({error})")
                 continue
             raise
-        outcome = Outcome(path, table, list(_finished(table, path)), missing)
+        reason = comparison.runs[-1].summary["reason"]
+        stopped = reason if reason.startswith("SIG") else ""
+        outcome = Outcome(path, table, list(_finished(table, path)), missing, stopped)
         _write(outcome)
-        if any(run.summary.get("reason", "").startswith("SIG") for run in _runs(row, path)):
+        if stopped:
             break
     _write(outcome)
     return outcome
@@ -120,7 +123,7 @@ def _run(
     data_dir: str | None,
     listeners: Listeners,
     notify: Notify,
-) -> None:
+) -> api.Comparison:
     chosen = {label: dict(one.settings) for label, one in row.models.items() if not models or label in models}
     if minutes is not None:  # as many steps as fit, instead of those of the row
         chosen = {label: merge(settings, {"train": {"steps": None}}) for label, settings in chosen.items()}
@@ -128,7 +131,7 @@ def _run(
         names = ", ".join(row.models)
         raise SeriatimError("reproduce.model", f"{row.name} has none of the models named", f"it has: {names}")
     notify(f"{row.name}: {row.title}")
-    api.compare(
+    return api.compare(
         row.task,
         row.data,
         chosen,

@@ -22,6 +22,7 @@ from ..core.errors import SeriatimError
 from ..core.files import write_json
 from ..core.random import derive, numpy_stream
 from ..core.tensors import load_tensors
+from ..data import cells
 from ..data.sequences import Examples, Parts, Sequences
 from ..data.tokenizers import Tokenizer, TokenizerSettings
 from ..nn.backbone import BackboneSettings
@@ -69,21 +70,43 @@ class Coder:
     def encode(self, inputs: Any) -> Sequences:
         if self.tokenizer is not None:
             empty = np.array([self.tokenizer.eos or 0])  # a text without a word still has an end
-            found = self.tokenizer.encode_many(list(inputs), strict=False)
+            texts = [_text(one, index) for index, one in enumerate(inputs)]
+            found = self.tokenizer.encode_many(texts, strict=False)
             return Sequences.of([ids[: self.limit] if len(ids) else empty for ids in found])
         if self.kind == "symbols":
             return inputs if isinstance(inputs, Sequences) else Sequences.of([self._symbols(one) for one in inputs])
         if not isinstance(inputs, Sequences):
-            inputs = Sequences.of([_vectors(one) for one in inputs], width=self.size)
-        if inputs.values.shape[1:] != (self.size,):
-            raise SeriatimError(
-                "data.features",
-                f"the numbers of a step are {inputs.values.shape[-1]}, the model was trained on {self.size}",
-                f"give {', '.join(self.features)}",
-            )
+            inputs = Sequences.of([self._vectors(one, index) for index, one in enumerate(inputs)], width=self.size)
+        if not len(inputs.values):  # nothing but empty sequences: their width says nothing
+            inputs = replace(inputs, values=np.zeros((0, self.size), np.float32))
+        self._fits(inputs.values)
         if self.limit is None or inputs.lengths.max(initial=0) <= self.limit:
             return inputs
         return Sequences.of([inputs[index][: self.limit] for index in range(len(inputs))], width=self.size)
+
+    def _vectors(self, one: Any, index: int) -> np.ndarray:
+        """Numbers (T,F) from a list of numbers, or of such lists, or from a text like "0.1 0.2 0.3"."""
+        block: np.ndarray
+        try:
+            block = np.asarray(cells.parsed(one) if isinstance(one, str) else one, dtype=np.float32)
+        except (TypeError, ValueError):
+            block = np.zeros(())
+        block = block[:, None] if block.ndim == 1 else block
+        if block.ndim != 2 or not np.isfinite(block).all():
+            cause = f"input {index + 1} is {cells.shown(one)}, no sequence of numbers"
+            raise SeriatimError("predict.input", cause, 'give "0.1 0.2 0.3" or [0.1, 0.2, 0.3]')
+        if not len(block):
+            return np.zeros((0, self.size), np.float32)
+        self._fits(block)
+        return block
+
+    def _fits(self, block: np.ndarray) -> None:
+        if block.shape[-1] != self.size:
+            raise SeriatimError(
+                "data.features",
+                f"the numbers of a step are {block.shape[-1]}, the model was trained on {self.size}",
+                f"give {', '.join(self.features)}",
+            )
 
     def _symbols(self, one: Any) -> np.ndarray:
         known = {name: index for index, name in enumerate(self.symbols)}
@@ -119,19 +142,19 @@ def learn_coder(
     inputs = parts.train.inputs
     if isinstance(inputs, Sequences):
         kind = "numbers" if inputs.numeric else "symbols"
-        coder = Coder(kind, 1, symbols=parts.symbols, features=parts.features, limit=limit)
+        coder = Coder(kind, 1, symbols=parts.symbols, features=parts.features)
     else:
         chosen = tokenizer if tokenizer is not None else _fitting(inputs)
         learnt = Tokenizer.train(chosen, inputs)
         notify(f"{learnt.kind} tokenizer with {learnt.size:,} tokens, learnt from the training part")
-        coder = Coder("text", 1, tokenizer=learnt, limit=limit)
-    longest = max(int(coder.encode(part.inputs).lengths.max(initial=1)) for part in _parts(parts))
-    whole = replace(coder, limit=None)
-    if limit is not None:
-        cut = sum(int((whole.encode(part.inputs).lengths > limit).sum()) for part in _parts(parts))
-        if cut:
-            notify(f"{cut:,} sequences are longer than {limit} and lose what stands behind")
-    return replace(coder, longest=longest, columns=parts.columns)
+        coder = Coder("text", 1, tokenizer=learnt)
+    lengths = np.concatenate([coder.encode(part.inputs).lengths for part in _parts(parts)])
+    longest = int(lengths.max())
+    if limit is not None and longest > limit:
+        cut = int((lengths > limit).sum())
+        notify(f"{cut:,} sequences are longer than {limit} and lose what stands behind")
+        longest = limit
+    return replace(coder, longest=longest, limit=limit, columns=parts.columns)
 
 
 def _fitting(texts: Sequence[str]) -> TokenizerSettings:
@@ -147,9 +170,10 @@ def _parts(parts: Parts) -> list[Examples]:
     return [part for part in (parts.train, parts.valid, parts.test) if len(part)]
 
 
-def _vectors(one: Any) -> np.ndarray:
-    block = np.asarray(one, dtype=np.float32)
-    return block[:, None] if block.ndim == 1 else block
+def _text(one: Any, index: int) -> str:
+    if not isinstance(one, str):
+        raise SeriatimError("predict.input", f"input {index + 1} is {cells.shown(one)}, no text", 'give "a text"')
+    return one
 
 
 def _few(names: Any) -> str:
@@ -291,7 +315,7 @@ class ExampleTask:
         behind = Network(nn.Identity(), network.backbone, network.head)
         loss, _ = self.loss(behind, replace(batch, inputs=vectors), None, 0.0)
         (gradient,) = torch.autograd.grad(loss, vectors)
-        squares = gradient.double().square().sum(dim=-1).mean(dim=0).cpu().numpy()
+        squares = gradient.cpu().double().square().sum(dim=-1).mean(dim=0).numpy()  # not every device has doubles
         bins = np.array_split(np.arange(length), min(length, POINTS))  # neighbours together
         points = [[length - 1 - float(some.mean()), float(np.sqrt(squares[some].mean()))] for some in bins]
         return [

@@ -36,6 +36,7 @@ __all__ = ["DataSettings", "Settings", "mismatch", "open_run", "prepare", "reope
 
 DataSettings = examples.ExampleSettings
 MISTAKES = 20  # that a report shows
+MATRIX = 500  # labels whose mistakes are counted pair by pair
 
 
 class Settings(config.Settings):
@@ -62,6 +63,10 @@ class ClassifyTask(VectorTask):
         known = {label: index for index, label in enumerate(coder.labels)}
         targets = _labels(part)
         for index, target in enumerate(targets):
+            if isinstance(target, tuple) != coder.several:
+                here, there = ("one label", "lists of labels") if coder.several else ("a list of labels", "one label")
+                cause = f"{part.place(index)}: {here}, where the training part has {there}"
+                raise SeriatimError("data.target", cause, "write all targets in the same way")
             for label in target if coder.several else [target]:
                 if label not in known:
                     few = ", ".join(coder.labels[:20]) + (" …" if len(known) > 20 else "")
@@ -96,16 +101,20 @@ class ClassifyTask(VectorTask):
             return several_measures(scores, true)
         log_probs = scores - np.logaddexp.reduce(scores.astype(np.float64), axis=1, keepdims=True)
         loss = float(-log_probs[np.arange(len(true)), true].mean())
-        counts = _scores.confusion(true, scores.argmax(axis=1), len(self.coder.labels))
-        accuracy = float(np.diagonal(counts).sum() / len(true))
-        macro = _scores.mean_f1(np.diagonal(counts), counts.sum(axis=0), counts.sum(axis=1))
+        hits, given, there = self._counts(true, scores.argmax(axis=1))
+        accuracy = float(hits.sum() / len(true))
         return {
             "loss": loss,
             "accuracy": accuracy,
-            "macro_f1": macro,
+            "macro_f1": _scores.mean_f1(hits, given, there),
             "error": 1 - accuracy,
             "examples": float(len(true)),
         }
+
+    def _counts(self, true: np.ndarray, given: np.ndarray) -> list[np.ndarray]:
+        """How often each label was right, was given and was there."""
+        size = len(self.coder.labels)
+        return [np.bincount(some, minlength=size) for some in (true[true == given], given, true)]
 
     def baselines(self, split: str) -> dict[str, dict[str, float]]:
         """Always the most frequent label of the training part, with the shares of all as probabilities."""
@@ -126,18 +135,19 @@ class ClassifyTask(VectorTask):
             hits = (given & true).sum(axis=0)
             return [self._class_table(hits, given.sum(axis=0), true.sum(axis=0)), *self.reach(model, split)]
         true, given = part.targets[rows], scores.argmax(axis=1)
-        counts = _scores.confusion(true, given, len(self.coder.labels))
         return [
-            {
-                "kind": "confusion",
-                "title": "What was taken for what",
-                "labels": list(self.coder.labels),
-                "counts": counts.tolist(),
-            },
-            self._class_table(np.diagonal(counts), counts.sum(axis=0), counts.sum(axis=1)),
+            *self._confusion(true, given),
+            self._class_table(*self._counts(true, given)),
             *self._mistakes(scores, true, given, part.examples),
             *self.reach(model, split),
         ]
+
+    def _confusion(self, true: np.ndarray, given: np.ndarray) -> list[dict[str, Any]]:
+        labels = list(self.coder.labels)
+        if len(labels) > MATRIX:
+            return []
+        counts = _scores.confusion(true, given, len(labels)).tolist()
+        return [{"kind": "confusion", "title": "What was taken for what", "labels": labels, "counts": counts}]
 
     def _class_table(self, hits: np.ndarray, given: np.ndarray, true: np.ndarray) -> dict[str, Any]:
         precision, recall, f1 = _scores.precision_recall(hits, given, true)

@@ -247,12 +247,14 @@ class MusicPredictor:
 
     def predict(self, items: Any) -> list[dict[str, Any]]:
         """How well each piece (frames,88) is foreseen, in nats per frame."""
-        parts = {"test": Part(Sequences.of(items, width=KEYS), None, Examples([], None))}
-        task = MusicTask(Settings(), Coder("numbers", 1, features=("",) * KEYS), parts, 0)
+        coder = Coder("numbers", 1, features=("",) * KEYS)
         found = []
-        for index in range(len(items)):
-            parts["test"] = Part(Sequences.of(items[index : index + 1], width=KEYS), None, Examples([], None))
-            measures = task.evaluate(self.model, "test")
+        for index, item in enumerate(items):
+            if np.ndim(item) != 2 or np.shape(item)[1] != KEYS:
+                cause = f"input {index + 1} is no piece of frames of {KEYS} keys"
+                raise SeriatimError("predict.input", cause, "give a roll, or files of music with --data")
+            part = Part(Sequences.of([item], width=KEYS), None, Examples([], None))
+            measures = MusicTask(Settings(), coder, {"test": part}, 0).evaluate(self.model, "test")
             found.append({"nll": measures["nll"], "frames": int(measures["examples"])})
         return found
 
@@ -267,6 +269,8 @@ class MusicPredictor:
         self, out: Path, frames: int = 200, temperature: float = 1.0, seed: int = 0, opening: Path | None = None
     ) -> None:
         """Writes a piece as a MIDI file; it goes on from another where that is named."""
+        if out.suffix.lower() not in (".mid", ".midi"):
+            raise SeriatimError("output.kind", f"{out}: music is written as MIDI", "end it in .mid")
         begun = None
         if opening is not None:
             begun = _whole(str(opening), self.settings.step).inputs[0]

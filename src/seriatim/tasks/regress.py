@@ -19,6 +19,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ..core import config
+from ..core.errors import SeriatimError
 from ..data import examples
 from ..data.sequences import Examples, Parts
 from ..data.writing import Table
@@ -57,7 +58,13 @@ class RegressTask(VectorTask):
 
     @staticmethod
     def encode_targets(coder: Coder, part: Examples) -> np.ndarray:
-        return np.array(part.targets, dtype=np.float32).reshape(len(part), len(coder.labels))
+        width = len(coder.labels)
+        targets = part.targets if isinstance(part.targets, list) else []
+        for index, target in enumerate(targets):
+            if (given := len(target) if isinstance(target, tuple) else 1) != width:
+                cause = f"{part.place(index)}: {given} numbers to predict, the model has {width}"
+                raise SeriatimError("data.target", cause, f"give {', '.join(coder.labels)}")
+        return np.array(targets, dtype=np.float32).reshape(len(part), width)
 
     def shape(self, model: BackboneSettings) -> Network:
         return network(model, self.coder, self.settings)
