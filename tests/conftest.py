@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,14 @@ def _own_cache() -> str:
 
 
 os.environ["SERIATIM_CACHE"] = _own_cache()
+
+
+@pytest.fixture(autouse=True)
+def _small_numbers() -> Iterator[None]:
+    """A training makes the process flush denormals; Hypothesis refuses to draw numbers in such a process."""
+    yield
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_flush_denormal(False)
 
 
 @pytest.fixture(scope="session")

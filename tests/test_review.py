@@ -107,6 +107,18 @@ def test_several_labels_are_not_said_to_be_drawn_alike(tmp_path: Path) -> None:
     assert any("at random, in the same way" in note for note in told)
 
 
+def test_labels_of_the_training_file_are_not_those_of_another(tmp_path: Path) -> None:
+    for name in ("x", "other"):
+        np.save(tmp_path / f"{name}.npy", np.ones((4, 3)))
+    np.save(tmp_path / "y.npy", np.array([0, 1, 0, 1]))
+    np.savez(tmp_path / "both.npz", x=np.ones((2, 3)), y=np.array([1, 1]))
+    settings = examples.ExampleSettings(source=str(tmp_path / "x.npy"), target=str(tmp_path / "y.npy"))
+    assert examples.read_single(settings.source, settings).targets == ["0", "1", "0", "1"]
+    assert examples.read_single(str(tmp_path / "both.npz"), settings).targets == ["1", "1"]
+    with pytest.raises(SeriatimError, match=r"other\.npy: holds no targets"):
+        examples.read_single(str(tmp_path / "other.npy"), settings)
+
+
 def test_values_of_several_kinds_are_no_parquet(tmp_path: Path) -> None:
     with pytest.raises(SeriatimError, match="several kinds"):
         Table(["id"], [[1], ["x"]]).write(tmp_path / "out.parquet")

@@ -17,9 +17,7 @@ labels = st.integers(2, 5).flatmap(
         lambda pairs: (size, np.array(pairs))
     )
 )
-values = st.lists(
-    st.tuples(st.integers(-3, 3), st.floats(-1e3, 1e3, width=32, allow_subnormal=False)), min_size=3, max_size=40
-)
+values = st.lists(st.tuples(st.integers(-3, 3), st.floats(-1e3, 1e3, width=32)), min_size=3, max_size=40)
 
 
 @settings(max_examples=150, deadline=None)

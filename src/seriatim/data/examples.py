@@ -179,6 +179,8 @@ def _for_another(source: str, settings: ExampleSettings, numeric: bool | None) -
     plain = path.is_file() and not is_arrays(path) and all(decodes(raw, "utf-8") for raw in find_path(path).raws)
     encoding = "utf-8" if plain else settings.encoding  # that of the training data holds where this one is not UTF-8
     update = {"source": source, "split": None, "kind": kind, "encoding": encoding}
+    if is_arrays(path) and source != settings.source and Path(settings.target or "").expanduser().is_file():
+        update["target"] = None  # the labels of the training file are not those of another
     return _catalogued(settings.model_copy(update=update))
 
 

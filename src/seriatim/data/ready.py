@@ -46,7 +46,8 @@ def from_arrays(path: Path, settings: Any, targets: bool, numeric: bool) -> Gath
     inputs, found = arrays.read_arrays(path, labels, inputs=settings.column, targets=name, labels=not numeric)
     if targets and found is None:
         cause = f"{path.name}: holds no targets"
-        raise SeriatimError("data.target", cause, "name the file of labels with --target, or the array in this file")
+        remedy = "name the file of labels, or the array in this file, with --target; to evaluate, keep both in one .npz"
+        raise SeriatimError("data.target", cause, remedy)
     if isinstance(found, Sequences):
         raise SeriatimError("data.target", f"{path.name}: has an answer for each step", "use the task tag")
     features = tuple(f"x{index + 1}" for index in range(inputs.values.shape[1])) if inputs.numeric else ()

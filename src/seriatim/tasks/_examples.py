@@ -1,8 +1,8 @@
 """What tasks over examples share: inputs as numbers, batches by epoch and length, and evaluation in order.
 
-An epoch visits every example once, in an order that follows from the seed and the epoch's number alone. Examples of
-like length come together, so that little is padded: the shuffled order is cut into pools of some batches, each pool
-is sorted by length, and its batches are shuffled.
+An epoch visits every example once (but for what is left over from whole batches), in an order that follows from the
+seed and the epoch's number alone. Examples of like length come together, so that little is padded: the shuffled order
+is cut into pools of some batches, each pool is sorted by length, and its batches are shuffled.
 """
 
 from __future__ import annotations
