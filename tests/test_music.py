@@ -47,7 +47,7 @@ def test_the_loss_is_the_published_one(rolls: Path) -> None:
         frames += len(roll) - 1
     found = task.evaluate(network.float(), "test")
     assert found["nll"] == pytest.approx(total / frames, rel=1e-5)
-    assert found["examples"] == frames
+    assert found["frames"] == frames
 
 
 def test_training_counts_every_frame_and_no_padding(rolls: Path) -> None:

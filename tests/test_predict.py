@@ -127,3 +127,20 @@ def test_mistakes_of_the_user(films: Path, tmp_path: Path, capsys: pytest.Captur
     for arguments, code in cases:
         assert cli(arguments) == 2, arguments
         assert code in capsys.readouterr().err, arguments
+
+
+def test_a_column_of_another_name(films: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two columns of text, neither of the training's name: the user says which. A bad cell changes no column."""
+    new = tmp_path / "new.csv"
+    new.write_text("title,review,stars\ndull,a fine film,good\nfine,so dull,bad\n", encoding="utf-8")
+    assert cli(["predict", str(films / "run"), "--data", str(new)]) == 2
+    assert "--column" in capsys.readouterr().err
+    assert cli(["predict", str(films / "run"), "--data", str(new), "--column", "review"]) == 0
+    answers = [line.split("\t")[0] for line in capsys.readouterr().out.splitlines()]
+    assert answers == ["prediction", "good", "bad"]
+    measured = seriatim.evaluate(films / "run", data=str(new), column="review", target="stars")
+    assert measured["accuracy"] == 1.0
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text('{"text": "a fine film", "other": "so dull"}\n{"text": 7, "other": "so dull"}\n', encoding="utf-8")
+    assert cli(["predict", str(films / "run"), "--data", str(bad)]) == 2
+    assert "line 2" in capsys.readouterr().err

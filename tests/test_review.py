@@ -17,7 +17,7 @@ from seriatim.data import cells, examples
 from seriatim.data.sequences import Examples, Parts, Sequences
 from seriatim.data.writing import Table
 from seriatim.reproduce import reproduce
-from seriatim.tasks._examples import Coder, learn_coder
+from seriatim.tasks._coder import Coder, learn_coder
 from seriatim.tasks.classify import MATRIX, ClassifyTask, Settings
 from seriatim.tasks.regress import RegressTask
 

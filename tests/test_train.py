@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 from torch.nn import functional as F
 
 from helpers import backbones, label, settings_of
@@ -21,6 +22,7 @@ from seriatim.core.errors import SeriatimError
 from seriatim.data.corpus import prepare
 from seriatim.data.text import TextSettings
 from seriatim.nn.network import count_parameters, token_network, weights
+from seriatim.tasks._task import Batch
 from seriatim.tasks.language import LanguageTask, Settings
 from seriatim.training.budget import solve_width
 from seriatim.training.checkpoint import Checkpoints
@@ -370,3 +372,30 @@ def test_operations_are_about_six_for_each_parameter_and_token(task: LanguageTas
     least = 6 * sum(p.numel() for p in multiplied) * 3 * task.settings.length
     assert counted is not None
     assert 0.98 * least <= counted <= 1.15 * least
+
+
+def test_of_equal_objectives_the_lower_loss_is_kept(tmp_path: Path) -> None:
+    """An error rate that stays the same for a while must not hold on to the weights of the beginning."""
+
+    class Tied:
+        objective, unit = "error", "examples"
+
+        def __init__(self) -> None:
+            self.losses = iter([3.0, 2.0, 2.5, 1.0])
+
+        def batch(self, step: int, first: int, last: int, rows: int) -> Batch:
+            return Batch(torch.ones(1, 1), torch.ones(1, 1), count=1)
+
+        def loss(self, network: nn.Module, batch: Batch, state: Any, smoothing: float) -> Any:
+            return (network(batch.inputs) - batch.targets).square().sum(), None
+
+        def evaluate(self, network: nn.Module, split: str, limit: int | None = None) -> dict[str, float]:
+            return {"loss": next(self.losses), "error": 0.5}
+
+        def sample(self, network: nn.Module, step: int) -> str:
+            return ""
+
+    settings = TrainSettings(steps=4, batch=1, evaluate_steps=1)
+    loop = Loop(Tied(), nn.Linear(1, 1), settings, 1e-3, 0, Checkpoints(tmp_path))
+    best = [event.best for event in loop.run() if isinstance(event, Evaluated)]
+    assert best == [True, True, False, True]

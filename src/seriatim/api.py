@@ -144,17 +144,20 @@ def evaluate(
     *,
     data: str | None = None,
     split: str = "test",
+    column: str | None = None,
+    target: str | None = None,
     data_dir: str | None = None,
     notify: Notify | None = None,
 ) -> dict[str, float]:
-    """The measures of a run on its own `split`, or on the whole of another file."""
+    """The measures of a run on its own `split`, or on the whole of another file, by columns of its own if need be."""
     run = Run(path)
     module = registry.tasks.load(run.config.task.name)
     if data is None:
         task = module.reopen(run.path, run.config, data_dir, notify)
         unchanged(run, task)
     else:
-        task, split = module.reopen_on(run.path, run.config, data, data_dir, notify), "test"
+        named = run.named(column=column, target=target)
+        task, split = module.reopen_on(run.path, named, data, data_dir, notify), "test"
     measures: dict[str, float] = task.evaluate(run.model, split)
     return measures
 

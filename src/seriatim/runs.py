@@ -87,9 +87,12 @@ class Run:
     @cached_property
     def predictor(self) -> Any:
         """The model with its best weights, ready to answer: what it can be asked depends on the task."""
+        return self._open(self.config)
+
+    def _open(self, config: Config) -> Any:
         from .core import registry
 
-        return registry.tasks.load(self.config.task.name).open_run(self.path, self.config)
+        return registry.tasks.load(config.task.name).open_run(self.path, config)
 
     def _ask(self, question: str) -> Any:
         answer = getattr(self.predictor, question, None)
@@ -141,10 +144,22 @@ class Run:
         found: list[dict[str, Any]] = self._ask("predict")([inputs] if single else inputs)
         return found[0] if single else found
 
-    def predict_file(self, source: str | Path, data_dir: str | None = None) -> Table:
-        """A table with a row for each row of a file."""
-        found: Table = self._ask("predict_file")(str(source), data_dir)
+    def predict_file(self, source: str | Path, data_dir: str | None = None, column: str | None = None) -> Table:
+        """A table with a row for each row of a file; `column` is where the inputs stand in it."""
+        answer = self._ask("predict_file")
+        if column is not None:
+            answer = self._open(self.named(column=column)).predict_file
+        found: Table = answer(str(source), data_dir)
         return found
+
+    def named(self, **columns: str | None) -> Config:
+        """The configuration with other names of columns, for another file."""
+        given = {name: value for name, value in columns.items() if value is not None}
+        if strange := [name for name in given if name not in type(self.config.data).model_fields]:
+            raise SeriatimError(
+                "data.column", f"the task {self.config.task.name} knows no --{strange[0]}", "leave it away"
+            )
+        return self.config.model_copy(update={"data": self.config.data.model_copy(update=given)})
 
     def compose(
         self, out: str | Path, frames: int = 200, temperature: float = 1.0, seed: int = 0, opening: Path | None = None

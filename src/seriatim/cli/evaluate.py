@@ -15,6 +15,8 @@ def command(
     run: o.RunPath,
     data: Annotated[str | None, typer.Option("--data", help="Another file to measure on, the whole of it.")] = None,
     split: Annotated[Literal["train", "valid", "test"], typer.Option(help="The part of the run's own data.")] = "test",
+    column: o.Column = None,
+    target: o.Target = None,
     plugin: o.Plugin = None,
     data_dir: o.DataDir = None,
     json: o.Json = False,
@@ -24,7 +26,7 @@ def command(
     from .. import api
 
     notify = silent if quiet else note
-    measures = api.evaluate(run, data=data, split=split, data_dir=data_dir, notify=notify)
+    measures = api.evaluate(run, data=data, split=split, column=column, target=target, data_dir=data_dir, notify=notify)
     if json:
         print_json({"run": str(run), "data": data, "split": None if data else split, **measures})
     else:

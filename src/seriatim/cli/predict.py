@@ -20,6 +20,7 @@ def command(
     run: o.RunPath,
     texts: Annotated[list[str] | None, typer.Argument(help="Inputs; - reads one a line.", show_default=False)] = None,
     data: Annotated[str | None, typer.Option("--data", help="A file of inputs: row N in, row N out.")] = None,
+    column: o.Column = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Write a .csv, .tsv, .jsonl, .parquet or .conll file.")
     ] = None,
@@ -45,7 +46,7 @@ def command(
             return
         table: Table = opened.predictor.table(answers)
     else:
-        table = opened.predict_file(data if data is not None else "", data_dir)
+        table = opened.predict_file(data if data is not None else "", data_dir, column)
     if out is not None:
         table.write(out)
         note(f"{len(table.full):,} rows: {out}")

@@ -6,6 +6,7 @@ a folder for each class, arrays with a file of labels, or a name of the catalogu
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from .labelled import Gathered, gather
 from .ready import from_arrays, last_part, made_parts
 from .sequences import NOTHING, Examples, Parts, Sequences
 from .sources import find_path, locate
+from .tables import NoColumnError
 from .tokenizers import TokenizerSettings
 
 Notify = Callable[[str], None]
@@ -190,11 +192,8 @@ def _known(
     """Read by the columns that the model was trained on; a source without them is looked at anew."""
     missing = {name: value for name, value in (columns or {}).items() if getattr(settings, name) is None}
     if missing:
-        try:
+        with contextlib.suppress(NoColumnError):
             return read(settings.model_copy(update=missing))
-        except SeriatimError as error:
-            if error.code != "data.column":
-                raise
     return read(settings)
 
 

@@ -101,9 +101,13 @@ def is_number(value: str) -> bool:
     return True
 
 
+class NoColumnError(SeriatimError):
+    """A column that was named is not there."""
+
+
 def no_column(where: str, column: str, names: Iterable[str]) -> SeriatimError:
     remedy = did_you_mean(column, names) or "it is empty: mend or remove the row"
-    return SeriatimError("data.column", f'{where}: has no column "{column}"', remedy)
+    return NoColumnError("data.column", f'{where}: has no column "{column}"', remedy)
 
 
 # ── the forms of tables ───────────────────────────────────────────────────────────────────────────────────────────

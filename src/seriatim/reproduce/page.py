@@ -125,5 +125,8 @@ def _reach(row: Row, outcome: Outcome) -> str:
         "log": True,
         "series": series,
     }
-    chart, told = lines(view)
+    try:
+        chart, told = lines(view)
+    except ValueError:  # every gradient vanished altogether
+        return ""
     return picture(chart, told, "wide")

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from ..data.examples import read_inputs
 from ..data.writing import Table
-from ._examples import Coder, through
+from ._coder import Coder
+from ._examples import through
 
 
 class Predictor:

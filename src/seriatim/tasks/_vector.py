@@ -7,12 +7,45 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from pydantic import Field
+from torch import nn
 
+from ..core import config
 from ..data import examples
 from ..data.sequences import Examples, Parts
-from ._examples import Coder, ExampleTask, Notes, Part, learn_coder
+from ..nn.backbone import Backbone, BackboneSettings
+from ..nn.heads import Pooling, VectorHead
+from ..nn.network import Network, assemble
+from ._coder import Coder, learn_coder
+from ._examples import ExampleTask, Notes, Part, shown
 
 Notify = Callable[[str], None]
+SAMPLED = 4  # examples that a sample shows
+
+
+class VectorSettings(config.Settings):
+    name: str = Field(description="the task: see `seriatim list tasks`")
+    pooling: Pooling = Field("mean", description="how the outputs of all steps become one vector")
+    length: int | None = Field(
+        None, ge=1, le=1_000_000, description="elements of a sequence at most; what stands behind is cut and told"
+    )
+
+
+def vector_network(
+    model: BackboneSettings,
+    coder: Coder,
+    settings: VectorSettings,
+    around: Callable[[VectorHead, int], nn.Module] = lambda head, outputs: head,
+) -> Network:
+    """The input of the coder, the backbone, and a head that pools, with something `around` it."""
+    inputs, width = coder.network_input(model)
+    outputs = len(coder.labels)
+
+    def head(backbone: Backbone) -> nn.Module:
+        directions = getattr(backbone, "directions", 1)
+        return around(VectorHead(backbone.width, outputs, settings.pooling, directions), outputs)
+
+    return assemble(model, inputs, width, coder.longest, head)
 
 
 class VectorTask(ExampleTask):
@@ -29,6 +62,22 @@ class VectorTask(ExampleTask):
     def encode_targets(coder: Coder, part: Examples) -> np.ndarray:
         """The targets of a part (n,…)."""
         raise TypeError("a task encodes its targets")
+
+    def said(self, model: nn.Module, inputs: list[Any]) -> list[str]:
+        """The answers for some inputs in words."""
+        raise TypeError(f"{type(self).__name__} says nothing")
+
+    def wanted(self, split: str, row: int) -> str:
+        """The right answer in words."""
+        raise TypeError(f"{type(self).__name__} wants nothing")
+
+    def sample(self, model: nn.Module, step: int) -> str:
+        """A few examples of the validation part, and what is said of them."""
+        part = self.parts["valid"]
+        rows = np.unique(np.linspace(0, len(part) - 1, min(SAMPLED, len(part))).astype(np.int64)).tolist()
+        inputs = [part.examples.inputs[row] for row in rows]
+        texts = zip(rows, inputs, self.said(model, inputs), strict=True)
+        return "\n".join(f"{shown(one)} → {text} (is {self.wanted('valid', row)})" for row, one, text in texts)
 
     @classmethod
     def make(cls, config: Any, coder: Coder, parts: Parts, notes: list[str]) -> VectorTask:

@@ -24,7 +24,7 @@ from ..core.files import write_json
 from ..data.sequences import Sequences
 from ..data.tokenizers import Tokenizer
 from ..nn.characters import BEGIN, END, KERNEL, PADDING, UNSEEN
-from ._examples import FILE
+from ._coder import FILE
 from ._task import Batch
 
 SPELLED = 32  # characters of a word that are looked at: of a longer one, the first and the last

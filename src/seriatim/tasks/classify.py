@@ -18,19 +18,18 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core import config
 from ..core.errors import SeriatimError
 from ..data import examples
 from ..data.sequences import Examples, Parts
 from ..data.writing import Table
 from ..nn.backbone import BackboneSettings
-from ..nn.heads import Pooling, VectorHead
-from ..nn.network import Network, assemble, full
+from ..nn.network import Network, full
 from . import _scores
-from ._examples import Coder, mismatch, restore, shown
+from ._coder import Coder
+from ._examples import mismatch, restore, shown
 from ._predict import Predictor
 from ._task import Batch
-from ._vector import VectorTask
+from ._vector import VectorSettings, VectorTask, vector_network
 
 __all__ = ["DataSettings", "Settings", "mismatch", "open_run", "prepare", "reopen", "reopen_on"]
 
@@ -39,12 +38,8 @@ MISTAKES = 20  # that a report shows
 MATRIX = 500  # labels whose mistakes are counted pair by pair
 
 
-class Settings(config.Settings):
+class Settings(VectorSettings):
     name: str = Field("classify", description="the task: see `seriatim list tasks`")
-    pooling: Pooling = Field("mean", description="how the outputs of all steps become one vector")
-    length: int | None = Field(
-        None, ge=1, le=1_000_000, description="elements of a sequence at most; what stands behind is cut and told"
-    )
 
 
 class ClassifyTask(VectorTask):
@@ -83,7 +78,7 @@ class ClassifyTask(VectorTask):
         return found
 
     def shape(self, model: BackboneSettings) -> Network:
-        return network(model, self.coder, self.settings)
+        return vector_network(model, self.coder, self.settings)
 
     def loss(self, network: nn.Module, batch: Batch, state: Any, smoothing: float) -> tuple[Tensor, Any]:
         scores, _ = network(batch.inputs, batch.mask)
@@ -180,19 +175,15 @@ class ClassifyTask(VectorTask):
         title = "The mistakes it was surest of"
         return [{"kind": "table", "title": title, "columns": columns, "rows": rows}] if rows else []
 
-    def sample(self, model: nn.Module, step: int) -> str:
-        """A few examples of the validation part, and what is said of them."""
-        part = self.parts["valid"]
-        rows = np.unique(np.linspace(0, len(part) - 1, min(4, len(part))).astype(np.int64))
-        chosen = [part.examples.inputs[row] for row in rows.tolist()]
-        answers = ClassifyPredictor(model, self.coder).predict(chosen)
-        lines = []
-        for row, one, answer in zip(rows.tolist(), chosen, answers, strict=True):
-            wanted = part.examples.targets[row] if part.examples.targets is not None else ""
-            said = answer["prediction"]
-            said = ", ".join(said) or "none" if isinstance(said, list) else f"{said} {answer['confidence']:.2f}"
-            lines.append(f"{shown(one)} → {said} (is {wanted if isinstance(wanted, str) else ', '.join(wanted)})")
-        return "\n".join(lines)
+    def said(self, model: nn.Module, inputs: list[Any]) -> list[str]:
+        answers = ClassifyPredictor(model, self.coder).predict(inputs)
+        if self.coder.several:
+            return [", ".join(answer["prediction"]) or "none" for answer in answers]
+        return [f"{answer['prediction']} {answer['confidence']:.2f}" for answer in answers]
+
+    def wanted(self, split: str, row: int) -> str:
+        target = _labels(self.parts[split].examples)[row]
+        return ", ".join(target) if self.coder.several else target
 
 
 def several_measures(scores: np.ndarray, true: np.ndarray) -> dict[str, float]:
@@ -209,16 +200,6 @@ def several_measures(scores: np.ndarray, true: np.ndarray) -> dict[str, float]:
         "error": 1 - micro,
         "examples": float(len(true)),
     }
-
-
-def network(model: BackboneSettings, coder: Coder, settings: Settings) -> Network:
-    inputs, width = coder.network_input(model)
-    outputs = len(coder.labels)
-
-    def head(backbone: Any) -> VectorHead:
-        return VectorHead(backbone.width, outputs, settings.pooling, getattr(backbone, "directions", 1))
-
-    return assemble(model, inputs, width, coder.longest, head)
 
 
 class ClassifyPredictor(Predictor):
@@ -243,7 +224,7 @@ class ClassifyPredictor(Predictor):
     def table(self, answers: list[dict[str, Any]]) -> Table:
         if self.coder.several:
             return Table(
-                ["prediction", *self.coder.labels],
+                ["prediction", *(f"p({label})" for label in self.coder.labels)],
                 [["|".join(one["prediction"]), *one["probabilities"].values()] for one in answers],
             )
         return Table(["prediction", "confidence"], [[one["prediction"], one["confidence"]] for one in answers])
@@ -254,7 +235,7 @@ prepare, reopen, reopen_on = ClassifyTask.prepare, ClassifyTask.reopen, Classify
 
 def open_run(path: Path, config: Any) -> ClassifyPredictor:
     coder = Coder.load(path)
-    return ClassifyPredictor(restore(network(config.model, coder, config.task), path), coder, config.data)
+    return ClassifyPredictor(restore(vector_network(config.model, coder, config.task), path), coder, config.data)
 
 
 def _natural(label: str) -> tuple[int, float, str]:

@@ -28,7 +28,8 @@ from ..data.writing import Table
 from ..nn.backbone import BackboneSettings
 from ..nn.heads import StepHead
 from ..nn.network import Network, assemble, full
-from ._examples import Coder, ExampleTask, Notes, Part, mismatch, restore
+from ._coder import Coder
+from ._examples import ExampleTask, Notes, Part, mismatch, restore
 from ._task import Batch
 
 __all__ = ["DataSettings", "Settings", "mismatch", "open_run", "prepare", "reopen", "reopen_on"]
@@ -157,7 +158,7 @@ def _note(key: int) -> str:
 def _measures(nll: float, frames: float, hits: float, sounding: float) -> dict[str, float]:
     """`accuracy`: of the keys that sound or were said to, the share where both agree (Bay et al. 2009)."""
     mean = nll / max(frames, 1.0)
-    return {"loss": mean, "nll": mean, "accuracy": hits / max(sounding, 1.0), "examples": frames}
+    return {"loss": mean, "nll": mean, "accuracy": hits / max(sounding, 1.0), "frames": frames}
 
 
 def _shares(frames: np.ndarray) -> np.ndarray:
@@ -255,7 +256,7 @@ class MusicPredictor:
                 raise SeriatimError("predict.input", cause, "give a roll, or files of music with --data")
             part = Part(Sequences.of([item], width=KEYS), None, Examples([], None))
             measures = MusicTask(Settings(), coder, {"test": part}, 0).evaluate(self.model, "test")
-            found.append({"nll": measures["nll"], "frames": int(measures["examples"])})
+            found.append({"nll": measures["nll"], "frames": int(measures["frames"])})
         return found
 
     def predict_file(self, source: str, data_dir: str | None = None) -> Table:

@@ -18,19 +18,19 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from ..core import config
 from ..core.errors import SeriatimError
 from ..data import examples
 from ..data.sequences import Examples, Parts
 from ..data.writing import Table
 from ..nn.backbone import BackboneSettings
-from ..nn.heads import Pooling, Scaled, VectorHead
-from ..nn.network import Network, assemble, full
+from ..nn.heads import Scaled
+from ..nn.network import Network, full
 from . import _scores
-from ._examples import Coder, mismatch, restore, shown, spread
+from ._coder import Coder
+from ._examples import mismatch, restore, shown, spread
 from ._predict import Predictor
 from ._task import Batch
-from ._vector import VectorTask
+from ._vector import VectorSettings, VectorTask, vector_network
 
 __all__ = ["DataSettings", "Settings", "mismatch", "open_run", "prepare", "reopen", "reopen_on"]
 
@@ -38,12 +38,8 @@ DataSettings = examples.ExampleSettings
 POINTS = 2_000  # of the scatter picture
 
 
-class Settings(config.Settings):
+class Settings(VectorSettings):
     name: str = Field("regress", description="the task: see `seriatim list tasks`")
-    pooling: Pooling = Field("mean", description="how the outputs of all steps become one vector")
-    length: int | None = Field(
-        None, ge=1, le=1_000_000, description="elements of a sequence at most; what stands behind is cut and told"
-    )
 
 
 class RegressTask(VectorTask):
@@ -131,17 +127,12 @@ class RegressTask(VectorTask):
         farthest = {"kind": "table", "title": "Farthest off", "columns": columns, "rows": table}
         return [*views, farthest, *self.reach(model, split)]
 
-    def sample(self, model: nn.Module, step: int) -> str:
-        """A few examples of the validation part, and what is said of them."""
-        part = self.parts["valid"]
-        rows = np.unique(np.linspace(0, len(part) - 1, min(4, len(part))).astype(np.int64)).tolist()
-        chosen = [part.examples.inputs[row] for row in rows]
-        answers = RegressPredictor(model, self.coder).predict(chosen)
-        said = [_numbers(np.array(list(answer.values()))) for answer in answers]
-        return "\n".join(
-            f"{shown(one)} → {text} (is {_numbers(part.targets[row])})"
-            for row, one, text in zip(rows, chosen, said, strict=True)
-        )
+    def said(self, model: nn.Module, inputs: list[Any]) -> list[str]:
+        answers = RegressPredictor(model, self.coder).predict(inputs)
+        return [_numbers(np.array(list(answer.values()))) for answer in answers]
+
+    def wanted(self, split: str, row: int) -> str:
+        return _numbers(self.parts[split].targets[row])
 
 
 def _numbers(values: np.ndarray) -> str:
@@ -149,14 +140,7 @@ def _numbers(values: np.ndarray) -> str:
 
 
 def network(model: BackboneSettings, coder: Coder, settings: Settings) -> Network:
-    inputs, width = coder.network_input(model)
-    outputs = len(coder.labels)
-
-    def head(backbone: Any) -> Scaled:
-        directions = getattr(backbone, "directions", 1)
-        return Scaled(VectorHead(backbone.width, outputs, settings.pooling, directions), outputs)
-
-    return assemble(model, inputs, width, coder.longest, head)
+    return vector_network(model, coder, settings, Scaled)
 
 
 class RegressPredictor(Predictor):

@@ -52,6 +52,7 @@ class Progress:
     plans: int = 0  # how often that was estimated from a budget of time
     rows: int = 0  # of the global batch: kept when the number of processes changes
     best: float | None = None
+    best_loss: float | None = None  # of the best: decides where the objective is equal
     best_step: int = 0
     worse: int = 0  # evaluations since the best
     evaluated: int = -1  # step of the last evaluation
@@ -276,10 +277,11 @@ class Loop:
                 self.network.eval()
                 measures = self.task.evaluate(self.network, "valid", self.settings.evaluate_limit)
                 sample = self.task.sample(self.network, now.step)
-            value = self.ranks.share([measures.get(self.task.objective, 0.0)])[0]
-            improved = now.best is None or value < now.best
+            value, loss = self.ranks.share([measures.get(name, 0.0) for name in (self.task.objective, "loss")])
+            known = None if now.best is None or now.best_loss is None else (now.best, now.best_loss)
+            improved = known is None or (value, loss) < known
             if improved:
-                now.best, now.best_step, now.worse = value, now.step, 0
+                now.best, now.best_loss, now.best_step, now.worse = value, loss, now.step, 0
                 if self.ranks.first:
                     self.keep_best(weights(self.network))
             else:

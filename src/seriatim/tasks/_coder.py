@@ -1,0 +1,148 @@
+"""From what comes in (texts or numbers) to sequences for a network, learnt from the training part."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from ..core.errors import SeriatimError
+from ..core.files import write_json
+from ..data import cells
+from ..data.sequences import Examples, Parts, Sequences
+from ..data.tokenizers import Tokenizer, TokenizerSettings
+from ..nn.backbone import BackboneSettings
+from ..nn.network import NumberInput, symbol_input
+
+WORDS = 20_000  # of a vocabulary that was not asked for
+FILE = "data.json"  # what a run keeps of its data
+
+
+@dataclass(frozen=True)
+class Coder:
+    """From inputs as they come to sequences for a network. A run keeps it."""
+
+    kind: str  # text or numbers
+    longest: int  # elements of the longest sequence known; a model with a limited context is made for it
+    labels: tuple[str, ...] = ()  # what the outputs mean
+    several: bool = False  # an example may have several labels
+    features: tuple[str, ...] = ()
+    tokenizer: Tokenizer | None = None
+    limit: int | None = None  # longer sequences are cut here
+    columns: dict[str, str] = field(default_factory=dict)  # of the table it was learnt from
+
+    @property
+    def size(self) -> int:
+        """Of the vocabulary, or of the vectors."""
+        return len(self.features) if self.tokenizer is None else self.tokenizer.size
+
+    def network_input(self, model: BackboneSettings) -> tuple[nn.Module, int]:
+        """The first part of a network, and the size of the vectors it gives."""
+        if self.kind == "numbers":
+            numbers = NumberInput(self.size, model.embedding)
+            return numbers, numbers.width
+        symbols = symbol_input(model, self.size)
+        return symbols, symbols.embedding_dim
+
+    def encode(self, inputs: Any) -> Sequences:
+        if self.tokenizer is not None:
+            empty = np.array([self.tokenizer.eos or 0])  # a text without a word still has an end
+            texts = [_text(one, index) for index, one in enumerate(inputs)]
+            found = self.tokenizer.encode_many(texts, strict=False)
+            return Sequences.of([ids[: self.limit] if len(ids) else empty for ids in found])
+        if not isinstance(inputs, Sequences):
+            inputs = Sequences.of([self._vectors(one, index) for index, one in enumerate(inputs)], width=self.size)
+        if not len(inputs.values):  # nothing but empty sequences: their width says nothing
+            inputs = replace(inputs, values=np.zeros((0, self.size), np.float32))
+        self._fits(inputs.values)
+        if self.limit is None or inputs.lengths.max(initial=0) <= self.limit:
+            return inputs
+        return Sequences.of([inputs[index][: self.limit] for index in range(len(inputs))], width=self.size)
+
+    def _vectors(self, one: Any, index: int) -> np.ndarray:
+        """Numbers (T,F) from a list of numbers, or of such lists, or from a text like "0.1 0.2 0.3"."""
+        block: np.ndarray
+        try:
+            block = np.asarray(cells.parsed(one) if isinstance(one, str) else one, dtype=np.float32)
+        except (TypeError, ValueError):
+            block = np.zeros(())
+        block = block[:, None] if block.ndim == 1 else block
+        if block.ndim != 2 or not np.isfinite(block).all():
+            cause = f"input {index + 1} is {cells.shown(one)}, no sequence of numbers"
+            raise SeriatimError("predict.input", cause, 'give "0.1 0.2 0.3" or [0.1, 0.2, 0.3]')
+        if not len(block):
+            return np.zeros((0, self.size), np.float32)
+        self._fits(block)
+        return block
+
+    def _fits(self, block: np.ndarray) -> None:
+        if block.shape[-1] != self.size:
+            raise SeriatimError(
+                "data.features",
+                f"the numbers of a step are {block.shape[-1]}, the model was trained on {self.size}",
+                f"give {', '.join(self.features)}",
+            )
+
+    def save(self, folder: Path) -> None:
+        values = {
+            name: getattr(self, name)
+            for name in ("kind", "longest", "labels", "several", "features", "limit", "columns")
+        }
+        write_json(folder / FILE, values)
+        if self.tokenizer is not None:
+            self.tokenizer.save(folder / "tokenizer.json")
+
+    @classmethod
+    def load(cls, folder: Path) -> Coder:
+        try:
+            values = json.loads((folder / FILE).read_text(encoding="utf-8"))
+            kept: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+            coder = cls(**kept)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise SeriatimError("run.damaged", f"{folder / FILE} is not whole: {error}", "restore the file") from None
+        return replace(coder, tokenizer=Tokenizer.load(folder)) if coder.kind == "text" else coder
+
+
+def learn_coder(
+    parts: Parts, tokenizer: TokenizerSettings | None, limit: int | None, notify: Callable[[str], None]
+) -> Coder:
+    """The coder of some data, learnt from its training part."""
+    inputs = parts.train.inputs
+    if isinstance(inputs, Sequences):
+        coder = Coder("numbers", 1, features=parts.features)
+    else:
+        chosen = tokenizer if tokenizer is not None else _fitting(inputs)
+        learnt = Tokenizer.train(chosen, inputs)
+        notify(f"{learnt.kind} tokenizer with {learnt.size:,} tokens, learnt from the training part")
+        coder = Coder("text", 1, tokenizer=learnt)
+    lengths = np.concatenate([coder.encode(part.inputs).lengths for part in _parts(parts)])
+    longest = int(lengths.max())
+    if limit is not None and longest > limit:
+        cut = int((lengths > limit).sum())
+        notify(f"{cut:,} sequences are longer than {limit} and lose what stands behind")
+        longest = limit
+    return replace(coder, longest=longest, limit=limit, columns=parts.columns)
+
+
+def _fitting(texts: Sequence[str]) -> TokenizerSettings:
+    """Words where there are several of them in a text, else characters (a protein, a name)."""
+    some = texts[:1000]
+    spaces = sum(text.strip().count(" ") for text in some)
+    if spaces < len(some):
+        return TokenizerSettings(kind="char")
+    return TokenizerSettings(kind="word", size=WORDS, lowercase=True, min_count=2 if len(texts) >= 1000 else 1)
+
+
+def _parts(parts: Parts) -> list[Examples]:
+    return [part for part in (parts.train, parts.valid, parts.test) if len(part)]
+
+
+def _text(one: Any, index: int) -> str:
+    if not isinstance(one, str):
+        raise SeriatimError("predict.input", f"input {index + 1} is {cells.shown(one)}, no text", 'give "a text"')
+    return one
