@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -110,7 +111,7 @@ def test_long_line_is_found(tmp_path: Path) -> None:
 def test_list() -> None:
     plain = run("list")
     assert plain.exit_code == 0
-    assert "tiny-shakespeare  language" in plain.stdout
+    assert re.search(r"^tiny-shakespeare +language ", plain.stdout, flags=re.M)
     assert "\x1b" not in plain.stdout
     entries = json.loads(run("list", "--json").stdout)
     assert {"name", "task", "summary", "licence", "size", "origin", "remark"} == set(entries[0])
