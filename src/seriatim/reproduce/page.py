@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from .._version import __version__
@@ -110,23 +111,22 @@ def _text(row: Row, value: float | None) -> str:
 
 
 def _reach(row: Row, outcome: Outcome) -> str:
-    """The gradient over time of all models of a row in one picture, where their reports have one."""
-    series: list[Any] = []
+    """The gradient over time of all models of a row, at the start and after training, where their reports have it."""
+    found: dict[str, list[Any]] = {}
     for one in outcome.reached:
         views = one.run.evaluation().get(row.split, []) if one.row is row else []
-        series += [[one.label, points] for view in views if view.get("kind") == "lines" for _, points in view["series"]]
-    if not series:
-        return ""
-    view = {
-        "kind": "lines",
-        "title": row.title,
-        "x": "steps before the last",
-        "y": "gradient of the loss with respect to the input",
-        "log": True,
-        "series": series,
-    }
-    try:
-        chart, told = lines(view)
-    except ValueError:  # every gradient vanished altogether
-        return ""
-    return picture(chart, told, "wide")
+        for name, points in (pair for view in views if view.get("kind") == "lines" for pair in view["series"]):
+            found.setdefault(name, []).append([one.label, points])
+    pictures = []
+    for name, series in found.items():
+        view = {
+            "kind": "lines",
+            "title": f"{row.name}, {name}",
+            "x": "steps before the last",
+            "y": "gradient of the loss by the input",
+            "log": True,
+            "series": series,
+        }
+        with contextlib.suppress(ValueError):  # every gradient may have vanished altogether
+            pictures.append(picture(*lines(view, looks.HALF)))
+    return group("pair", pictures) if pictures else ""

@@ -61,6 +61,7 @@ class ExampleTask:
     unit = "examples"  # that a loss is divided by
 
     def __post_init__(self) -> None:
+        self.begun: BackboneSettings | None = None  # what a training began with
         self._orders: dict[tuple[int, int], np.ndarray] = {}
         self._last: tuple[Any, tuple[np.ndarray, np.ndarray]] | None = None
 
@@ -78,6 +79,7 @@ class ExampleTask:
 
     def build(self, model: BackboneSettings) -> Network:
         """The network with fresh weights, the same for the same seed."""
+        self.begun = model
         torch.manual_seed(derive(self.seed, "init"))
         network = self.shape(model)
         if self.standardise and isinstance(network.input, NumberInput):
@@ -162,14 +164,9 @@ class ExampleTask:
         rows = np.flatnonzero(lengths == length)[:REACHING]
         if length < NEAR:
             return []
-        batch = self.collate(split, rows).to(next(network.parameters()).device)
-        vectors = network.input(batch.inputs).detach().requires_grad_()  # (B,T,D)
-        behind = Network(nn.Identity(), network.backbone, network.head)
-        loss, _ = self.loss(behind, replace(batch, inputs=vectors), None, 0.0)
-        (gradient,) = torch.autograd.grad(loss, vectors)
-        squares = gradient.cpu().double().square().sum(dim=-1).mean(dim=0).numpy()  # not every device has doubles
-        bins = np.array_split(np.arange(length), min(length, POINTS))  # neighbours together
-        points = [[length - 1 - float(some.mean()), float(np.sqrt(squares[some].mean()))] for some in bins]
+        batch = self.collate(split, rows)
+        networks = {"at the start": None if self.begun is None else self.build(self.begun), "after training": network}
+        series = [[name, self._gradient(one, batch)] for name, one in networks.items() if one is not None]
         return [
             {
                 "kind": "lines",
@@ -178,9 +175,21 @@ class ExampleTask:
                 "x": "steps before the last",
                 "y": "gradient of the loss with respect to the input",
                 "log": True,
-                "series": [["gradient", points]],
+                "series": series,
             }
         ]
+
+    def _gradient(self, network: Network, batch: Batch) -> list[list[float]]:
+        """Distances from the end, with the norm of the gradient there; neighbours together."""
+        batch = batch.to(next(network.parameters()).device)
+        vectors = network.eval().input(batch.inputs).detach().requires_grad_()  # (B,T,D)
+        behind = Network(nn.Identity(), network.backbone, network.head)
+        loss, _ = self.loss(behind, replace(batch, inputs=vectors), None, 0.0)
+        (gradient,) = torch.autograd.grad(loss, vectors)
+        squares = gradient.cpu().double().square().sum(dim=-1).mean(dim=0).numpy()
+        length = len(squares)
+        bins = np.array_split(np.arange(length), min(length, POINTS))
+        return [[length - 1 - float(some.mean()), float(np.sqrt(squares[some].mean()))] for some in bins]
 
     def loss(self, network: nn.Module, batch: Batch, state: Any, smoothing: float) -> tuple[torch.Tensor, Any]:
         raise TypeError(f"{type(self).__name__} has no loss")
