@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import seriatim
+from seriatim import api
 from seriatim.api import Comparison
 from seriatim.cli import run as cli
+from seriatim.core import registry
 from seriatim.core.errors import SeriatimError
 from seriatim.data import cells, examples
 from seriatim.data.sequences import Examples, Parts, Sequences
@@ -176,3 +178,34 @@ def test_a_row_whose_data_cannot_be_fetched_is_left_out(monkeypatch: pytest.Monk
 
     monkeypatch.setattr("seriatim.api.compare", compare)
     assert set(reproduce("bai2018", ["smnist", "jsb"], out=tmp_path).missing) == {"smnist", "jsb"}
+
+
+def test_words_of_neighbouring_examples_are_not_glued(tmp_path: Path) -> None:
+    """The vocabulary holds the words of the texts and nothing else."""
+    texts = [f"{first} {last}" for first in ("red", "blue", "green") for last in ("sky", "sea", "tree")] * 4
+    rows = [f"{text},{'a' if 'red' in text else 'b'}" for text in texts]
+    (tmp_path / "t.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
+    config = api.configure("classify", str(tmp_path / "t.csv"), "gru")
+    names = set(registry.tasks.load("classify").prepare(config).coder.tokenizer.names)
+    assert names - {"red", "blue", "green", "sky", "sea", "tree"} <= {"<unk>", "<eos>"}
+
+
+@pytest.mark.parametrize("separator", ["|", ">", "#", "-", ";"])
+def test_any_sign_can_separate_labels(separator: str, tmp_path: Path) -> None:
+    from seriatim.core.config import override
+
+    assert override({}, [f"data.separator={separator}"]) == {"data": {"separator": separator}}
+
+
+def test_a_column_that_is_not_there_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [f"a {word} film {n},{label}" for n in range(10) for word, label in (("fine", "good"), ("dull", "bad"))]
+    (tmp_path / "films.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
+    out = str(tmp_path / "run")
+    small = ["--model", "gru", "--steps", "2", "--set", "model.width=4", "--quiet"]
+    assert cli(["train", "classify", "--data", str(tmp_path / "films.csv"), "--out", out, *small]) == 0
+    (tmp_path / "other.csv").write_text("id,sequence\n1,abc\n2,def\n", encoding="utf-8")
+    capsys.readouterr()
+    assert cli(["predict", out, "--data", str(tmp_path / "other.csv")]) == 2
+    assert "--column" in capsys.readouterr().err
+    (tmp_path / "alone.csv").write_text("sequence\na fine film\n", encoding="utf-8")
+    assert cli(["predict", out, "--data", str(tmp_path / "alone.csv")]) == 0

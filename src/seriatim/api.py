@@ -307,6 +307,8 @@ class Session:
         if ranks.first:
             if (self.folder / "model.safetensors").exists():
                 load_weights(network, load_tensors(self.folder / "model.safetensors"))
+            if self.notify is not None and outcome.stopped is not None and not outcome.stopped.reason.startswith("SIG"):
+                self.notify("measuring the best weights")
             self._summarise(task, outcome, network.eval())
         ranks.wait()
         return Run(self.folder)

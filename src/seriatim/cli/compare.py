@@ -112,7 +112,10 @@ def _print(comparison: Comparison) -> None:
     first = ranked(figures)[0]
     main, *others = shared([first]) or [first.main]
     columns = [(name, "valid") for name in (main, *others[:MEASURES])]
-    columns += [(main, "test")] if any(one.measures("test") for one in figures) else []
+    found = {split: baselines_of(figures, split) for split in ("valid", "test")}
+    if any(one.measures("test") for one in figures):  # by the first measure that the baselines have as well
+        trivial = {name for values in found["test"].values() for name in values}
+        columns.append((next((name for name in (main, *others) if name in trivial), main), "test"))
     rows = [
         (
             one.label,
@@ -126,7 +129,6 @@ def _print(comparison: Comparison) -> None:
         for one in figures
     ]
     spent = ["parameters", "training", f"{first.element}/s", "memory", "time"]
-    found = {split: baselines_of(figures, split) for split in ("valid", "test")}
     for who in dict.fromkeys([*found["valid"], *found["test"]]):
         values = [shown(name, found[split].get(who, {}).get(name), 1) for name, split in columns]
         rows.append((who, *values, *[""] * len(spent)))

@@ -116,6 +116,8 @@ def dump_yaml(settings: BaseModel | Mapping[str, Any]) -> str:
 
 
 def _scalar(raw: str) -> Any:
+    if len(raw) == 1 and not raw.isalnum() and raw != "~":
+        return raw  # a separator such as | or - or #, which YAML takes for something else
     try:
         value = yaml.safe_load(raw)
     except yaml.YAMLError:

@@ -6,7 +6,6 @@ a folder for each class, arrays with a file of labels, or a name of the catalogu
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -48,7 +47,9 @@ class ExampleSettings(Settings):
     )
     split: str | None = Field(None, description="the column that says train, valid or test")
     kind: Literal["auto", "text", "numbers"] = Field("auto", description="what the input column holds")
-    separator: str | None = Field(None, description="what stands between several labels in one cell, such as |")
+    separator: str | None = Field(
+        None, min_length=1, description="what stands between several labels in one cell, such as |"
+    )
     encoding: str = Field("utf-8", description="the encoding of the files, such as utf-8, utf-16 or cp1252")
     fractions: tuple[float, float, float] = Field(
         (0.8, 0.1, 0.1), description="the shares of training, validation and test where the data does not say"
@@ -189,11 +190,15 @@ def _for_another(source: str, settings: ExampleSettings, numeric: bool | None) -
 def _known(
     columns: Mapping[str, str] | None, settings: ExampleSettings, read: Callable[[ExampleSettings], Gathered]
 ) -> Gathered:
-    """Read by the columns that the model was trained on; a source without them is looked at anew."""
+    """Read by the columns that the model was trained on; a source with a single column of another name may do, too."""
     missing = {name: value for name, value in (columns or {}).items() if getattr(settings, name) is None}
     if missing:
-        with contextlib.suppress(NoColumnError):
+        try:
             return read(settings.model_copy(update=missing))
+        except NoColumnError as error:
+            if len(error.names) > 1:  # which of them takes its place is for the user to say
+                remedy = f"name the one that takes its place with --column (or --target); {error.remedy}"
+                raise SeriatimError(error.code, error.cause, remedy) from None
     return read(settings)
 
 

@@ -102,12 +102,17 @@ def is_number(value: str) -> bool:
 
 
 class NoColumnError(SeriatimError):
-    """A column that was named is not there."""
+    """A column that was named is not there; `names` are those that are."""
+
+    names: tuple[str, ...] = ()
 
 
 def no_column(where: str, column: str, names: Iterable[str]) -> SeriatimError:
+    names = list(names)
     remedy = did_you_mean(column, names) or "it is empty: mend or remove the row"
-    return NoColumnError("data.column", f'{where}: has no column "{column}"', remedy)
+    error = NoColumnError("data.column", f'{where}: has no column "{column}"', remedy)
+    error.names = tuple(names)
+    return error
 
 
 # ── the forms of tables ───────────────────────────────────────────────────────────────────────────────────────────

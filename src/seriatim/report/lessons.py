@@ -113,7 +113,7 @@ def _common(figures: Sequence[Figures], baselines: dict[str, dict[str, Any]], sp
 
 def _overfitted(one: Figures) -> str:
     rise = risen(one)
-    if one.counts or not rise:
+    if one.counts or not rise or not _rises(one):
         return ""
     heart, more = ("the text", "text") if one.speaks else ("its examples", "data")
     return (
@@ -121,6 +121,13 @@ def _overfitted(one: Figures) -> str:
         f"{apart(rise, one)} worse at the end: it began to learn {heart} by heart. More {more}, dropout or fewer "
         "steps help; the best weights were kept."
     )
+
+
+def _rises(one: Figures) -> bool:
+    """Whether the loss, too, was lower at the step that was best by the objective than at the end."""
+    losses = {point.step: point.value for point in one.validation}
+    best, last = losses.get(int(one.number("best_step") or 0)), next(reversed(losses.values()), None)
+    return best is not None and last is not None and last > best
 
 
 def _too_sure(figures: Sequence[Figures]) -> str:

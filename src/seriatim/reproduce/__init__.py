@@ -90,7 +90,7 @@ def reproduce(
             raise SeriatimError("reproduce.row", f'{name} has no row "{wanted}"', did_you_mean(wanted, table.rows))
     path = Path(out) if out is not None else Path("runs", f"reproduce-{name}")
     missing: dict[str, str] = {}
-    outcome = Outcome(path, table, [], missing)
+    outcome = Outcome(path, table, list(_finished(table, path)), missing)
     for row in (table.rows[wanted] for wanted in rows or table.rows):
         if not row.models or row.data is None:
             missing[row.name] = row.remark or "it has no data here"

@@ -117,7 +117,8 @@ def learn_coder(
         coder = Coder("numbers", 1, features=parts.features)
     else:
         chosen = tokenizer if tokenizer is not None else _fitting(inputs)
-        learnt = Tokenizer.train(chosen, inputs)
+        end = "" if chosen.kind == "char" else "\n"  # the last word of a text and the first of the next are two
+        learnt = Tokenizer.train(chosen, (text + end for text in inputs))
         notify(f"{learnt.kind} tokenizer with {learnt.size:,} tokens, learnt from the training part")
         coder = Coder("text", 1, tokenizer=learnt)
     lengths = np.concatenate([coder.encode(part.inputs).lengths for part in _parts(parts)])

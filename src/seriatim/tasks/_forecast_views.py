@@ -60,8 +60,8 @@ def _pictures(task: Any, at: measures.Origins, scaled: np.ndarray) -> list[dict[
         if band is not None:
             view |= {"low": _points(coming, band[0][0, :, target]), "high": _points(coming, band[1][0, :, target])}
         simple = task.simple(one)
-        baseline = simple.get("seasonal naive", simple["naive"])
-        found.append(view | {"baseline": _points(coming, baseline[0, :, target])})
+        name = "seasonal naive" if "seasonal naive" in simple else "naive"
+        found.append(view | {"baseline": _points(coming, simple[name][0, :, target]), "baseline_name": name})
     return found
 
 

@@ -43,3 +43,8 @@ class Predictor:
         numeric = self.coder.kind == "numbers"
         found = read_inputs(source, self.data, data_dir, numeric, self.coder.columns)
         return self.table(self.predict(found.inputs))
+
+
+def short(value: float) -> float:
+    """With the digits that single precision has."""
+    return float(f"{value:.7g}")

@@ -27,7 +27,7 @@ from ..nn.network import Network, full
 from . import _scores
 from ._coder import Coder
 from ._examples import mismatch, restore, shown
-from ._predict import Predictor
+from ._predict import Predictor, short
 from ._task import Batch
 from ._vector import VectorSettings, VectorTask, vector_network
 
@@ -225,9 +225,9 @@ class ClassifyPredictor(Predictor):
         if self.coder.several:
             return Table(
                 ["prediction", *(f"p({label})" for label in self.coder.labels)],
-                [["|".join(one["prediction"]), *one["probabilities"].values()] for one in answers],
+                [["|".join(one["prediction"]), *map(short, one["probabilities"].values())] for one in answers],
             )
-        return Table(["prediction", "confidence"], [[one["prediction"], one["confidence"]] for one in answers])
+        return Table(["prediction", "confidence"], [[one["prediction"], short(one["confidence"])] for one in answers])
 
 
 prepare, reopen, reopen_on = ClassifyTask.prepare, ClassifyTask.reopen, ClassifyTask.reopen_on

@@ -28,7 +28,7 @@ from ..nn.network import Network, full
 from . import _scores
 from ._coder import Coder
 from ._examples import mismatch, restore, shown, spread
-from ._predict import Predictor
+from ._predict import Predictor, short
 from ._task import Batch
 from ._vector import VectorSettings, VectorTask, vector_network
 
@@ -124,8 +124,19 @@ class RegressTask(VectorTask):
             for row in worst
         ]
         columns = ["where", "input", "true", "predicted"]
+        several = [self._each(values, true)] if len(self.coder.labels) > 1 else []
         farthest = {"kind": "table", "title": "Farthest off", "columns": columns, "rows": table}
-        return [*views, farthest, *self.reach(model, split)]
+        return [*several, *views, farthest, *self.reach(model, split)]
+
+    def _each(self, values: np.ndarray, true: np.ndarray) -> dict[str, Any]:
+        """The measures of every value by itself: their units may have nothing in common."""
+        rows = []
+        for k, name in enumerate(self.coder.labels):
+            t, v = true[:, k].astype(np.float64), values[:, k].astype(np.float64)
+            figures = (((v - t) ** 2).mean(), np.abs(v - t).mean(), _scores.r_squared(t, v), _scores.spearman(t, v))
+            rows.append([name, *(float(f"{figure:.4g}") for figure in figures)])
+        columns = ["value", "MSE", "MAE", "R²", "Spearman"]
+        return {"kind": "table", "title": "Value by value", "columns": columns, "rows": rows}
 
     def said(self, model: nn.Module, inputs: list[Any]) -> list[str]:
         answers = RegressPredictor(model, self.coder).predict(inputs)
@@ -148,7 +159,7 @@ class RegressPredictor(Predictor):
         return [dict(zip(self.coder.labels, row, strict=True)) for row in scores.tolist()]
 
     def table(self, answers: list[dict[str, Any]]) -> Table:
-        return Table(list(self.coder.labels), [list(answer.values()) for answer in answers])
+        return Table(list(self.coder.labels), [[short(value) for value in answer.values()] for answer in answers])
 
 
 prepare, reopen, reopen_on = RegressTask.prepare, RegressTask.reopen, RegressTask.reopen_on
