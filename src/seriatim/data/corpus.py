@@ -16,6 +16,7 @@ from seriatim.core.files import write_json
 
 from . import cache
 from .decoded import Text, decoded
+from .notes import Notes
 from .pieces import Piece, batches, whole
 from .sources import Found, find_path, locate
 from .splits import cuts, too_short
@@ -70,19 +71,6 @@ class Span:
         return [self.text.digest, self.start, self.stop]
 
 
-class _Notes(list[str]):
-    """Notes that are told as they are made."""
-
-    def __init__(self, notify: Notify | None) -> None:
-        super().__init__()
-        self.notify = notify
-
-    def say(self, note: str) -> None:
-        self.append(note)
-        if self.notify:
-            self.notify(note)
-
-
 def prepare(
     settings: TextSettings,
     data_dir: str | None = None,
@@ -90,16 +78,16 @@ def prepare(
     tokenizer: Tokenizer | None = None,
 ) -> Corpus:
     """The corpus of the settings; with `tokenizer`, encoded by that one instead of one learnt from the text."""
-    notes = _Notes(notify)
+    notes = Notes(notify)
     spans = _spans(settings, data_dir, notes)
     if tokenizer is None:
         tokenizer = _learnt(settings.tokenizer, spans["train"])
-        notes.say(f"{tokenizer.kind} tokenizer with {tokenizer.size:,} tokens, learnt from the training part")
+        notes(f"{tokenizer.kind} tokenizer with {tokenizer.size:,} tokens, learnt from the training part")
     name, meta = _shards(spans, tokenizer)
     for split in spans:
         if meta[split]["tokens"] < 2:
             raise too_short(f"{meta[split]['tokens']} tokens in the {split} part", settings.fractions)
-    notes.say("tokens: " + ", ".join(f"{meta[split]['tokens']:,} {split}" for split in spans))
+    notes("tokens: " + ", ".join(f"{meta[split]['tokens']:,} {split}" for split in spans))
     for split in spans:
         _tell_unknown(notes, split, meta[split], tokenizer)
     return Corpus(
@@ -122,19 +110,19 @@ def prepare_single(
     notify: Notify | None = None,
 ) -> Encoded:
     """A whole source by a given tokenizer: what a trained model is evaluated on."""
-    notes = _Notes(notify)
+    notes = Notes(notify)
     found, _ = _found(str(source), data_dir, notes)
     span = _whole_text(found, column, encoding, notes)
     name, meta = _shards({"all": span}, tokenizer)
     part = meta["all"]
-    notes.say(f"tokens: {part['tokens']:,}")
+    notes(f"tokens: {part['tokens']:,}")
     _tell_unknown(notes, found.title, part, tokenizer)
     return Encoded(
         _ids(name, "all", meta), list(notes), name, part["characters"], part["bytes"], unknown=part["unknown"]
     )
 
 
-def _spans(settings: TextSettings, data_dir: str | None, notes: _Notes) -> dict[str, Span]:
+def _spans(settings: TextSettings, data_dir: str | None, notes: Notes) -> dict[str, Span]:
     """What each part is made of: given files as they are, or blocks of the source."""
     found, given = _found(settings.source, data_dir, notes)
     if settings.valid is not None or settings.test is not None:
@@ -145,20 +133,20 @@ def _spans(settings: TextSettings, data_dir: str | None, notes: _Notes) -> dict[
         spans = {split: _whole_text(one, settings.column, settings.encoding, notes) for split, one in given.items()}
         for split in SPLITS[1:]:
             if split not in spans:
-                notes.say(f"no {split} file is given, so the {split} part is empty")
+                notes(f"no {split} file is given, so the {split} part is empty")
         return {"train": train, **spans}
     places = cuts(train.text, settings.fractions)
-    notes.say(f"split {' / '.join(f'{100 * share:g}' for share in settings.fractions)} % by contiguous blocks")
+    notes(f"split {' / '.join(f'{100 * share:g}' for share in settings.fractions)} % by contiguous blocks")
     spans = {split: Span(train.text, *places[i : i + 2]) for i, split in enumerate(SPLITS)}
     return {split: span for split, span in spans.items() if span.stop > span.start}
 
 
-def _found(source: str, data_dir: str | None, notes: _Notes) -> tuple[Found, dict[str, Found]]:
+def _found(source: str, data_dir: str | None, notes: Notes) -> tuple[Found, dict[str, Found]]:
     """The source, and the validation and test files that the catalogue gives with it."""
     located = locate(source, data_dir, fetching(source, notes.notify))
     if located is None:
         return find_path(Path(source).expanduser()), {}
-    notes.say(f"{source}: {located.source}")
+    notes(f"{source}: {located.source}")
     given = {"valid": located.valid, "test": located.test}
     return find_path(located.train), {split: find_path(path) for split, path in given.items() if path is not None}
 
@@ -174,10 +162,10 @@ def fetching(source: str, notify: Notify | None) -> Callable[[int, int | None], 
     return progress
 
 
-def _whole_text(found: Found, column: str | None, encoding: str, notes: _Notes) -> Span:
+def _whole_text(found: Found, column: str | None, encoding: str, notes: Notes) -> Span:
     text = decoded(found, column, encoding)
     for note in text.notes:
-        notes.say(note)
+        notes(note)
     return Span(text, 0, text.size)
 
 
@@ -233,10 +221,10 @@ def _write(path: Path, span: Span, tokenizer: Tokenizer, dtype: str) -> dict[str
     return {"tokens": tokens, "characters": characters, "bytes": span.stop - span.start, "unknown": unknown}
 
 
-def _tell_unknown(notes: _Notes, split: str, part: dict[str, int], tokenizer: Tokenizer) -> None:
+def _tell_unknown(notes: Notes, split: str, part: dict[str, int], tokenizer: Tokenizer) -> None:
     if part["unknown"]:
         share = 100 * part["unknown"] / part["tokens"]
-        notes.say(f"{split}: {part['unknown']:,} of {part['tokens']:,} tokens ({share:.2g} %) are <unk>")
+        notes(f"{split}: {part['unknown']:,} of {part['tokens']:,} tokens ({share:.2g} %) are <unk>")
 
 
 def _ids(name: str, split: str, meta: dict[str, Any]) -> np.ndarray:

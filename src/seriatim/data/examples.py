@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field, field_validator
@@ -23,6 +23,7 @@ from .columns import Columns
 from .corpus import fetching
 from .decoding import Facts, decodes
 from .labelled import Gathered, gather
+from .notes import Notes
 from .ready import from_arrays, last_part, made_parts
 from .sequences import NOTHING, Examples, Parts, Sequences
 from .sources import find_path, locate
@@ -76,7 +77,7 @@ def read(
     numeric_target: bool = False,
 ) -> Parts:
     """The parts of the source, checked. `numeric_target`: numbers are to be predicted, not labels."""
-    notes = _Notes(notify)
+    notes = Notes(notify)
     made = made_parts(settings.source, data_dir, numeric_target)
     if made is not None:
         notes.extend(made.notes)
@@ -115,7 +116,7 @@ def read_single(
     `numeric_input` says what the model knows, so that a column of texts such as "42" is not taken for numbers;
     `columns` are those it was trained on, and are taken again where the source has them.
     """
-    notes = _Notes(notify)
+    notes = Notes(notify)
     made = made_parts(source, data_dir, numeric_target)
     if made is not None:
         notes.extend(made.notes)
@@ -139,26 +140,12 @@ def read_inputs(
     if made is not None:
         return replace(last_part(source, made, numeric_input), targets=None)
     settings = _for_another(source, settings, numeric_input)
-    gathered = _known(columns, settings, lambda s: _gather(source, s, data_dir, _Notes(None), False, False)[0])
+    gathered = _known(columns, settings, lambda s: _gather(source, s, data_dir, Notes(None), False, False)[0])
     return Examples(gathered.inputs, None, gathered.places)
 
 
 def _nothing(source: str) -> SeriatimError:
     return SeriatimError("data.empty", f"{source}: there is nothing to learn from", "give examples for training")
-
-
-class _Notes(list[str]):
-    """Notes that are told as they are made."""
-
-    def __init__(self, notify: Notify | None) -> None:
-        super().__init__()
-        self.notify = notify
-
-    def extend(self, notes: Any) -> None:
-        for note in notes:
-            self.append(note)
-            if self.notify is not None:
-                self.notify(note)
 
 
 # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -203,7 +190,7 @@ def _known(
 
 
 def _gather_all(
-    settings: ExampleSettings, data_dir: str | None, notes: _Notes, numeric: bool
+    settings: ExampleSettings, data_dir: str | None, notes: Notes, numeric: bool
 ) -> tuple[Gathered, dict[str, Gathered]]:
     """The source, and the files given for validation and test, read by the same columns."""
     files = settings.valid is not None or settings.test is not None
@@ -230,7 +217,7 @@ def _gather(
     source: str,
     settings: ExampleSettings,
     data_dir: str | None,
-    notes: _Notes,
+    notes: Notes,
     targets: bool,
     numeric: bool,
     pinned: Columns | None = None,
@@ -268,7 +255,7 @@ def _split(
     given: dict[str, Gathered],
     settings: ExampleSettings,
     numeric: bool,
-    notes: _Notes,
+    notes: Notes,
 ) -> dict[str, Examples]:
     """As files say, else as the data says, else drawn. Where only the validation part is missing, it is drawn."""
     parts = {"train": examples, "valid": NOTHING, "test": NOTHING}

@@ -8,7 +8,7 @@ is cut into pools of some batches, each pool is sorted by length, and its batche
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -271,16 +271,3 @@ def restore(network: Network, path: Path) -> Network:
 
 def mismatch(path: Path, error: Exception) -> SeriatimError:
     return SeriatimError("run.mismatch", f"{path}: weights and config.yaml do not fit: {error}", "restore config.yaml")
-
-
-class Notes(list[str]):
-    """What was found out about the data, told as it is found."""
-
-    def __init__(self, notify: Callable[[str], None] | None) -> None:
-        super().__init__()
-        self.notify = notify
-
-    def __call__(self, note: str) -> None:
-        self.append(note)
-        if self.notify is not None:
-            self.notify(note)

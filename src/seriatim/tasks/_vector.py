@@ -12,12 +12,13 @@ from torch import nn
 
 from ..core import config
 from ..data import examples
+from ..data.notes import Notes
 from ..data.sequences import Examples, Parts
 from ..nn.backbone import Backbone, BackboneSettings
 from ..nn.heads import Pooling, VectorHead
 from ..nn.network import Network, assemble
 from ._coder import Coder, learn_coder
-from ._examples import ExampleTask, Notes, Part, shown
+from ._examples import ExampleTask, Part, shown
 
 Notify = Callable[[str], None]
 SAMPLED = 4  # examples that a sample shows

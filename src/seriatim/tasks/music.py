@@ -23,13 +23,14 @@ from ..core.errors import SeriatimError
 from ..core.random import numpy_stream, torch_stream
 from ..data import pianoroll
 from ..data.midi import KEYS, LOWEST, write_midi
+from ..data.notes import Notes
 from ..data.sequences import Examples, Parts, Sequences
 from ..data.writing import Table
 from ..nn.backbone import BackboneSettings
 from ..nn.heads import StepHead
 from ..nn.network import Network, assemble, full
 from ._coder import Coder
-from ._examples import ExampleTask, Notes, Part, mismatch, restore
+from ._examples import ExampleTask, Part, mismatch, restore
 from ._task import Batch
 
 __all__ = ["DataSettings", "Settings", "mismatch", "open_run", "prepare", "reopen", "reopen_on"]

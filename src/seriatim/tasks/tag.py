@@ -24,13 +24,14 @@ from ..core import config, registry
 from ..core.errors import SeriatimError
 from ..data import entities, generated, tagged
 from ..data.conll import Sentences
+from ..data.notes import Notes
 from ..data.sequences import Examples, Parts, Sequences
 from ..data.tokenizers import Tokenizer, TokenizerSettings
 from ..nn.backbone import BackboneSettings
 from ..nn.characters import WordInput
 from ..nn.heads import StepHead
 from ..nn.network import Network, assemble, full, symbol_input
-from ._examples import ExampleTask, Notes, mismatch, refuse_counting, restore
+from ._examples import ExampleTask, mismatch, refuse_counting, restore
 from ._tag_views import oddities, tags_of, views
 from ._tagger import Tagger, Tagging, tagging
 from ._task import Batch
