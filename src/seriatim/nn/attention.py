@@ -1,6 +1,7 @@
 """Attention(q, D) = Σ_i α(q, k_i) v_i: the fast path, and the visible one that shows its weights.
 
-Both give the same result; the fast one never forms the weights.
+`attend` is scaled dot-product attention that never forms the weights, `attend_visibly` the same with them. `pool`
+takes the scores of any kind (see `nn.scores`). A query that may see no key gets zeros, and gradients stay finite.
 """
 
 from __future__ import annotations
@@ -10,6 +11,22 @@ import math
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from .scores import KERNELS, SCORES, KernelName, Score, ScoreName, make_score
+
+__all__ = [
+    "KERNELS",
+    "SCORES",
+    "KernelName",
+    "Score",
+    "ScoreName",
+    "attend",
+    "attend_visibly",
+    "causal_mask",
+    "make_score",
+    "masked_softmax",
+    "pool",
+]
 
 
 def causal_mask(queries: int, keys: int, device: torch.device | None = None) -> Tensor:
@@ -25,11 +42,25 @@ def masked_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
     return weights.masked_fill(~visible, 0.0)  # a row of −∞ gave NaN: it becomes zeros
 
 
+def pool(scores: Tensor, value: Tensor, visible: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Scores (…,T,S) and values (…,S,e) → the outputs (…,T,e) and the weights (…,T,S).
+
+    `visible` is boolean and broadcasts to (…,T,S). A score of −∞ is a key out of reach.
+    """
+    reached = scores > -math.inf
+    weights = masked_softmax(scores, reached if visible is None else reached & visible)
+    return weights @ value, weights
+
+
 def attend(query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None = None, causal: bool = False) -> Tensor:
     """Scaled dot-product attention. query (…,T,d), key (…,S,d), value (…,S,e) → (…,T,e).
 
-    `visible` is boolean and broadcasts to (…,T,S). `causal` lets query t see keys 0…t.
+    `visible` is boolean and broadcasts to (…,T,S). `causal` lets no query see a later key; the last query stands at
+    the last key.
     """
+    queries, keys = query.shape[-2], key.shape[-2]
+    if causal and (visible is not None or queries != keys):  # what the kernel's own flag does not know
+        visible, causal = _causally(visible, queries, keys, query.device), False
     return F.scaled_dot_product_attention(query, key, value, attn_mask=visible, is_causal=causal)
 
 
@@ -38,6 +69,11 @@ def attend_visibly(
 ) -> tuple[Tensor, Tensor]:
     """The same, with the weights (…,T,S)."""
     if causal:
-        visible = causal_mask(query.shape[-2], key.shape[-2], query.device)
+        visible = _causally(visible, query.shape[-2], key.shape[-2], query.device)
     weights = masked_softmax(query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1]), visible)
     return weights @ value, weights
+
+
+def _causally(visible: Tensor | None, queries: int, keys: int, device: torch.device) -> Tensor:
+    before = causal_mask(queries, keys, device)
+    return before if visible is None else before & visible
