@@ -30,7 +30,7 @@ KernelName = Literal["gaussian", "boxcar", "epanechnikov"]
 SCORES: tuple[str, ...] = get_args(ScoreName)
 KERNELS: tuple[str, ...] = get_args(KernelName)
 
-KEPT = 1 << 19  # numbers of tanh(q+k) that are kept for the backward pass; more are computed again, part by part
+KEPT = 1 << 20  # numbers of tanh(q+k) that are kept for the backward pass; more are computed again, part by part
 PART = 1 << 18  # numbers of such a part: it stays in the processor's cache
 
 
@@ -190,7 +190,7 @@ class _TanhSum(torch.autograd.Function):
             y = (query[rows, steps, None] + key[rows, None]).tanh_()  # (b,t,S,H)
             given = gradient[rows, steps].contiguous()  # (b,t,S)
             of_weight += given.flatten() @ y.flatten(0, 2)
-            y.square_().neg_().add_(1).mul_(given[..., None])  # 1 − tanh²
+            torch.ops.aten.tanh_backward.grad_input(given[..., None].expand_as(y), y, grad_input=y)  # in place
             of_query[rows, steps] = y.sum(dim=2)
             of_key[rows] += y.sum(dim=1)
         return of_query * weight, of_key * weight, of_weight
