@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from helpers import backbones, label, settings_of
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.decode.beam import beam
+from seriatim.decode.constraints import repel
 from seriatim.decode.options import DecodeSettings
-from seriatim.decode.sampling import Hypothesis, draw, filtered, repel, sample
+from seriatim.decode.sampling import Hypothesis, draw, filtered, sample
 from seriatim.nn.network import token_network
 from seriatim.tasks._speak import Neural, Speaker
 
@@ -92,7 +93,7 @@ def exhaustive(table: Table, depth: int, options: DecodeSettings) -> Hypothesis:
                 if tokens is None:
                     continue
                 score = sum(math.log(max(table._of(tuple(tokens[:i]))[t], 1e-300)) for i, t in enumerate(tokens))
-                found.append(Hypothesis(tokens, score, tokens[-1] == EOS))
+                found.append(Hypothesis(tokens, score, tokens[-1] == EOS, score))
     return max(found, key=lambda h: h.score / len(h.tokens) ** options.length_penalty)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,10 +11,12 @@ import torch
 from torch import Tensor
 
 from ..core.state import select
+from .constraints import Constraints, Prefix, repel
 from .options import DecodeSettings
 
 # The step: tokens (N,) and the state before them → log-probabilities of what follows (N,V), and the state after them.
 Step = Callable[[Tensor, Any], tuple[Tensor, Any]]
+Stopped = Callable[[int, list[int]], bool]  # whether a row ends behind these tokens
 
 
 @dataclass(frozen=True)
@@ -25,22 +26,7 @@ class Hypothesis:
     tokens: list[int]
     score: float
     finished: bool  # ended by itself, not by the limit
-
-
-def forbid(log_probs: Tensor, tokens: Sequence[int]) -> Tensor:
-    """The same without some tokens."""
-    if not tokens:
-        return log_probs
-    return log_probs.index_fill(1, torch.tensor(tokens, device=log_probs.device), -torch.inf)
-
-
-def repel(log_probs: Tensor, history: Tensor, penalty: float) -> Tensor:
-    """Keskar et al. 2019: what occurred in `history` (N,L; −1 is nothing) has its log-probability multiplied."""
-    if penalty == 1.0 or history.shape[1] == 0:
-        return log_probs
-    seen = torch.zeros(len(log_probs), log_probs.shape[1] + 1, dtype=torch.bool, device=log_probs.device)
-    seen.scatter_(1, history % seen.shape[1], True)  # −1 falls on the extra column
-    return torch.where(seen[:, :-1], log_probs * penalty, log_probs)
+    value: float  # what it is ranked by: the score after its length, and what it left unread, are accounted for
 
 
 def filtered(log_probs: Tensor, options: DecodeSettings) -> Tensor:
@@ -72,47 +58,55 @@ def sample(
     log_probs: Tensor,
     state: Any,
     options: DecodeSettings,
-    streams: list[np.random.Generator],
+    streams: Sequence[np.random.Generator],
     eos: int | None = None,
-    stopped: Callable[[int, list[int]], bool] = lambda row, tokens: False,
+    stopped: Stopped | None = None,
     history: Tensor | None = None,
     forbidden: Sequence[int] = (),
+    prefix: Prefix | None = None,
+    limits: Sequence[int] | None = None,
 ) -> list[Hypothesis]:
     """Continues each of N rows, from the log-probabilities (N,V) behind its prompt, until it ends.
 
     Each row draws from its own stream, so that neighbours do not matter; finished rows leave the batch.
-    `stopped(row, tokens)` may end a row, `history` (N,L) is what the repetition penalty looks back on, and
-    `forbidden` tokens are never chosen.
+    `stopped(row, tokens)` may end a row, `history` (N,L; −1, nothing, comes first) is what the bans on repetition
+    look back on, `forbidden` tokens are never chosen, `prefix` holds the tokens that each row begins with, and
+    `limits` the most tokens (one at least) it may have, where that is less than `max_tokens`.
     """
     rows = len(log_probs)
+    constrain = Constraints(rows, options, eos, forbidden, prefix)
+    most = [options.max_tokens] * rows if limits is None else [min(n, options.max_tokens) for n in limits]
     tokens: list[list[int]] = [[] for _ in range(rows)]
     scores, ended = [0.0] * rows, [False] * rows
     active = list(range(rows))
-    past = torch.empty(rows, 0, dtype=torch.long, device=log_probs.device) if history is None else history
-    for _ in range(options.max_tokens):
-        adjusted = repel(forbid(log_probs, forbidden), past, options.repetition_penalty)
+    past = torch.empty(rows, 0, dtype=torch.long) if history is None else history
+    past = past.to(log_probs.device)
+    for place in range(max(most, default=0)):
+        allowed = constrain(log_probs, past, place, torch.tensor(active))
+        allowed = repel(allowed, past, options.repetition_penalty)
         if options.temperature == 0:
-            chosen = adjusted.argmax(dim=-1)
+            chosen = allowed.argmax(dim=-1)
         else:
             uniforms = torch.tensor([streams[row].random() for row in active], dtype=torch.float64)
-            chosen = draw(filtered(adjusted, options), uniforms)
+            chosen = draw(filtered(allowed, options), uniforms)
+        possible = (allowed.gather(1, chosen[:, None]) > -torch.inf)[:, 0].tolist()
         gained = log_probs.gather(1, chosen[:, None])[:, 0].tolist()
         stay = []
-        for place, (row, token, gain) in enumerate(zip(active, chosen.tolist(), gained, strict=True)):
-            if gain == -math.inf:  # nothing can follow: an n-gram without smoothing in a context never seen
+        for index, (row, token, gain) in enumerate(zip(active, chosen.tolist(), gained, strict=True)):
+            if not possible[index]:  # nothing can follow: an n-gram without smoothing in a context never seen
                 continue
             tokens[row].append(token)
             scores[row] += gain
-            ended[row] = token == eos or stopped(row, tokens[row])
-            if not ended[row]:
-                stay.append(place)
+            ended[row] = token == eos or (stopped is not None and stopped(row, tokens[row]))
+            if not ended[row] and len(tokens[row]) < most[row]:
+                stay.append(index)
         if not stay:
             break
-        if options.repetition_penalty != 1.0:
-            past = torch.cat([past, chosen[:, None]], dim=1)
+        past = torch.cat([past, chosen[:, None]], dim=1)
         if len(stay) < len(active):
             keep = torch.tensor(stay, device=chosen.device)
-            active = [active[place] for place in stay]
+            active = [active[index] for index in stay]
             state, chosen, past = select(state, keep), chosen[keep], past[keep]
         log_probs, state = step(chosen, state)
-    return [Hypothesis(*parts) for parts in zip(tokens, scores, ended, strict=True)]
+    values = [score / options.divisor(len(row)) for score, row in zip(scores, tokens, strict=True)]
+    return [Hypothesis(*parts) for parts in zip(tokens, scores, ended, values, strict=True)]

@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from ..core.errors import SeriatimError
 from ..core.random import numpy_stream
 from ..decode.beam import beam
+from ..decode.constraints import padded
 from ..decode.options import DecodeSettings
-from ..decode.sampling import Hypothesis, sample
+from ..decode.sampling import Hypothesis, Stopped, sample
 from ..nn.network import full
 
 ROWS = 64  # prompts that go through the model together
@@ -255,20 +256,17 @@ class Speaker:
     ) -> list[list[Hypothesis]]:
         log_probs, state = self.engine.prompt(rows)
         eos = self.tokenizer.eos
-        if options.beams > 1:
-            return beam(self.engine.step, log_probs, state, options, eos, self._stopper(options), self.forbidden)
-        history = torch.full((len(rows), max(len(row) for row in rows) - 1), -1)
-        for history_row, row in zip(history, rows, strict=True):
-            history_row[: len(row) - 1] = torch.from_numpy(row[1:])
         stopped = self._stopper(options)
-        history = history.to(log_probs.device)
+        history = padded([row[1:].tolist() for row in rows], left=True)
+        if options.beams > 1:
+            return beam(self.engine.step, log_probs, state, options, eos, stopped, history, self.forbidden)
         hypotheses = sample(self.engine.step, log_probs, state, options, streams, eos, stopped, history, self.forbidden)
         return [[one] for one in hypotheses]
 
-    def _stopper(self, options: DecodeSettings) -> Any:
+    def _stopper(self, options: DecodeSettings) -> Stopped | None:
         """Ends a row when a stop string shows in the last tokens; a token has at least one byte."""
         if not options.stop:
-            return lambda row, tokens: False
+            return None
         reach = max(len(stop.encode()) for stop in options.stop) + 1
         return lambda row, tokens: any(stop in self.tokenizer.decode(tokens[-reach:]) for stop in options.stop)
 
