@@ -6,9 +6,11 @@ the numbers from the raw output of PCG64, which NumPy promises to keep: they are
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -97,22 +99,68 @@ def sine(count: int = 10_000, steps: int = 51, seed: int = SEED) -> np.ndarray:
 
 
 SETS: dict[str, Callable[[int | None], Parts]] = {"adding": adding, "copy": copy}
+ANSWERS: dict[str, Callable[[list[str]], list[str]]] = {
+    "copy-pairs": list,
+    "reverse-pairs": lambda letters: letters[::-1],
+    "sort-pairs": sorted,
+}
+
+
+def symbol_pairs(name: str, longest: int | None = None) -> Parts:
+    """Letters with blanks between them, and the same letters copied, reversed or sorted; 1 to `longest` of them.
+
+    A word belongs to one part by its hash, so that none is in two; a length of which a part has no word is drawn again.
+    """
+    longest = _length(name, longest, 20, least=2, most=1000)
+    sizes = {"train": 20_000, "valid": 500, "test": 1_000}
+    made: dict[str, Any] = {}
+    for number, (part, count) in enumerate(sizes.items()):
+        draw = random.Random(SEED + number).random
+        words = [_word(draw, longest, part) for _ in range(count)]
+        targets = [" ".join(ANSWERS[name](word)) for word in words]
+        places = Numbered(f"{name}:{longest}, {part}, pair", range(1, count + 1))
+        made[part] = Examples([" ".join(word) for word in words], targets, places)
+    counted = " / ".join(f"{count:,}" for count in sizes.values())
+    notes = [f"{name}:{longest}: {counted} pairs of 1 to {longest} letters made from a seed"]
+    return Parts(**made, notes=notes, fingerprint=cache.key(name, longest, SEED))
+
+
+def _word(draw: Callable[[], float], longest: int, part: str) -> list[str]:
+    while True:
+        length = 1 + int(draw() * longest)
+        for _ in range(50):
+            word = [LETTERS[int(draw() * 26)] for _ in range(length)]
+            bucket = hashlib.blake2b("".join(word).encode(), digest_size=1).digest()[0] % 16
+            if ("test" if bucket == 0 else "valid" if bucket == 1 else "train") == part:
+                return word
+
+
+PAIRS: dict[str, Callable[[int | None], Parts]] = {name: partial(symbol_pairs, name) for name in ANSWERS}
 
 
 def parts(name: str) -> Parts | None:
     """The examples of "adding", or of "adding:200" with another length; None for a name that is not of these."""
+    return _named(name, SETS)
+
+
+def pairs(name: str) -> Parts | None:
+    """The same for "copy-pairs" and the other sets of pairs of texts."""
+    return _named(name, PAIRS)
+
+
+def _named(name: str, sets: dict[str, Callable[[int | None], Parts]]) -> Parts | None:
     base, colon, length = name.partition(":")
-    if base not in SETS:
+    if base not in sets:
         return None
     if colon and not (length.isascii() and length.isdecimal() and len(length) < 10):
         raise SeriatimError("data.length", f'"{name}": "{length}" is not a length', f"write for example {base}:200")
-    return SETS[base](int(length) if colon else None)
+    return sets[base](int(length) if colon else None)
 
 
-def _length(name: str, length: int | None, default: int, least: int) -> int:
+def _length(name: str, length: int | None, default: int, least: int, most: int = 10_000) -> int:
     length = default if length is None else length
-    if not least <= length <= 10_000:
-        cause = f"{name}: a length of {length:,} is not between {least} and 10,000"
+    if not least <= length <= most:
+        cause = f"{name}: a length of {length:,} is not between {least} and {most:,}"
         raise SeriatimError("data.length", cause, f"write for example {name}:{default}")
     return length
 

@@ -146,7 +146,7 @@ def _jsonl(raw: Raw, pieces: Iterable[str], facts: Facts, choose: Choose | None)
 def _delimited(raw: Raw, pieces: Iterable[str], facts: Facts, choose: Choose | None) -> Iterator[Row]:
     source = lines(pieces)
     head = next(source, "")
-    delimiter = _delimiter(raw, head, facts)
+    delimiter = delimiter_of(raw, head, facts)
     # A field may be as long as it likes; the module's own limit is 128 KB.
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
     rest = itertools.chain([head], source)
@@ -257,7 +257,7 @@ def _checked(raw: Raw, reader: Any, facts: Facts) -> Iterator[tuple[int, list[st
         yield line, row
 
 
-def _delimiter(raw: Raw, head: str, facts: Facts) -> str:
+def delimiter_of(raw: Raw, head: str, facts: Facts) -> str:
     if raw.kind == "tsv":
         return "\t"
     best = max(DELIMITERS, key=head.count)
