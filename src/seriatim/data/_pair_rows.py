@@ -145,18 +145,18 @@ def _delimited(raw: Raw, wanted: Wanted, facts: Facts, rows: Rows) -> None:
     least = max(first, second) + 1
     wide = 0
     for number, row in cells if heading else itertools.chain([head], cells):
-        if len(row) < least:
-            if not any(cell.strip() for cell in row):
-                rows.add("", "", f"{raw.name}, line {number}")
-            elif wanted.side is not None:
-                side = (first, second)[wanted.side]
-                text = row[side] if side < len(row) else row[0]
-                rows.add(text, text, f"{raw.name}, line {number}")
-            else:
-                facts.trouble(_missing(raw, number, row, first, second))
-            continue
-        wide += len(row) > 2
-        rows.add(row[first], row[second], f"{raw.name}, line {number}")
+        place = f"{raw.name}, line {number}"
+        if len(row) >= least:
+            rows.add(row[first], row[second], place)
+            wide += len(row) > 2
+        elif not any(cell.strip() for cell in row):
+            rows.add("", "", place)
+        elif wanted.side is not None:
+            side = (first, second)[wanted.side]
+            text = row[side] if side < len(row) else row[0]
+            rows.add(text, text, place)
+        else:
+            facts.trouble(_missing(raw, number, row, first, second))
     if wide and least == 2 and not heading:
         facts.notes.append(f"{raw.name}: {wide:,} lines have more than two columns; only the first two are read")
 

@@ -19,9 +19,10 @@ TITLES = {"valid": "validation", "test": "the test"}
 BETWEEN = "\0"
 
 # Blanks, tabs and ends of lines become one blank. No-break, thin and other typographic spaces are part of the text.
-SPACES = "[ \t\n\r\f\v\x1c-\x1f\x85\u2028\u2029]+"
-SPACE = re.compile(SPACES)
-ODD_SPACE = re.compile(f"[\t\n\r\f\v\x1c-\x1f\x85\u2028\u2029]|  |^ | $|{BETWEEN} | {BETWEEN}")
+ENDS = "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u2028\u2029"
+TYPOGRAPHIC = "\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
+SPACE = re.compile(f"[ {ENDS}]+")
+ODD_SPACE = (*ENDS, "  ", f"{BETWEEN} ", f" {BETWEEN}")
 
 
 def normalised(text: str) -> str:
@@ -31,8 +32,8 @@ def normalised(text: str) -> str:
 
 def normalise(texts: list[str]) -> tuple[list[str], int, int]:
     """All texts so, how many were not in NFC, and how many had other spaces than single blanks."""
-    joined = BETWEEN.join(texts)
-    if unicodedata.is_normalized("NFC", joined) and ODD_SPACE.search(joined) is None:
+    joined = f"{BETWEEN}{BETWEEN.join(texts)}{BETWEEN}"
+    if unicodedata.is_normalized("NFC", joined) and not any(odd in joined for odd in ODD_SPACE):
         return texts, 0, 0
     found, forms, spaces = [], 0, 0
     for text in texts:
@@ -58,9 +59,12 @@ def _texts(number: int) -> str:
 
 def keys_of(texts: Sequence[str]) -> list[str]:
     """What sources have in common that must not be in two parts: they differ in letter case or in spaces only."""
-    joined = unicodedata.normalize("NFC", BETWEEN.join(texts).casefold())
-    joined = re.sub(f" ?{BETWEEN} ?", BETWEEN, re.sub(r"\s+", " ", joined))
-    found = joined.strip(" ").split(BETWEEN) if texts else []
+    joined = unicodedata.normalize("NFC", f"{BETWEEN}{BETWEEN.join(texts)}{BETWEEN}".casefold())
+    for space in ENDS + TYPOGRAPHIC:
+        joined = joined.replace(space, " ")
+    while any(odd in joined for odd in ODD_SPACE[-3:]):
+        joined = joined.replace("  ", " ").replace(f" {BETWEEN}", BETWEEN).replace(f"{BETWEEN} ", BETWEEN)
+    found = joined[1:-1].split(BETWEEN) if texts else []
     return found if len(found) == len(texts) else [one for text in texts for one in keys_of([text.replace("\0", " ")])]
 
 
