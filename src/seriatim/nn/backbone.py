@@ -60,6 +60,7 @@ class BackboneSettings(Settings):
     """The settings that all architectures share; a model's file adds its own and says how to build it."""
 
     counts: ClassVar[bool] = False  # a model that counts instead of learning by gradients
+    pairs: ClassVar[bool] = False  # an encoder–decoder, for pairs of sequences
     spread: ClassVar[float | None] = None  # standard deviation of fresh token vectors; None: 1/√size
     fine: ClassVar[str] = "embedding"  # a second size, which meets a parameter budget where widths are too coarse
 
@@ -97,6 +98,6 @@ class BackboneSettings(Settings):
         """The second size as it is, where the settings leave it open."""
         return self.input_width(tied=False)
 
-    def build(self, inputs: int, length: int) -> Backbone:
+    def build(self, inputs: int, length: int) -> Any:
         """The network, for input vectors of size `inputs` and training sequences of `length` elements."""
         raise TypeError(f"{type(self).__name__} has no build")

@@ -1,10 +1,15 @@
 """The Transformer's block: attention among the elements, then a network for each element by itself.
 
-Vaswani et al., "Attention is all you need" (2017), with the layer norm before each part instead of after it
-(Radford et al. 2019), which trains without warm-up tricks.
+Vaswani et al., "Attention is all you need" (2017). Around each part stands a residual connection with a layer norm:
+before the part, x + part(norm x) (Radford et al. 2019), which trains without warm-up tricks, or after it as in the
+paper, norm(x + part(x)). A decoder's block also looks at what an encoder gave: cross-attention.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +18,30 @@ from torch.nn import functional as F
 from .attention import attend, attend_visibly
 from .backbone import wants_equations
 
-Cache = tuple[Tensor, Tensor]  # keys and values so far, (B,H,S,d) each
+Cache = tuple[Tensor, Tensor]  # keys and values, (B,H,S,d) each
+Trace = dict[str, Tensor]
+Activation = Literal["relu", "gelu", "gelu-tanh", "silu"]
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu-tanh": partial(F.gelu, approximate="tanh"),  # of GPT-2
+    "silu": F.silu,
+}
+
+
+def _heads(x: Tensor, heads: int) -> Tensor:
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)  # (B,T,D) → (B,H,T,d)
+
+
+def _mix(query: Tensor, cache: Cache, visible: Tensor | None, causal: bool, trace: Trace | None, name: str) -> Tensor:
+    """What the heads gather, side by side (B,T,D); `trace` is shown the weights."""
+    if trace is None and not wants_equations():
+        mixed = attend(query, *cache, visible, causal)
+    else:
+        mixed, weights = attend_visibly(query, *cache, visible, causal)
+        if trace is not None:
+            trace[name] = weights
+    return mixed.transpose(1, 2).flatten(2)
 
 
 class SelfAttention(nn.Module):
@@ -27,46 +55,95 @@ class SelfAttention(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(
-        self, x: Tensor, past: Cache | None, visible: Tensor | None, causal: bool, trace: dict[str, Tensor] | None
+        self, x: Tensor, past: Cache | None, visible: Tensor | None, causal: bool, trace: Trace | None
     ) -> tuple[Tensor, Cache]:
-        query, key, value = (
-            part.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B,H,T,d)
-            for part in self.inputs(x).chunk(3, dim=-1)
-        )
+        query, key, value = (_heads(part, self.heads) for part in self.inputs(x).chunk(3, dim=-1))
         if past is not None:
             key, value = torch.cat([past[0], key], dim=2), torch.cat([past[1], value], dim=2)
-        if trace is None and not wants_equations():
-            mixed = attend(query, key, value, visible, causal)
-        else:
-            mixed, weights = attend_visibly(query, key, value, visible, causal)
-            if trace is not None:
-                trace["attention"] = weights
-        return self.dropout(self.output(mixed.transpose(1, 2).flatten(2))), (key, value)
+        mixed = _mix(query, (key, value), visible, causal, trace, "attention")
+        return self.dropout(self.output(mixed)), (key, value)
+
+
+class CrossAttention(nn.Module):
+    """Queries from one sequence, keys and values from another, of which they are made once."""
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query = nn.Linear(width, width)
+        self.memory = nn.Linear(width, 2 * width)
+        self.output = nn.Linear(width, width)
+        self.dropout = nn.Dropout(dropout)
+
+    def remember(self, memory: Tensor) -> Cache:
+        key, value = (_heads(part, self.heads) for part in self.memory(memory).chunk(2, dim=-1))
+        return key, value
+
+    def forward(self, x: Tensor, memory: Cache, visible: Tensor | None, trace: Trace | None) -> Tensor:
+        query = _heads(self.query(x), self.heads)
+        mixed = _mix(query, memory, visible, False, trace, "cross_attention")
+        y: Tensor = self.dropout(self.output(mixed))
+        return y
 
 
 class FeedForward(nn.Module):
-    def __init__(self, width: int, hidden: int, dropout: float) -> None:
+    def __init__(self, width: int, hidden: int, dropout: float, activation: Activation = "gelu-tanh") -> None:
         super().__init__()
         self.hidden = nn.Linear(width, hidden)
         self.output = nn.Linear(hidden, width)
         self.dropout = nn.Dropout(dropout)
+        self.activation = ACTIVATIONS[activation]
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.dropout(self.output(F.gelu(self.hidden(x), approximate="tanh")))
+        y: Tensor = self.dropout(self.output(self.activation(self.hidden(x))))
         return y
 
 
 class Block(nn.Module):
-    def __init__(self, width: int, heads: int, feedforward: int, dropout: float) -> None:
+    """`norm` stands "before" each part or "after" it; with `cross`, between the two, attention to a memory."""
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        feedforward: int,
+        dropout: float,
+        activation: Activation = "gelu-tanh",
+        norm: Literal["before", "after"] = "before",
+        cross: bool = False,
+    ) -> None:
         super().__init__()
+        self.before = norm == "before"
         self.attention_norm = nn.LayerNorm(width)
         self.attention = SelfAttention(width, heads, dropout)
+        if cross:
+            self.cross_norm = nn.LayerNorm(width)
+            self.cross = CrossAttention(width, heads, dropout)
         self.feedforward_norm = nn.LayerNorm(width)
-        self.feedforward = FeedForward(width, feedforward, dropout)
+        self.feedforward = FeedForward(width, feedforward, dropout, activation)
 
     def forward(
-        self, x: Tensor, past: Cache | None, visible: Tensor | None, causal: bool, trace: dict[str, Tensor] | None
+        self,
+        x: Tensor,
+        past: Cache | None,
+        visible: Tensor | None,
+        causal: bool,
+        trace: Trace | None,
+        memory: Cache | None = None,
+        memory_visible: Tensor | None = None,
     ) -> tuple[Tensor, Cache]:
-        mixed, cache = self.attention(self.attention_norm(x), past, visible, causal, trace)
-        x = x + mixed
-        return x + self.feedforward(self.feedforward_norm(x)), cache
+        mixed, cache = self.attention(self._in(x, self.attention_norm), past, visible, causal, trace)
+        x = self._out(x + mixed, self.attention_norm)
+        if memory is not None:
+            found = self.cross(self._in(x, self.cross_norm), memory, memory_visible, trace)
+            x = self._out(x + found, self.cross_norm)
+        x = self._out(x + self.feedforward(self._in(x, self.feedforward_norm)), self.feedforward_norm)
+        return x, cache
+
+    def _in(self, x: Tensor, norm: nn.LayerNorm) -> Tensor:
+        y: Tensor = norm(x) if self.before else x
+        return y
+
+    def _out(self, x: Tensor, norm: nn.LayerNorm) -> Tensor:
+        y: Tensor = x if self.before else norm(x)
+        return y

@@ -1,0 +1,174 @@
+"""The Transformer: an encoder and a decoder made of attention, for pairs of sequences.
+
+Vaswani et al., "Attention is all you need" (2017). Every element of the source looks at all others; every element of
+the target looks at those before it and, in each block, at the whole source:
+
+    encoder: x ← x + Self(x)    x ← x + W_2 f(W_1 x)
+    decoder: y ← y + Self(y)    y ← y + Cross(y, x)    y ← y + W_2 f(W_1 y)
+
+with a layer norm around each part, and positions added to the token vectors, which are scaled by √width. New since
+Bahdanau's: nothing is read step by step, so that a whole batch of pairs is a few large products. The norm stands before
+each part by default (`norm: after` is the paper's, which needs a warm-up of some thousand steps).
+Initialisation: Glorot for all products, as the paper's own program; tokens normal with 1/√width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from ..core.errors import SeriatimError
+from ..nn.attention import causal_mask
+from ..nn.pair import PairBackbone, PairSettings, Trace
+from ..nn.positions import Learned, Sinusoidal
+from ..nn.transformer import Activation, Block
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "tiny": {"width": 128, "layers": 2, "heads": 4, "feedforward": 512},
+    "small": {"width": 256, "layers": 3, "heads": 4, "feedforward": 1024},
+    "base": {"width": 512, "layers": 6, "heads": 8, "feedforward": 2048, "dropout": 0.1},
+    "big": {"width": 1024, "layers": 6, "heads": 16, "feedforward": 4096, "dropout": 0.3},
+}
+
+
+class Transformer(PairBackbone):
+    """The memory: keys and values of the source for every block of the decoder, and its mask (or None). The state:
+    keys and values of the target so far, for every block."""
+
+    def __init__(
+        self,
+        inputs: int,
+        width: int,
+        layers: int,
+        decoder_layers: int,
+        heads: int,
+        feedforward: int,
+        dropout: float = 0.0,
+        norm: Literal["before", "after"] = "before",
+        activation: Activation = "relu",
+        context: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.width = width
+        self.context = context
+        self.scale = math.sqrt(width)
+        self.project = nn.Identity() if inputs == width else nn.Linear(inputs, width, bias=False)
+        self.positions = Sinusoidal(width) if context is None else Learned(width, context)
+        self.dropout = nn.Dropout(dropout)
+        shape = (width, heads, feedforward, dropout, activation, norm)
+        self.encoder = nn.ModuleList(Block(*shape) for _ in range(layers))
+        self.decoder = nn.ModuleList(Block(*shape, cross=True) for _ in range(decoder_layers))
+        last = nn.LayerNorm if norm == "before" else nn.Identity  # after every part: it has been normed already
+        self.encoder_norm, self.decoder_norm = last(width), last(width)
+        for name, parameter in self.named_parameters():
+            if parameter.dim() == 2 and not name.startswith("positions"):
+                self._glorot(name, parameter)
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
+
+    @staticmethod
+    def _glorot(name: str, weight: Tensor) -> None:
+        """Products that stand in one matrix side by side are each by themselves."""
+        parts = 3 if name.endswith("attention.inputs.weight") else 2 if name.endswith("cross.memory.weight") else 1
+        for part in weight.chunk(parts):
+            nn.init.xavier_uniform_(part)
+
+    def encode(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Any:
+        visible = None if mask is None else mask[:, None, None]  # (B,1,1,S)
+        x = self._placed(x, 0)
+        for index, block in enumerate(self.encoder):
+            inner: Trace | None = None if trace is None else {}
+            x, _ = block(x, None, visible, False, inner)
+            _collect(trace, f"encoder{index}", inner)
+        x = self.encoder_norm(x)
+        return [block.get_submodule("cross").remember(x) for block in self.decoder], mask  # type: ignore[operator]
+
+    def decode(self, y: Tensor, memory: Any, state: Any = None, trace: Trace | None = None) -> tuple[Tensor, Any]:
+        remembered, mask = memory
+        source = None if mask is None else mask[:, None, None]
+        past, steps = 0 if state is None else state[0][0].shape[2], y.shape[1]
+        y = self._placed(y, past)
+        visible = causal_mask(steps, past + steps, y.device) if past and steps > 1 else None
+        after, looked = [], []
+        for index, block in enumerate(self.decoder):
+            inner: Trace | None = None if trace is None else {}
+            before = None if state is None else state[index]
+            y, cache = block(y, before, visible, past == 0, inner, remembered[index], source)
+            after.append(cache)
+            _collect(trace, f"layer{index}", inner)
+            if inner is not None:
+                looked.append(inner["cross_attention"].mean(dim=1))
+        if trace is not None:
+            trace["alignment"] = torch.stack(looked).mean(dim=0)  # (B,T,S)
+        return self.decoder_norm(y), after
+
+    def _placed(self, x: Tensor, first: int) -> Tensor:
+        y: Tensor = self.dropout(self.project(x) * self.scale + self.positions(first, x.shape[1]).to(x.dtype))
+        return y
+
+
+def _collect(trace: Trace | None, place: str, inner: Trace | None) -> None:
+    if trace is not None and inner is not None:
+        trace.update({f"{place}.{name}": value for name, value in inner.items()})
+
+
+class Settings(PairSettings):
+    fine: ClassVar[str] = "feedforward"
+
+    preset: Literal["tiny", "small", "base", "big"] = Field(
+        "small", description="sizes for what is not named: tiny and small for a CPU, base and big are the paper's"
+    )
+    layers: int = Field(3, ge=1, le=200, description="blocks of the encoder")
+    decoder_layers: int | None = Field(None, ge=1, le=200, description="blocks of the decoder (default: as many)")
+    heads: int = Field(4, ge=1, le=256, description="attention heads of a block; they divide the width")
+    feedforward: int | None = Field(
+        None, ge=1, description="hidden size of the element-wise network (default: 4·width)"
+    )
+    dropout: float = Field(0.1, ge=0, lt=1, description="share of activations dropped while training")
+    norm: Literal["before", "after"] = Field("before", description="layer norm before each part, or after it")
+    activation: Activation = Field("relu", description="between the two products of the element-wise network")
+    positions: Literal["sinusoidal", "learned"] = Field(
+        "sinusoidal", description="sinusoidal: any length; learned: up to the longest of the training"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _preset(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        return PRESETS.get(str(values.get("preset", "small")), {}) | dict(values)
+
+    def rate(self) -> float:
+        return 0.5 / self.width
+
+    def grain(self) -> int:
+        return self.heads
+
+    def input_width(self, tied: bool) -> int:
+        return self.width if self.embedding is None else self.embedding
+
+    def fine_size(self) -> int:
+        return 4 * self.width
+
+    def build(self, inputs: int, length: int) -> Transformer:
+        if self.width % self.heads:
+            raise SeriatimError(
+                "model.heads", f"width {self.width} is not a multiple of heads {self.heads}", "choose one that is"
+            )
+        return Transformer(
+            inputs,
+            self.width,
+            self.layers,
+            self.layers if self.decoder_layers is None else self.decoder_layers,
+            self.heads,
+            4 * self.width if self.feedforward is None else self.feedforward,
+            self.dropout,
+            self.norm,
+            self.activation,
+            length if self.positions == "learned" else None,
+        )

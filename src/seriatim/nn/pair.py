@@ -1,0 +1,121 @@
+"""Two sequences: what every encoder–decoder answers to, and the network around it.
+
+    memory = model.encode(source, mask)          hidden, state = model.decode(target, memory, state)
+
+`memory` and `state` are opaque trees of tensors whose first dimension is the batch. The decoder is causal and may be
+fed whole, in chunks or one element at a time, with the same result. `mask` (B,S) is True where a real source element
+stands; padding is on the right and never changes what is decoded. Padding of the target needs no mask: nothing looks
+to the right.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from .attention import make_score, pool
+from .backbone import Backbone, BackboneSettings
+from .network import TokenHead, TokenInput
+
+Trace = dict[str, Tensor]
+
+
+class PairBackbone(nn.Module):
+    """The base of the encoder–decoders. `width` is the size of what the decoder gives."""
+
+    width: int
+    context: int | None = None  # the longest source and target it can take; None: any
+
+    def encode(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Any:
+        raise TypeError(f"{type(self).__name__} has no encode")
+
+    def decode(self, y: Tensor, memory: Any, state: Any = None, trace: Trace | None = None) -> tuple[Tensor, Any]:
+        """`trace`, where given, collects the weights over the source under "alignment" (B,T,S), if there are any."""
+        raise TypeError(f"{type(self).__name__} has no decode")
+
+
+class PairSettings(BackboneSettings):
+    """The settings that all encoder–decoders share."""
+
+    pairs: ClassVar[bool] = True
+
+
+class Translator(nn.Module):
+    """Tokens of a source and of a target so far in, scores of the target's next token out.
+
+    With one vocabulary for both sides one table can serve as both inputs, and as the output too where it is tied.
+    """
+
+    def __init__(self, source: TokenInput, target: TokenInput, backbone: PairBackbone, head: TokenHead) -> None:
+        super().__init__()
+        self.source = source
+        self.target = target
+        self.backbone = backbone
+        self.head = head
+
+    def encode(self, source: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Any:
+        return self.backbone.encode(self.source(source), mask, trace)
+
+    def decode(self, target: Tensor, memory: Any, state: Any = None, trace: Trace | None = None) -> tuple[Tensor, Any]:
+        return self.backbone.decode(self.target(target), memory, state, trace)
+
+    def forward(self, source: Tensor, target: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Tensor:
+        hidden, _ = self.decode(target, self.encode(source, mask, trace), None, trace)
+        scores: Tensor = self.head(hidden)
+        return scores
+
+
+class Attended(PairBackbone):
+    """Attention after a backbone: any causal one decodes, and looks at the source once it has its outputs.
+
+    Luong et al., "Effective approaches to attention-based neural machine translation" (2015):
+
+        c_t = Σ_i α(h_t, m_i) m_i        ĥ_t = tanh(W [h_t; c_t])
+    """
+
+    def __init__(self, encoder: Backbone, decoder: Backbone, score: str = "general") -> None:
+        super().__init__()
+        self.width = decoder.width
+        limits = [one.context for one in (encoder, decoder) if one.context is not None]
+        self.context = min(limits) if limits else None
+        self.encoder = encoder
+        self.decoder = decoder
+        self.score = make_score(score, decoder.width, encoder.width, decoder.width)
+        self.mix = nn.Linear(decoder.width + encoder.width, decoder.width)
+
+    def encode(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Any:
+        memory, _ = self.encoder(x, mask)
+        return memory, self.score.prepare(memory), mask
+
+    def decode(self, y: Tensor, memory: Any, state: Any = None, trace: Trace | None = None) -> tuple[Tensor, Any]:
+        values, keys, mask = memory
+        hidden, state = self.decoder(y, None, state)
+        found, weights = pool(self.score(hidden, keys), values, None if mask is None else mask[:, None])
+        if trace is not None:
+            trace["alignment"] = weights
+        return torch.tanh(self.mix(torch.cat([hidden, found], dim=-1))), state
+
+
+def attended(settings: BackboneSettings, inputs: int, length: int, score: str) -> Attended:
+    """An encoder and a decoder of the same architecture; the encoder reads in both directions where it can."""
+    both = {"bidirectional": True} if "bidirectional" in type(settings).model_fields else {}
+    halved = {"width": max(settings.width // 2, 1)} if both else {}  # so that both have outputs of about one size
+    encoder = settings.model_copy(update=both | halved).build(inputs, length)
+    decoder = settings.model_copy(update=dict.fromkeys(both, False)).build(inputs, length)
+    return Attended(encoder, decoder, score)
+
+
+def pair_network(
+    settings: BackboneSettings, sources: int, targets: int, joint: bool, length: int, score: str = "general"
+) -> Translator:
+    """For vocabularies of some size; `joint`: it is one."""
+    tied = settings.embedding in (None, settings.width) and settings.tie is not False
+    size = settings.width if tied else settings.input_width(tied=False)
+    backbone = settings.build(size, length) if settings.pairs else attended(settings, size, length, score)
+    tied = tied and backbone.width == size
+    target = TokenInput(targets, size, settings.spread)
+    source = target if joint else TokenInput(sources, size, settings.spread)
+    head = TokenHead(backbone.width, targets, target if tied else None)
+    return Translator(source, target, backbone, head)

@@ -1,0 +1,141 @@
+"""Pairs of texts as pairs of sequences of tokens, each closed by `<eos>`, and batches of them by their tokens.
+
+A batch has about as many tokens as `train.batch` pairs of mean length: of long pairs fewer, of short ones more. Pairs
+are sorted by the length of the target, then of the source, so that little is padded; of pairs that are as long, and of
+their neighbours, which come together is drawn for each epoch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ..core.errors import SeriatimError
+from ..core.files import write_json
+from ..core.random import numpy_stream
+from ..data.sequences import Examples, Sequences
+from ..data.tokenizers import Tokenizer
+from ._task import Batch
+
+SOURCE, TARGET, ABOUT = "source-tokenizer.json", "tokenizer.json", "data.json"  # files of a run folder
+NO_TOKEN = -1  # the target of a place that is padding
+NEAR = 1.0  # by how much the length of a source may be off in the order
+
+
+@dataclass(frozen=True)
+class PairCoder:
+    """From texts to tokens and back. A run keeps it."""
+
+    source: Tokenizer
+    target: Tokenizer  # the same object where the vocabulary is one
+    longest: int  # tokens of a source or target in training; what learned positions are made for
+
+    @property
+    def joint(self) -> bool:
+        return self.source is self.target
+
+    def sources(self, texts: Sequence[str]) -> Sequences:
+        return _closed(self.source, texts)
+
+    def targets(self, texts: Sequence[str]) -> Sequences:
+        return _closed(self.target, texts)
+
+    def save(self, folder: Path) -> None:
+        self.target.save(folder / TARGET)
+        if not self.joint:
+            self.source.save(folder / SOURCE)
+        write_json(folder / ABOUT, {"longest": self.longest})
+
+    @classmethod
+    def load(cls, folder: Path) -> PairCoder:
+        try:
+            longest = int(json.loads((folder / ABOUT).read_text(encoding="utf-8"))["longest"])
+        except (OSError, ValueError, KeyError, TypeError):
+            cause = f"{folder / ABOUT} does not say how long the pairs are"
+            raise SeriatimError("run.damaged", cause, "restore the file") from None
+        target = Tokenizer.load(folder / TARGET)
+        source = Tokenizer.load(folder / SOURCE) if (folder / SOURCE).exists() else target
+        return cls(source, target, longest)
+
+
+def end_of(tokenizer: Tokenizer) -> int:
+    """`<eos>`: the last token of every sequence, and what a decoder begins with."""
+    if tokenizer.eos is None:
+        raise SeriatimError("tokenizer.eos", "the tokenizer has no token for the end", "choose another tokenizer")
+    return tokenizer.eos
+
+
+def _closed(tokenizer: Tokenizer, texts: Sequence[str]) -> Sequences:
+    end = np.array([end_of(tokenizer)])
+    return Sequences.of([np.concatenate([ids, end]) for ids in tokenizer.encode_many(texts, strict=False)])
+
+
+@dataclass(frozen=True)
+class PairPart:
+    """Encoded pairs."""
+
+    inputs: Sequences
+    targets: Sequences
+    examples: Examples  # as they came
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    @classmethod
+    def of(cls, examples: Examples, coder: PairCoder) -> PairPart:
+        texts: Sequence[str] = examples.targets  # type: ignore[assignment]
+        return cls(coder.sources(examples.inputs), coder.targets(texts), examples)  # type: ignore[arg-type]
+
+    def collate(self, rows: np.ndarray, end: int) -> Batch:
+        """Sources and targets shifted by one: the decoder begins with `<eos>` and sees what came before."""
+        source, real = self.inputs.padded(rows)
+        wanted, _ = self.targets.padded(rows, fill=NO_TOKEN)
+        given = np.empty_like(wanted)
+        given[:, 0] = end
+        given[:, 1:] = np.maximum(wanted[:, :-1], 0)
+        mask = None if real.all() else torch.from_numpy(real)
+        inputs = torch.from_numpy(source), torch.from_numpy(given)
+        return Batch(inputs, torch.from_numpy(wanted), int((wanted != NO_TOKEN).sum()), mask)
+
+
+class Batches:
+    """Which pairs come together, epoch by epoch: as many batches, of the same lengths, in each."""
+
+    def __init__(self, part: PairPart, rows: int, seed: int) -> None:
+        self.seed = seed
+        self.sources, self.targets = part.inputs.lengths, part.targets.lengths
+        self.room = max(float(rows * self.targets.mean()), float(rows * self.sources.mean())), rows
+        self._kept: dict[int, np.ndarray] = {}
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """Where in the sorted order each batch begins, and where the last one ends."""
+        longest, targets = 0.0, np.sort(self.targets)
+        order = np.lexsort((self.sources, self.targets))
+        lengths = np.maximum(self.sources[order] + NEAR, targets)
+        starts, room = [0], self.room[0]
+        for place, length in enumerate(lengths.tolist()):
+            longest = max(longest, length)
+            if place > starts[-1] and (place - starts[-1] + 1) * longest > room:
+                starts.append(place)
+                longest = length
+        return np.array([*starts, len(lengths)])
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def rows(self, step: int) -> np.ndarray:
+        """The pairs of a step."""
+        epoch, place = divmod(step, len(self))
+        if epoch not in self._kept:
+            draw = numpy_stream(self.seed, "shuffle", epoch)
+            near = self.sources + NEAR * draw.random(len(self.sources))
+            self._kept = {epoch: np.lexsort((near, self.targets))}
+        which = numpy_stream(self.seed, "batches", epoch).permutation(len(self))[place]
+        return self._kept[epoch][self.starts[which] : self.starts[which + 1]]

@@ -1,0 +1,207 @@
+"""Translate: from one sequence to another, for any pairs of texts.
+
+    p(target | source) = Π_t p(y_t | y_1 … y_{t−1}, source)
+
+Trained by teacher forcing: the decoder is given the true words before each. What is said is searched for word by word
+(`decode/`). Every encoder–decoder serves (seq2seq, bahdanau, transformer); of any other causal model an encoder and a
+decoder are made, with attention after the decoder.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from ..core import config
+from ..core.errors import SeriatimError
+from ..data import pairs
+from ..data.notes import Notes
+from ..data.sequences import Examples
+from ..data.tokenizers import Tokenizer, TokenizerSettings
+from ..decode.options import TranslateSettings
+from ..nn.backbone import BackboneSettings
+from ..nn.loss import token_loss, token_scores
+from ..nn.pair import Translator, pair_network
+from ..nn.scores import ScoreName
+from ._examples import ELEMENTS, ExampleTask, mismatch, refuse_counting, restore
+from ._pairs import NO_TOKEN, Batches, PairCoder, PairPart, end_of
+from ._task import Batch
+from ._translator import Interpreter
+
+__all__ = ["DataSettings", "Settings", "mismatch", "open_run", "prepare", "reopen", "reopen_on", "train_defaults"]
+
+DataSettings = pairs.PairSettings
+TOKENS = 4_000  # of a vocabulary that was not asked for
+LONGEST = 256  # tokens of a pair that is trained on, where nothing is said
+SHOWN = 4  # translations of a sample
+JUDGED = 200  # sentences that are translated along the way
+PARTS = ("train", "valid", "test")
+
+
+class Settings(config.Settings):
+    name: str = Field("translate", description="the task: see `seriatim list tasks`")
+    score: ScoreName = Field(
+        "general", description="how attention judges a place of the source, where it comes after the model"
+    )
+    beams: int = Field(5, ge=1, le=1_024, description="hypotheses of the beam search with which it is evaluated")
+
+
+def train_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Short sequences, so many in a batch; targets that could be said otherwise as well, so smoothed."""
+    return {"batch": 96, "label_smoothing": 0.1}
+
+
+class TranslateTask(ExampleTask):
+    unit = "tokens"
+    objective = "loss"
+    coder: PairCoder  # type: ignore[assignment]
+    parts: dict[str, PairPart]  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._batches: dict[int, Batches] = {}
+
+    def shape(self, model: BackboneSettings) -> Translator:  # type: ignore[override]
+        return network(model, self.coder, self.settings)
+
+    def batch(self, step: int, first: int, last: int, rows: int) -> Batch:
+        """The pairs of a step are shared by its rows: row r of R has the r-th part of them."""
+        if rows not in self._batches:
+            self._batches = {rows: Batches(self.parts["train"], rows, self.seed)}
+        chosen = self._batches[rows].rows(step)
+        mine = chosen[first * len(chosen) // rows : last * len(chosen) // rows]
+        if len(mine):
+            return self.collate("train", mine)
+        empty = self.collate("train", chosen[:1])  # fewer pairs than processes: one without targets
+        return Batch(empty.inputs, torch.full_like(empty.targets, NO_TOKEN), 0, empty.mask)
+
+    def collate(self, split: str, rows: np.ndarray) -> Batch:
+        return self.parts[split].collate(rows, end_of(self.coder.target))
+
+    def loss(self, network: nn.Module, batch: Batch, state: Any, smoothing: float) -> tuple[Tensor, Any]:
+        hidden, targets = _taught(network, batch)
+        head = network.head
+        return token_loss(hidden, head.weight, head.bias, targets, smoothing), None  # type: ignore[union-attr,arg-type]
+
+    def evaluate(self, model: nn.Module, split: str, limit: int | None = None) -> dict[str, float]:
+        rows = self.chosen(split, limit)
+        likely, right = self._forced(model, split, rows)
+        loss = -float(likely.mean(dtype=np.float64))
+        found = {"loss": loss, "perplexity": math.exp(min(loss, 700.0)), "accuracy": float(right.mean())}
+        return found | {"tokens": float(len(likely))}
+
+    @torch.inference_mode()
+    def _forced(self, model: nn.Module, split: str, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The log-probability of every target token, and whether it was the likeliest."""
+        model.eval()
+        device = next(model.parameters()).device
+        part, found = self.parts[split], []
+        order = rows[np.lexsort((part.inputs.lengths[rows], part.targets.lengths[rows]))][::-1]
+        lengths = np.maximum(part.inputs.lengths, part.targets.lengths)
+        while len(order):
+            some = order[: max(ELEMENTS // int(lengths[order].max()), 1)]
+            order = order[len(some) :]
+            hidden, targets = _taught(model, self.collate(split, some).to(device))
+            head = model.head
+            likely, best = token_scores(hidden, head.weight, head.bias, targets)  # type: ignore[union-attr,arg-type]
+            found.append((likely.double().cpu().numpy(), (best == targets).cpu().numpy()))
+        return np.concatenate([one for one, _ in found]), np.concatenate([one for _, one in found])
+
+    def sample(self, model: nn.Module, step: int) -> str:
+        """A few sentences of the validation part, what they become, and what was wanted."""
+        examples = self.parts["valid"].examples
+        some = np.unique(np.linspace(0, len(examples) - 1, SHOWN + 2).astype(np.int64))[1:-1].tolist()
+        texts = [str(examples.inputs[index]) for index in some]
+        options = TranslateSettings(beams=1)
+        said = Interpreter([model], self.coder).translate(texts, options)  # type: ignore[list-item]
+        wanted: Any = examples.targets
+        lines = zip(texts, said, (wanted[index] for index in some), strict=True)
+        return "\n".join(f"{text}\n  → {one[0].text}\n  = {true}" for text, one, true in lines)
+
+
+def _taught(network: Any, batch: Batch) -> tuple[Tensor, Tensor]:
+    """What the decoder gives at every real place of the targets (N,D), and the tokens that stand there (N)."""
+    source, given = batch.inputs
+    hidden, _ = network.decode(given, network.encode(source, batch.mask))
+    real = batch.targets != NO_TOKEN
+    return hidden[real], batch.targets[real]
+
+
+def network(model: BackboneSettings, coder: PairCoder, settings: Settings) -> Translator:
+    return pair_network(model, coder.source.size, coder.target.size, coder.joint, coder.longest, settings.score)
+
+
+def prepare(
+    config: Any,
+    data_dir: str | None = None,
+    notify: Callable[[str], None] | None = None,
+    coder: PairCoder | None = None,
+) -> TranslateTask:
+    refuse_counting(config.model, config.task.name)
+    notes = Notes(notify)
+    data = pairs.read(config.data, data_dir, notes)
+    if coder is None:
+        coder = _learn(config, data.train, notes)
+    parts = {split: PairPart.of(data.part(split), coder) for split in PARTS}
+    parts["train"] = _short_enough(parts["train"], coder, notes)
+    return TranslateTask(config.task, coder, parts, config.seed, list(notes), data.fingerprint)  # type: ignore[arg-type]
+
+
+def _learn(config: Any, train: Examples, notes: Notes) -> PairCoder:
+    """The vocabularies, from the training part."""
+    chosen = config.data.tokenizer or TokenizerSettings(kind="bpe", size=TOKENS)
+    joint = config.data.joint if config.data.joint is not None else chosen.kind not in ("word", "char")
+    sources: Any = train.inputs
+    targets: Any = train.targets
+    longest = LONGEST if config.data.longest is None else config.data.longest
+    if joint:
+        tokenizer = Tokenizer.train(chosen, (f"{one}\n" for side in (sources, targets) for one in side))
+        notes(
+            f"{tokenizer.kind} tokenizer with {tokenizer.size:,} tokens for both sides, learnt from the training part"
+        )
+        return PairCoder(tokenizer, tokenizer, longest)
+    source, target = (Tokenizer.train(chosen, (f"{one}\n" for one in side)) for side in (sources, targets))
+    notes(f"{source.kind} tokenizers with {source.size:,} and {target.size:,} tokens, learnt from the training part")
+    return PairCoder(source, target, longest)
+
+
+def _short_enough(part: PairPart, coder: PairCoder, notes: Notes) -> PairPart:
+    lengths = np.maximum(part.inputs.lengths, part.targets.lengths)
+    long = lengths > coder.longest
+    if not long.any():
+        return part
+    notes(
+        f"{int(long.sum()):,} of {len(part):,} pairs have more than {coder.longest} tokens (up to {lengths.max():,}) "
+        "and are not trained on: data.longest"
+    )
+    kept = np.flatnonzero(~long)
+    if not len(kept):
+        raise SeriatimError("data.long", f"all pairs have more than {coder.longest} tokens", "raise data.longest")
+    return PairPart(part.inputs.take(kept), part.targets.take(kept), part.examples)
+
+
+def reopen(
+    path: Path, config: Any, data_dir: str | None = None, notify: Callable[[str], None] | None = None
+) -> TranslateTask:
+    return prepare(config, data_dir, notify, PairCoder.load(path))
+
+
+def reopen_on(
+    path: Path, config: Any, source: str, data_dir: str | None = None, notify: Callable[[str], None] | None = None
+) -> TranslateTask:
+    notes, coder = Notes(notify), PairCoder.load(path)
+    examples = pairs.read_single(source, config.data, data_dir, notes)
+    parts = {"test": PairPart.of(examples, coder)}
+    return TranslateTask(config.task, coder, parts, config.seed, list(notes), "")  # type: ignore[arg-type]
+
+
+def open_run(path: Path, config: Any) -> Interpreter:
+    coder = PairCoder.load(path)
+    return Interpreter([restore(network(config.model, coder, config.task), path)], coder)  # type: ignore[arg-type,list-item]
