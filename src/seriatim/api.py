@@ -18,7 +18,7 @@ from . import report
 from ._version import __version__
 from .core import registry
 from .core.config import dump_yaml, merge, set_path
-from .core.device import Ranks, flush_denormals, joined_ranks, pick_device
+from .core.device import Ranks, flush_denormals, joined_ranks, keep_memory, pick_device
 from .core.errors import SeriatimError, did_you_mean
 from .core.files import write_json, write_text
 from .core.tensors import load_tensors, save_tensors
@@ -199,6 +199,7 @@ class Session:
     def start(self) -> Run:
         module = registry.tasks.load(self.config.task.name)
         flush_denormals()
+        keep_memory()
         ranks = joined_ranks()
         pick_device(self.config.train.device)  # all that can be wrong is found before the folder is made
         task = self._in_turn(ranks, lambda: module.prepare(self.config, self.data_dir, self._notify(ranks)))
@@ -224,6 +225,7 @@ class Session:
 
     def resume(self, steps: int | None = None, minutes: float | None = None) -> Run:
         flush_denormals()
+        keep_memory()
         module = registry.tasks.load(self.config.task.name)
         moved = steps is not None or minutes is not None
         if moved:  # the old end no longer counts

@@ -19,6 +19,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ..nn.attention import make_score, pool
+from ..nn.dropout import Dropout
 from ..nn.pair import PairBackbone, PairSettings, Trace
 from ..nn.recurrent import Recurrent, State
 from ._cells import CellName, Reset, cell_maker, cell_rate
@@ -51,7 +52,7 @@ class Bahdanau(PairBackbone):
         self.score = make_score(score, width, self.encoder.width, width)
         self.above = Recurrent(maker, width, width, layers - 1, dropout) if layers > 1 else None
         self.readout = nn.Linear(width + self.encoder.width + inputs, width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         for block in self.attended.weight.chunk(len(self.cell.gates)):
             nn.init.xavier_uniform_(block)
 

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from ..core.errors import SeriatimError
 from ..nn.attention import causal_mask
 from ..nn.backbone import Backbone, BackboneSettings
+from ..nn.dropout import Dropout
 from ..nn.transformer import Block
 
 
@@ -46,7 +47,7 @@ class GPT(Backbone):
         self.context: int = context
         self.project = nn.Identity() if inputs == width else nn.Linear(inputs, width)
         self.positions = nn.Embedding(context, width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         hidden = 4 * width if feedforward is None else feedforward
         blocks = [Block(width, heads, hidden, dropout) for _ in range(layers)]
         self.blocks = nn.ModuleList(blocks)

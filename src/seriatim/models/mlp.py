@@ -19,6 +19,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ..nn.backbone import Backbone, BackboneSettings
+from ..nn.dropout import Dropout
 from ..nn.window import extend, remember
 
 
@@ -29,7 +30,7 @@ class WindowMLP(Backbone):
         self.window = window
         linears = [nn.Linear(window * inputs if index == 0 else width, width) for index in range(layers)]
         self.layers = nn.ModuleList(linears)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         for layer in linears:
             nn.init.xavier_uniform_(layer.weight, gain=nn.init.calculate_gain("tanh"))
             nn.init.zeros_(layer.bias)

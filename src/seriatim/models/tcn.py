@@ -22,6 +22,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ..nn.backbone import Backbone, BackboneSettings
+from ..nn.dropout import Dropout
 from ..nn.window import extend, remember
 
 
@@ -60,7 +61,7 @@ class Block(nn.Module):
         self.first = CausalConv(inputs, width, kernel, dilation)
         self.second = CausalConv(width, width, kernel, dilation)
         self.skip = nn.Identity() if inputs == width else nn.Linear(inputs, width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Tensor | None, state: Any) -> tuple[Tensor, Any]:
         before = (None, None) if state is None else state

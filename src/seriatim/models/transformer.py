@@ -6,7 +6,7 @@ the target looks at those before it and, in each block, at the whole source:
     encoder: x ← x + Self(x)    x ← x + W_2 f(W_1 x)
     decoder: y ← y + Self(y)    y ← y + Cross(y, x)    y ← y + W_2 f(W_1 y)
 
-with a layer norm around each part, and positions added to the token vectors, which are scaled by √width. New since
+with a layer norm around each part, and positions added to the vectors of the tokens. New since
 Bahdanau's: nothing is read step by step, so that a whole batch of pairs is a few large products. The norm stands before
 each part by default (`norm: after` is the paper's, which needs a warm-up of some thousand steps).
 Initialisation: Glorot for all products, as the paper's own program; tokens normal with 1/√width.
@@ -14,7 +14,6 @@ Initialisation: Glorot for all products, as the paper's own program; tokens norm
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
@@ -24,6 +23,7 @@ from torch import Tensor, nn
 
 from ..core.errors import SeriatimError
 from ..nn.attention import causal_mask
+from ..nn.dropout import Dropout
 from ..nn.pair import PairBackbone, PairSettings, Trace
 from ..nn.positions import Learned, Sinusoidal
 from ..nn.transformer import Activation, Block
@@ -56,10 +56,9 @@ class Transformer(PairBackbone):
         super().__init__()
         self.width = width
         self.context = context
-        self.scale = math.sqrt(width)
         self.project = nn.Identity() if inputs == width else nn.Linear(inputs, width, bias=False)
         self.positions = Sinusoidal(width) if context is None else Learned(width, context)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         shape = (width, heads, feedforward, dropout, activation, norm)
         self.encoder = nn.ModuleList(Block(*shape) for _ in range(layers))
         self.decoder = nn.ModuleList(Block(*shape, cross=True) for _ in range(decoder_layers))
@@ -108,7 +107,7 @@ class Transformer(PairBackbone):
         return self.decoder_norm(y), after
 
     def _placed(self, x: Tensor, first: int) -> Tensor:
-        y: Tensor = self.dropout(self.project(x) * self.scale + self.positions(first, x.shape[1]).to(x.dtype))
+        y: Tensor = self.dropout(self.project(x) + self.positions(first, x.shape[1]).to(x.dtype))
         return y
 
 

@@ -10,6 +10,7 @@ to the right.
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import torch
@@ -45,21 +46,25 @@ class PairSettings(BackboneSettings):
 class Translator(nn.Module):
     """Tokens of a source and of a target so far in, scores of the target's next token out.
 
-    With one vocabulary for both sides one table can serve as both inputs, and as the output too where it is tied.
+    With one vocabulary for both sides one table can serve as both inputs, and as the output too where it is tied. What
+    is small enough for the output is too small for the inputs, hence `scale`.
     """
 
-    def __init__(self, source: TokenInput, target: TokenInput, backbone: PairBackbone, head: TokenHead) -> None:
+    def __init__(
+        self, source: TokenInput, target: TokenInput, backbone: PairBackbone, head: TokenHead, scale: float = 1.0
+    ) -> None:
         super().__init__()
+        self.scale = scale
         self.source = source
         self.target = target
         self.backbone = backbone
         self.head = head
 
     def encode(self, source: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Any:
-        return self.backbone.encode(self.source(source), mask, trace)
+        return self.backbone.encode(self.source(source) * self.scale, mask, trace)
 
     def decode(self, target: Tensor, memory: Any, state: Any = None, trace: Trace | None = None) -> tuple[Tensor, Any]:
-        return self.backbone.decode(self.target(target), memory, state, trace)
+        return self.backbone.decode(self.target(target) * self.scale, memory, state, trace)
 
     def forward(self, source: Tensor, target: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Tensor:
         hidden, _ = self.decode(target, self.encode(source, mask, trace), None, trace)
@@ -115,7 +120,8 @@ def pair_network(
     size = settings.width if tied else settings.input_width(tied=False)
     backbone = settings.build(size, length) if settings.pairs else attended(settings, size, length, score)
     tied = tied and backbone.width == size
-    target = TokenInput(targets, size, settings.spread)
-    source = target if joint else TokenInput(sources, size, settings.spread)
+    spread = None if tied else 1.0  # tied, scaled by √size: entries of size 1 go in either way
+    target = TokenInput(targets, size, spread)
+    source = target if joint else TokenInput(sources, size, spread)
     head = TokenHead(backbone.width, targets, target if tied else None)
-    return Translator(source, target, backbone, head)
+    return Translator(source, target, backbone, head, math.sqrt(size) if tied else 1.0)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ..kernels import recurrent as kernels
 from .backbone import Backbone, wants_equations
+from .dropout import Dropout
 
 State = tuple[Tensor, ...]
 Trace = dict[str, Tensor]
@@ -118,7 +119,7 @@ class Recurrent(Backbone):
         self.width = width * self.directions
         sizes = [inputs] + [self.width] * (layers - 1)
         self.cells = nn.ModuleList(cell(size, width) for size in sizes for _ in range(self.directions))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: Trace | None = None

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from .attention import attend, attend_visibly
 from .backbone import wants_equations
+from .dropout import Dropout
 
 Cache = tuple[Tensor, Tensor]  # keys and values, (B,H,S,d) each
 Trace = dict[str, Tensor]
@@ -52,7 +53,7 @@ class SelfAttention(nn.Module):
         self.heads = heads
         self.inputs = nn.Linear(width, 3 * width)
         self.output = nn.Linear(width, width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self, x: Tensor, past: Cache | None, visible: Tensor | None, causal: bool, trace: Trace | None
@@ -73,7 +74,7 @@ class CrossAttention(nn.Module):
         self.query = nn.Linear(width, width)
         self.memory = nn.Linear(width, 2 * width)
         self.output = nn.Linear(width, width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def remember(self, memory: Tensor) -> Cache:
         key, value = (_heads(part, self.heads) for part in self.memory(memory).chunk(2, dim=-1))
@@ -91,7 +92,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.hidden = nn.Linear(width, hidden)
         self.output = nn.Linear(hidden, width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.activation = ACTIVATIONS[activation]
 
     def forward(self, x: Tensor) -> Tensor:
