@@ -29,8 +29,8 @@ from ..nn.positions import Learned, Sinusoidal
 from ..nn.transformer import Activation, Block
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "tiny": {"width": 128, "layers": 2, "heads": 4, "feedforward": 512},
-    "small": {"width": 256, "layers": 3, "heads": 4, "feedforward": 1024},
+    "tiny": {"width": 128, "layers": 2, "heads": 4, "feedforward": 256},
+    "small": {"width": 256, "layers": 3, "decoder_layers": 2, "heads": 4, "feedforward": 512},
     "base": {"width": 512, "layers": 6, "heads": 8, "feedforward": 2048, "dropout": 0.1},
     "big": {"width": 1024, "layers": 6, "heads": 16, "feedforward": 4096, "dropout": 0.3},
 }
