@@ -19,7 +19,10 @@ from .core.errors import SeriatimError, did_you_mean
 
 if TYPE_CHECKING:
     from .data.writing import Table
+    from .decode.options import TranslateSettings
+    from .tasks._alignment import Looked
     from .tasks._speak import Continuation, Generation, Score
+    from .tasks._translator import Translation
     from .training.config import Config
 
 
@@ -133,10 +136,54 @@ class Run:
         found: list[list[Generation]] = self._ask("generate")(prompts, options)
         return found
 
-    def score(self, text: str) -> Score:
-        """The log-probability of a text, its perplexity, and those of its pieces."""
-        found: Score = self._ask("score")(text)
+    def score(self, text: str, target: str | None = None) -> Score:
+        """The log-probability of a text, its perplexity, and those of its pieces; for a translator, of a target."""
+        ask = self._ask("score")
+        if ("translate" in self.predictor.questions) == (target is None):
+            takes = "a text" if target is not None else "a source and a target"
+            cause = f"{self.path}: a model of the task {self.config.task.name} scores {takes}"
+            raise SeriatimError("score.input", cause, f"give {takes}")
+        found: Score = ask(text) if target is None else ask(text, target)
         return found
+
+    def translate(self, text: str | list[str], **options: Any) -> Any:
+        """Translates a text, or a list of them; options are those of `TranslateSettings`.
+
+        Returns a text for a text and a list for a list; with `nbest` above 1, lists of texts.
+        """
+        from .core.config import validate
+        from .decode.options import TranslateSettings
+
+        checked = validate(TranslateSettings, options, "the options of translate")
+        texts = [text] if isinstance(text, str) else text
+        found = [[one.text for one in answers] for answers in self.translations(texts, checked)]
+        answers = [one if checked.nbest > 1 else one[0] for one in found]
+        return answers[0] if isinstance(text, str) else answers
+
+    def translations(self, texts: list[str], options: TranslateSettings | None = None) -> list[list[Translation]]:
+        """The same with scores, tokens and, where asked for, alignments; best first."""
+        from .decode.options import TranslateSettings
+
+        ask = self._ask("translate")
+        found: list[list[Translation]] = ask(texts, TranslateSettings() if options is None else options)
+        return found
+
+    def alignment(self, source: str, target: str | None = None) -> Looked:
+        """Where each token of a target (by default, of the translation) looked in its source."""
+        found: Looked = self._ask("alignment")(source, target)
+        return found
+
+    def together(self, *others: Run) -> Run:
+        """This run and others as one translator: the mean of their probabilities decides. One vocabulary for all."""
+        own = self._ask("together")
+        for other in others:
+            other._ask("together")
+            if not self.predictor.coder.same(other.predictor.coder):
+                cause = f"{other.path} has other vocabularies than {self.path}"
+                raise SeriatimError("run.vocabulary", cause, "train both on the same data with the same tokenizer")
+        joined = Run(self.path)
+        joined.predictor = own([other.predictor for other in others])
+        return joined
 
     def predict(self, inputs: Any) -> Any:
         """Answers for a list of inputs, each a dictionary; for a single text, its answer alone."""

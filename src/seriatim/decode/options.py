@@ -67,15 +67,30 @@ class TranslateSettings(DecodeSettings):
         True, description="beam: end once no unfinished hypothesis is ahead, though a longer one might yet win"
     )
     nbest: int = Field(1, ge=1, le=1_024, description="translations of each source")
+    prefix: str = Field("", description="what every translation begins with")
+    replace_unknown: bool | None = Field(
+        None,
+        description="words: where the model says that it has no word, write the source word that it looks at (default: "
+        "where it has attention); false: it must find a word",
+    )
 
     @model_validator(mode="before")
     @classmethod
-    def _drawing(cls, values: Any) -> Any:
-        """Who names a temperature, top_k or top_p wants to draw, not to search."""
+    def _meant(cls, values: Any) -> Any:
+        """Who names a temperature, top_k or top_p wants to draw, not to search; many answers need as many beams."""
         if not isinstance(values, Mapping):
             return values
-        given = {name for name in ("temperature", "top_k", "top_p") if values.get(name) is not None}
-        return ({"beams": 1, "temperature": 1.0} if given else {}) | dict(values)
+        if any(values.get(name) is not None for name in ("temperature", "top_k", "top_p")):
+            return {"beams": 1, "temperature": 1.0} | dict(values)
+        nbest = values.get("nbest")
+        usual = cls.model_fields["beams"].default
+        return ({"beams": max(usual, nbest)} if isinstance(nbest, int) else {}) | dict(values)
+
+    @model_validator(mode="after")
+    def _several(self) -> TranslateSettings:
+        if self.nbest > 1 and self.beams == 1 and self.temperature == 0:
+            raise ValueError(f"nbest {self.nbest} needs beams, or a temperature to draw with")
+        return self
 
     def limits(self, lengths: Iterable[int]) -> list[int]:
         """The longest translation of sources of some lengths, in tokens."""

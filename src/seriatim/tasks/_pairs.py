@@ -46,6 +46,11 @@ class PairCoder:
     def targets(self, texts: Sequence[str]) -> Sequences:
         return _closed(self.target, texts)
 
+    def same(self, other: PairCoder) -> bool:
+        """Whether both give the same numbers to the same texts."""
+        pairs = ((self.source, other.source), (self.target, other.target))
+        return all(one.to_json() == another.to_json() for one, another in pairs)
+
     def save(self, folder: Path) -> None:
         self.target.save(folder / TARGET)
         if not self.joint:

@@ -240,7 +240,7 @@ class Speaker:
         copies = 1 if options.beams > 1 else options.nbest
         jobs = [prompt for prompt in prompts for _ in range(copies)]
         rows = [self.encode(prompt) for prompt in jobs]
-        streams = _streams(jobs, options.seed)
+        streams = own_streams(jobs, options.seed)
         found: list[list[Generation]] = [[] for _ in jobs]
         order = sorted(range(len(jobs)), key=lambda index: len(rows[index]))  # like lengths together: little padding
         for first in range(0, len(order), ROWS):
@@ -283,7 +283,7 @@ class Speaker:
         return Generation(prompt, text[: min(ends)] if ends else text, found.score, len(found.tokens), found.finished)
 
 
-def _streams(prompts: list[str], seed: int) -> list[np.random.Generator]:
+def own_streams(prompts: list[str], seed: int) -> list[np.random.Generator]:
     """A stream for each prompt that depends on nothing but the prompt and how often it came before."""
     before: Counter[str] = Counter()
     streams = []

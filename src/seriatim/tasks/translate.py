@@ -43,6 +43,7 @@ LONGEST = 256  # tokens of a pair that is trained on, where nothing is said
 SHOWN = 4  # translations of a sample
 JUDGED = 200  # sentences that are translated along the way
 PARTS = ("train", "valid", "test")
+PAIRS = True  # encoder–decoders are at home here
 
 
 class Settings(config.Settings):
@@ -204,4 +205,5 @@ def reopen_on(
 
 def open_run(path: Path, config: Any) -> Interpreter:
     coder = PairCoder.load(path)
-    return Interpreter([restore(network(config.model, coder, config.task), path)], coder)  # type: ignore[arg-type,list-item]
+    opened = restore(network(config.model, coder, config.task), path)  # type: ignore[arg-type]
+    return Interpreter([opened], coder, config.data)  # type: ignore[list-item]

@@ -1,0 +1,122 @@
+"""Encoder–decoders over some sources: step by step for decoding, or all at once for targets that are known.
+
+Several networks over the same vocabularies work as one: at every step their probabilities are averaged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..core.state import select
+from ..nn.loss import token_log_probs
+from ..nn.network import full
+from ..nn.pair import Trace, Translator
+from ._pairs import NO_TOKEN, PairPart
+
+ROWS = 64  # sentences that go through together
+ELEMENTS = 32_768  # places of sources that are held at once, those of every hypothesis counted
+
+
+class Engine:
+    """The step of decoding. A row of its state is a hypothesis: the number of its source, what each network keeps of
+    the target so far and, if `watched`, the weights (N,S) with which it read the source last. What is kept of the
+    sources themselves is selected only when the rows change."""
+
+    def __init__(
+        self, networks: Sequence[Translator], source: Tensor, mask: Tensor | None, watched: bool = False
+    ) -> None:
+        self.networks = networks
+        self.watched = watched
+        self.memories = [network.encode(source, mask) for network in networks]
+        self._rows = torch.arange(len(source), device=source.device)
+        self._current = self.memories
+
+    def start(self, end: int) -> tuple[Tensor, Any]:
+        return self.step(torch.full_like(self._rows, end), (self._rows, [None] * len(self.networks), None))
+
+    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+        rows, inner, _ = state
+        if not torch.equal(rows, self._rows):
+            self._rows, self._current = rows, select(self.memories, rows)
+        found, after, traces = [], [], []
+        for network, memory, before in zip(self.networks, self._current, inner, strict=True):
+            trace: Trace | None = {} if self.watched else None
+            hidden, kept = network.decode(tokens[:, None], memory, before, trace)
+            found.append(full(network.head(hidden[:, 0])).log_softmax(dim=-1))
+            after.append(kept)
+            traces.append(trace)
+        looked = looking(traces)
+        return mean_of(found), (rows, after, None if looked is None else looked[:, 0])
+
+    @staticmethod
+    def weights(state: Any) -> Tensor:
+        weights: Tensor = state[2]
+        return weights
+
+
+def mean_of(log_probs: Sequence[Tensor]) -> Tensor:
+    """The logarithm of the mean of probabilities."""
+    if len(log_probs) == 1:
+        return log_probs[0]
+    return torch.stack(list(log_probs)).logsumexp(dim=0) - math.log(len(log_probs))
+
+
+def looking(traces: Sequence[Trace | None]) -> Tensor | None:
+    """The weights over the source (B,T,S), averaged over the networks that have any."""
+    found = [full(trace["alignment"]) for trace in traces if trace is not None and "alignment" in trace]
+    return torch.stack(found).mean(dim=0) if found else None
+
+
+def attends(network: Translator) -> bool:
+    """Whether it shows where it looks, which only a try can tell."""
+    trace: Trace = {}
+    token = torch.zeros(1, 1, dtype=torch.long, device=next(network.parameters()).device)
+    network.decode(token, network.encode(token), None, trace)
+    return "alignment" in trace
+
+
+def batches(lengths: Sequence[int], order: Sequence[int], copies: int = 1) -> Iterator[list[int]]:
+    """Neighbours of an `order` by rising length, as many as may go through together, each in some copies."""
+    some: list[int] = []
+    for one in order:
+        if some and (len(some) == ROWS or (len(some) + 1) * copies * lengths[one] > ELEMENTS):
+            yield some
+            some = []
+        some.append(one)
+    if some:
+        yield some
+
+
+def forced(
+    networks: Sequence[Translator], part: PairPart, end: int, watched: bool = False
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """For each pair the log-probability of every token of its target (T,) and, if `watched`, where it looked (T,S)."""
+    device = next(networks[0].parameters()).device
+    lengths = np.maximum(part.inputs.lengths, part.targets.lengths)
+    likely: list[np.ndarray] = [np.zeros(0)] * len(part)
+    looked: list[np.ndarray] = [np.zeros((0, 0))] * len(part)
+    for rows in batches(lengths.tolist(), np.argsort(lengths, kind="stable").tolist()):
+        batch = part.collate(np.array(rows), end).to(device)
+        source, given = batch.inputs
+        real = batch.targets != NO_TOKEN
+        found, traces = [], []
+        for network in networks:
+            trace: Trace | None = {} if watched else None
+            hidden, _ = network.decode(given, network.encode(source, batch.mask), None, trace)
+            head = network.head
+            found.append(token_log_probs(hidden[real], head.weight, head.bias, batch.targets[real]))
+            traces.append(trace)
+        counts = part.targets.lengths[rows]
+        values = np.split(mean_of(found).double().cpu().numpy(), np.cumsum(counts)[:-1])
+        weights = looking(traces)
+        for place, (row, value) in enumerate(zip(rows, values, strict=True)):
+            likely[row] = value
+            if weights is not None:
+                looked[row] = weights[place, : counts[place], : part.inputs.lengths[row]].double().cpu().numpy()
+    return likely, looked
