@@ -90,7 +90,7 @@ class Settings(PairSettings):
     layers: int = Field(1, ge=1, le=64, description="recurrent layers of the encoder and of the decoder")
     bidirectional: bool = Field(True, description="the encoder reads in both directions")
     reset: Reset = Field("before", description="gru: reset before the product (the paper) or after it (cuDNN)")
-    dropout: float = Field(0.2, ge=0, lt=1, description="share of activations dropped while training")
+    dropout: float = Field(0.1, ge=0, lt=1, description="share of activations dropped while training")
 
     def rate(self) -> float:
         return cell_rate(self.cell)

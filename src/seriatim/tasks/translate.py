@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from ..core import config
 from ..core.errors import SeriatimError
+from ..core.random import derive
 from ..data import pairs
 from ..data.notes import Notes
 from ..data.sequences import Examples
@@ -68,6 +69,10 @@ class TranslateTask(ExampleTask):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._batches: dict[int, Batches] = {}
+
+    def build(self, model: BackboneSettings) -> Translator:  # type: ignore[override]
+        torch.manual_seed(derive(self.seed, "init"))
+        return self.shape(model)
 
     def shape(self, model: BackboneSettings) -> Translator:  # type: ignore[override]
         return network(model, self.coder, self.settings)
