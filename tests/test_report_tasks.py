@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from seriatim import report
-from seriatim.report import charts, looks
+from seriatim.report import charts, heat, looks
 from seriatim.report.confusion import CLASSES, folded, mistaken
 from seriatim.report.figures import read
 from seriatim.report.lessons import lessons
@@ -104,6 +104,8 @@ VIEWS: dict[str, dict[str, Any]] = {
     "roll": {"kind": "roll", "title": "A piece", "frames": 8, "notes": [[0, 4, 60], [2, 8, 67]]},
     "lines": {"kind": "lines", "title": "How far back", "x": "steps", "y": "size", "log": True}
     | {"series": [["gradient", [[0, 1.0], [1, 0.01], [2, 0.0]]]]},
+    "heat": {"kind": "heat", "title": "What it looked at", "x": "source", "y": "target", "note": "as translated"}
+    | {"columns": ["the", NASTY, "<eos>"], "rows": ["le", "le"], "values": [[0.75, 0.25, 0.0], [0.0, None, 1.0]]},
 }
 TOLD = {
     "confusion": "102 of 115 are right; most often mistaken: neg taken for pos (9); pos taken for neg (3)",
@@ -111,6 +113,7 @@ TOLD = {
     "forecast": "on average 3.000 from what happened, the naive forecast 7.500, 1 of 2 values within the band",
     "bars": "MAE: short 0.250, long 0.750",
     "roll": "2 notes in 8 frames, from C4 to G4",
+    "heat": "2 × 3 fields; the largest of each row: le – the (0.75), le – <eos> (1.00)",
 }
 
 
@@ -170,6 +173,29 @@ def test_many_classes_are_folded_and_none_is_lost() -> None:
     assert sum(map(sum, sums)) == sum(map(sum, counts))
     assert "of 2 are right" in mistaken(["a", "b"], [[1, 1], [0, 0]])
     assert mistaken(["a"], [[3]]) == "3 of 3 are right."
+
+
+def test_a_large_heat_map_is_put_together_and_loses_nothing() -> None:
+    size = 2 * heat.FIELDS + 1
+    values = [[1.0 if i == j else 0.0 for j in range(size)] for i in range(size)]
+    names = [str(index) for index in range(size)]
+    rows, columns, means = heat.folded(names, names, values)
+    assert rows == columns == [str(index) for index in range(0, size, 3)]
+    assert len(rows) <= heat.FIELDS
+    assert all(sum(row) == pytest.approx(1.0) for row in means)
+    assert heat.folded(["a"], ["b", "c"], [[0.25, 0.75]]) == (["a"], ["b", "c"], [[0.25, 0.75]])
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (3, 60), (60, 60), (61, 100), (500, 7)])
+def test_heat_maps_of_every_size_name_their_rows(rows: int, columns: int) -> None:
+    view = {"kind": "heat", "title": "t", "x": "source", "y": "target", "high": 1}
+    view |= {"rows": [f"r{index}" for index in range(rows)], "columns": [f"c{index}" for index in range(columns)]}
+    view |= {"values": [[1 / columns] * columns] * rows}
+    picture = looks.svg(DRAWN["heat"](view, looks.WHOLE)[0])
+    written = re.findall(r">([rc]\d+)<", picture)
+    for letter, count in (("r", rows), ("c", columns)):
+        names = [name for name in written if name.startswith(letter)]
+        assert len(names) == count if count <= heat.LEGIBLE else 10 <= len(names) <= heat.LEGIBLE
 
 
 @pytest.mark.parametrize("kind", list(DRAWN))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.measures import finite, plain
 from . import looks
 from .axes import horizontal
-from .looks import ACCENT, OWN, SPARE, WHOLE, data
+from .looks import ACCENT, FAINT, OWN, SPARE, WHOLE, data
 from .text import label
 
 if TYPE_CHECKING:
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 def lines(view: dict[str, Any], width: int = WHOLE) -> Drawn:
-    """`series` are names with their points [x, y]; `log` draws y as powers of ten, without what is not above 0."""
+    """`series` are names with their points [x, y]; `log` draws y as powers of ten, without what is not above 0.
+    `points` are what the curves are to follow: dots behind them."""
     import altair as alt
 
     log = bool(view.get("log"))
@@ -39,8 +40,16 @@ def lines(view: dict[str, Any], width: int = WHOLE) -> Drawn:
     )
     legend = alt.Legend() if len(names) > 1 else None
     colour = alt.Color("name:N", scale=alt.Scale(domain=names, range=colours), legend=legend)
-    chart = alt.layer(data(rows).mark_line(strokeWidth=1.75).encode(x, y, colour)).properties(
-        width=width, height=240, title=looks.title(label(view["title"], 100), label(view.get("note", ""), 160))
+    dots = [
+        {"x": a, "y": b}
+        for a, b in view.get("points", ())
+        if finite(a) is not None and finite(b) is not None and (not log or b > 0)
+    ]
+    behind = [data(dots).mark_circle(size=16, color=FAINT[0], opacity=0.55).encode(x, y)] if dots else []
+    chart = alt.layer(*behind, data(rows).mark_line(strokeWidth=1.75).encode(x, y, colour)).properties(
+        width=width,
+        height=340 if dots else 240,
+        title=looks.title(label(view["title"], 100), label(view.get("note", ""), 160)),
     )
     ends = []
     for name in names:

@@ -16,6 +16,7 @@ from .confusion import confusion
 from .drawings import bars, roll, scatter
 from .figures import Figures
 from .forecast import forecast
+from .heat import heat
 from .lines import lines
 from .looks import HALF, WHOLE
 from .page import escape, group, number, paragraph, picture, section, table
@@ -30,6 +31,7 @@ PICTURES = 24
 
 DRAWN: dict[str, Callable[[dict[str, Any], int], Drawn]] = {
     "confusion": confusion,
+    "heat": heat,
     "scatter": scatter,
     "forecast": forecast,
     "lines": lines,
