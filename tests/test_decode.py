@@ -1,4 +1,4 @@
-"""Decoding against hand-made probability tables and exhaustive search."""
+"""Greedy decoding, draws and the rules for them by hand; and all ways of decoding through the models."""
 
 from __future__ import annotations
 
@@ -10,130 +10,80 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from helpers import backbones, label, settings_of
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
-from seriatim.decode.beam import beam
-from seriatim.decode.constraints import repel
-from seriatim.decode.options import DecodeSettings
+from seriatim.decode.constraints import no_repeat, repel
+from seriatim.decode.options import DecodeSettings, TranslateSettings
 from seriatim.decode.sampling import Hypothesis, draw, filtered, sample
 from seriatim.nn.network import token_network
 from seriatim.tasks._speak import Neural, Speaker
-
-EOS = 0
-
-
-class Table:
-    """A truth table: the probabilities of the next token after each prefix; unlisted prefixes end."""
-
-    def __init__(self, table: dict[tuple[int, ...], list[float]], vocabulary: int) -> None:
-        self.table, self.vocabulary = table, vocabulary
-
-    def _of(self, prefix: tuple[int, ...]) -> list[float]:
-        return self.table.get(prefix, [1.0] + [0.0] * (self.vocabulary - 1))
-
-    def start(self, rows: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.tensor([self._of(())] * rows, dtype=torch.float64).log(), torch.empty(rows, 0, dtype=torch.long)
-
-    def step(self, tokens: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        state = torch.cat([state, tokens[:, None]], dim=1)
-        return torch.tensor([self._of(tuple(row)) for row in state.tolist()], dtype=torch.float64).log(), state
+from truth_table import EOS, Table, random_table
 
 
-# After nothing: b is a little likelier than a, but everything after b is unlikely.
-GARDEN_PATH = Table({(): [0.1, 0.4, 0.5], (1,): [0.9, 0.05, 0.05], (2,): [0.4, 0.3, 0.3]}, 3)
+def sampled(table: Table, options: DecodeSettings, rows: int = 1, **arguments: Any) -> list[Hypothesis]:
+    streams = [np.random.default_rng(row) for row in range(rows)]
+    return sample(table.step, *table.start(rows), options, streams, EOS, **arguments)
 
 
 def test_greedy_walks_the_garden_path() -> None:
-    options = DecodeSettings(temperature=0, max_tokens=5)
-    (found,) = sample(GARDEN_PATH.step, *GARDEN_PATH.start(), options, [np.random.default_rng(0)], EOS)
+    """After nothing, 2 is a little likelier than 1, but everything after 2 is unlikely."""
+    table = Table({(): [0.1, 0.4, 0.5], (1,): [0.9, 0.05, 0.05], (2,): [0.4, 0.3, 0.3]}, 3)
+    (found,) = sampled(table, DecodeSettings(temperature=0, max_tokens=5))
     assert found.tokens == [2, 0]
     assert found.finished
     assert found.score == pytest.approx(math.log(0.5 * 0.4))
+    assert found.value == pytest.approx(math.log(0.5 * 0.4) / 2)
 
 
-def test_beam_two_finds_the_better_way() -> None:
-    options = DecodeSettings(beams=2, nbest=2, max_tokens=5, length_penalty=0)
-    (found,) = beam(GARDEN_PATH.step, *GARDEN_PATH.start(), options, EOS)
-    assert [h.tokens for h in found] == [[1, 0], [2, 0]]
-    assert [h.score for h in found] == pytest.approx([math.log(0.36), math.log(0.2)])
+@pytest.mark.parametrize("options", [{"temperature": 0}, {}, {"top_p": 0.8, "repetition_penalty": 1.5}])
+def test_the_rules_hold_for_draws_too(options: dict[str, Any]) -> None:
+    """Also: the score is the model's own, that of a given beginning included."""
+    table = random_table(3, 5, 6)
+    rules = DecodeSettings(max_tokens=6, min_tokens=4, no_repeat_ngram=2, **options)
+    prefix, limits = [[], [2, 2, 2], [4], [1, 3, 1, 3]] * 5, [6, 6, 2, 6] * 5
+    found = sampled(table, rules, 20, prefix=prefix, limits=limits, forbidden=[4])
+    for one, begins, limit in zip(found, prefix, limits, strict=True):
+        assert one.tokens[: len(begins)] == begins[:limit]
+        assert 4 not in one.tokens[len(begins) :]
+        assert one.score == pytest.approx(table.score(one.tokens))
+        assert len(one.tokens) <= limit
+        assert not one.finished or len(one.tokens) > 4
+        runs = list(itertools.pairwise(one.tokens))
+        assert all(run not in runs[:place] for place, run in enumerate(runs) if place >= len(begins) - 1)
+    assert any(one.finished for one in found)
 
 
-def test_length_penalty_prefers_longer_answers() -> None:
-    table = Table({(): [0.4, 0.6], (1,): [0.0, 1.0], (1, 1): [0.0, 1.0], (1, 1, 1): [1.0, 0.0]}, 2)
-    short = Table({(): [0.6, 0.4], (1,): [0.3, 0.7], (1, 1): [1.0, 0.0]}, 2)
-    plain = DecodeSettings(beams=3, max_tokens=4, length_penalty=0)
-    normed = DecodeSettings(beams=3, max_tokens=4, length_penalty=2)
-    assert beam(table.step, *table.start(), plain, EOS)[0][0].tokens == [1, 1, 1, 0]
-    assert beam(short.step, *short.start(), plain, EOS)[0][0].tokens == [0]
-    assert beam(short.step, *short.start(), normed, EOS)[0][0].tokens == [1, 1, 0]
+def test_what_the_rules_leave_nothing_of_ends_as_it_stands() -> None:
+    (found,) = sampled(random_table(0, 3, 6), DecodeSettings(max_tokens=6, min_tokens=6, no_repeat_ngram=1))
+    assert sorted(found.tokens) == [1, 2]
+    assert not found.finished
+    assert math.isfinite(found.score)
 
 
-def test_beam_with_nothing_finished_returns_the_best_unfinished() -> None:
-    endless = Table({p: [0.0, 0.7, 0.3] for n in range(6) for p in itertools.product((1, 2), repeat=n)}, 3)
-    (found,) = beam(endless.step, *endless.start(), DecodeSettings(beams=3, max_tokens=4), EOS)
-    assert found[0].tokens == [1, 1, 1, 1]
-    assert not found[0].finished
+def test_repeated_runs_by_hand() -> None:
+    """−1 is no token: nothing is repeated across it."""
+    log_probs = torch.zeros(4, 4)
+    past = torch.tensor([[1, 2, 3, 1, 2], [-1, 2, 2, 2, 2], [-1, -1, -1, -1, 3], [3, 1, 2, 3, 2]])
+    banned = {1: [{1, 2, 3}, {2}, {3}, {1, 2, 3}], 2: [{3}, {2}, set(), {3}], 3: [{3}, {2}, set(), set()]}
+    for size, expected in banned.items():
+        left = no_repeat(log_probs, past, size)
+        assert [set((row == -math.inf).nonzero()[:, 0].tolist()) for row in left] == expected
+    assert (log_probs == 0).all(), "the argument is left as it was"
 
 
-def random_table(seed: int, vocabulary: int, depth: int) -> Table:
-    generator = np.random.default_rng(seed)
-    prefixes = [p for n in range(depth) for p in itertools.product(range(1, vocabulary), repeat=n)]
-    return Table({p: generator.dirichlet(np.full(vocabulary, 0.5)).tolist() for p in prefixes}, vocabulary)
-
-
-def exhaustive(table: Table, depth: int, options: DecodeSettings) -> Hypothesis:
-    """Every hypothesis of at most `depth` tokens: finished ones, and unfinished ones of full length."""
-    found = []
-    for length in range(1, depth + 1):
-        for body in itertools.product(range(1, table.vocabulary), repeat=length):
-            for tokens in ([*body[:-1], EOS], list(body) if length == depth else None):
-                if tokens is None:
-                    continue
-                score = sum(math.log(max(table._of(tuple(tokens[:i]))[t], 1e-300)) for i, t in enumerate(tokens))
-                found.append(Hypothesis(tokens, score, tokens[-1] == EOS, score))
-    return max(found, key=lambda h: h.score / len(h.tokens) ** options.length_penalty)
-
-
-@settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 10**6), vocabulary=st.integers(2, 4), penalty=st.sampled_from([0.0, 0.6, 1.0]))
-def test_wide_beam_equals_exhaustive_search(seed: int, vocabulary: int, penalty: float) -> None:
-    depth = 4
-    table = random_table(seed, vocabulary, depth)
-    options = DecodeSettings(beams=vocabulary**depth, max_tokens=depth, length_penalty=penalty)
-    (found,) = beam(table.step, *table.start(), options, EOS)
-    best = exhaustive(table, depth, options)
-    assert found[0].score / len(found[0].tokens) ** penalty == pytest.approx(best.score / len(best.tokens) ** penalty)
-
-
-@settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 10**6))
-def test_beam_of_one_is_greedy(seed: int) -> None:
-    table = random_table(seed, 4, 5)
-    (one,) = beam(table.step, *table.start(), DecodeSettings(beams=1, max_tokens=5, length_penalty=0), EOS)
-    options = DecodeSettings(temperature=0, max_tokens=5)
-    (greedy,) = sample(table.step, *table.start(), options, [np.random.default_rng(0)], EOS)
-    assert one[0].tokens == greedy.tokens
-    assert one[0].score == pytest.approx(greedy.score)
-
-
-def test_batched_beams_equal_single_ones() -> None:
-    tables = [random_table(seed, 4, 4) for seed in (1, 2, 3)]
-    options = DecodeSettings(beams=3, nbest=2, max_tokens=4)
-
-    def step(tokens: torch.Tensor, state: Any) -> Any:
-        which, prefix = state
-        prefix = torch.cat([prefix, tokens[:, None]], dim=1)
-        rows = [tables[w]._of(tuple(p)) for w, p in zip(which.tolist(), prefix.tolist(), strict=True)]
-        return torch.tensor(rows).log(), (which, prefix)
-
-    start = torch.tensor([table._of(()) for table in tables]).log()
-    batched = beam(step, start, (torch.arange(3), torch.empty(3, 0, dtype=torch.long)), options, EOS)
-    for table, found in zip(tables, batched, strict=True):
-        (single,) = beam(table.step, *table.start(), options, EOS)
-        assert [h.tokens for h in found] == [h.tokens for h in single]
+def test_translating_has_defaults_of_its_own() -> None:
+    plain = TranslateSettings()
+    assert (plain.beams, plain.length_norm, plain.temperature) == (5, "wu", 0)
+    assert TranslateSettings(beams=1).temperature == 0
+    assert (TranslateSettings(top_k=3).beams, TranslateSettings(top_k=3).temperature) == (1, 1)
+    assert (TranslateSettings(temperature=0.5).beams, TranslateSettings(temperature=0.5).temperature) == (1, 0.5)
+    assert TranslateSettings(**plain.model_dump()) == plain
+    with pytest.raises(ValueError, match="draws nothing"):
+        TranslateSettings(temperature=0.5, beams=5)
+    with pytest.raises(ValueError, match="more than max_tokens"):
+        DecodeSettings(min_tokens=5, max_tokens=4)
+    assert TranslateSettings(max_tokens=40, max_ratio=1.5, max_extra=10).limits([0, 3, 100]) == [10, 14, 40]
 
 
 def test_filters_by_hand() -> None:
@@ -186,6 +136,7 @@ def test_neighbours_never_change_a_text(case: Any, tokenizer: Tokenizer) -> None
         DecodeSettings(max_tokens=30, temperature=0),
         DecodeSettings(max_tokens=10, top_k=3, top_p=0.9, repetition_penalty=1.3),
         DecodeSettings(max_tokens=6, beams=3, nbest=2),
+        DecodeSettings(max_tokens=6, beams=3, min_tokens=4, no_repeat_ngram=2),
     ):
         together = speaker.generate(prompts, options)
         for prompt, found in list(zip(prompts, together, strict=True))[:4]:
