@@ -29,16 +29,23 @@ def interleaved(competitors: dict[str, Callable[[], Any]], repeats: int) -> dict
     return times
 
 
-def report(name: str, times: dict[str, list[float]], own: str = "seriatim") -> dict[str, Any]:
-    """Prints medians, best times and how many times slower than ours each is; writes them to results/."""
+def report(
+    name: str, times: dict[str, list[float]], own: str = "seriatim", memory: dict[str, int] | None = None
+) -> dict[str, Any]:
+    """Prints medians, best times and how many times slower than ours each is, and the bytes that each needed where
+    they were measured; writes them to results/."""
     medians = {key: statistics.median(values) for key, values in times.items()}
     rows = {
         key: {"median": medians[key], "best": min(values), "ratio": medians[key] / medians[own]}
         for key, values in times.items()
     }
+    for key, bytes_needed in (memory or {}).items():
+        rows[key]["bytes"] = bytes_needed
     print(f"{name}  ({torch.get_num_threads()} threads)")
     for key, row in rows.items():
-        print(f"  {key:<24} {row['median'] * 1e3:9.2f} ms  best {row['best'] * 1e3:9.2f} ms  {row['ratio']:5.2f}×")
+        needed = f"  {row['bytes'] / 1e6:9.1f} MB" if "bytes" in row else ""
+        took = f"{row['median'] * 1e3:9.2f} ms  best {row['best'] * 1e3:9.2f} ms"
+        print(f"  {key:<24} {took}  {row['ratio']:5.2f}×{needed}")
     found = {"name": name, "machine": platform.processor(), "torch": torch.__version__.partition("+")[0], "rows": rows}
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
