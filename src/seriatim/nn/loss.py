@@ -24,8 +24,8 @@ from .backbone import wants_equations
 from .network import full
 
 SMALL = 256  # tokens; up to here all logits at once are quicker
-ROOM = 1 << 22  # logits of a chunk
-ROWS = (128, 1024)  # fewest and most rows of a chunk: few make poor products, many gain nothing
+ROOM = 1 << 23  # logits of a chunk
+ROWS = (256, 1024)  # fewest and most rows of a chunk: few make poor products, many gain nothing
 
 
 def token_loss(
