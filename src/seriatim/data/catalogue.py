@@ -45,7 +45,8 @@ def get(name: str, data_dir: str | None = None, progress: Progress | None = None
     """The files of a data set: from a local copy, else from the cache, else fetched."""
     wanted = entry(name)
     if wanted.numbers:
-        cause = f"{name} is no file: its numbers are made for the task {wanted.task} as it needs them"
+        what = "pairs" if wanted.task == "translate" else "numbers"
+        cause = f"{name} is no file: its {what} are made for the task {wanted.task} as it needs them"
         raise SeriatimError("data.built-in", cause, f"seriatim train {wanted.task} --data {name}")
     if wanted.make:
         return Located(_made(name, wanted.make), None, None, "built in")

@@ -6,7 +6,7 @@ can be fetched.
 
 from __future__ import annotations
 
-from . import generated
+from . import dates, generated
 from .entry import Entry, File, Remote
 
 
@@ -260,6 +260,14 @@ LIST = [
         numbers=True,
     ),
     Entry(
+        "curve",
+        "regress",
+        "a curve with noise: 700 points, y = 2 sin x + x^0.8; curve:50 has 50 to learn from",
+        "CC0",
+        5_600,
+        numbers=True,
+    ),
+    Entry(
         "copy",
         "tag",
         "copy memory: 11,500 sequences, ten symbols to remember over 1,000 steps; copy:200 over 200",
@@ -327,5 +335,43 @@ LIST = [
         "CC0",
         2_040_000,
         numbers=True,
+    ),
+    Entry(
+        "fra-eng",
+        "translate",
+        "167,130 English sentences and their French translations (Tatoeba, by manythings.org/anki)",
+        "CC BY 2.0",
+        11_669_748,
+        {
+            "train": File(
+                "fra_eng/fra-eng.zip",
+                "161c93f18da3a7e6df611ed961426613260de8af06ccf8c79c977afe5135ac44",
+                Remote(
+                    ("https://d2l-data.s3-accelerate.amazonaws.com/fra-eng.zip",),
+                    "94646ad1522d915e7b0f9296181140edcf86a4f5",  # the SHA-1 that "Dive into Deep Learning" gives
+                ),
+                member="fra-eng/fra.txt",
+            )
+        },
+        remark="sentences by the people of tatoeba.org; a local copy may be packed otherwise than the fetched archive",
+    ),
+    Entry(
+        "dates",
+        "translate",
+        "20,000 dates, numbers, times and short sentences in English and French, made from a seed",
+        "CC0",
+        1_803_823,
+        make=dates.dates,
+    ),
+    *(
+        Entry(
+            name,
+            "translate",
+            f"21,500 pairs: 1 to 20 letters and the same letters {what}, made from a seed; {name}:40 has up to 40",
+            "CC0",
+            880_000,
+            numbers=True,
+        )
+        for name, what in (("copy-pairs", "again"), ("reverse-pairs", "backwards"), ("sort-pairs", "in order"))
     ),
 ]

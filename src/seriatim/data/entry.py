@@ -11,7 +11,7 @@ class Remote:
     """A public address (or several, tried in order) and what must come from it."""
 
     addresses: tuple[str, ...]
-    sha256: str
+    sha256: str  # or the SHA-1, where that is all its publisher gives
     member: str | None = None  # the file wanted from a ZIP archive
 
 

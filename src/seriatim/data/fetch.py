@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import os
 import urllib.error
@@ -22,7 +23,7 @@ Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all where
 
 
 def fetch(addresses: tuple[str, ...], path: Path, digest: str, progress: Progress | None = None) -> Path:
-    """The file at `path`, fetched from the first address that gives it with the right sha256."""
+    """The file at `path`, fetched from the first address that gives it with the right sha256 (or SHA-1, if shorter)."""
     if path.exists():
         return path
     with explained(), locked(path.with_name(f"{path.name}.lock")):
@@ -43,7 +44,7 @@ def fetch(addresses: tuple[str, ...], path: Path, digest: str, progress: Progres
 def _fetch_one(address: str, part: Path, digest: str, progress: Progress | None) -> None:
     resumed = part.exists()
     _complete(address, part, progress)
-    found = sha256(part)
+    kind, found = ("sha1", _sha1(part)) if len(digest) == 40 else ("sha256", sha256(part))
     if found == digest:
         return
     part.unlink()
@@ -52,9 +53,14 @@ def _fetch_one(address: str, part: Path, digest: str, progress: Progress | None)
         return
     raise SeriatimError(
         "data.hash",
-        f"{address} gives another file than the catalogue knows\n    sha256 {found}\n    wanted {digest}",
+        f"{address} gives another file than the catalogue knows\n    {kind} {found}\n    wanted {digest}",
         "put a good copy into the folder that SERIATIM_DATA names",
     )
+
+
+def _sha1(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.sha1(usedforsecurity=False)).hexdigest()
 
 
 def _complete(address: str, part: Path, progress: Progress | None) -> None:
