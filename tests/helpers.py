@@ -26,8 +26,17 @@ BIDIRECTIONAL = [(name, {"bidirectional": True, "layers": 2}) for name in ("rnn"
 
 def backbones() -> list[tuple[str, dict[str, Any]]]:
     """Every registered architecture that learns, and the variants worth their own test."""
-    names = [name for name in registry.models.names() if not registry.models.load(name).Settings.counts]
+    names = [name for name in registry.models.names() if not (_kind(name).counts or _kind(name).pairs)]
     return [(name, {}) for name in names] + VARIANTS
+
+
+def pair_models() -> list[str]:
+    """Every registered encoder–decoder."""
+    return [name for name in registry.models.names() if _kind(name).pairs]
+
+
+def _kind(name: str) -> Any:
+    return registry.models.load(name).Settings
 
 
 def label(case: tuple[str, dict[str, Any]]) -> str:

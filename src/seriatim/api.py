@@ -25,7 +25,7 @@ from .core.tensors import load_tensors, save_tensors
 from .data.tokenizers import Tokenizer
 from .nn.network import load_weights
 from .runs import Run, fresh_folder
-from .tasks._examples import refuse_counting
+from .tasks._examples import refuse_counting, refuse_pairs
 from .training.budget import size_of, solve_width
 from .training.checkpoint import Checkpoints
 from .training.config import Config, make_config
@@ -198,6 +198,8 @@ class Session:
 
     def start(self) -> Run:
         module = registry.tasks.load(self.config.task.name)
+        if not getattr(module, "PAIRS", False):
+            refuse_pairs(self.config.model, self.config.task.name)
         flush_denormals()
         keep_memory()
         ranks = joined_ranks()

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import seriatim
-from helpers import BIDIRECTIONAL, TINY, backbones, label
+from helpers import BIDIRECTIONAL, TINY, backbones, label, pair_models
 from seriatim import api
 from seriatim.core import registry
 from seriatim.nn.network import weights
@@ -270,6 +270,25 @@ def test_a_model_that_counts_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(seriatim.SeriatimError) as caught:
         seriatim.train(task, str(data(tmp_path)), "ngram", settings=settings, out=tmp_path / "run")
     assert caught.value.code == "task.counts"
+
+
+@every
+def test_an_encoder_decoder_is_refused(name: str, tmp_path: Path) -> None:
+    task, data, settings = CASES[name]
+    for model in pair_models():
+        with pytest.raises(seriatim.SeriatimError) as caught:
+            seriatim.train(task, str(data(tmp_path)), model, settings=settings, out=tmp_path / "run")
+        assert caught.value.code == "task.pairs"
+        assert "lstm" in caught.value.remedy
+        assert not any(other in caught.value.remedy for other in pair_models())
+        assert not (tmp_path / "run").exists()
+
+
+def test_a_comparison_goes_on_without_a_model_that_does_not_fit(book: Path, tmp_path: Path) -> None:
+    short = {"steps": 2, "length": 8, "batch": 2}
+    both = seriatim.compare("language", str(book), ["transformer", "gru"], out=tmp_path / "both", **short)
+    assert [run.config.model.name for run in both.runs] == ["gru"]
+    assert "task.pairs" in both.failed["transformer"]
 
 
 def test_outputs_are_those_of_the_weights_as_they_are(tmp_path: Path) -> None:

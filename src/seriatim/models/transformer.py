@@ -107,7 +107,8 @@ class Transformer(PairBackbone):
         return self.decoder_norm(y), after
 
     def _placed(self, x: Tensor, first: int) -> Tensor:
-        y: Tensor = self.dropout(self.project(x) + self.positions(first, x.shape[1]).to(x.dtype))
+        x = self.project(x)
+        y: Tensor = self.dropout(x + self.positions(first, x))
         return y
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from ..core import registry
 from ..core.errors import SeriatimError
 from ..core.random import derive, numpy_stream
 from ..core.tensors import load_tensors
@@ -244,6 +245,16 @@ def refuse_counting(model: Any, task: str) -> None:
         raise SeriatimError(
             "task.counts", f"a model that counts predicts what comes next; {task} asks for something else",
             "choose another --model: `seriatim list models`",
+        )  # fmt: skip
+
+
+def refuse_pairs(model: Any, task: str) -> None:
+    if model.pairs:
+        names = registry.models.names()
+        fit = [name for name in names if not (one := registry.models.load(name).Settings).pairs and not one.counts]
+        raise SeriatimError(
+            "task.pairs", f"{model.name} learns pairs of sequences; {task} asks for something else",
+            f"choose another --model: {', '.join(fit)}; or the task translate",
         )  # fmt: skip
 
 

@@ -45,6 +45,7 @@ SHOWN = 4  # translations of a sample
 JUDGED = 200  # sentences that are translated along the way
 PARTS = ("train", "valid", "test")
 PAIRS = True  # encoder–decoders are at home here
+PAIRS = True  # encoder–decoders are at home here
 
 
 class Settings(config.Settings):
