@@ -21,6 +21,7 @@ from .core.config import dump_yaml, merge, set_path
 from .core.device import Ranks, flush_denormals, joined_ranks, keep_memory, pick_device
 from .core.errors import SeriatimError, did_you_mean
 from .core.files import write_json, write_text
+from .core.measures import signatures
 from .core.tensors import load_tensors, save_tensors
 from .data.tokenizers import Tokenizer
 from .nn.network import load_weights
@@ -360,10 +361,12 @@ class Session:
                 "tokens_per_second": round(stopped.tokens / max(stopped.seconds, 1e-9), 1),
                 "flops": None if started.flops is None else started.flops * stopped.step,
                 "memory": peak_memory(),
-                "measures": {split: task.evaluate(model, split) for split in splits},
+                "measures": (measured := {split: task.evaluate(model, split) for split in splits}),
                 "baselines": {split: found for split in splits if (found := _asked(task, "baselines", {}, split))},
                 "sample": outcome.sample or self._best_sample(stopped.best_step),
             }
+            if taken := {name: how for values in measured.values() for name, how in signatures(values).items()}:
+                summary["signatures"] = taken
             views = {split: found for split in splits if (found := _asked(task, "details", [], model, split))}
             if views:
                 write_json(self.folder / "evaluation.json", views)

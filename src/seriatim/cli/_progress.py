@@ -26,7 +26,7 @@ class Progress:
         self.loss: float | None = None
         self.valid = ""
         self.shown = time.monotonic()
-        self.bar = _bar() if sys.stderr.isatty() else None
+        self.bar = make_bar() if sys.stderr.isatty() else None
         self.job: Any = None
 
     def __call__(self, event: Event) -> None:
@@ -98,7 +98,7 @@ class Progress:
         note(f"{self.label}: {why[event.reason]} after {event.step:,} steps, {duration(event.seconds)}{best}")
 
 
-def _bar() -> Any:
+def make_bar() -> Any:
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
@@ -116,8 +116,6 @@ def _bar() -> Any:
 
 
 def judging(measures: dict[str, float]) -> str:
-    """What weights are chosen by, where that is not the loss: ", accuracy 84.3 %"."""
-    if "error" not in measures:
-        return ""
-    name = main(measures, "error")
-    return f", {told(name, measures[name])}"
+    """What people judge by, where that is not the loss: ", accuracy 84.3 %"."""
+    name = main(measures, "error" if "error" in measures else "loss")
+    return "" if name == "loss" else f", {told(name, measures[name])}"

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ..core.measures import title
+from ..core.measures import signatures, title
 from . import _options as o
 from ._output import exactly, note, print_json, print_table, silent
 
@@ -28,7 +28,10 @@ def command(
     notify = silent if quiet else note
     measures = api.evaluate(run, data=data, split=split, column=column, target=target, data_dir=data_dir, notify=notify)
     if json:
-        print_json({"run": str(run), "data": data, "split": None if data else split, **measures})
+        taken = {"signatures": signatures(measures)} if signatures(measures) else {}
+        print_json({"run": str(run), "data": data, "split": None if data else split, **measures, **taken})
     else:
         rows = [(title(name), exactly(name, value)) for name, value in measures.items()]
         print_table(["measure", "value"], rows)
+        for name, text in signatures(measures).items():
+            print(f"{title(name)}: sacreBLEU {text}")

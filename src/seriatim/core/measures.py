@@ -29,6 +29,18 @@ class Measure:
     counts: bool = False
 
 
+class Measured(dict[str, float]):
+    """Measures, and the signatures of those whose figure depends on how it was taken, as that of BLEU does."""
+
+    def __init__(self, values: Mapping[str, float], signatures: Mapping[str, str] | None = None) -> None:
+        super().__init__(values)
+        self.signatures = dict(signatures or {})
+
+
+def signatures(values: Mapping[str, float]) -> dict[str, str]:
+    return values.signatures if isinstance(values, Measured) else {}
+
+
 def _share(title: str, hint: str, better: Literal["lower", "higher"] = "higher") -> Measure:
     return Measure(title, better, 1, True, hint)
 
@@ -61,6 +73,7 @@ MEASURES = {
     "spearman": Measure("Spearman", "higher", hint="rank correlation, from −1 to 1"),
     "pearson": Measure("Pearson", "higher", hint="correlation, from −1 to 1"),
     "bleu": Measure("BLEU", "higher", 1, hint="n-grams in common with the reference, up to 100"),
+    "bleu_all": Measure("BLEU, all references", "higher", 1, hint="n-grams in common with any reference, up to 100"),
     "chrf": Measure("chrF", "higher", 1, hint="character n-grams in common with the reference, up to 100"),
     "tokens": _count("Tokens"),
     "examples": _count("Examples"),
@@ -69,6 +82,7 @@ MEASURES = {
     "series": _count("Series"),
     "values": _count("Values"),
     "words": _count("Words"),
+    "sentences": _count("Sentences"),
     "entities": _count("Entities"),
 }
 
@@ -114,7 +128,10 @@ def told(name: str, value: Any) -> str:
 
 
 def main(values: Mapping[str, Any], objective: str = "loss") -> str:
-    """The measure to show first: the objective, but an error is easier to read as the share that is right."""
+    """The measure to show first: the objective, but an error is easier to read as the share that is right, and of
+    translations people ask whether they are good, not how likely."""
+    if objective == "loss" and "bleu" in values:
+        return next(name for name in values if name in ("bleu", "exact_match"))
     error = finite(values.get("error"))
     if objective != "error" or error is None:
         return objective
@@ -124,7 +141,8 @@ def main(values: Mapping[str, Any], objective: str = "loss") -> str:
 def telling(values: Mapping[str, Any], objective: str = "loss") -> list[str]:
     """The measures worth a column, the main one first: no counts, and nothing that is the loss by another name."""
     first = main(values, objective)
-    others = [name for name in values if not measure(name).counts and name not in (first, objective)]
+    left_out = (first, objective) if objective != "loss" else (first,)
+    others = [name for name in values if not measure(name).counts and name not in left_out]
     others = [name for name in others if name == "loss" or not _equal(values[name], finite(values.get("loss")))]
     return [name for name in (first,) if name in values] + others
 

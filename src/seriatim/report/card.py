@@ -10,7 +10,7 @@ from ..core.measures import NONE, phrase, shown
 from .figures import Figures
 from .numbers import percent, scaled, seconds, whole
 from .text import cut, visible
-from .words import created, data_name, data_notes, ended, model_title, task_title
+from .words import created, data_name, data_notes, ended, model_title, signatures_text, task_title
 
 
 def card(one: Figures) -> str:
@@ -53,7 +53,7 @@ def _measures(one: Figures) -> str:
         unit = f" ({one.unit} per token)" if name == "loss" and one.unit else ""
         values = [shown(name, part.get(name), 1) for part in found.values()]
         lines.append(_line(_text(phrase(name)) + unit, *values))
-    return "\n".join(lines)
+    return "\n".join(lines) + (f"\n\n{_text(signatures_text(one))}" if one.signatures else "")
 
 
 def _made(one: Figures) -> str:

@@ -30,7 +30,8 @@ from .page import (
 )
 from .results import results
 from .text import cut
-from .words import data_name, data_notes, data_source, flat, made_by, setting_text, task_title
+from .views import together
+from .words import data_name, data_notes, data_source, flat, made_by, setting_text, signatures_text, task_title
 
 # Settings that `seriatim compare` takes as options of their own.
 OPTIONS = {
@@ -60,9 +61,10 @@ def comparison_page(figures: Sequence[Figures], failed: Mapping[str, str]) -> st
     runs = [each.run for each in figures]
     sections = [
         headline(_headline(ordered)),
-        section("Results", results(ordered)),
+        section("Results", results(ordered), _signatures(ordered)),
         _failures(failed),
         section("What to notice", noticed(lessons(runs))),
+        together(ordered),
         _curves(figures),
         _trade_off(ordered),
         _samples(ordered),
@@ -112,6 +114,11 @@ def _headline(ordered: Sequence[Figures]) -> list[tuple[str, str, str]]:
         cards.append(("Fastest to train", fast.label, f"{pace} {fast.element} a second"))
     cards.append(("Training in all", seconds(sum(spent)), f"{len(ordered)} models"))
     return cards
+
+
+def _signatures(ordered: Sequence[Figures]) -> str:
+    told = next((text for one in ordered if (text := signatures_text(one))), "")
+    return paragraph(told, "note signature") if told else ""
 
 
 # Pictures and texts

@@ -117,7 +117,11 @@ class Figures:
 
     @property
     def score(self) -> float | int | None:
-        """The objective on the validation data, of the weights that were kept."""
+        """What models are ranked by: the main measure on the validation data, of the weights kept, as a figure of which
+        less is better; so the objective itself, but where that is not what people ask for."""
+        if self.objective == "loss" and measures.measure(self.main).better == "higher":
+            reached = self.reached()
+            return None if reached is None else -reached
         return finite(self.measures("valid").get(self.objective))
 
     def reached(self, split: str = "valid") -> float | int | None:
@@ -128,6 +132,11 @@ class Figures:
     def unit(self) -> str:
         """Of the loss: nats where it is the logarithm of a perplexity."""
         return "nats" if "perplexity" in self._values else ""
+
+    @property
+    def signatures(self) -> dict[str, str]:
+        """How measures were taken, where their figures depend on it."""
+        return {str(name): str(text) for name, text in _mapping(self.summary.get("signatures")).items()}
 
     @property
     def speaks(self) -> bool:

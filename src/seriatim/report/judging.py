@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ..core.measures import finite, measure, phrase, plain, shown
+from ..core.measures import finite, measure, phrase, plain, shown, title
 from .figures import Figures
 from .numbers import points, whole
 
@@ -19,27 +19,33 @@ NAMES = {
     "gru": "the GRU",
     "tcn": "the TCN",
     "gpt": "the GPT",
+    "seq2seq": "the seq2seq",
+    "bahdanau": "the Bahdanau model",
+    "transformer": "the Transformer",
 }
 
 
 def score(one: Figures) -> float:
-    """The objective, for sums; the lower, the better."""
+    """What models are ranked by, for sums; the lower, the better."""
     return math.nan if one.score is None else float(one.score)
 
 
-def draw(one: Figures) -> float:
-    """A difference of the objective that chance can make: for a share, the deviation of the difference of two such
-    shares over so many examples; for any other measure, some hundredths of it."""
-    if one.unit and one.objective == "loss":
+def draw(one: Figures, measured: str = "") -> float:
+    """A difference of a measure, the objective by default, that chance can make: for a share, the deviation of the
+    difference of two such shares over so many examples; for any other measure, some hundredths of it."""
+    about = measured or one.objective
+    if one.unit and about == "loss":
         return DRAW
-    if measure(one.objective).percent:
-        valid = one.measures("valid")
-        many = max((number for name, value in valid.items() if (number := _count(name, value))), default=0)
-        if not many or one.score is None:
+    valid = one.measures("valid")
+    value = finite(valid.get(about))
+    if measure(about).percent:
+        counts = [number for name, found in valid.items() if (number := _count(name, found))]
+        many = finite(valid.get("sentences")) or max(counts, default=0)
+        if not many or value is None:
             return 0.01
-        share = min(max(score(one), 0.5 / many), 1 - 0.5 / many)  # even of none wrong the next few may be
+        share = min(max(value, 0.5 / many), 1 - 0.5 / many)  # even of none wrong the next few may be
         return math.sqrt(2 * share * (1 - share) / many)
-    return 0.03 * abs(score(one))
+    return math.nan if value is None else 0.03 * abs(value)
 
 
 def _count(name: str, value: object) -> float:
@@ -79,6 +85,8 @@ def apart(gap: float, one: Figures, measured: str = "") -> str:
     about = measured or one.objective
     if measure(about).percent:
         return points(gap)
+    if about in ("bleu", "bleu_all", "chrf"):
+        return f"{plain(gap, 1)} {title(about)}"
     unit = f" {one.unit}" if one.unit and about == "loss" else ""
     return f"{plain(gap, 2 if gap >= 0.1 else 3, 2)}{unit}"
 

@@ -22,7 +22,7 @@ from .judging import (
     times,
     upper,
 )
-from .lineage import history
+from .lineage import history, translators
 from .numbers import scaled, seconds, whole
 
 
@@ -40,6 +40,8 @@ def lessons(runs: Sequence[Run]) -> list[str]:
     found = [_winner(whole_ones), _over_baselines(whole_ones)]
     if all(one.speaks for one in whole_ones):
         found += history(_best_of_each(whole_ones))
+    if all(one.task == "translate" for one in whole_ones):
+        found += translators(_best_of_each(whole_ones))
     found += [_throughput(whole_ones), _bargain(whole_ones)]
     found += [_overfitted(one) for one in whole_ones]
     found.append(_too_sure([one for one in whole_ones if not risen(one)]))
@@ -59,9 +61,10 @@ def _best_of_each(figures: Sequence[Figures]) -> dict[str, Figures]:
 def _winner(figures: Sequence[Figures]) -> str:
     first, second = ranked(figures)[:2]
     gap = score(second) - score(first)
-    close = f"; {name(second)} comes so near that another seed may turn it round" if gap < draw(first) else ""
+    near = gap < draw(first, first.main)
+    close = f"; {name(second)} comes so near that another seed may turn it round" if near else ""
     return (
-        f"Best on the validation data: {name(first)} with {reached(first)}, {apart(gap, first)} "
+        f"Best on the validation data: {name(first)} with {reached(first)}, {apart(gap, first, first.main)} "
         f"ahead of {name(second)}{close}."
     )
 
@@ -179,14 +182,15 @@ def _bargain(figures: Sequence[Figures]) -> str:
         return ""
     top, *others = ordered
     spent = top.number("flops") or 1
-    near = 0.1 if top.unit else 0.01 if measure(top.objective).percent else 0.05 * abs(score(top))
+    near = 0.01 if measure(top.main).percent else 0.05 * abs(score(top))
+    near = 0.1 if top.unit and top.main == "loss" else near
     cheaper = [one for one in others if (one.number("flops") or spent) * 2 <= spent and score(one) - score(top) <= near]
     if not cheaper:
         return ""
     one = min(cheaper, key=lambda other: other.number("flops") or 0)
     ratio = spent / (one.number("flops") or 1)
     return (
-        f"{upper(one)} comes within {apart(score(one) - score(top), top)} of {name(top)} with "
+        f"{upper(one)} comes within {apart(score(one) - score(top), top, top.main)} of {name(top)} with "
         f"{scaled(one.number('flops'), 'FLOP')} of training; {name(top)} took {times(ratio)} as much."
     )
 

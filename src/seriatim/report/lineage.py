@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..core.measures import plain
+from ..core.measures import finite, phrase, plain, shown
 from .figures import Figures, ranked
-from .judging import DRAW, RECURRENT, SLOWER, apart, name, risen, score, steps, still_falling, upper
+from .judging import DRAW, RECURRENT, SLOWER, apart, draw, name, risen, score, steps, still_falling, upper
 from .numbers import scaled, seconds, whole
 
 
@@ -91,6 +91,64 @@ LINEAGE = (
 )
 
 
+AFTER = ("mlp", *RECURRENT, "tcn", "gpt")  # any model with attention after it (Luong et al. 2015)
+
+TRANSLATORS = (
+    Step(
+        "bahdanau",
+        ("seq2seq",),
+        lambda one, older: (
+            "it looks back at all of the source before every word, which the other has in one state only"
+        ),
+        lambda one: "one state holds sources as short as these, and where to look has yet to be learned",
+    ),
+    *(
+        Step(
+            model,
+            ("seq2seq",),
+            lambda one, older: "it attends to the source, which the other has in one state only",
+            lambda one: "one state holds sources as short as these, and where to look has yet to be learned",
+        )
+        for model in AFTER
+    ),
+    Step(
+        "transformer",
+        ("seq2seq", "bahdanau", *AFTER),
+        lambda one, older: "every word reaches every other in one step, in several heads and layers",
+        lambda one: f"it has to learn even the order of words, from {scaled(one.number('tokens'))} tokens",
+    ),
+)
+
+
+def translators(best: dict[str, Figures]) -> list[str]:
+    """The same for encoder–decoders, and what the length of the source does to them."""
+    return [*(_step(step, best) for step in TRANSLATORS), _lengths(best)]
+
+
+def _lengths(best: dict[str, Figures]) -> str:
+    """How much of the best that a model reaches at any length is left at the longest."""
+    found: dict[str, tuple[float, Figures, str, str]] = {}
+    for model, one in best.items():
+        view = next((view for view in one.views[1] if str(view.get("together", "")).endswith("by length")), None)
+        values = [finite(value) or 0.0 for value in view["series"][0][1]] if view is not None else []
+        if view is not None and max(values, default=0.0) > 0:
+            where = f"{view['bins'][-1]} {view.get('x', '')}"
+            found[model] = values[-1] / max(values), one, where, phrase(str(view["measure"]))
+    if len(found) < 2 or len({where for _, _, where, _ in found.values()}) > 1:
+        return ""
+    (least, worst, where, main), *_, (most, top, *_) = sorted(found.values(), key=lambda entry: entry[0])
+    shares = f"{100 * least:.0f} %", f"{100 * most:.0f} %"
+    if most - least < 0.1:
+        kept = shares[0] if shares[0] == shares[1] else f"{100 * least:.0f} to {shares[1]}"
+        return f"Length tells them apart little: on the longest sources ({where}) each keeps {kept} of its best {main}."
+    plain_one = worst.model == "seq2seq"
+    why = ": one state has to hold the whole source, while attention keeps all of it in view" if plain_one else ""
+    return (
+        f"On the longest sources ({where}) {name(worst)} keeps {shares[0]} of its best {main}, {name(top)} "
+        f"{shares[1]}{why}."
+    )
+
+
 def history(best: dict[str, Figures]) -> list[str]:
     """What the best of each architecture says about the steps, and about counting against learning."""
     return [*(_step(step, best) for step in LINEAGE), _counting(best), _storage(best)]
@@ -102,17 +160,19 @@ def _step(step: Step, best: dict[str, Figures]) -> str:
     if newer is None or not rivals:
         return ""
     older = rivals[0]
-    gap = score(older) - score(newer)
-    against = f"({plain(newer.score)} against {plain(older.score)})"
+    gap, main = score(older) - score(newer), newer.main
+    against = f"({shown(main, newer.reached())} against {shown(main, older.reached())})"
+    chance = draw(newer, main)
     rival = name(older) if len(step.older) == 1 else f"the best {_kind(step)} before it, {name(older)},"
-    if abs(gap) < DRAW:
+    if abs(gap) < chance:
         verdict = f"draws level with {rival.rstrip(',')} {against}"
-        return f"{upper(newer)} {verdict}: less than {DRAW} apart, which chance can do."
+        less = DRAW if main == "loss" else apart(chance, newer, main)
+        return f"{upper(newer)} {verdict}: less than {less} apart, which chance can do."
     if gap > 0:
-        return f"{upper(newer)} beats {rival} by {apart(gap, newer)} {against}: {step.idea(newer, older)}."
+        return f"{upper(newer)} beats {rival} by {apart(gap, newer, main)} {against}: {step.idea(newer, older)}."
     reasons = _reasons(newer, older) or [step.limit(newer)]
     return (
-        f"{upper(newer)} does not beat {rival} here; it is {apart(-gap, newer)} behind {against}. "
+        f"{upper(newer)} does not beat {rival} here; it is {apart(-gap, newer, main)} behind {against}. "
         f"Likely: {'; '.join(reasons)}."
     )
 

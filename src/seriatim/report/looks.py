@@ -38,6 +38,9 @@ OWN = {
     "gru": ("#009e73", "#22b98d"),
     "tcn": ("#cc79a7", "#de93bc"),
     "gpt": ("#d55e00", "#f07c2b"),
+    "seq2seq": ("#56b4e9", "#9ad6f7"),
+    "bahdanau": ("#009e73", "#22b98d"),
+    "transformer": ("#d55e00", "#f07c2b"),
 }
 SPARE = (
     ("#8a7a00", "#f0e442"),

@@ -10,7 +10,17 @@ from .numbers import percent, scaled, seconds, whole
 from .page import block, bullets, folded, group, headline, noticed, page, paragraph, picture, sample, section
 from .text import cut
 from .views import evaluation
-from .words import budget_text, data_name, data_notes, data_source, ended, made_by, settings_text, task_title
+from .words import (
+    budget_text,
+    data_name,
+    data_notes,
+    data_source,
+    ended,
+    made_by,
+    settings_text,
+    signatures_text,
+    task_title,
+)
 
 SAMPLES = 8  # of those made along the way
 
@@ -19,6 +29,7 @@ def run_page(one: Figures) -> str:
     lead = f"{task_title(one)}. {ended(one)}. {budget_text(one)}"
     sections = [
         headline(_headline(one)),
+        paragraph(signatures_text(one), "note signature") if one.signatures else "",
         section("What to notice", noticed(lessons([one.run]))),
         evaluation(one),
         _curves(one),

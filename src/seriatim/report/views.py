@@ -7,18 +7,19 @@ kind. What cannot be drawn is told instead of breaking the page.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from ..core.measures import MEASURES, finite, plain, shown
+from .bins import bins
 from .confusion import confusion
 from .drawings import bars, roll, scatter
 from .figures import Figures
 from .forecast import forecast
 from .heat import heat
 from .lines import lines
-from .looks import HALF, WHOLE
+from .looks import HALF, WHOLE, colours
 from .page import escape, group, number, paragraph, picture, section, table
 from .text import cut, label
 
@@ -36,6 +37,7 @@ DRAWN: dict[str, Callable[[dict[str, Any], int], Drawn]] = {
     "forecast": forecast,
     "lines": lines,
     "bars": bars,
+    "bins": bins,
     "roll": roll,
 }
 PAIRED = ("scatter", "forecast", "bars")  # small enough to stand side by side
@@ -57,6 +59,29 @@ def evaluation(one: Figures) -> str:
     left = len(views) - len(shown_views)
     more = [paragraph(f"{left} more pictures are in evaluation.json.", "note")] if left else []
     return section(PARTS.get(split, ""), *parts, *more)
+
+
+def together(ordered: Sequence[Figures]) -> str:
+    """The views of several runs that belong into one picture: those with the same name under `together`, on the same
+    part and over the same ranges."""
+    splits = {one.views[0] for one in ordered if one.views[1]}
+    found: dict[str, list[tuple[Figures, dict[str, Any]]]] = {}
+    for one in ordered:
+        for view in one.views[1]:
+            if view.get("kind") == "bins" and view.get("together"):
+                found.setdefault(str(view["together"]), []).append((one, view))
+    parts = []
+    for pairs in found.values():
+        same = [(one, view) for one, view in pairs if view.get("bins") == pairs[0][1].get("bins")]
+        if len(same) > 1 and len(splits) == 1:
+            try:
+                series = [[one.label, view["series"][0][1]] for one, view in same]
+                shared = {one.label: colours(ordered)[one.label] for one, _ in same}
+                chart, told = bins(same[0][1] | {"series": series}, WHOLE, shared)
+            except (KeyError, ValueError, TypeError, IndexError):
+                continue  # the page of the run says what is wrong with it
+            parts.append(picture(chart, told, "wide"))
+    return section(PARTS.get(next(iter(splits), ""), ""), *parts)
 
 
 def _part(view: dict[str, Any], kind: str, width: int) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from ..core import registry
 from ..core.config import dump_yaml
 from ..core.errors import SeriatimError
-from ..core.measures import NONE
+from ..core.measures import NONE, title
 from .figures import Figures
 from .numbers import percent, scaled
 
@@ -63,6 +63,16 @@ def data_notes(one: Figures) -> list[str]:
 def data_source(one: Figures) -> str:
     data = one.summary.get("data", {})
     return f"Source: {data.get('source', NONE)}. Fingerprint as the model saw it: {data.get('fingerprint', NONE)}"
+
+
+def signatures_text(one: Figures) -> str:
+    """How the figures came about that depend on it."""
+    if not one.signatures:
+        return ""
+    told = "; ".join(f"{title(name)} {text}" for name, text in one.signatures.items())
+    beams = one.setting("task", "beams")
+    search = f" Translated by beam search with {beams} hypotheses." if isinstance(beams, int) and beams > 1 else ""
+    return f"Measured by sacreBLEU: {told}.{search}"
 
 
 def made_by(one: Figures) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 
 from ..core import config
 from ..core.errors import SeriatimError
+from ..core.measures import Measured
 from ..core.random import derive
 from ..data import pairs
 from ..data.notes import Notes
@@ -31,9 +33,12 @@ from ..nn.backbone import BackboneSettings
 from ..nn.loss import token_loss, token_scores
 from ..nn.pair import Translator, pair_network
 from ..nn.scores import ScoreName
-from ._examples import ELEMENTS, ExampleTask, mismatch, refuse_counting, restore
+from ._bleu import Manner, Wanted, judged
+from ._examples import ELEMENTS, ExampleTask, _digest, mismatch, refuse_counting, restore
+from ._nearest import Memory
 from ._pairs import NO_TOKEN, Batches, PairCoder, PairPart, end_of
 from ._task import Batch
+from ._translate_views import answers, views
 from ._translator import Interpreter
 
 __all__ = ["DataSettings", "Settings", "mismatch", "open_run", "prepare", "reopen", "reopen_on", "train_defaults"]
@@ -43,8 +48,8 @@ TOKENS = 4_000  # of a vocabulary that was not asked for
 LONGEST = 256  # tokens of a pair that is trained on, where nothing is said
 SHOWN = 4  # translations of a sample
 JUDGED = 200  # sentences that are translated along the way
+TRAINED = 2_000  # sentences of the training part that are translated
 PARTS = ("train", "valid", "test")
-PAIRS = True  # encoder–decoders are at home here
 PAIRS = True  # encoder–decoders are at home here
 
 
@@ -70,6 +75,7 @@ class TranslateTask(ExampleTask):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._batches: dict[int, Batches] = {}
+        self._said: dict[str, tuple[Any, list[str]]] = {}  # what was translated last of each part, by which weights
 
     def build(self, model: BackboneSettings) -> Translator:  # type: ignore[override]
         torch.manual_seed(derive(self.seed, "init"))
@@ -99,10 +105,47 @@ class TranslateTask(ExampleTask):
 
     def evaluate(self, model: nn.Module, split: str, limit: int | None = None) -> dict[str, float]:
         rows = self.chosen(split, limit)
+        wanted, said = self.translated(model, split, limit)
+        quality = judged(said, wanted, self.manner)
         likely, right = self._forced(model, split, rows)
         loss = -float(likely.mean(dtype=np.float64))
-        found = {"loss": loss, "perplexity": math.exp(min(loss, 700.0)), "accuracy": float(right.mean())}
-        return found | {"tokens": float(len(likely))}
+        found = {"accuracy": float(right.mean()), "loss": loss, "perplexity": math.exp(min(loss, 700.0))}
+        return Measured(quality | found | {"tokens": float(len(likely))}, quality.signatures)
+
+    @cached_property
+    def manner(self) -> Manner:
+        """How translations are judged: for all parts alike."""
+        part = self.parts["valid" if self.has("valid") else "test"]
+        return Manner.of(part.examples.targets, self.coder.target.kind == "char")  # type: ignore[arg-type]
+
+    def translated(self, model: nn.Module, split: str, limit: int | None = None) -> tuple[Wanted, list[str]]:
+        """The sources of a part, each once, and what they become: all by beam search, or some, greedily."""
+        part = self.parts[split].examples
+        wanted = Wanted.of(part.inputs, part.targets)  # type: ignore[arg-type]
+        if limit is not None or split == "train":
+            wanted = wanted.spread(JUDGED if limit is not None else TRAINED)
+        asked = (_digest(model), limit is None)
+        if split not in self._said or self._said[split][0] != asked:
+            options = TranslateSettings(beams=self.settings.beams if limit is None else 1)
+            self._said[split] = asked, answers(Interpreter([model], self.coder), wanted.sources, options)  # type: ignore[list-item]
+        return wanted, self._said[split][1]
+
+    def baselines(self, split: str) -> dict[str, dict[str, float]]:
+        """The source as it is, and the target of the most similar source of the training part."""
+        if not self.has("train"):  # another file than that of the training
+            return {}
+        part, train = self.parts[split].examples, self.parts["train"].examples
+        wanted = Wanted.of(part.inputs, part.targets)  # type: ignore[arg-type]
+        memory = Memory(train.inputs, train.targets)  # type: ignore[arg-type]
+        said = {
+            "the source itself": wanted.sources,
+            "most similar source": [memory.answer(one) for one in wanted.sources],
+        }
+        return {name: dict(judged(texts, wanted, self.manner)) for name, texts in said.items()}
+
+    def details(self, model: nn.Module, split: str) -> list[dict[str, Any]]:
+        wanted, said = self.translated(model, split)
+        return views(said, wanted, self.manner, Interpreter([model], self.coder))  # type: ignore[list-item]
 
     @torch.inference_mode()
     def _forced(self, model: nn.Module, split: str, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
