@@ -7,24 +7,23 @@ Bahdanau et al., "Neural machine translation by jointly learning to align and tr
 
 New since seq2seq: the source stays in view, all of it, and what is looked at is learned: attention. The weights α show
 which words of the source stand behind a word of the target. Any score serves (`score`); additive is the paper's.
-Further layers of the decoder stand above the one that attends.
+Further layers of the decoder stand above the one that attends. Where the score wants queries and keys of one length
+(dot, scaled_dot, distance), each direction of the encoder has half the width.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from ..nn.attention import make_score, pool
+from ..nn.attention import ONE_LENGTH, ScoreName, make_score, pool
 from ..nn.dropout import Dropout
 from ..nn.pair import PairBackbone, PairSettings, Trace
 from ..nn.recurrent import Recurrent, State
 from ._cells import CellName, Reset, cell_maker, cell_rate
-
-ScoreName = Literal["dot", "scaled-dot", "general", "additive", "concat", "distance"]
 
 
 class Bahdanau(PairBackbone):
@@ -45,7 +44,8 @@ class Bahdanau(PairBackbone):
         super().__init__()
         self.width = width
         maker = cell_maker(cell, reset)
-        self.encoder = Recurrent(maker, inputs, width, layers, dropout, bidirectional)
+        halved = bidirectional and score in ONE_LENGTH  # both directions together are as wide as the decoder
+        self.encoder = Recurrent(maker, inputs, max(width // 2, 1) if halved else width, layers, dropout, bidirectional)
         self.cell = maker(inputs, width)
         self.attended = nn.Linear(self.encoder.width, self.cell.input.out_features, bias=False)  # W of c_t in f
         self.bridge = nn.Linear(self.encoder.width, width * self.cell.parts)
@@ -94,6 +94,9 @@ class Settings(PairSettings):
 
     def rate(self) -> float:
         return cell_rate(self.cell)
+
+    def grain(self) -> int:
+        return 2 if self.bidirectional and self.score in ONE_LENGTH else 1
 
     def build(self, inputs: int, length: int) -> Bahdanau:
         return Bahdanau(

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .scores import KERNELS, SCORES, KernelName, Score, ScoreName, make_score
+from .scores import KERNELS, ONE_LENGTH, SCORES, KernelName, Score, ScoreName, make_score
 
 __all__ = [
     "KERNELS",
+    "ONE_LENGTH",
     "SCORES",
     "KernelName",
     "Score",

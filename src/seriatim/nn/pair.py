@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from .attention import make_score, pool
+from .attention import ONE_LENGTH, make_score, pool
 from .backbone import Backbone, BackboneSettings
 from .network import TokenHead, TokenInput
 
@@ -87,11 +87,14 @@ class Attended(PairBackbone):
         self.context = min(limits) if limits else None
         self.encoder = encoder
         self.decoder = decoder
-        self.score = make_score(score, decoder.width, encoder.width, decoder.width)
-        self.mix = nn.Linear(decoder.width + encoder.width, decoder.width)
+        bring = score in ONE_LENGTH and encoder.width != decoder.width
+        self.bring = nn.Linear(encoder.width, decoder.width, bias=False) if bring else nn.Identity()
+        width = decoder.width if bring else encoder.width
+        self.score = make_score(score, decoder.width, width, decoder.width)
+        self.mix = nn.Linear(decoder.width + width, decoder.width)
 
     def encode(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Any:
-        memory, _ = self.encoder(x, mask)
+        memory = self.bring(self.encoder(x, mask)[0])
         return memory, self.score.prepare(memory), mask
 
     def decode(self, y: Tensor, memory: Any, state: Any = None, trace: Trace | None = None) -> tuple[Tensor, Any]:

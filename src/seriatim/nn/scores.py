@@ -29,6 +29,7 @@ ScoreName = Literal["dot", "scaled_dot", "general", "additive", "concat", "dista
 KernelName = Literal["gaussian", "boxcar", "epanechnikov"]
 SCORES: tuple[str, ...] = get_args(ScoreName)
 KERNELS: tuple[str, ...] = get_args(KernelName)
+ONE_LENGTH = ("dot", "scaled_dot", "distance", *KERNELS)  # without weights that would bring one to the other's
 
 KEPT = 1 << 20  # numbers of tanh(q+k) that are kept for the backward pass; more are computed again, part by part
 PART = 1 << 18  # numbers of such a part: it stays in the processor's cache
