@@ -25,7 +25,7 @@ import torch
 from ..core.files import atomic_file, cache_folder, write_text
 
 HERE = Path(__file__).parent
-SOURCE = HERE / "recurrent.cpp"
+SOURCES = (HERE / "recurrent.cpp", HERE / "attention.cpp", HERE / "dropout.cpp")
 HEADERS = (HERE / "product.h", HERE / "simd.h")
 COMPILERS = ("g++", "clang++", "c++")
 OPTIONS = ("-std=c++20", "-O3", "-fPIC", "-shared")
@@ -124,7 +124,7 @@ def _build() -> Build | None:
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
     version = version.partition("\n")[0]
     parts = [torch.__version__, compiler, version, repr(OPTIONS), repr(TUNINGS), _processor()]
-    parts += [path.read_text(encoding="utf-8") for path in (SOURCE, *HEADERS)]
+    parts += [path.read_text(encoding="utf-8") for path in (*SOURCES, *HEADERS)]
     return Build(compiler, version, hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16])
 
 
@@ -160,7 +160,7 @@ def _compile(compiler: str, to: Path) -> None:
     libraries = [f"-L{home / 'lib'}", "-lc10", "-ltorch_cpu"]
     said = []
     for tuning in TUNINGS:
-        command = [compiler, *OPTIONS, *tuning, abi, *headers, str(SOURCE), *libraries, "-o", str(to)]
+        command = [compiler, *OPTIONS, *tuning, abi, *headers, *map(str, SOURCES), *libraries, "-o", str(to)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode == 0:
             return

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..kernels import attention as kernels
 from .attention import attend, attend_visibly
 from .backbone import wants_equations
 from .dropout import Dropout
@@ -32,6 +33,16 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 def _heads(x: Tensor, heads: int) -> Tensor:
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)  # (B,T,D) → (B,H,T,d)
+
+
+def _natively(query: Tensor, key: Tensor, visible: Tensor | None) -> bool:
+    """Whether the kernel for short sequences serves: keys are visible to all queries of a row, or to none."""
+    for_all = visible is None or visible.shape == (len(query), 1, 1, key.shape[2])
+    return for_all and not wants_equations() and kernels.pays(query, key.shape[2], query.shape[3])
+
+
+def _keys(visible: Tensor | None) -> Tensor | None:
+    return None if visible is None else visible[:, 0, 0]
 
 
 def _mix(query: Tensor, cache: Cache, visible: Tensor | None, causal: bool, trace: Trace | None, name: str) -> Tensor:
@@ -58,10 +69,14 @@ class SelfAttention(nn.Module):
     def forward(
         self, x: Tensor, past: Cache | None, visible: Tensor | None, causal: bool, trace: Trace | None
     ) -> tuple[Tensor, Cache]:
-        query, key, value = (_heads(part, self.heads) for part in self.inputs(x).chunk(3, dim=-1))
+        inputs = self.inputs(x)  # (B,T,3·D)
+        query, key, value = (_heads(part, self.heads) for part in inputs.chunk(3, dim=-1))
         if past is not None:
             key, value = torch.cat([past[0], key], dim=2), torch.cat([past[1], value], dim=2)
-        mixed = _mix(query, (key, value), visible, causal, trace, "attention")
+        if trace is None and past is None and _natively(query, key, visible):
+            mixed = kernels.self_attend(inputs, self.heads, _keys(visible), causal)
+        else:
+            mixed = _mix(query, (key, value), visible, causal, trace, "attention")
         return self.dropout(self.output(mixed)), (key, value)
 
 
@@ -76,13 +91,19 @@ class CrossAttention(nn.Module):
         self.output = nn.Linear(width, width)
         self.dropout = Dropout(dropout)
 
-    def remember(self, memory: Tensor) -> Cache:
-        key, value = (_heads(part, self.heads) for part in self.memory(memory).chunk(2, dim=-1))
-        return key, value
+    def remember(self, memory: Tensor) -> Tensor:
+        """Keys and values side by side, (B,S,2·D)."""
+        both: Tensor = self.memory(memory)
+        return both
 
-    def forward(self, x: Tensor, memory: Cache, visible: Tensor | None, trace: Trace | None) -> Tensor:
-        query = _heads(self.query(x), self.heads)
-        mixed = _mix(query, memory, visible, False, trace, "cross_attention")
+    def forward(self, x: Tensor, memory: Tensor, visible: Tensor | None, trace: Trace | None) -> Tensor:
+        inputs = self.query(x)
+        query = _heads(inputs, self.heads)
+        key, value = (_heads(part, self.heads) for part in memory.chunk(2, dim=-1))
+        if trace is None and _natively(query, key, visible):
+            mixed = kernels.cross_attend(inputs, memory, self.heads, _keys(visible))
+        else:
+            mixed = _mix(query, (key, value), visible, False, trace, "cross_attention")
         y: Tensor = self.dropout(self.output(mixed))
         return y
 
@@ -130,7 +151,7 @@ class Block(nn.Module):
         visible: Tensor | None,
         causal: bool,
         trace: Trace | None,
-        memory: Cache | None = None,
+        memory: Tensor | None = None,
         memory_visible: Tensor | None = None,
     ) -> tuple[Tensor, Cache]:
         mixed, cache = self.attention(self._in(x, self.attention_norm), past, visible, causal, trace)

@@ -1,0 +1,110 @@
+"""Attention over short sequences by the native kernel: what `attend` of nn/attention.py gives, without its detours.
+
+    self_attend     inputs (B,T,3·D): queries, keys and values side by side         → (B,T,D)
+    cross_attend    query (B,T,D), memory (B,S,2·D): keys and values side by side   → (B,T,D)
+
+`mask` is (B,S), True where a real key stands. `pays` says where the kernel is there and the quicker one. It serves
+float32 and float64 on the CPU, and gives first derivatives.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import load
+
+LONGEST = 64  # keys; beyond, the products are large enough for the library
+SIZES = (8, 16, 32, 64, 128)  # numbers of a head that fill one, two, four or eight registers of some processor
+
+
+def pays(x: Tensor, keys: int, size: int) -> bool:
+    """Whether to use the kernel, for heads of `size` numbers."""
+    return (
+        keys <= LONGEST
+        and size in SIZES
+        and x.device.type == "cpu"
+        and x.dtype in (torch.float32, torch.float64)
+        and not torch.is_autocast_enabled("cpu")
+        and _fits(size, x.dtype)
+    )
+
+
+def self_attend(inputs: Tensor, heads: int, mask: Tensor | None, causal: bool) -> Tensor:
+    y, _ = torch.ops.seriatim.self_attend(inputs, heads, mask, causal)
+    return y  # type: ignore[no-any-return]
+
+
+def cross_attend(query: Tensor, memory: Tensor, heads: int, mask: Tensor | None) -> Tensor:
+    y, _ = torch.ops.seriatim.cross_attend(query, memory, heads, mask)
+    return y  # type: ignore[no-any-return]
+
+
+# ---- what torch must know about the native operators ------------------------------------------------------------
+
+
+@functools.cache
+def _fits(size: int, kind: torch.dtype) -> bool:
+    """Whether the kernel has this size, which depends on the processor: tried once."""
+    if not _register():
+        return False
+    try:
+        torch.ops.seriatim.self_attend(torch.zeros(1, 1, 3 * size, dtype=kind), 1, None, False)
+    except RuntimeError:
+        return False
+    return True
+
+
+_fits._dynamo_marked_constant = True  # type: ignore[attr-defined]  # see kernels/recurrent.py
+
+
+@functools.cache
+def _register() -> bool:
+    if not load():
+        return False
+    library = "seriatim::"
+    torch.library.register_fake(f"{library}self_attend", _self_fake)
+    torch.library.register_fake(f"{library}cross_attend", _cross_fake)
+    torch.library.register_fake(f"{library}self_attend_backward", lambda dy, x, weights, heads: torch.empty_like(x))
+    torch.library.register_fake(
+        f"{library}cross_attend_backward",
+        lambda dy, query, memory, weights, heads: (torch.empty_like(query), torch.empty_like(memory)),
+    )
+    torch.library.register_autograd(f"{library}self_attend", _self_backward, setup_context=_self_setup)
+    torch.library.register_autograd(f"{library}cross_attend", _cross_backward, setup_context=_cross_setup)
+    return True
+
+
+def _self_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(inputs[0], output[1])
+    ctx.heads = inputs[1]
+    ctx.mark_non_differentiable(output[1])
+
+
+def _self_backward(ctx: Any, dy: Tensor, dweights: Tensor | None) -> tuple[Tensor | None, ...]:
+    inputs, weights = ctx.saved_tensors
+    return torch.ops.seriatim.self_attend_backward(dy, inputs, weights, ctx.heads), None, None, None
+
+
+def _cross_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(inputs[0], inputs[1], output[1])
+    ctx.heads = inputs[2]
+    ctx.mark_non_differentiable(output[1])
+
+
+def _cross_backward(ctx: Any, dy: Tensor, dweights: Tensor | None) -> tuple[Tensor | None, ...]:
+    query, memory, weights = ctx.saved_tensors
+    return *torch.ops.seriatim.cross_attend_backward(dy, query, memory, weights, ctx.heads), None, None
+
+
+def _self_fake(inputs: Tensor, heads: int, mask: Tensor | None, causal: bool) -> tuple[Tensor, Tensor]:
+    rows, steps, width = inputs.shape
+    return inputs.new_empty(rows, steps, width // 3), inputs.new_empty(rows, heads, steps, steps)
+
+
+def _cross_fake(query: Tensor, memory: Tensor, heads: int, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    rows, steps, _ = query.shape
+    return torch.empty_like(query), query.new_empty(rows, heads, steps, memory.shape[1])

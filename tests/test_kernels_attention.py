@@ -1,0 +1,130 @@
+"""The kernels of attention over short sequences and of dropout, held to their definitions."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from seriatim import kernels
+from seriatim.kernels import attention, dropout
+from seriatim.nn.attention import attend_visibly
+from seriatim.nn.dropout import Dropout
+from seriatim.nn.transformer import CrossAttention, SelfAttention
+
+pytestmark = pytest.mark.skipif(not kernels.available(), reason="no native kernels here")
+
+
+def heads_of(x, heads):
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def visibly(query, key, value, heads, mask, causal):
+    visible = None if mask is None else mask[:, None, None]
+    mixed, _ = attend_visibly(*(heads_of(x, heads) for x in (query, key, value)), visible, causal)
+    return mixed.transpose(1, 2).flatten(2)
+
+
+def ragged(rows, keys):
+    """Rows of every length, the first without any key."""
+    return torch.arange(keys) < (torch.arange(rows) % (keys + 1))[:, None]
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "steps", "heads", "size"), [(1, 1, 1, 64), (7, 5, 3, 16), (4, 17, 2, 32), (3, 64, 1, 64)]
+)
+def test_self_attention_is_that_of_the_equations(rows, steps, heads, size, causal, masked):
+    torch.manual_seed(0)
+    assert attention.pays(torch.zeros(1), steps, size)
+    inputs = torch.randn(rows, steps, 3 * heads * size, requires_grad=True)
+    mask = ragged(rows, steps) if masked else None
+    gradient = torch.randn(rows, steps, heads * size)
+    ours = attention.self_attend(inputs, heads, mask, causal)
+    (own,) = torch.autograd.grad(ours, inputs, gradient)
+    true = visibly(*inputs.chunk(3, dim=-1), heads, mask, causal)
+    (wanted,) = torch.autograd.grad(true, inputs, gradient)
+    torch.testing.assert_close(ours, true, rtol=1e-5, atol=2e-6)
+    torch.testing.assert_close(own, wanted.nan_to_num(), rtol=1e-4, atol=1e-5)
+    if mask is not None:  # nobody to look at: zeros, and nothing to learn from
+        assert not ours[0].any()
+        assert own.isfinite().all()
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_cross_attention_is_that_of_the_equations(masked):
+    torch.manual_seed(1)
+    query = torch.randn(5, 6, 96, dtype=torch.float64, requires_grad=True)
+    memory = torch.randn(5, 9, 192, dtype=torch.float64, requires_grad=True)
+    mask = ragged(5, 9) if masked else None
+    gradient = torch.randn(5, 6, 96, dtype=torch.float64)
+    ours = attention.cross_attend(query, memory, 3, mask)
+    own = torch.autograd.grad(ours, (query, memory), gradient)
+    true = visibly(query, *memory.chunk(2, dim=-1), 3, mask, causal=False)
+    wanted = torch.autograd.grad(true, (query, memory), gradient)
+    torch.testing.assert_close(ours, true, rtol=1e-12, atol=1e-12)
+    for mine, theirs in zip(own, wanted, strict=True):
+        torch.testing.assert_close(mine, theirs.nan_to_num(), rtol=1e-10, atol=1e-12)
+
+
+def test_derivatives_agree_with_differences():
+    torch.manual_seed(2)
+    inputs = torch.randn(2, 3, 48, dtype=torch.float64, requires_grad=True)
+    mask = torch.tensor([[True, True, False], [True, True, True]])
+    assert torch.autograd.gradcheck(lambda x: attention.self_attend(x, 2, mask, True), (inputs,))
+
+
+def test_the_layers_use_it_and_a_trace_changes_nothing():
+    torch.manual_seed(3)
+    layer, cross = SelfAttention(64, 2, 0.0), CrossAttention(64, 2, 0.0)
+    x, memory = torch.randn(3, 7, 64), torch.randn(3, 5, 64)
+    visible = ragged(3, 7)[:, None, None] | torch.tensor([True] + 6 * [False])
+    fast, _ = layer(x, None, visible, False, None)
+    seen = {}
+    slow, _ = layer(x, None, visible, False, seen)
+    torch.testing.assert_close(fast, slow, rtol=1e-5, atol=1e-6)
+    assert seen["attention"].shape == (3, 2, 7, 7)
+    kept = cross.remember(memory)
+    torch.testing.assert_close(cross(x, kept, None, None), cross(x, kept, None, {}), rtol=1e-5, atol=1e-6)
+
+
+def test_sizes_and_lengths_that_it_does_not_serve_are_left_to_torch():
+    assert not attention.pays(torch.zeros(1), 65, 64)
+    assert not attention.pays(torch.zeros(1), 8, 20)
+    assert not attention.pays(torch.zeros(1, dtype=torch.bfloat16), 8, 64)
+    layer, x = SelfAttention(60, 3, 0.0), torch.randn(2, 4, 60)
+    plain, _ = layer(x, None, None, True, {})
+    torch.testing.assert_close(layer(x, None, None, True, None)[0], plain, rtol=1e-5, atol=1e-6)
+
+
+def test_dropout_keeps_the_mean_and_its_gradient_has_the_same_mask():
+    torch.manual_seed(4)
+    x = torch.randn(1_000, 1_000, requires_grad=True)
+    y = Dropout(0.3)(x)
+    kept = y != 0
+    assert abs(1 - kept.float().mean().item() - 0.3) < 0.002  # four deviations of a million draws
+    torch.testing.assert_close(y[kept], x[kept] / 0.7)
+    (gradient,) = torch.autograd.grad(y, x, torch.ones_like(x))
+    torch.testing.assert_close(gradient, kept / 0.7)
+    # no pattern along rows or columns
+    assert (kept.float().mean(dim=0) - 0.7).abs().max() < 0.08
+    assert (kept.float().mean(dim=1) - 0.7).abs().max() < 0.08
+
+
+def test_dropout_follows_the_seed():
+    x, layer = torch.ones(100, 100), Dropout(0.5)
+    torch.manual_seed(5)
+    first, second = layer(x), layer(x)
+    torch.manual_seed(5)
+    assert torch.equal(layer(x), first)
+    assert not torch.equal(first, second)
+    assert abs((first * second != 0).float().mean().item() - 0.25) < 0.03
+    assert torch.equal(layer.eval()(x), x)
+
+
+def test_without_kernels_dropout_is_that_of_torch(monkeypatch):
+    monkeypatch.setattr(dropout, "available", lambda x: False)
+    x = torch.ones(1_000)
+    torch.manual_seed(6)
+    ours = Dropout(0.2)(x)
+    torch.manual_seed(6)
+    assert torch.equal(ours, F.dropout(x, 0.2))
