@@ -70,8 +70,15 @@ class Network(nn.Module):
     ) -> tuple[Tensor, Any]:
         if getattr(self.head, "final", False) and mask is None and state is None and trace is None:
             return self.head(self.backbone.final(self.input(x))[:, None]), None
-        hidden, state = self.backbone(self.input(x), mask, state, trace)
+        hidden, state = self.hidden(x, mask, state, trace)
         return self.head(hidden, mask), state
+
+    def hidden(
+        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: dict[str, Tensor] | None = None
+    ) -> tuple[Tensor, Any]:
+        """What the head is given, for a loss that has no need of all scores (see nn/loss.py)."""
+        y, state = self.backbone(self.input(x), mask, state, trace)
+        return y, state
 
 
 def full(scores: Tensor) -> Tensor:

@@ -21,7 +21,6 @@ import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from ..core import config, registry
 from ..core.errors import SeriatimError
@@ -33,7 +32,9 @@ from ..data.text import TextSettings
 from ..data.tokenizers import Tokenizer
 from ..decode.options import DecodeSettings
 from ..nn.backbone import BackboneSettings
-from ..nn.network import Network, full, load_weights, token_network
+from ..nn.loss import token_log_probs, token_loss
+from ..nn.network import Network, load_weights, token_network
+from ._examples import refuse_counting
 from ._speak import Counted, Neural, Speaker
 from ._task import Batch
 
@@ -114,12 +115,10 @@ class LanguageTask:
         pair = torch.from_numpy(np.stack([tokens[start : start + length + 1] for start in starts]).astype(np.int64))
         return Batch(pair[:, :-1], pair[:, 1:], count=(last - first) * length, fresh=place == 0)
 
-    def loss(self, network: nn.Module, batch: Batch, state: Any, smoothing: float) -> tuple[Tensor, Any]:
-        logits, state = network(batch.inputs, batch.mask, state)
-        loss = F.cross_entropy(
-            full(logits).flatten(0, 1), batch.targets.flatten(), reduction="sum", label_smoothing=smoothing
-        )
-        return loss, state
+    def loss(self, network: Any, batch: Batch, state: Any, smoothing: float) -> tuple[Tensor, Any]:
+        hidden, state = network.hidden(batch.inputs, batch.mask, state)
+        head = network.head
+        return token_loss(hidden.flatten(0, 1), head.weight, head.bias, batch.targets.flatten(), smoothing), state
 
     def count(self, model: Any, progress: Callable[[str], None]) -> Any:
         """A model that counts, made from the training part."""
@@ -157,16 +156,16 @@ class LanguageTask:
 
 
 @torch.inference_mode()
-def network_loss(network: nn.Module, tokens: np.ndarray, length: int) -> float:
+def network_loss(network: Any, tokens: np.ndarray, length: int) -> float:
     """The mean loss of all tokens but the first.
 
     A backbone that can take in any number of elements reads on from chunk to chunk; one with a limited context
     starts anew at every chunk of its training length.
     """
     network.eval()
-    backbone = network.backbone
+    head = network.head
     device = next(network.parameters()).device
-    reads_on = isinstance(backbone, nn.Module) and backbone.context is None
+    reads_on = network.backbone.context is None
     chunk = max(length, 128) if reads_on else length
     targets = len(tokens) - 1
     rows = min(EVALUATION_ROWS, max(targets // chunk, 1))
@@ -181,9 +180,9 @@ def network_loss(network: nn.Module, tokens: np.ndarray, length: int) -> float:
         inputs = torch.from_numpy(tokens[places].astype(np.int64)).to(device)
         wanted = torch.from_numpy(tokens[places + 1].astype(np.int64)).to(device)
         mask = None if bool(real.all()) else real
-        logits, state = network(inputs, mask, state if reads_on else None)
-        losses = F.cross_entropy(full(logits).flatten(0, 1), wanted.flatten(), reduction="none")
-        total += float((losses.cpu().double() * real.cpu().flatten()).sum())
+        hidden, state = network.hidden(inputs, mask, state if reads_on else None)
+        log_probs = token_log_probs(hidden.flatten(0, 1), head.weight, head.bias, wanted.flatten())
+        total -= float((log_probs.cpu().double() * real.cpu().flatten()).sum())
     return total / targets
 
 
@@ -210,6 +209,8 @@ def prepare(
     tokenizer: Tokenizer | None = None,
 ) -> LanguageTask:
     """Reads and tokenises the data of a configuration; a tokenizer is trained where none is given."""
+    if config.model.counts and not hasattr(registry.models.load(config.model.name), "NGram"):
+        refuse_counting(config.model, config.task.name)
     return LanguageTask(config.task, prepare_corpus(config.data, data_dir, notify, tokenizer), config.seed)
 
 
