@@ -87,6 +87,14 @@ def copy(length: int | None = None) -> Parts:
     return _parts("copy", length, sizes, _copy, symbols=tuple("0123456789"))
 
 
+def curve(points: int | None = None) -> Parts:
+    """A number for a number: y = 2 sin x + x^0.8 and noise of deviation ½, x anywhere in 0…5."""
+    points = _length("curve", points, 400, least=2)
+    sizes = {"train": points, "valid": 100, "test": 200}
+    columns = {"column": "x", "target": "y"}
+    return replace(_parts("curve", points, sizes, _curve, features=("x",)), columns=columns)
+
+
 def sine(count: int = 10_000, steps: int = 51, seed: int = SEED) -> np.ndarray:
     """Series (count,steps) of two sine waves of random frequency and phase, and noise of variance 0.1²/12."""
     draw = np.random.PCG64([seed, 0])
@@ -98,7 +106,7 @@ def sine(count: int = 10_000, steps: int = 51, seed: int = SEED) -> np.ndarray:
     return series
 
 
-SETS: dict[str, Callable[[int | None], Parts]] = {"adding": adding, "copy": copy}
+SETS: dict[str, Callable[[int | None], Parts]] = {"adding": adding, "copy": copy, "curve": curve}
 ANSWERS: dict[str, Callable[[list[str]], list[str]]] = {
     "copy-pairs": list,
     "reverse-pairs": lambda letters: letters[::-1],
@@ -210,6 +218,14 @@ def _copy(draw: np.random.PCG64, count: int, length: int) -> Examples:
     targets = np.zeros_like(inputs)
     targets[:, -10:] = said
     return Examples(Sequences.equal(inputs), Sequences.equal(targets))
+
+
+def _curve(draw: np.random.PCG64, count: int, points: int) -> Examples:
+    x = 5 * _uniform(draw, count)
+    noise = _uniform(draw, count, 12).sum(axis=1) - 6  # nearly normal, of deviation 1
+    y = 2 * np.sin(x) + x**0.8 + 0.5 * noise
+    inputs = x.astype(np.float32)[:, None, None]
+    return Examples(Sequences.equal(inputs), y.astype(np.float32).tolist())
 
 
 def _uniform(draw: np.random.PCG64, *shape: int) -> np.ndarray:

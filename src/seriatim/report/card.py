@@ -59,7 +59,7 @@ def _measures(one: Figures) -> str:
 def _made(one: Figures) -> str:
     data = one.summary.get("data", {})
     step, best = one.number("step"), one.number("best_step")
-    steps = "one pass of counting" if one.counts else f"{whole(step)} (best weights: step {whole(best)})"
+    steps = "one pass" if one.counts else f"{whole(step)} (best weights: step {whole(best)})"
     facts: list[tuple[str, Any]] = [
         ("data", _code(data.get("source", NONE))),
         ("data fingerprint", _code(data.get("fingerprint", NONE))),

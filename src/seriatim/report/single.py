@@ -121,7 +121,8 @@ def _samples(one: Figures) -> str:
     if not cards:
         return ""
     learned = "What it wrote as it learned" if one.speaks or one.task == "music" else "What it answered as it learned"
-    return section("What it writes" if one.counts else learned, group("samples", cards))
+    made = "What it writes" if one.speaks else "What it answers"
+    return section(made if one.counts else learned, group("samples", cards))
 
 
 def _data(one: Figures) -> list[str]:

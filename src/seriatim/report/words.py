@@ -28,7 +28,7 @@ ENDINGS = {"finished": "finished", "minutes": "time up", "patience": "no more ga
 
 def ended(one: Figures) -> str:
     if one.counts and one.reason == "finished":
-        return "It was counted in one pass"
+        return "It was counted in one pass" if one.speaks else "It was made in one pass, with nothing to learn"
     return REASONS.get(one.reason, one.reason)
 
 

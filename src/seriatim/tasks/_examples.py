@@ -243,7 +243,7 @@ def shown(one: Any) -> str:
 def refuse_counting(model: Any, task: str) -> None:
     if model.counts:
         raise SeriatimError(
-            "task.counts", f"a model that counts predicts what comes next; {task} asks for something else",
+            "task.counts", f"{model.name} learns nothing by gradients, and what it keeps does not answer {task}",
             "choose another --model: `seriatim list models`",
         )  # fmt: skip
 

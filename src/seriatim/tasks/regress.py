@@ -4,11 +4,13 @@ The outputs of the backbone are pooled to one vector, and a linear layer gives t
 
     ŷ = scale · (W pool(h) + b) + shift        scale and shift: deviation and mean of the training values
 
-Trained by the squared error, each value divided by its scale, so that several of them weigh the same.
+Trained by the squared error, each value divided by its scale, so that several of them weigh the same. A model that
+keeps its examples instead (`kernel`) takes sequences of numbers of one length.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,19 +20,21 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from ..core import registry
 from ..core.errors import SeriatimError
+from ..core.tensors import load_tensors
 from ..data import examples
 from ..data.sequences import Examples, Parts
 from ..data.writing import Table
 from ..nn.backbone import BackboneSettings
 from ..nn.heads import Scaled
 from ..nn.network import Network, full
-from . import _scores
+from . import _kernel, _scores
 from ._coder import Coder
 from ._examples import mismatch, restore, shown, spread
 from ._predict import Predictor, short
 from ._task import Batch
-from ._vector import VectorSettings, VectorTask, vector_network
+from ._vector import Notify, VectorSettings, VectorTask, vector_network
 
 __all__ = ["DataSettings", "Settings", "mismatch", "open_run", "prepare", "reopen", "reopen_on"]
 
@@ -77,9 +81,29 @@ class RegressTask(VectorTask):
         scale = network.get_submodule("head").get_buffer("scale")
         return (((full(values) - batch.targets) / scale) ** 2).mean(dim=-1).sum(), None
 
-    def evaluate(self, model: nn.Module, split: str, limit: int | None = None) -> dict[str, float]:
+    def count(self, model: Any, progress: Callable[[str], None]) -> Any:
+        """A model that keeps its examples, made from the training part."""
+        train = self.parts["train"]
+        deviation = spread(train.inputs.values)[1] if self.standardise else None
+        return _kernel.fitted(model, train, deviation, progress)
+
+    def within(self, model: Any, entries: int) -> Any:
+        """Its settings for a budget of numbers to store."""
+        return model.model_copy(update={"entries": entries})
+
+    def outputs(self, network: Any, split: str, limit: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        if isinstance(network, nn.Module):
+            return super().outputs(network, split, limit)
+        rows = self.chosen(split, limit)
+        return network.predict(self._asked(network, split, rows)), rows
+
+    def _asked(self, model: Any, split: str, rows: np.ndarray) -> np.ndarray:
+        return _kernel.asked(model, self.coder, self.parts[split].inputs, rows, self.parts[split].examples)
+
+    def evaluate(self, model: Any, split: str, limit: int | None = None) -> dict[str, float]:
         values, rows = self.outputs(model, split, limit)
-        scale = model.get_submodule("head").get_buffer("scale").cpu().numpy()
+        learned = isinstance(model, nn.Module)
+        scale = model.get_submodule("head").get_buffer("scale").cpu().numpy() if learned else model.scale
         return self._measures(values, self.parts[split].targets[rows], scale)
 
     def _measures(self, values: np.ndarray, true: np.ndarray, scale: np.ndarray) -> dict[str, float]:
@@ -102,7 +126,7 @@ class RegressTask(VectorTask):
         mean, deviation = spread(self.parts["train"].targets)
         return {"mean": self._measures(np.tile(mean, (len(true), 1)), true, deviation)}
 
-    def details(self, model: Network, split: str) -> list[dict[str, Any]]:
+    def details(self, model: Any, split: str) -> list[dict[str, Any]]:
         values, rows = self.outputs(model, split)
         part = self.parts[split]
         true = part.targets[rows]
@@ -126,7 +150,12 @@ class RegressTask(VectorTask):
         columns = ["where", "input", "true", "predicted"]
         several = [self._each(values, true)] if len(self.coder.labels) > 1 else []
         farthest = {"kind": "table", "title": "Farthest off", "columns": columns, "rows": table}
-        return [*several, *views, farthest, *self.reach(model, split)]
+        predictor = RegressPredictor(model, self.coder)
+        curves = _kernel.curves(predictor.values, self.coder, self.parts["train"])
+        if isinstance(model, nn.Module):
+            return [*several, *curves, *views, farthest, *self.reach(model, split)]
+        weights = _kernel.weights(model, self.coder, self._asked(model, split, rows), values)
+        return [*several, *curves, weights, *views, farthest]
 
     def _each(self, values: np.ndarray, true: np.ndarray) -> dict[str, Any]:
         """The measures of every value by itself: their units may have nothing in common."""
@@ -138,7 +167,7 @@ class RegressTask(VectorTask):
         columns = ["value", "MSE", "MAE", "R²", "Spearman"]
         return {"kind": "table", "title": "Value by value", "columns": columns, "rows": rows}
 
-    def said(self, model: nn.Module, inputs: list[Any]) -> list[str]:
+    def said(self, model: Any, inputs: list[Any]) -> list[str]:
         answers = RegressPredictor(model, self.coder).predict(inputs)
         return [_numbers(np.array(list(answer.values()))) for answer in answers]
 
@@ -155,6 +184,17 @@ def network(model: BackboneSettings, coder: Coder, settings: Settings) -> Networ
 
 
 class RegressPredictor(Predictor):
+    def values(self, items: Any) -> np.ndarray:
+        """The answers for some inputs as an array (n,outputs)."""
+        return np.array([list(answer.values()) for answer in self.predict(items)])
+
+    def predict(self, items: Any) -> list[dict[str, Any]]:
+        if isinstance(self.model, nn.Module):
+            return super().predict(items)
+        sequences = self.coder.encode(items)
+        points = _kernel.asked(self.model, self.coder, sequences, np.arange(len(sequences)), None)
+        return self.answer(torch.from_numpy(self.model.predict(points)))
+
     def answer(self, scores: Tensor) -> list[dict[str, Any]]:
         return [dict(zip(self.coder.labels, row, strict=True)) for row in scores.tolist()]
 
@@ -162,9 +202,26 @@ class RegressPredictor(Predictor):
         return Table(list(self.coder.labels), [[short(value) for value in answer.values()] for answer in answers])
 
 
-prepare, reopen, reopen_on = RegressTask.prepare, RegressTask.reopen, RegressTask.reopen_on
+reopen, reopen_on = RegressTask.reopen, RegressTask.reopen_on
+
+
+def prepare(config: Any, data_dir: str | None = None, notify: Notify | None = None) -> VectorTask:
+    _kernel.refuse_others(config.model, config.task.name)
+    task = RegressTask.prepare(config, data_dir, notify)
+    if config.model.counts:
+        _kernel.check(config.model, task.coder, task.parts)
+    return task
 
 
 def open_run(path: Path, config: Any) -> RegressPredictor:
     coder = Coder.load(path)
-    return RegressPredictor(restore(network(config.model, coder, config.task), path), coder, config.data)
+    if not config.model.counts:
+        return RegressPredictor(restore(network(config.model, coder, config.task), path), coder, config.data)
+    if not (path / "model.safetensors").exists():
+        raise SeriatimError("run.unfinished", f"{path} was stopped before it was made", "train it again")
+    stored = {name: tensor.numpy() for name, tensor in load_tensors(path / "model.safetensors").items()}
+    try:
+        model = registry.models.load(config.model.name).Kernel.from_tensors(stored, config.model)
+    except SeriatimError as error:
+        raise mismatch(path, error) from None
+    return RegressPredictor(model, coder, config.data)
