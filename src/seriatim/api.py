@@ -105,7 +105,7 @@ def train(
     folder = fresh_folder("runs", f"{config.task.name}-{config.model.name}") if out is None else Path(out)
     if folder.exists() and not folder.is_dir():
         raise SeriatimError("run.exists", f"{folder} is a file", "choose another --out")
-    if _begun(folder):
+    if has_begun(folder):
         raise SeriatimError(
             "run.exists",
             f"{folder} holds a run already",
@@ -114,7 +114,7 @@ def train(
     return Session(config, folder, data_dir, listeners, notify).start()
 
 
-def _begun(folder: Path) -> bool:
+def has_begun(folder: Path) -> bool:
     """Whether there is something to lose: a folder whose training never got to its first checkpoint has nothing."""
     return (folder / "model.safetensors").exists() or bool(Checkpoints(folder / "checkpoints").steps())
 
@@ -175,7 +175,7 @@ def import_arpa(file: str | Path, out: str | Path | None = None) -> Run:
     boundary = None if first.boundary is None else tokenizer.eos
     model, _ = NGram.read_arpa(file, tokenizer.names, boundary)
     folder = fresh_folder("runs", Path(file).stem) if out is None else Path(out)
-    if _begun(folder):
+    if has_begun(folder):
         raise SeriatimError("run.exists", f"{folder} holds a run already", "choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(folder / "tokenizer.json")
@@ -305,7 +305,7 @@ class Session:
                 except (KeyError, ValueError) as error:
                     raise registry.tasks.load(self.config.task.name).mismatch(self.folder, error) from None
             elif ranks.first:
-                self._summarise(task, outcome)  # what is known now, should the power fail
+                self.summarise(task, outcome)  # what is known now, should the power fail
             for event in loop.run():
                 for listener in told:
                     listener(event)
@@ -314,7 +314,7 @@ class Session:
                 load_weights(network, load_tensors(self.folder / "model.safetensors"))
             if self.notify is not None and outcome.stopped is not None and not outcome.stopped.reason.startswith("SIG"):
                 self.notify("measuring the best weights")
-            self._summarise(task, outcome, network.eval())
+            self.summarise(task, outcome, network.eval())
         ranks.wait()
         return Run(self.folder)
 
@@ -334,9 +334,9 @@ class Session:
         for event in count(fit, keep, task.size):
             for listener in told:
                 listener(event)
-        self._summarise(task, outcome, kept[0])
+        self.summarise(task, outcome, kept[0])
 
-    def _summarise(self, task: Any, outcome: Outcome, model: Any = None) -> None:
+    def summarise(self, task: Any, outcome: Outcome, model: Any = None) -> None:
         """summary.json, the model card and the report. Without a model: only what is known before training."""
         summary: dict[str, Any] = {
             "version": __version__,
@@ -441,7 +441,7 @@ def compare(
     failed: dict[str, SeriatimError] = {}
     for name, config in configs.items():
         folder = path / name
-        state = [_begun(folder), bool(_begun(folder) and Run(folder).summary.get("measures"))]
+        state = [has_begun(folder), bool(has_begun(folder) and Run(folder).summary.get("measures"))]
         begun, done = (bool(value) for value in joined_ranks().share([float(value) for value in state]))
         if begun:
             _same(Run(folder), config)
