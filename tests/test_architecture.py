@@ -24,8 +24,9 @@ MAY_IMPORT = {
     "runs": {"core", "nn", "models", "data", "decode", "tasks", "training", "report"},
     "report": {"core", "runs"},
     "api": {"core", "nn", "models", "data", "decode", "tasks", "training", "runs", "report"},
+    "averaging": {"core", "training", "runs", "report", "api", "nn"},
     "reproduce": {"core", "runs", "report", "api"},
-    "cli": {"core", "data", "decode", "training", "runs", "report", "api", "kernels", "reproduce"},
+    "cli": {"core", "data", "decode", "training", "runs", "report", "api", "averaging", "kernels", "reproduce"},
 }
 FREE = {"_version", "__init__", "__main__"}
 

@@ -8,9 +8,10 @@ from ._version import __version__
 
 if TYPE_CHECKING:
     from .api import compare, evaluate, load, resume, train
+    from .averaging import average
     from .core.errors import SeriatimError
 
-__all__ = ["SeriatimError", "__version__", "compare", "evaluate", "load", "resume", "train"]
+__all__ = ["SeriatimError", "__version__", "average", "compare", "evaluate", "load", "resume", "train"]
 
 
 def __getattr__(name: str) -> Any:
@@ -19,6 +20,10 @@ def __getattr__(name: str) -> Any:
         from .core.errors import SeriatimError
 
         return SeriatimError
+    if name == "average":
+        from .averaging import average
+
+        return average
     if name in __all__:
         from . import api
 

@@ -10,6 +10,7 @@ import typer
 
 from ..core.errors import SeriatimError
 from . import (
+    average,
     compare,
     data,
     demo,
@@ -25,6 +26,7 @@ from . import (
     runs,
     score,
     train,
+    translate,
 )
 from . import list as list_command
 from ._output import complain
@@ -56,8 +58,8 @@ def _root(
     pass
 
 
-_answers = (demo, train, resume, compare, reproduce, evaluate, predict, generate, next, score)
-_household = (export, import_, runs, list_command, doctor)
+_answers = (demo, train, resume, compare, reproduce, evaluate, predict, translate, generate, next, score)
+_household = (average, export, import_, runs, list_command, doctor)
 for module in _answers + _household:
     name = module.__name__.rpartition(".")[2].rstrip("_")
     app.command(name, help=module.__doc__)(getattr(module, "command"))  # noqa: B009

@@ -1,4 +1,4 @@
-"""Tell how likely a text is, altogether and token by token."""
+"""Tell how likely a text is, or a translation of it, altogether and token by token."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ MOST_BITS = 20  # a full bar
 def command(
     run: o.RunPath,
     text: Annotated[str | None, typer.Argument(help="The text.", show_default=False)] = None,
-    file: Annotated[Path | None, typer.Option("--file", help="Score every line of a file (- for stdin).")] = None,
+    target: Annotated[str | None, typer.Argument(help="translate: its translation.", show_default=False)] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", help="Score every line (translate: text, tab, translation; - for stdin).")
+    ] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Show every token.")] = False,
     plugin: o.Plugin = None,
     json: o.Json = False,
@@ -30,8 +33,13 @@ def command(
     from ..runs import Run
 
     opened = Run(run)
-    lines = [text] if text is not None else read_lines(file)
-    scores = [opened.score(line or "") for line in lines]
+    if text is not None:
+        scores = [opened.score(text, target)]
+    elif "translate" in opened.predictor.questions:
+        pairs = [_pair(line, f"{file}, line {number}") for number, line in enumerate(read_lines(file), 1)]
+        scores = [opened.score(*pair) for pair in pairs]
+    else:
+        scores = [opened.score(line) for line in read_lines(file)]
     if json:
         print_json(
             [
@@ -54,3 +62,10 @@ def command(
                 print(f"{visible(piece):<{width}}  {bits:6.2f} bits  {bar(bits / MOST_BITS)}")
     rows = [(f"{one.log_probability:.4f}", f"{one.tokens}", f"{one.perplexity:.3f}") for one in scores]
     print_table(["log-probability (nats)", "tokens", "perplexity"], rows, left=0)
+
+
+def _pair(line: str, place: str) -> list[str]:
+    pair = line.split("\t")[:2]  # what stands behind, as an attribution, says nothing of the two
+    if len(pair) < 2:
+        raise SeriatimError("score.input", f"{place}: there is no tab", "write a text, a tab, and its translation")
+    return pair

@@ -2,7 +2,8 @@
 
     checkpoints/<step>/  weights, optimiser, average (EMA), carried states, progress.json, checksums.json
 
-Only the best and the last are kept. Random streams need no place here: they are addressed by the step.
+Only the best and the last (or the last few: `train.keep`) are kept. Random streams need no place here: they are
+addressed by the step.
 """
 
 from __future__ import annotations

@@ -313,6 +313,8 @@ class Loop:
             parts, now.carried = states.flatten(states.concat(self.carried))
             tensors["carried"] = {str(index): self.ranks.gather(part) for index, part in enumerate(parts)}
         if self.ranks.first:
-            self.checkpoints.save(now.step, Checkpoint(tensors, dict(vars(now))), keep={now.best_step})
+            before = self.checkpoints.steps()
+            last = before[max(len(before) + 1 - self.settings.keep, 0) :]
+            self.checkpoints.save(now.step, Checkpoint(tensors, dict(vars(now))), keep={now.best_step, *last})
         self.ranks.wait()
         return Saved(now.step, now.seconds, f"checkpoints/{now.step}")

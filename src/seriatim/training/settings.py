@@ -44,6 +44,7 @@ class TrainSettings(Settings):
     evaluate_steps: int | None = Field(None, ge=1, description="evaluate every so many steps (default: ten times)")
     evaluate_minutes: float | None = Field(None, gt=0, description="evaluate every so many minutes instead")
     evaluate_limit: Count = Field(200_000, ge=1, description="tokens to evaluate on along the way; all at the end")
+    keep: int = Field(1, ge=1, le=1_000, description="checkpoints kept, the last so many besides the best: to average")
     patience: int | None = Field(None, ge=1, description="stop after so many evaluations without improvement")
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="auto: bfloat16 where the device is made for it"
