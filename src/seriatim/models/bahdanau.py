@@ -19,16 +19,20 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from ..nn.attention import ONE_LENGTH, ScoreName, make_score, pool
+from ..nn.attention import ONE_LENGTH, ScoreName, make_score, masked_softmax
 from ..nn.dropout import Dropout
 from ..nn.pair import PairBackbone, PairSettings, Trace
+from ..nn.product import Product
 from ..nn.recurrent import Recurrent, State
 from ._cells import CellName, Reset, cell_maker, cell_rate
 
 
 class Bahdanau(PairBackbone):
-    """The memory: the encoder's outputs, the keys made of them, their mask (or None), and the first state. The state:
-    that of the layer that attends, and those of the layers above."""
+    """The memory: the encoder's outputs, the keys made of them, what each adds to the gates, their mask (or None), and
+    the first state. The state: that of the layer that attends, and those of the layers above.
+
+    W c_t = Σ_i α_i W h_i: what the source adds to the gates is one product for all its places, none for each step.
+    """
 
     def __init__(
         self,
@@ -60,27 +64,28 @@ class Bahdanau(PairBackbone):
         memory, states = self.encoder(x, mask)
         ends = torch.cat([state[0] for state in states[-self.encoder.directions :]], dim=-1)
         first = torch.tanh(self.bridge(ends)).chunk(self.cell.parts, dim=-1)
-        return memory, self.score.prepare(memory), mask, first
+        return memory, self.score.prepare(memory), self.attended(memory), mask, first
 
     def decode(self, y: Tensor, memory: Any, state: Any = None, trace: Trace | None = None) -> tuple[Tensor, Any]:
-        values, keys, mask, first = memory
+        values, keys, pulls, mask, first = memory
         visible = None if mask is None else mask[:, None]
         inner: State = first if state is None else state[0]
         projected = self.cell.input(self.dropout(y))  # (B,T,G·D) of all steps at once
-        hidden, found, weights = [], [], []
+        products, to_gates = self.cell.products(), Product(pulls)
+        hidden, looked = [], []
         for t in range(y.shape[1]):
-            context, looked = pool(self.score(inner[0][:, None], keys), values, visible)  # (B,1,C), (B,1,S)
-            inner, _ = self.cell.step(projected[:, t] + self.attended(context[:, 0]), inner)
+            weights = masked_softmax(self.score(inner[0][:, None], keys), visible)  # (B,1,S)
+            inner, _ = self.cell.step(projected[:, t] + to_gates(weights)[:, 0], inner, products)
             hidden.append(inner[0])
-            found.append(context)
-            weights.append(looked)
+            looked.append(weights)
+        alignment = torch.cat(looked, dim=1)  # (B,T,S)
         if trace is not None:
-            trace["alignment"] = torch.cat(weights, dim=1)
+            trace["alignment"] = alignment
         above = None
         outputs = torch.stack(hidden, dim=1)  # (B,T,D)
         if self.above is not None:
             outputs, above = self.above(outputs, None, None if state is None else state[1])
-        seen = torch.cat([outputs, torch.cat(found, dim=1), y], dim=-1)
+        seen = torch.cat([outputs, alignment @ values, y], dim=-1)
         return self.dropout(torch.tanh(self.readout(self.dropout(seen)))), (inner, above)
 
 

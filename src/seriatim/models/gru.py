@@ -23,7 +23,8 @@ from torch import Tensor, nn
 
 from ..kernels import recurrent as kernels
 from ..nn.backbone import BackboneSettings
-from ..nn.recurrent import Cell, Recurrent, State, Trace, keeping
+from ..nn.product import Product
+from ..nn.recurrent import Cell, Products, Recurrent, State, Trace, keeping
 
 Reset = Literal["before", "after"]
 
@@ -38,15 +39,19 @@ class GRUCell(Cell):
         self.reset = reset
         self.bias = nn.Parameter(torch.zeros(width)) if reset == "after" else None  # b_hh
 
-    def step(self, projected: Tensor, state: State) -> tuple[State, Trace]:
+    def products(self) -> Products:
+        gates, candidate = self.recurrent.T.split([2 * self.width, self.width], dim=-1)
+        return Product(gates), Product(candidate)
+
+    def step(self, projected: Tensor, state: State, products: Products | None = None) -> tuple[State, Trace]:
         (h,) = state
-        gates, candidate = projected[:, : 2 * self.width], projected[:, 2 * self.width :]
-        gate_weights, candidate_weights = self.recurrent[: 2 * self.width], self.recurrent[2 * self.width :]
-        r, z = torch.sigmoid(gates + h @ gate_weights.T).chunk(2, dim=-1)  # (B,D) each
+        to_gates, to_candidate = products or self.products()
+        gates, candidate = projected.split([2 * self.width, self.width], dim=-1)
+        r, z = torch.sigmoid(gates + to_gates(h)).chunk(2, dim=-1)  # (B,D) each
         if self.bias is None:
-            candidate = torch.tanh(candidate + (r * h) @ candidate_weights.T)
+            candidate = torch.tanh(candidate + to_candidate(r * h))
         else:
-            candidate = torch.tanh(candidate + r * (h @ candidate_weights.T + self.bias))
+            candidate = torch.tanh(candidate + r * (to_candidate(h) + self.bias))
         h = z * h + (1 - z) * candidate
         return (h,), {"reset_gate": r, "update_gate": z, "hidden": h}
 

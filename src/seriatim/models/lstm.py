@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ..kernels import recurrent as kernels
 from ..nn.backbone import BackboneSettings
-from ..nn.recurrent import Cell, Recurrent, State, Trace, keeping
+from ..nn.recurrent import Cell, Products, Recurrent, State, Trace, keeping
 
 
 class LSTMCell(Cell):
@@ -35,9 +35,10 @@ class LSTMCell(Cell):
         if memory is not None:  # what is kept long is written slowly
             self.input.bias.data[:width] = -forget
 
-    def step(self, projected: Tensor, state: State) -> tuple[State, Trace]:
+    def step(self, projected: Tensor, state: State, products: Products | None = None) -> tuple[State, Trace]:
         h, c = state
-        i, f, candidate, o = (projected + h @ self.recurrent.T).chunk(4, dim=-1)  # (B,D) each
+        (recurrent,) = products or self.products()
+        i, f, candidate, o = (projected + recurrent(h)).chunk(4, dim=-1)  # (B,D) each
         i, f, o = torch.sigmoid(i), torch.sigmoid(f), torch.sigmoid(o)
         c = f * c + i * torch.tanh(candidate)
         h = o * torch.tanh(c)

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ..kernels import recurrent as kernels
 from ..nn.backbone import BackboneSettings
-from ..nn.recurrent import Cell, Recurrent, State, Trace
+from ..nn.recurrent import Cell, Products, Recurrent, State, Trace
 
 
 class RNNCell(Cell):
@@ -32,9 +32,10 @@ class RNNCell(Cell):
         super().__init__(inputs, width)
         self.activation = activation
 
-    def step(self, projected: Tensor, state: State) -> tuple[State, Trace]:
+    def step(self, projected: Tensor, state: State, products: Products | None = None) -> tuple[State, Trace]:
         (h,) = state
-        total = projected + h @ self.recurrent.T  # (B,D)
+        (recurrent,) = products or self.products()
+        total = projected + recurrent(h)  # (B,D)
         h = torch.tanh(total) if self.activation == "tanh" else torch.relu(total)
         return (h,), {"hidden": h}
 

@@ -11,9 +11,11 @@ from torch import Tensor, nn
 from ..kernels import recurrent as kernels
 from .backbone import Backbone, wants_equations
 from .dropout import Dropout
+from .product import Product
 
 State = tuple[Tensor, ...]
 Trace = dict[str, Tensor]
+Products = tuple[Product, ...]
 
 
 class Cell(nn.Module):
@@ -44,7 +46,11 @@ class Cell(nn.Module):
     def start(self, x: Tensor) -> State:
         return tuple(x.new_zeros(len(x), self.width, dtype=self.recurrent.dtype) for _ in range(self.parts))
 
-    def step(self, projected: Tensor, state: State) -> tuple[State, Trace]:
+    def products(self) -> Products:
+        """x ↦ x Wᵀ for each of the recurrent matrices that a step multiplies with, to be used for many steps."""
+        return (Product(self.recurrent.T),)
+
+    def step(self, projected: Tensor, state: State, products: Products | None = None) -> tuple[State, Trace]:
         """From W_x x_t + b of one step (B,G·D) and the state to the next state, and what the gates did."""
         raise TypeError(f"{type(self).__name__} has no step")
 
@@ -77,11 +83,11 @@ def scan(
 
     Run backwards over right-padded rows, each row thus begins at its own last real element.
     """
-    steps = projected.shape[1]
+    steps, products = projected.shape[1], cell.products()
     outputs: list[Tensor] = [projected] * steps
     traces: list[Trace] = [{}] * steps
     for t in reversed(range(steps)) if reverse else range(steps):
-        new, traces[t] = cell.step(projected[:, t], state)
+        new, traces[t] = cell.step(projected[:, t], state, products)
         if mask is None:
             outputs[t] = new[0]
         else:
