@@ -14,6 +14,7 @@ from ._output import print_table
 
 if TYPE_CHECKING:
     from seriatim.data.doctor import Report
+    from seriatim.data.pair_doctor import PairReport
 
 app = typer.Typer(help="Data sets: list the catalogue, fetch one, examine a file.", no_args_is_help=True)
 
@@ -22,6 +23,7 @@ DataDir = Annotated[str | None, typer.Option("--data-dir", help="A folder with l
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, no remarks: only the answer.")]
 Encoding = Annotated[str, typer.Option("--encoding", help="The encoding of the file.")]
 Column = Annotated[str | None, typer.Option("--column", help="The column with the text (JSONL, CSV, TSV, Parquet).")]
+Target = Annotated[str | None, typer.Option("--target", help="The column of the targets: examine pairs of texts.")]
 
 BAR = 40
 
@@ -64,17 +66,23 @@ def get(
 
 @app.command("check")
 def check(
-    file: Annotated[str, typer.Argument(help="A file, a folder, or a name of the catalogue.")],
+    file: Annotated[str, typer.Argument(help="A file, a folder, two aligned files as a.en,a.fr, or a name.")],
     encoding: Encoding = "utf-8",
     column: Column = None,
+    target: Target = None,
     data_dir: DataDir = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Examine a text before training on it: all troubles at once. Exit code 2 if it is not usable as it is."""
+    """Examine a text or pairs of texts before training: all troubles at once. Exit code 2 if not usable as it is."""
     from seriatim.data.doctor import check as examine
+    from seriatim.data.pair_doctor import check_pairs, holds_pairs
 
-    report = examine(file, column, encoding, data_dir=data_dir)
+    report: Report | PairReport
+    if target is not None or (column is None and holds_pairs(file)):
+        report = check_pairs(file, column, target, encoding, data_dir)
+    else:
+        report = examine(file, column, encoding, data_dir=data_dir)
     if as_json:
         _print(json.dumps(report.as_dict(), indent=2, ensure_ascii=False))
     elif quiet:
@@ -85,7 +93,7 @@ def check(
         raise typer.Exit(2)
 
 
-def _show(report: Report) -> None:
+def _show(report: Report | PairReport) -> None:
     _print(f"{report.source}: {report.verdict}")
     for problem in report.problems:
         _print(f"\n[{problem.code}] {'once' if problem.count == 1 else f'{problem.count:,} times'}")
@@ -97,13 +105,38 @@ def _show(report: Report) -> None:
         for remark in report.remarks:
             _print(f"  {remark}")
     _print("")
-    print_table(("what", "found"), list(_findings(report)), left=2)
-    if report.histogram:
-        _print("\nline lengths (characters)")
-        for line in _bars(
-            [(f"{low:,}–{high:,}" if high > low else f"{low:,}", n) for low, high, n in report.histogram]
-        ):
+    texts = not hasattr(report, "sides")
+    findings = _findings(report) if texts else _pair_findings(report)  # type: ignore[arg-type]
+    print_table(("what", "found"), list(findings), left=2)
+    if texts:
+        _histogram("line lengths (characters)", report.histogram)  # type: ignore[union-attr]
+    else:
+        for name, side in report.sides.items():  # type: ignore[union-attr]
+            _histogram(f"lengths of the {name} (words)", side.histogram)
+
+
+def _histogram(title: str, rows: list[tuple[int, int, int]]) -> None:
+    if rows:
+        _print(f"\n{title}")
+        for line in _bars([(f"{low:,}–{high:,}" if high > low else f"{low:,}", n) for low, high, n in rows]):
             _print(line)
+
+
+def _pair_findings(report: PairReport) -> Iterator[tuple[str, str]]:
+    yield "size", _size(report.bytes)
+    yield "encoding", report.encoding
+    yield "pairs", f"{report.pairs:,}; {report.empty:,} more have an empty side and are left out"
+    most = f", up to {report.most_targets:,} targets for one: {_quoted(report.most_targets_of)}"
+    yield "distinct sources", f"{report.distinct_sources:,}" + (most if report.most_targets > 1 else "")
+    yield "pairs that repeat an earlier one", f"{report.duplicates:,}"
+    for name, side in report.sides.items():
+        yield f"{name}: words", f"{side.words:,}, {side.distinct_words:,} distinct, {side.once:.0%} of them once"
+        place = f"at most {side.longest:,} ({side.longest_place})"
+        yield f"{name}: words a text", f"{side.mean_words:.1f} on average, {place}"
+        rare = ", ".join(f"{_quoted(one)} {number:,}" for one, number in side.rarest_characters)
+        yield f"{name}: distinct characters", f"{side.distinct_characters:,}; the rarest: {rare}"
+        yield f"{name}: words unseen in training", f"{side.unseen_words:,}"
+    yield "split", ", ".join(f"{number:,} {part}" for part, number in report.split.items())
 
 
 def _findings(report: Report) -> Iterator[tuple[str, str]]:

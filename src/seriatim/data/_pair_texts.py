@@ -75,7 +75,7 @@ def complete(rows: Rows) -> tuple[Rows, list[str]]:
     if not empty:
         return rows, []
     absent = set(empty)
-    note = f"left out {_pairs(len(empty))} with an empty side (the first: {rows.places[empty[0]]})"
+    note = f"left out {pairs_of(len(empty))} with an empty side (the first: {rows.places[empty[0]]})"
     return rows.take([row for row in range(len(rows)) if row not in absent]), [note]
 
 
@@ -111,11 +111,11 @@ def _mark(key: str) -> bytes:
 def told(rows: Rows, keys: list[str]) -> Iterator[str]:
     yield f"pairs: {len(rows):,}, of {len(set(keys)):,} distinct sources"
     if again := len(rows) - len(set(zip(rows.sources, rows.targets, strict=True))):
-        yield f"{_pairs(again)} {'repeats' if again == 1 else 'repeat'} another; all are kept"
+        yield f"{pairs_of(again)} {'repeats' if again == 1 else 'repeat'} another; all are kept"
     yield f"length: source {_lengths(rows.sources)}; target {_lengths(rows.targets)}"
 
 
-def _pairs(number: int) -> str:
+def pairs_of(number: int) -> str:
     return "1 pair" if number == 1 else f"{number:,} pairs"
 
 

@@ -43,8 +43,39 @@ class Trouble:
     remedy: str = ""
 
 
+class Verdict:
+    """What a report comes to."""
+
+    problems: list[Trouble]
+    remarks: list[str]
+
+    @property
+    def usable(self) -> bool:
+        return not self.problems
+
+    @property
+    def verdict(self) -> str:
+        if self.problems:
+            total = sum(problem.count for problem in self.problems)
+            return f"not usable as it is: {total:,} problem{'s' if total > 1 else ''}"
+        return "usable, with remarks" if self.remarks else "ready"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"verdict": self.verdict, "usable": self.usable} | dataclasses.asdict(self)  # type: ignore[call-overload]
+
+
+class Problems(dict[str, Trouble]):
+    """Trouble by its code: what is wrong is counted, and the first places of each kind are kept."""
+
+    def count(self, error: SeriatimError) -> None:
+        one = self.setdefault(error.code, Trouble(error.code, remedy=error.remedy))
+        one.count += 1
+        if len(one.examples) < SHOWN:
+            one.examples.append(error.cause)
+
+
 @dataclass
-class Report:
+class Report(Verdict):
     source: str
     bytes: int = 0
     encoding: str = ""
@@ -77,20 +108,6 @@ class Report:
     remarks: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    @property
-    def usable(self) -> bool:
-        return not self.problems
-
-    @property
-    def verdict(self) -> str:
-        if self.problems:
-            total = sum(problem.count for problem in self.problems)
-            return f"not usable as it is: {total:,} problem{'s' if total > 1 else ''}"
-        return "usable, with remarks" if self.remarks else "ready"
-
-    def as_dict(self) -> dict[str, Any]:
-        return {"verdict": self.verdict, "usable": self.usable} | dataclasses.asdict(self)
-
 
 def check(
     source: str | Path,
@@ -102,21 +119,14 @@ def check(
     """Examines a source. Only what keeps it from being read at all is raised."""
     found = find(source, data_dir)
     report = Report(found.title, sum(path.stat().st_size for path in found.files), check_encoding(encoding))
-    problems: dict[str, Trouble] = {}
-
-    def count(error: SeriatimError) -> None:
-        one = problems.setdefault(error.code, Trouble(error.code, remedy=error.remedy))
-        one.count += 1
-        if len(one.examples) < SHOWN:
-            one.examples.append(error.cause)
-
-    facts = Facts(trouble=count)
+    problems = Problems()
+    facts = Facts(trouble=problems.count)
     counts = _Counts(report)
     try:
         for line in _counted(read_found(found, column, encoding, facts), report):
             counts.add(line)
     except SeriatimError as error:  # an empty source, or a packed file that breaks off: what was read still counts
-        count(error)
+        problems.count(error)
     if facts.broken:
         problems["data.encoding"].count = facts.broken
         report.replacements = max(0, report.replacements - facts.broken)

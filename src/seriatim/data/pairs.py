@@ -123,8 +123,26 @@ def _gather(
     source: str, settings: PairSettings, data_dir: str | None, notes: Notes, side: int | None = None
 ) -> tuple[Rows, dict[str, str]]:
     """The pairs of one source (or all that stands on one `side`), and the files that the catalogue gives with it."""
-    check_encoding(settings.encoding)
     facts = Facts()
+    rows, given = rows_of(source, settings, data_dir, notes, facts, side)
+    if settings.reverse and side is None:
+        rows = Rows(rows.targets, rows.sources, rows.places)
+    if settings.normalise:
+        rows.sources, forms, spaces = texts.normalise(rows.sources)
+        rows.targets, more_forms, more_spaces = texts.normalise(rows.targets)
+        notes.extend(texts.changes(forms + more_forms, spaces + more_spaces))
+    if side is not None:
+        return rows, given
+    rows, empty = texts.complete(rows)
+    notes.extend(empty)
+    return rows, given
+
+
+def rows_of(
+    source: str, settings: PairSettings, data_dir: str | None, notes: Notes, facts: Facts, side: int | None = None
+) -> tuple[Rows, dict[str, str]]:
+    """The same as it is written, with nothing left out."""
+    check_encoding(settings.encoding)
     given: dict[str, str] = {}
     both = aligned_files(source)
     if both is not None and side is None:
@@ -142,16 +160,6 @@ def _gather(
     notes.extend(facts.notes)
     if facts.crlf:
         notes.extend([f"turned {facts.crlf:,} Windows line ends (CRLF) into \\n"])
-    if settings.reverse and side is None:
-        rows = Rows(rows.targets, rows.sources, rows.places)
-    if settings.normalise:
-        rows.sources, forms, spaces = texts.normalise(rows.sources)
-        rows.targets, more_forms, more_spaces = texts.normalise(rows.targets)
-        notes.extend(texts.changes(forms + more_forms, spaces + more_spaces))
-    if side is not None:
-        return rows, given
-    rows, empty = texts.complete(rows)
-    notes.extend(empty)
     return rows, given
 
 
