@@ -73,7 +73,7 @@ MEASURES = {
     "spearman": Measure("Spearman", "higher", hint="rank correlation, from −1 to 1"),
     "pearson": Measure("Pearson", "higher", hint="correlation, from −1 to 1"),
     "bleu": Measure("BLEU", "higher", 1, hint="n-grams in common with the reference, up to 100"),
-    "bleu_all": Measure("BLEU, all references", "higher", 1, hint="n-grams in common with any reference, up to 100"),
+    "bleu_all": Measure("BLEU (all references)", "higher", 1, hint="n-grams in common with any reference, up to 100"),
     "chrf": Measure("chrF", "higher", 1, hint="character n-grams in common with the reference, up to 100"),
     "tokens": _count("Tokens"),
     "examples": _count("Examples"),

@@ -31,7 +31,17 @@ from .page import (
 from .results import results
 from .text import cut
 from .views import together
-from .words import data_name, data_notes, data_source, flat, made_by, setting_text, signatures_text, task_title
+from .words import (
+    along_the_way,
+    data_name,
+    data_notes,
+    data_source,
+    flat,
+    made_by,
+    setting_text,
+    signatures_text,
+    task_title,
+)
 
 # Settings that `seriatim compare` takes as options of their own.
 OPTIONS = {
@@ -140,7 +150,7 @@ def _curves(figures: Sequence[Figures]) -> str:
         pictures.append(picture(charts.curves(runs, [axis], name), f"{what} over {over}. {ends}."))
     read = "how much text was read by then" if figures[0].speaks else f"how many {many} were read by then"
     what = phrase(main) if main == "loss" else f"{phrase(main)} and the same loss"
-    text = f"The same {what} twice: against the time it took, and against {read}."
+    text = f"The same {what} twice: against the time it took, and against {read}. {along_the_way(figures[0])}".strip()
     return section("Learning", paragraph(text, "note"), group("pair", pictures))
 
 
@@ -176,7 +186,8 @@ def _samples(ordered: Sequence[Figures]) -> str:
         if text.strip() or one.speaks:
             cards.append(sample(one.label, remark, cut(text, 1_500), dot(pairs[one.label])))
     first = ordered[0]
-    heading = "What they write" if first.speaks or first.task == "music" else "What they answer"
+    writes = first.speaks or first.task == "music"
+    heading = "What they write" if writes else "How they translate" if first.task == "translate" else "What they answer"
     return section(heading, group("samples", cards)) if cards else ""
 
 

@@ -129,7 +129,7 @@ def _lengths(best: dict[str, Figures]) -> str:
     """How much of the best that a model reaches at any length is left at the longest."""
     found: dict[str, tuple[float, Figures, str, str]] = {}
     for model, one in best.items():
-        view = next((view for view in one.views[1] if str(view.get("together", "")).endswith("by length")), None)
+        view = next((view for view in one.views[1] if view.get("together") == "bleu by length"), None)
         values = [finite(value) or 0.0 for value in view["series"][0][1]] if view is not None else []
         if view is not None and max(values, default=0.0) > 0:
             where = f"{view['bins'][-1]} {view.get('x', '')}"

@@ -11,6 +11,7 @@ from .page import block, bullets, folded, group, headline, noticed, page, paragr
 from .text import cut
 from .views import evaluation
 from .words import (
+    along_the_way,
     budget_text,
     data_name,
     data_notes,
@@ -89,7 +90,8 @@ def _curves(one: Figures) -> str:
         ends = f"; the last on the validation data is {shown(name, points[-1].value)}" if points else ""
         what = "Training and validation loss" if name == "loss" else f"Validation {phrase(name)}"
         pictures.append(picture(charts.curves([one.run], [axis], name), f"{what} of {one.label} over {over}{ends}."))
-    return section("Learning", group("pair", pictures))
+    note = along_the_way(one)
+    return section("Learning", *([paragraph(note, "note")] if note else []), group("pair", pictures))
 
 
 def _schedule(one: Figures) -> str:
@@ -120,7 +122,9 @@ def _samples(one: Figures) -> str:
     ]
     if not cards:
         return ""
-    learned = "What it wrote as it learned" if one.speaks or one.task == "music" else "What it answered as it learned"
+    writes = one.speaks or one.task == "music"
+    verb = "wrote" if writes else "translated" if one.task == "translate" else "answered"
+    learned = f"{'How' if verb == 'translated' else 'What'} it {verb} as it learned"
     made = "What it writes" if one.speaks else "What it answers"
     return section(made if one.counts else learned, group("samples", cards))
 

@@ -75,6 +75,13 @@ def signatures_text(one: Figures) -> str:
     return f"Measured by sacreBLEU: {told}.{search}"
 
 
+def along_the_way(one: Figures) -> str:
+    """In what the figures of curves differ from those at the end."""
+    if one.task != "translate":
+        return ""
+    return "Along the way up to 200 sentences of the validation data are translated, greedily; at the end all."
+
+
 def made_by(one: Figures) -> str:
     version, seed = one.summary.get("version", ""), one.summary.get("seed", NONE)
     return f"Made by Seriatim {version}, {created(one)}; seed {seed}."
