@@ -106,6 +106,8 @@ VIEWS: dict[str, dict[str, Any]] = {
     | {"series": [["gradient", [[0, 1.0], [1, 0.01], [2, 0.0]]]]},
     "heat": {"kind": "heat", "title": "What it looked at", "x": "source", "y": "target", "note": "as translated"}
     | {"columns": ["the", NASTY, "<eos>"], "rows": ["le", "le"], "values": [[0.75, 0.25, 0.0], [0.0, None, 1.0]]},
+    "bins": {"kind": "bins", "title": "BLEU by length", "measure": "bleu", "x": "words", "of": "sentences"}
+    | {"bins": ["1–4", "5–9"], "counts": [12, 1_340], "series": [["one", [31.25, 20.0]], [NASTY, [None, 18.0]]]},
 }
 TOLD = {
     "confusion": "102 of 115 are right; most often mistaken: neg taken for pos (9); pos taken for neg (3)",
@@ -114,6 +116,7 @@ TOLD = {
     "bars": "MAE: short 0.250, long 0.750",
     "roll": "2 notes in 8 frames, from C4 to G4",
     "heat": "2 × 3 fields; the largest of each row: le – the (0.75), le – <eos> (1.00)",
+    "bins": "one: 1–4 31.2, 5–9 20.0; ",
 }
 
 
