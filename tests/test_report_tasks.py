@@ -258,7 +258,13 @@ def test_the_page_and_the_card_of_a_run_speak_of_its_task(classifiers: list[Run]
 
 
 @pytest.mark.parametrize(
-    ("task", "command"), [("music", "--out piece.mid"), ("forecast", "# what comes next"), ("tag", "--data new.csv")]
+    ("task", "command"),
+    [
+        ("music", "--out piece.mid"),
+        ("forecast", "# what comes next"),
+        ("tag", "--data new.csv"),
+        ("translate", "seriatim translate"),
+    ],
 )
 def test_the_card_says_how_to_use_the_model(task: str, command: str, tmp_path: Path) -> None:
     run = classifier(tmp_path / task, "gru", 0.8, task=task)

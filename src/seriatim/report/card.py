@@ -102,6 +102,12 @@ def _asked(one: Figures, folder: str) -> tuple[list[str], list[str]]:
         return [f"seriatim generate {folder} --out piece.mid --max-tokens 200"], [
             'run.compose("piece.mid", frames=200)'
         ]
+    if one.task == "translate":
+        shell = [
+            f'seriatim translate {folder} "a text"',
+            f"seriatim translate {folder} --file texts.txt --out translations.txt",
+        ]
+        return shell, ['print(run.translate("a text"))', 'print(run.translate(["a text", "another"]))']
     if one.task == "forecast":
         shell = [
             f"seriatim predict {folder}  # what comes next",
@@ -117,8 +123,8 @@ def _asked(one: Figures, folder: str) -> tuple[list[str], list[str]]:
 
 def _sample(one: Figures) -> str:
     text = str(one.summary.get("sample", ""))
-    writes = "It writes like this" if one.speaks or one.task == "music" else "It answers like this"
-    return f"{writes}:\n\n{_fence(cut(text, 1_500), 'text')}" if text.strip() else ""
+    verb = "writes" if one.speaks or one.task == "music" else "translates" if one.task == "translate" else "answers"
+    return f"It {verb} like this:\n\n{_fence(cut(text, 1_500), 'text')}" if text.strip() else ""
 
 
 # Markdown that holds whatever the text says
