@@ -11,6 +11,7 @@ from .numbers import points, whole
 DRAW = 0.01  # nats: less than this a second seed may turn round
 SLOWER = 1.3  # a throughput smaller by this factor explains something
 RECURRENT = ("rnn", "lstm", "gru")
+LOOPED = (*RECURRENT, "seq2seq", "bahdanau")  # those that go from step to step
 NAMES = {
     "ngram": "the n-gram",
     "mlp": "the window MLP",

@@ -9,7 +9,7 @@ from ..core.measures import better, finite, measure, phrase, shown, told
 from ..runs import Run
 from .figures import Figures, baselines_of, ranked, read
 from .judging import (
-    RECURRENT,
+    LOOPED,
     SLOWER,
     apart,
     draw,
@@ -166,7 +166,7 @@ def _throughput(figures: Sequence[Figures]) -> str:
     if high / low < SLOWER:
         pace = scaled(low) if scaled(low) == scaled(high) else f"{scaled(low)} to {scaled(high)}"
         return f"All networks take in {many} at about the same pace, {pace} a second."
-    looped = slow.model in RECURRENT and fast.model not in RECURRENT
+    looped = slow.model in LOOPED and fast.model not in LOOPED
     one = many.removesuffix("s")
     why = f": a recurrent network goes from {one} to {one}, the other takes a whole sequence at once" if looped else ""
     return (

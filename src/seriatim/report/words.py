@@ -21,6 +21,7 @@ REASONS = {
     "patience": "It stopped early, since it no longer improved",
     "SIGINT": "It was interrupted by Ctrl-C; `seriatim resume` goes on with it",
     "SIGTERM": "It was interrupted by the system; `seriatim resume` goes on with it",
+    "averaged": "Its weights are the mean of several, made after the training",
     "not finished": "It has not finished",
 }
 ENDINGS = {"finished": "finished", "minutes": "time up", "patience": "no more gain"}

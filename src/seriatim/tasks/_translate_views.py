@@ -1,5 +1,5 @@
-"""What a report shows of a translator: quality by the length of the source, the worst and the median sentences, and
-where it looked."""
+"""What a report shows of a translator: quality by the length of the source, where it looked, the worst and the median
+sentences."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ FIELDS = 30  # tokens of such a sentence at most
 def views(said: Sequence[str], wanted: Wanted, manner: Manner, interpreter: Interpreter) -> list[dict[str, Any]]:
     measures = ["exact_match", "bleu"] if manner.closed else ["bleu"]
     found = [view for name in measures for view in by_length(said, wanted, manner, name)]
-    found += _sentences(said, wanted)
-    return found + _looks(said, wanted, interpreter)
+    return [*found, *_looks(said, wanted, interpreter), *_sentences(said, wanted)]
 
 
 def answers(interpreter: Interpreter, texts: Sequence[str], options: TranslateSettings) -> list[str]:
@@ -121,8 +120,10 @@ def _sentences(said: Sequence[str], wanted: Wanted) -> list[dict[str, Any]]:
 
 
 def _told(references: Sequence[str]) -> str:
-    more = f"\n… and {len(references) - REFERENCES} more" if len(references) > REFERENCES else ""
-    return "\n".join(references[:REFERENCES]) + more
+    if len(references) == 1:
+        return references[0]
+    more = [f"… and {len(references) - REFERENCES} more"] if len(references) > REFERENCES else []
+    return "\n".join([*(f"• {one}" for one in references[:REFERENCES]), *more])
 
 
 def _looks(said: Sequence[str], wanted: Wanted, interpreter: Interpreter) -> list[dict[str, Any]]:
