@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from seriatim.core import registry
-from seriatim.decode.options import DecodeSettings
+from seriatim.decode.options import DecodeSettings, TranslateSettings
 from seriatim.training.settings import TrainSettings
 
 PAGE = Path(__file__).parent / "reference.md"
@@ -51,6 +51,7 @@ def page() -> str:
         parts += [f"## Task `{name}`", inspect.cleandoc(module.__doc__ or "")]
         parts += [table(module.Settings, "task."), table(module.DataSettings, "data.")]
     parts += ["## Training", table(TrainSettings, "train."), "## Generating", table(DecodeSettings, "")]
+    parts += ["## Translating", table(TranslateSettings, "")]
     parts += ["# Models"]
     for name in registry.models.names():
         module = registry.models.load(name)

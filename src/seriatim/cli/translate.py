@@ -46,7 +46,7 @@ def command(
     beams: Annotated[
         int | None, typer.Option(help="Beam search with so many hypotheses; 1: greedy. [default: 5]")
     ] = None,
-    nbest: Annotated[int | None, typer.Option(help="Translations of each text: rank, score, text.")] = None,
+    nbest: Annotated[int | None, typer.Option(help="Translations of each text: (number,) rank, score, text.")] = None,
     length_penalty: Annotated[
         float | None, typer.Option(help="Beam: above 1 favours long translations, 0 short ones. [default: 1]")
     ] = None,
@@ -114,6 +114,7 @@ def command(
     if draws and texts and out is not None:
         speaker.draw(texts[0], out)
     elif texts and texts != ["-"]:
+        speaker.several = len(texts) > 1
         speaker.file(iter(texts), "text", None, out)
     elif file is None and not texts and sys.stdin.isatty():
         speaker.converse()
@@ -133,6 +134,7 @@ class Speaker:
     aligned: bool
     tokens: bool
     tell: Callable[[str], None]
+    several: bool = True  # texts: their numbers stand before the ranks of their translations
     strange: dict[str, None] = field(default_factory=dict)
 
     def file(self, lines: Iterator[str], place: str, bytes_: Any, out: Path | None) -> None:
@@ -172,7 +174,8 @@ class Speaker:
             return self._record(answers, source)
         if self.options.nbest > 1:
             rows = enumerate(answers, 1)
-            said = "".join(f"{number}\t{rank}\t{one.score:.4f}\t{one_line(one.text)}\n" for rank, one in rows)
+            which = f"{number}\t" if self.several else ""
+            said = "".join(f"{which}{rank}\t{one.score:.4f}\t{one_line(one.text)}\n" for rank, one in rows)
         else:
             said = one_line(answers[0].text) + "\n"
         return said + (self._table(answers[0]) if self.aligned and answers[0].tokens else "")
@@ -200,6 +203,7 @@ class Speaker:
         from ..report.heat import heat
         from ..report.looks import save
 
+        self.several = False
         ((_, answers),) = self._answers([text], ["the text"])
         sys.stdout.write(self._said(answers, text, 1))
         answer = answers[0]
@@ -211,6 +215,7 @@ class Speaker:
         """Asks and answers until the input ends."""
         _ = self.run.predictor  # what is wrong with the run shows before one has typed
         self.run._ask("translate")
+        self.several = False
         self.tell("a text and Enter; ctrl-D ends")
         while True:
             try:

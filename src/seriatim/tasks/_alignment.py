@@ -55,6 +55,8 @@ def _goes_on(kind: str, before: str, name: str) -> bool:
         return name.startswith("##")
     if kind not in ("bpe", "byte-bpe", "unigram") or name.startswith(BLANK) or UNK in (before, name):
         return False
+    if not before.strip(BLANK):  # a blank that found no word to stand with
+        return True
     if UNSPACED.search(before) or UNSPACED.search(name):
         return False
     return _class(before[-1:]) == _class(name[:1])
