@@ -152,7 +152,7 @@ class RegressTask(VectorTask):
         farthest = {"kind": "table", "title": "Farthest off", "columns": columns, "rows": table}
         predictor = RegressPredictor(model, self.coder)
         curves = _kernel.curves(predictor.values, self.coder, self.parts["train"])
-        if isinstance(model, nn.Module):
+        if isinstance(model, Network):
             return [*several, *curves, *views, farthest, *self.reach(model, split)]
         weights = _kernel.weights(model, self.coder, self._asked(model, split, rows), values)
         return [*several, *curves, weights, *views, farthest]
