@@ -226,8 +226,7 @@ def test_a_source_that_is_too_long_for_the_model_has_no_translation(compared: An
 def test_views_are_json_and_complete(compared: Any) -> None:
     plain, attending = (run.evaluation()["test"] for run in compared.runs)
     kinds = [view["kind"] for view in attending]
-    assert [kind for kind in kinds if kind != "bins"] == ["heat", "heat", "table", "table"]
-    assert kinds[0] == "bins"
+    assert list(dict.fromkeys(kinds)) == ["bins", "heat", "table"]
     assert "heat" not in [view["kind"] for view in plain]
     worst, middle = (view for view in attending if view["kind"] == "table")
     assert [len(worst["rows"]), len(middle["rows"])] == [10, 10]

@@ -38,7 +38,7 @@ def bins(view: dict[str, Any], width: int = WHOLE, colours: Mapping[str, tuple[s
     room = NAMED if len(series) > 1 else 20
     x = alt.X(
         "x:Q",
-        scale=alt.Scale(domain=[-0.25, len(ranges) - 0.75 + 0.01], nice=False),
+        scale=alt.Scale(domain=[-0.25, len(ranges) - 0.75], nice=False),
         axis=alt.Axis(
             values=list(range(len(ranges))),
             labelExpr=f"{json.dumps(lines, ensure_ascii=False)}[datum.value]",
@@ -62,8 +62,16 @@ def bins(view: dict[str, Any], width: int = WHOLE, colours: Mapping[str, tuple[s
     ]
     if len(series) > 1:
         ends = _ends(rows, 1.08 * high or 1.0)
+        leaders = [
+            {"name": one["name"], "x": one[a], "y": one[b]} for one in ends for a, b in (("x", "y"), ("edge", "place"))
+        ]
+        across = alt.X("edge:Q", scale=x["scale"], axis=x["axis"])
         up = alt.Y("place:Q", scale=y["scale"], axis=y["axis"])
-        layers.append(data(ends).mark_text(align="left", dx=12, fontSize=12, color=INK[0]).encode(x, up, text="name:N"))
+        layers += [
+            data(leaders).mark_line(strokeWidth=0.75, opacity=0.6).encode(x, y, colour),
+            data(ends).mark_circle(size=45, opacity=1).encode(across, up, colour),
+            data(ends).mark_text(align="left", dx=8, fontSize=12, color=INK[0]).encode(across, up, text="name:N"),
+        ]
     else:
         told = [row | {"text": shown(name, row["y"] / factor)} for row in rows]
         layers.append(data(told).mark_text(dy=-13, color=INK[0]).encode(x, y, text="text:N"))
@@ -96,7 +104,7 @@ def _ends(rows: list[dict[str, Any]], high: float) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for row in sorted(last.values(), key=lambda one: one["y"]):
         place = row["y"] if not found else max(row["y"], found[-1]["place"] + step)
-        found.append(row | {"place": place})
+        found.append(row | {"place": place, "edge": row["x"] + 0.12})
     over = found[-1]["place"] - 0.98 * high
     for index in reversed(range(len(found))) if over > 0 else ():  # too high: those below give way
         top = 0.98 * high if index + 1 == len(found) else found[index + 1]["place"] - step
