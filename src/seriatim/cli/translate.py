@@ -9,7 +9,7 @@ import json as json_module
 import sys
 import unicodedata
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -154,6 +154,7 @@ class Speaker:
                 for number, text in self._answers(some, places):
                     write(self._said(text, some[number], done + number + 1))
                 done += len(some)
+                sys.stdout.flush()
                 if bar is not None:
                     bar.advance(done)
         self._tell_strange()
@@ -215,6 +216,8 @@ class Speaker:
         """Asks and answers until the input ends."""
         _ = self.run.predictor  # what is wrong with the run shows before one has typed
         self.run._ask("translate")
+        with suppress(ImportError):
+            import readline  # noqa: F401  lets the line be edited, and remembers those before
         self.several = False
         self.tell("a text and Enter; ctrl-D ends")
         while True:

@@ -198,7 +198,7 @@ class Interpreter:
             look = self._looking(texts[row], said[number])
             made = Translation(shown[number], scores[number], one.tokens, one.finished, one.value, look)
             answers.setdefault(row, []).append(made)
-        return answers
+        return {row: sorted(some, key=lambda one: -one.value) for row, some in answers.items()}
 
     def _room(self, target: np.ndarray) -> bool:
         return self.context is None or len(target) <= self.context
