@@ -67,7 +67,7 @@ def marian(model: Any, size: int) -> tuple[nn.Module, Callable[[Any], torch.Tens
         MarianConfig(
             vocab_size=size, d_model=model.width, encoder_layers=model.layers, decoder_layers=model.decoder_layers,
             encoder_attention_heads=model.heads, decoder_attention_heads=model.heads, dropout=model.dropout,
-            encoder_ffn_dim=model.feedforward, decoder_ffn_dim=model.feedforward, activation_function="relu",
+            encoder_ffn_dim=model.fine_size(), decoder_ffn_dim=model.fine_size(), activation_function="relu",
             pad_token_id=1, eos_token_id=1, decoder_start_token_id=1, forced_eos_token_id=1, use_cache=False,
         )
     )  # fmt: skip
@@ -95,7 +95,7 @@ class Joey(nn.Module):
             dropouts = {"emb_dropout": model.dropout, "hidden_dropout": model.dropout}
             self.decoder = decoders.RecurrentDecoder(**common, encoder=self.encoder, vocab_size=size, **dropouts)
         else:
-            common = {"hidden_size": model.width, "ff_size": model.feedforward, "num_heads": model.heads}
+            common = {"hidden_size": model.width, "ff_size": model.fine_size(), "num_heads": model.heads}
             common |= {"dropout": model.dropout, "emb_dropout": model.dropout, "layer_norm": "pre"}
             self.encoder = encoders.TransformerEncoder(**common, num_layers=model.layers)
             self.decoder = decoders.TransformerDecoder(**common, num_layers=model.decoder_layers, vocab_size=size)

@@ -29,11 +29,12 @@ from ..nn.positions import Learned, Sinusoidal
 from ..nn.transformer import Activation, Block
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "tiny": {"width": 128, "layers": 2, "heads": 4, "feedforward": 256},
-    "small": {"width": 256, "layers": 3, "decoder_layers": 2, "heads": 4, "feedforward": 512},
-    "base": {"width": 512, "layers": 6, "heads": 8, "feedforward": 2048, "dropout": 0.1},
-    "big": {"width": 1024, "layers": 6, "heads": 16, "feedforward": 4096, "dropout": 0.3},
+    "tiny": {"width": 128, "layers": 2, "heads": 4},
+    "small": {"width": 256, "layers": 3, "decoder_layers": 2, "heads": 4},
+    "base": {"width": 512, "layers": 6, "heads": 8, "dropout": 0.1},
+    "big": {"width": 1024, "layers": 6, "heads": 16, "dropout": 0.3},
 }
+WIDER = {"tiny": 2, "small": 2, "base": 4, "big": 4}  # times the width: the hidden size of the element-wise network
 
 
 class Transformer(PairBackbone):
@@ -127,7 +128,7 @@ class Settings(PairSettings):
     decoder_layers: int | None = Field(None, ge=1, le=200, description="blocks of the decoder (default: as many)")
     heads: int = Field(4, ge=1, le=256, description="attention heads of a block; they divide the width")
     feedforward: int | None = Field(
-        None, ge=1, description="hidden size of the element-wise network (default: 4·width)"
+        None, ge=1, description="hidden size of the element-wise network (default: 2·width; base and big 4·width)"
     )
     dropout: float = Field(0.1, ge=0, lt=1, description="share of activations dropped while training")
     norm: Literal["before", "after"] = Field("before", description="layer norm before each part, or after it")
@@ -153,7 +154,7 @@ class Settings(PairSettings):
         return self.width if self.embedding is None else self.embedding
 
     def fine_size(self) -> int:
-        return 4 * self.width
+        return WIDER[self.preset] * self.width if self.feedforward is None else self.feedforward
 
     def build(self, inputs: int, length: int) -> Transformer:
         if self.width % self.heads:
@@ -166,7 +167,7 @@ class Settings(PairSettings):
             self.layers,
             self.layers if self.decoder_layers is None else self.decoder_layers,
             self.heads,
-            4 * self.width if self.feedforward is None else self.feedforward,
+            self.fine_size(),
             self.dropout,
             self.norm,
             self.activation,
