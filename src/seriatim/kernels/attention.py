@@ -35,12 +35,12 @@ def pays(x: Tensor, keys: int, size: int) -> bool:
 
 def self_attend(inputs: Tensor, heads: int, mask: Tensor | None, causal: bool) -> Tensor:
     y, _ = torch.ops.seriatim.self_attend(inputs, heads, mask, causal)
-    return y  # type: ignore[no-any-return]
+    return y
 
 
 def cross_attend(query: Tensor, memory: Tensor, heads: int, mask: Tensor | None) -> Tensor:
     y, _ = torch.ops.seriatim.cross_attend(query, memory, heads, mask)
-    return y  # type: ignore[no-any-return]
+    return y
 
 
 # ---- what torch must know about the native operators ------------------------------------------------------------
