@@ -24,9 +24,9 @@ from torch import Tensor, nn
 
 from ..core.errors import SeriatimError
 from ..nn.attention import causal_mask
-from ..nn.backbone import Backbone, BackboneSettings
+from ..nn.backbone import Backbone
 from ..nn.dropout import Dropout
-from ..nn.transformer import Block
+from ..nn.transformer import Block, HeadedSettings
 
 
 class GPT(Backbone):
@@ -100,39 +100,18 @@ class GPT(Backbone):
         return look & torch.cat([before, ones.expand(-1, steps)], dim=1)[:, None, None], real
 
 
-class Settings(BackboneSettings):
+class Settings(HeadedSettings):
     spread: ClassVar[float | None] = 0.02
-    fine: ClassVar[str] = "feedforward"
 
     width: int = Field(128, ge=1, le=65_536, description="size of the hidden vectors; `--params` solves for it")
     tie: bool | None = Field(True, description="share the weights of input and output tokens")
     layers: int = Field(4, ge=1, le=200, description="Transformer blocks")
-    heads: int = Field(4, ge=1, le=256, description="attention heads of a layer; they divide the width")
     context: int | None = Field(
         None, ge=1, le=1_000_000, description="elements it can look back on (default: the length it is trained with)"
     )
-    feedforward: int | None = Field(
-        None, ge=1, description="hidden size of the element-wise network (default: 4·width)"
-    )
-
-    def rate(self) -> float:
-        """The wider, the smaller the steps: 4e-3 at width 128, the 6e-4 of GPT-2 at its 768."""
-        return 0.5 / self.width
-
-    def grain(self) -> int:
-        return self.heads
-
-    def input_width(self, tied: bool) -> int:
-        return self.width if self.embedding is None else self.embedding
-
-    def fine_size(self) -> int:
-        return 4 * self.width
 
     def build(self, inputs: int, length: int) -> GPT:
-        if self.width % self.heads:
-            raise SeriatimError(
-                "model.heads", f"width {self.width} is not a multiple of heads {self.heads}", "choose one that is"
-            )
+        self.check_heads()
         context = length if self.context is None else self.context
         if context < length:
             raise SeriatimError(

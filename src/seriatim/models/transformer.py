@@ -15,18 +15,17 @@ Initialisation: Glorot for all products, as the paper's own program; tokens norm
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from ..core.errors import SeriatimError
 from ..nn.attention import causal_mask
 from ..nn.dropout import Dropout
 from ..nn.pair import PairBackbone, PairSettings, Trace
 from ..nn.positions import Learned, Sinusoidal
-from ..nn.transformer import Activation, Block
+from ..nn.transformer import Activation, Block, HeadedSettings
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"width": 128, "layers": 2, "heads": 4},
@@ -118,15 +117,12 @@ def _collect(trace: Trace | None, place: str, inner: Trace | None) -> None:
         trace.update({f"{place}.{name}": value for name, value in inner.items()})
 
 
-class Settings(PairSettings):
-    fine: ClassVar[str] = "feedforward"
-
+class Settings(HeadedSettings, PairSettings):
     preset: Literal["tiny", "small", "base", "big"] = Field(
         "small", description="sizes for what is not named: tiny and small for a CPU, base and big are the paper's"
     )
     layers: int = Field(3, ge=1, le=200, description="blocks of the encoder")
     decoder_layers: int | None = Field(None, ge=1, le=200, description="blocks of the decoder (default: as many)")
-    heads: int = Field(4, ge=1, le=256, description="attention heads of a block; they divide the width")
     feedforward: int | None = Field(
         None, ge=1, description="hidden size of the element-wise network (default: 2·width; base and big 4·width)"
     )
@@ -144,23 +140,11 @@ class Settings(PairSettings):
             return values
         return PRESETS.get(str(values.get("preset", "small")), {}) | dict(values)
 
-    def rate(self) -> float:
-        return 0.5 / self.width
-
-    def grain(self) -> int:
-        return self.heads
-
-    def input_width(self, tied: bool) -> int:
-        return self.width if self.embedding is None else self.embedding
-
     def fine_size(self) -> int:
         return WIDER[self.preset] * self.width if self.feedforward is None else self.feedforward
 
     def build(self, inputs: int, length: int) -> Transformer:
-        if self.width % self.heads:
-            raise SeriatimError(
-                "model.heads", f"width {self.width} is not a multiple of heads {self.heads}", "choose one that is"
-            )
+        self.check_heads()
         return Transformer(
             inputs,
             self.width,

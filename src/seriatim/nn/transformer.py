@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..core.errors import SeriatimError
 from ..kernels import attention as kernels
 from .attention import attend, attend_visibly
-from .backbone import wants_equations
+from .backbone import BackboneSettings, wants_equations
 from .dropout import Dropout
 
 Cache = tuple[Tensor, Tensor]  # keys and values, (B,H,S,d) each
@@ -29,6 +31,36 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu-tanh": partial(F.gelu, approximate="tanh"),  # of GPT-2
     "silu": F.silu,
 }
+
+
+class HeadedSettings(BackboneSettings):
+    """What the settings of Transformers share."""
+
+    fine: ClassVar[str] = "feedforward"
+
+    heads: int = Field(4, ge=1, le=256, description="attention heads of a block; they divide the width")
+    feedforward: int | None = Field(
+        None, ge=1, description="hidden size of the element-wise network (default: 4·width)"
+    )
+
+    def rate(self) -> float:
+        """The wider, the smaller the steps: 4e-3 at width 128, the 6e-4 of GPT-2 at its 768."""
+        return 0.5 / self.width
+
+    def grain(self) -> int:
+        return self.heads
+
+    def input_width(self, tied: bool) -> int:
+        return self.width if self.embedding is None else self.embedding
+
+    def fine_size(self) -> int:
+        return 4 * self.width
+
+    def check_heads(self) -> None:
+        if self.width % self.heads:
+            raise SeriatimError(
+                "model.heads", f"width {self.width} is not a multiple of heads {self.heads}", "choose one that is"
+            )
 
 
 def _heads(x: Tensor, heads: int) -> Tensor:
