@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
 from pathlib import Path
 
 import pytest
 
 import seriatim
+from seriatim.api import configure, sections
 from seriatim.cli import run as cli
-from seriatim.reproduce import TABLES, reproduce, tables
+from seriatim.core.config import merge
+from seriatim.reproduce import TABLES, page, reproduce, tables
 from seriatim.reproduce.tables import Row, Table
 
 
@@ -45,9 +49,9 @@ def test_row_by_row(small: Table, tmp_path: Path) -> None:
     text = (tmp_path / "table.md").read_text(encoding="utf-8")
     assert "| adding | gru | 5.30·10^−5 |" in text
     assert "words: not run" in text
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "<svg" in page
-    assert "A remark." in page
+    report = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<svg" in report
+    assert "A remark." in report
 
 
 def test_minutes_take_the_place_of_steps(small: Table, tmp_path: Path) -> None:
@@ -67,11 +71,55 @@ def test_names_that_are_not_there(small: Table, tmp_path: Path, capsys: pytest.C
         assert code in capsys.readouterr().err
 
 
+def test_quality_over_length(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without published figures there is no column for them; with a length there is a line for each model."""
+    short = list(itertools.product("abcdefgh", repeat=2))
+    words = [*short, *(("a", *word) for word in short)]
+    pairs = [f"{' '.join(word)}\t{' '.join(reversed(word))}\n" for word in words]
+    files = {"train": pairs[0::3], "valid": pairs[1::3], "test": pairs[2::3]}
+    for name, some in files.items():
+        (tmp_path / f"{name}.tsv").write_text("".join(some), encoding="utf-8")
+    row = TABLES["length"].rows["reverse"]
+    given = {name: str(tmp_path / f"{name}.tsv") for name in ("valid", "test")}
+    row = dataclasses.replace(
+        row,
+        data=str(tmp_path / "train.tsv"),
+        params="8k",
+        models={name: tables._model(name, None, 3, layers=1) for name in ("seq2seq", "bahdanau")},
+        settings=merge(row.settings, {"data": given}),
+    )
+    table = Table("A small table", "nobody, 2026", {"reverse": row})
+    monkeypatch.setitem(TABLES, "letters", table)
+    assert cli(["reproduce", "letters", "--out", str(tmp_path), "-q"]) == 0
+    lines = (tmp_path / "table.md").read_text(encoding="utf-8").splitlines()
+    assert "| row | model | reached | parameters | steps | time | seed |" in lines
+    outcome = reproduce("letters", out=tmp_path)
+    drawn = page.over_length(row, outcome)
+    assert drawn is not None
+    ends = []
+    for one in outcome.reached:
+        (view,) = [v for v in one.run.evaluation()["test"] if v.get("measure") == "exact_match"]
+        shares, counts = view["series"][0][1], view["counts"]
+        together = sum(share * count for share, count in zip(shares, counts, strict=True)) / sum(counts)
+        assert together == pytest.approx(one.value, abs=1e-4)  # the line is of the same answers as the table
+        assert view["bins"] == ["2", "3"]
+        ends.append(f"{one.label}: 2 {100 * shares[0]:.1f} %, 3 {100 * shares[1]:.1f} %")
+    assert drawn[1] == f"{row.title}: {'; '.join(ends)}."
+    assert "Over the length" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_letters_are_reversed_within_seconds(tmp_path: Path) -> None:
+    """What takes minutes for 30 letters, for five."""
+    settings = merge(sections(TABLES["length"].rows["reverse"].settings), {"model": {"width": 64}})
+    run = seriatim.train(
+        "translate", "reverse-pairs:5", "bahdanau", settings=settings, out=tmp_path / "run", steps=250, rate=5e-3
+    )
+    assert run.summary["measures"]["test"]["exact_match"] >= 0.95
+    assert run.predict("w o r d s")["translation"] == "s d r o w"
+
+
 def test_every_row_is_a_configuration(tmp_path: Path) -> None:
     """The settings of all tables are settings that exist."""
-    from seriatim.api import configure, sections
-    from seriatim.core.config import merge
-
     for table in TABLES.values():
         for row in table.rows.values():
             for model in row.models.values():

@@ -1,6 +1,7 @@
 """Reproduce a published table: what was reported beside what is reached here.
 
 seriatim reproduce forecasting    seriatim reproduce bai2018 --rows adding,jsb --minutes 5
+seriatim reproduce length: quality over the length of the source, without attention and with it
 
 Rows are trained one after the other; the same command goes on where it was stopped.
 """
@@ -12,9 +13,9 @@ from typing import Annotated
 import typer
 
 from . import _options as o
-from ._output import amount, duration, first_process, note, print_json, print_table, silent
+from ._output import first_process, note, print_json, print_table, silent
 
-Table = Annotated[str, typer.Argument(help="forecasting or bai2018.", show_default=False)]
+Table = Annotated[str, typer.Argument(help="forecasting, bai2018 or length.", show_default=False)]
 Rows = Annotated[str | None, typer.Option("--rows", help="Rows with commas between. [default: all]")]
 Models = Annotated[str | None, typer.Option("--models", help="Models of the rows with commas between. [default: all]")]
 
@@ -32,8 +33,8 @@ def command(
     json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
-    from ..core.measures import shown
     from ..reproduce import reproduce
+    from ..reproduce.page import cells
     from ..training.settings import TrainSettings
     from ..training.signals import EXIT_CODES
     from ._progress import Progress
@@ -52,20 +53,10 @@ def command(
     if first_process() and json:
         print_json({"path": str(outcome.path), "table": outcome.records(), "missing": outcome.missing})
     elif first_process():
-        lines = []
-        for one in outcome.reached:
-            published = one.row.models[one.label].published
-            lines.append(
-                (
-                    one.row.name,
-                    one.label,
-                    "–" if published is None else shown(one.row.measure, published),
-                    shown(one.row.measure, one.value),
-                    amount(one.run.summary["parameters"]),
-                    duration(one.run.summary["seconds"]),
-                )
-            )
-        print_table(["row", "model", "published", "reached", "parameters", "time"], lines, left=2)
+        found = [cells(one, outcome.table.published) for one in outcome.reached]
+        heads = [head for head in (found[0] if found else ()) if head not in ("steps", "seed")]
+        if found:
+            print_table(heads, [[line[head] for head in heads] for line in found], left=2)
         print(f"table: {outcome.path / 'table.md'}   report: {outcome.path / 'report.html'}")
     if outcome.stopped in EXIT_CODES:
         raise typer.Exit(EXIT_CODES[outcome.stopped])

@@ -9,37 +9,41 @@ from .._version import __version__
 from ..core.config import dump_yaml
 from ..core.measures import measure, shown, title
 from ..report import looks
+from ..report.bins import bins
 from ..report.lines import lines
 from ..report.numbers import seconds
 from ..report.page import block, bullets, escape, folded, group, page, paragraph, picture, section, table
 
 if TYPE_CHECKING:
+    from ..report.looks import Drawn
     from . import Outcome, Reached
     from .tables import Row
 
-HEADS = ("row", "model", "published", "reached", "parameters", "steps", "time", "seed")
 LOG = 30  # values that lie further apart than this are drawn on a logarithmic axis
 
 
-def cells(one: Reached) -> list[str]:
+def cells(one: Reached, published: bool = True) -> dict[str, str]:
+    """The columns of the table with what stands in them; `published` is left out where nothing was."""
     name, summary = one.row.measure, one.run.summary
-    published = one.row.models[one.label].published
-    return [
-        one.row.name,
-        one.label,
-        "–" if published is None else shown(name, published),
-        shown(name, one.value),
-        f"{summary['parameters']:,}",
-        f"{summary['step']:,}",
-        seconds(summary["seconds"]),
-        str(summary["seed"]),
-    ]
+    figure = one.row.models[one.label].published
+    return {
+        "row": one.row.name,
+        "model": one.label,
+        **({"published": "–" if figure is None else shown(name, figure)} if published else {}),
+        "reached": shown(name, one.value),
+        "parameters": f"{summary['parameters']:,}",
+        "steps": f"{summary['step']:,}",
+        "time": seconds(summary["seconds"]),
+        "seed": str(summary["seed"]),
+    }
 
 
 def markdown(outcome: Outcome) -> str:
     lines = [f"# {outcome.table.title}", "", f"{outcome.table.source}.", *_remarks(outcome), ""]
-    lines += ["| " + " | ".join(HEADS) + " |", "|" + "---|" * len(HEADS)]
-    lines += ["| " + " | ".join(cells(one)) + " |" for one in outcome.reached]
+    found = [cells(one, outcome.table.published) for one in outcome.reached]
+    if found:
+        lines += ["| " + " | ".join(found[0]) + " |", "|" + "---|" * len(found[0])]
+    lines += ["| " + " | ".join(one.values()) + " |" for one in found]
     lines += ["", *(f"- {row}: not run; {why}" for row, why in outcome.missing.items())]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -49,15 +53,21 @@ def _remarks(outcome: Outcome) -> list[str]:
 
 
 def html(outcome: Outcome) -> str:
-    body = [_line(cells(one)) for one in outcome.reached]
+    published = outcome.table.published
+    found = [cells(one, published) for one in outcome.reached]
+    body = [_line(list(one.values())) for one in found]
     rows = [row for row in outcome.table.rows.values() if any(one.row is row for one in outcome.reached)]
     settings = [
         folded(f"{one.row.name}, {one.label}: every setting", block(dump_yaml(one.run.settings)))
         for one in outcome.reached
     ]
     sections = [
-        section("Published and reached", table("every model of every row", HEADS, body, texts=(0, 1))),
-        section("Row by row", group("pair", [_picture(row, outcome) for row in rows])),
+        section(
+            "Published and reached" if published else "Reached",
+            table("every model of every row", list(found[0]), body, texts=(0, 1)) if found else "",
+        ),
+        section("Row by row", group("pair", [_picture(row, outcome) for row in rows]) if published else ""),
+        section("Over the length", *(_over_length(row, outcome) for row in rows)),
         section("How far back learning reaches", *(_reach(row, outcome) for row in rows)),
         section("Not run", bullets(f"{row}: {why}" for row, why in outcome.missing.items())),
         section("Remarks", *(paragraph(remark) for remark in outcome.table.remarks)),
@@ -130,3 +140,24 @@ def _reach(row: Row, outcome: Outcome) -> str:
         with contextlib.suppress(ValueError):  # every gradient may have vanished altogether
             pictures.append(picture(*lines(view, looks.HALF)))
     return group("pair", pictures) if pictures else ""
+
+
+def _over_length(row: Row, outcome: Outcome) -> str:
+    """The row's measure over the length of the source, a line a model, where their reports have it."""
+    drawn = over_length(row, outcome)
+    return "" if drawn is None else picture(*drawn, "wide")
+
+
+def over_length(row: Row, outcome: Outcome, width: int = looks.WHOLE) -> Drawn | None:
+    found: dict[str, dict[str, Any]] = {}
+    for one in outcome.reached:
+        for view in one.run.evaluation().get(row.split, []) if one.row is row else []:
+            if view.get("kind") == "bins" and view["measure"] == row.measure:
+                found[one.label] = view
+    if not found:
+        return None
+    first = next(iter(found.values()))  # all models of a row have the same test part, so the same ranges
+    series = [[label, view["series"][0][1]] for label, view in found.items()]
+    note = f"{row.params} parameters, on the {row.split} part" if row.params else f"on the {row.split} part"
+    named = {"x": f"{row.counted} of the source", "of": "pairs"} if row.counted else {}
+    return bins(first | named | {"title": row.title, "note": note, "series": series}, width)

@@ -32,6 +32,7 @@ class Row:
     split: str = "test"
     best: tuple[float | None, float | None] = (None, None)  # published: the best recurrent network, the TCN
     remark: str = ""
+    counted: str = ""  # what the length of a source is counted in, where it is no words
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,16 @@ class Table:
     rows: Mapping[str, Row]
     remarks: tuple[str, ...] = ()
 
+    @property
+    def published(self) -> bool:
+        """Whether there are figures to compare with, not only a picture."""
+        return any(model.published is not None for row in self.rows.values() for model in row.models.values())
+
 
 def _model(
-    name: str, rate: float, steps: int, published: float | None = None, batch: int | None = None, **settings: Any
+    name: str, rate: float | None, steps: int, published: float | None = None, batch: int | None = None, **settings: Any
 ) -> Model:
+    """`rate` is None where the model's own is taken."""
     train = {"optimiser": {"rate": rate}, "steps": steps, **({} if batch is None else {"batch": batch})}
     return Model({"model": {"name": name, **settings}, "train": train}, published)
 
@@ -191,4 +198,43 @@ _BAI = Table(
     ),
 )
 
-TABLES: dict[str, Table] = {"forecasting": _FORECASTING, "bai2018": _BAI}
+
+def _letters(name: str, title: str) -> Row:
+    """Letters in, letters out: every model with the same settings and its own learning rate."""
+    return Row(
+        name,
+        title,
+        "translate",
+        f"{name}-pairs:{LETTERS}",
+        "exact_match",
+        "100k",
+        models={model: _model(model, None, 1500) for model in ("seq2seq", "bahdanau", "transformer")},
+        settings={
+            "task": {"beams": 1},
+            "data": {"tokenizer": {"kind": "word"}, "joint": True},
+            "model": {"dropout": 0.0},
+            "train": {"batch": 64, "label_smoothing": 0.0, "evaluate_steps": 300},
+        },
+        counted="letters",
+    )
+
+
+LETTERS = 20  # at most in a row of the table below
+_LENGTH = Table(
+    "Quality over length: why attention was invented",
+    "The picture of Bahdanau, Cho and Bengio (2015), figure 2, on letters instead of sentences",
+    _rows(
+        _letters("copy", "letters copied: share of answers without a mistake"),
+        _letters("reverse", "letters reversed: share of answers without a mistake"),
+        _letters("sort", "letters sorted: share of answers without a mistake"),
+    ),
+    (
+        f"1 to {LETTERS} letters, all lengths equally often; an answer counts if every letter is right. Nothing was "
+        "published for these: what is to be seen is where quality ends as the source grows.",
+        "seq2seq keeps the whole source in one state; bahdanau and transformer look back at it.",
+        "On sentences: `seriatim compare translate --data fra-eng --models seq2seq,bahdanau,transformer --params 5M` "
+        "draws BLEU over length in its report.",
+    ),
+)
+
+TABLES: dict[str, Table] = {"forecasting": _FORECASTING, "bai2018": _BAI, "length": _LENGTH}
