@@ -13,18 +13,27 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-Kept = list[tuple[Tensor, Tensor]]  # of every step: x, and the gradient of y
+Steps = list[tuple[Tensor, Tensor]]  # of every step: x, and the gradient of y
+Kept = dict[int, Steps]  # by the pass backwards that asked for it: one for other gradients alone may have come before
 
 
 class Product:
     def __init__(self, matrix: Tensor) -> None:
         self.learns = torch.is_grad_enabled() and matrix.requires_grad
-        self.kept: Kept = []
-        self.matrix: Tensor = _Gathered.apply(matrix, self.kept) if self.learns else matrix
+        self.kept: Kept = {}
+        self.matrix: Tensor = _Gathered.apply(_cast(matrix), self.kept) if self.learns else matrix
 
     def __call__(self, x: Tensor) -> Tensor:
-        y: Tensor = _Times.apply(x, self.matrix, self.kept) if self.learns else x @ self.matrix
+        y: Tensor = _Times.apply(_cast(x), self.matrix, self.kept) if self.learns else x @ self.matrix
         return y
+
+
+def _cast(tensor: Tensor) -> Tensor:
+    """In the type that autocast takes for products, where it is on: a function of ours is not seen to by it."""
+    device = tensor.device.type
+    if tensor.dtype == torch.float64 or not torch.is_autocast_enabled(device):
+        return tensor
+    return tensor.to(torch.get_autocast_dtype(device))
 
 
 class _Times(torch.autograd.Function):
@@ -38,7 +47,8 @@ class _Times(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         x, matrix = ctx.saved_tensors
-        ctx.kept.append((x, gradient))
+        # Detached: else what is kept would hold the graph, which holds what is kept.
+        ctx.kept.setdefault(torch._C._current_graph_task_id(), []).append((x.detach(), gradient))
         return gradient @ matrix.transpose(-2, -1), None, None
 
 
@@ -54,8 +64,9 @@ class _Gathered(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, _: Tensor | None) -> tuple[Tensor | None, None]:
-        if not ctx.kept:
-            return None, None
-        given, gradients = (torch.cat(parts, dim=-2) for parts in zip(*ctx.kept, strict=True))
+        steps = ctx.kept.pop(torch._C._current_graph_task_id(), None)
         ctx.kept.clear()
+        if steps is None:
+            return None, None
+        given, gradients = (torch.cat(parts, dim=-2) for parts in zip(*steps, strict=True))
         return given.transpose(-2, -1) @ gradients, None
