@@ -73,7 +73,7 @@ def test_names_that_are_not_there(small: Table, tmp_path: Path, capsys: pytest.C
 
 def test_quality_over_length(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Without published figures there is no column for them; with a length there is a line for each model."""
-    short = list(itertools.product("abcdefgh", repeat=2))
+    short = list(itertools.product("abc", repeat=4))
     words = [*short, *(("a", *word) for word in short)]
     pairs = [f"{' '.join(word)}\t{' '.join(reversed(word))}\n" for word in words]
     files = {"train": pairs[0::3], "valid": pairs[1::3], "test": pairs[2::3]}
@@ -102,8 +102,8 @@ def test_quality_over_length(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
         shares, counts = view["series"][0][1], view["counts"]
         together = sum(share * count for share, count in zip(shares, counts, strict=True)) / sum(counts)
         assert together == pytest.approx(one.value, abs=1e-4)  # the line is of the same answers as the table
-        assert view["bins"] == ["2", "3"]
-        ends.append(f"{one.label}: 2 {100 * shares[0]:.1f} %, 3 {100 * shares[1]:.1f} %")
+        assert view["bins"] == ["4", "5"]
+        ends.append(f"{one.label}: 4 {100 * shares[0]:.1f} %, 5 {100 * shares[1]:.1f} %")
     assert drawn[1] == f"{row.title}: {'; '.join(ends)}."
     assert "Over the length" in (tmp_path / "report.html").read_text(encoding="utf-8")
 

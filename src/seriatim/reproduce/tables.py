@@ -200,7 +200,9 @@ _BAI = Table(
 
 
 def _letters(name: str, title: str) -> Row:
-    """Letters in, letters out: every model with the same settings and its own learning rate."""
+    """Letters in, letters out: every model with the same settings and its own learning rate, but for the Transformer's,
+    which at this width is so high (0.011) that it forgets again what it had learnt."""
+    rates = {"seq2seq": None, "bahdanau": None, "transformer": 4e-3}
     return Row(
         name,
         title,
@@ -208,7 +210,7 @@ def _letters(name: str, title: str) -> Row:
         f"{name}-pairs:{LETTERS}",
         "exact_match",
         "100k",
-        models={model: _model(model, None, 1500) for model in ("seq2seq", "bahdanau", "transformer")},
+        models={model: _model(model, rate, 1500) for model, rate in rates.items()},
         settings={
             "task": {"beams": 1},
             "data": {"tokenizer": {"kind": "word"}, "joint": True},
