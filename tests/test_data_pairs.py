@@ -140,6 +140,21 @@ def test_every_form_gives_the_same_pairs(tmp_path: Path) -> None:
         assert single(source, reverse=True, **options) == [(b, a) for a, b in PAIRS], name
 
 
+@pytest.mark.parametrize(
+    ("given", "kind", "size"),
+    [
+        ({"size": 8000}, "bpe", 8000),
+        ({"lowercase": True}, "bpe", 4000),
+        ({"kind": "char", "size": 8000}, "char", 8000),
+        ({"kind": "word"}, "word", 8192),
+    ],
+)
+def test_a_vocabulary_of_so_many_is_of_parts_of_words(given: dict[str, Any], kind: str, size: int) -> None:
+    found = PairSettings.model_validate({"source": "x", "tokenizer": given}).tokenizer
+    assert found is not None
+    assert (found.kind, found.size) == (kind, size)
+
+
 def test_places_and_notes(tmp_path: Path) -> None:
     made = forms(tmp_path)
     found = read_single(made["crlf.tsv"][0], PairSettings(source="x"))

@@ -11,8 +11,9 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from seriatim.core.config import Count, Settings
 from seriatim.core.errors import SeriatimError
@@ -32,6 +33,7 @@ from .tokenizers import TokenizerSettings
 __all__ = ["PairSettings", "normalised", "read", "read_inputs", "read_single"]
 
 Notify = Callable[[str], None]
+TOKENS = 4_000  # parts of words of a vocabulary whose size was not asked for
 
 
 class PairSettings(Settings):
@@ -61,6 +63,12 @@ class PairSettings(Settings):
         None, ge=1, description="longer sources and targets, in tokens, are not trained on (default: by the task)"
     )
     tokenizer: TokenizerSettings | None = Field(None, description="how text becomes tokens (default: by the task)")
+
+    @field_validator("tokenizer", mode="before")
+    @classmethod
+    def _parts_of_words(cls, given: Any) -> Any:
+        """Who asks for a size and no kind, as by --vocabulary 8000, asks for so many parts of words."""
+        return {"kind": "bpe", "size": TOKENS, **given} if isinstance(given, dict) and "kind" not in given else given
 
 
 def read(settings: PairSettings, data_dir: str | None = None, notify: Notify | None = None) -> Parts:
