@@ -6,6 +6,7 @@ import atexit
 import ctypes
 import datetime
 import os
+import sys
 from dataclasses import dataclass
 
 import torch
@@ -26,9 +27,11 @@ def flush_denormals() -> None:
 def keep_memory() -> None:
     """Lets the process keep memory that it frees. By default glibc gives large blocks back to the system, and every
     step of a training has them cleared and mapped anew, which takes a tenth of its time."""
+    if sys.platform != "linux":
+        return
     try:
         mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):  # another library: it has its own ways
+    except (OSError, AttributeError):  # another library than glibc: it has its own ways
         return
     for setting, value in ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, 2**31 - 1)):
         mallopt(setting, value)

@@ -52,7 +52,7 @@ def _fits(size: int, kind: torch.dtype) -> bool:
     if not _register():
         return False
     try:
-        torch.ops.seriatim.self_attend(torch.zeros(1, 1, 3 * size, dtype=kind), 1, None, False)
+        torch.ops.seriatim.self_attend(torch.zeros(1, 1, 3 * size, dtype=kind, device="cpu"), 1, None, False)
     except RuntimeError:
         return False
     return True

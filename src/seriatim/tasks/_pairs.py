@@ -97,10 +97,11 @@ class PairPart:
         texts: Sequence[str] = examples.targets  # type: ignore[assignment]
         return cls(coder.sources(examples.inputs), coder.targets(texts), examples)  # type: ignore[arg-type]
 
-    def collate(self, rows: np.ndarray, end: int) -> Batch:
-        """Sources and targets shifted by one: the decoder begins with `<eos>` and sees what came before."""
-        source, real = self.inputs.padded(rows)
-        wanted, _ = self.targets.padded(rows, fill=NO_TOKEN)
+    def collate(self, rows: np.ndarray, end: int, most: int | None = None) -> Batch:
+        """Sources and targets shifted by one: the decoder begins with `<eos>` and sees what came before. Of either
+        only the first `most` tokens, where a model takes no more."""
+        source, real = (block[:, :most] for block in self.inputs.padded(rows))
+        wanted = self.targets.padded(rows, fill=NO_TOKEN)[0][:, :most]
         given = np.empty_like(wanted)
         given[:, 0] = end
         given[:, 1:] = np.maximum(wanted[:, :-1], 0)

@@ -134,7 +134,8 @@ def _looks(said: Sequence[str], wanted: Wanted, interpreter: Interpreter) -> lis
     pairs = [(a, b) for a, b in zip(wanted.sources, said, strict=True) if b.strip()]
     sources, targets = coder.sources([a for a, _ in pairs]), coder.targets([b for _, b in pairs])
     sizes = np.maximum(sources.lengths, targets.lengths)
-    order = np.argsort(sizes, kind="stable").tolist()
+    most = sizes.max(initial=0) if interpreter.context is None else interpreter.context
+    order = [row for row in np.argsort(sizes, kind="stable").tolist() if sizes[row] <= most]
     order = [row for row in order if sizes[row] <= FIELDS] or order[:1]
     chosen = dict.fromkeys(order[int(share * (len(order) - 1))] for share in LOOKED_AT) if order else {}
     heading = "Where it looked while it wrote"

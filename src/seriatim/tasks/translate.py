@@ -95,8 +95,8 @@ class TranslateTask(ExampleTask):
         empty = self.collate("train", chosen[:1])  # fewer pairs than processes: one without targets
         return Batch(empty.inputs, torch.full_like(empty.targets, NO_TOKEN), 0, empty.mask)
 
-    def collate(self, split: str, rows: np.ndarray) -> Batch:
-        return self.parts[split].collate(rows, end_of(self.coder.target))
+    def collate(self, split: str, rows: np.ndarray, most: int | None = None) -> Batch:
+        return self.parts[split].collate(rows, end_of(self.coder.target), most)
 
     def loss(self, network: nn.Module, batch: Batch, state: Any, smoothing: float) -> tuple[Tensor, Any]:
         hidden, targets = _taught(network, batch)
@@ -149,16 +149,18 @@ class TranslateTask(ExampleTask):
 
     @torch.inference_mode()
     def _forced(self, model: nn.Module, split: str, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The log-probability of every target token, and whether it was the likeliest."""
+        """The log-probability of every target token, and whether it was the likeliest. A model with a limited context
+        is asked about the beginning of what is longer."""
         model.eval()
         device = next(model.parameters()).device
+        most: int | None = model.get_submodule("backbone").context  # type: ignore[assignment]
         part, found = self.parts[split], []
         order = rows[np.lexsort((part.inputs.lengths[rows], part.targets.lengths[rows]))][::-1]
         lengths = np.maximum(part.inputs.lengths, part.targets.lengths)
         while len(order):
             some = order[: max(ELEMENTS // int(lengths[order].max()), 1)]
             order = order[len(some) :]
-            hidden, targets = _taught(model, self.collate(split, some).to(device))
+            hidden, targets = _taught(model, self.collate(split, some, most).to(device))
             head = model.head
             likely, best = token_scores(hidden, head.weight, head.bias, targets)  # type: ignore[union-attr,arg-type]
             found.append((likely.double().cpu().numpy(), (best == targets).cpu().numpy()))
@@ -169,11 +171,10 @@ class TranslateTask(ExampleTask):
         examples = self.parts["valid"].examples
         some = np.unique(np.linspace(0, len(examples) - 1, SHOWN + 2).astype(np.int64))[1:-1].tolist()
         texts = [str(examples.inputs[index]) for index in some]
-        options = TranslateSettings(beams=1)
-        said = Interpreter([model], self.coder).translate(texts, options)  # type: ignore[list-item]
+        said = answers(Interpreter([model], self.coder), texts, TranslateSettings(beams=1))  # type: ignore[list-item]
         wanted: Any = examples.targets
         lines = zip(texts, said, (wanted[index] for index in some), strict=True)
-        return "\n".join(f"{text}\n  → {one[0].text}\n  = {true}" for text, one, true in lines)
+        return "\n".join(f"{text}\n  → {one}\n  = {true}" for text, one, true in lines)
 
 
 def _taught(network: Any, batch: Batch) -> tuple[Tensor, Tensor]:
