@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seriatim import api
 from seriatim.core.config import validate
 from seriatim.core.errors import SeriatimError
 from seriatim.data import catalogue, partition
@@ -678,3 +679,11 @@ def test_protein_fitness() -> None:
     found = read(ExampleSettings(source="gb1"), str(MIRROR), numeric_target=True)
     assert [len(found.part(name)) for name in partition.NAMES] == [6289, 699, 1745]
     assert (found.valid.targets[0], found.valid.place(0)) == (1.4459050863, "splits.zip/splits/sampled.csv, line 3")  # type: ignore[index]
+
+
+@pytest.mark.parametrize("task", ["classify", "regress", "tag"])
+def test_a_size_alone_asks_for_so_many_words(task: str) -> None:
+    """Not for characters, which is what a tokenizer without a kind would be elsewhere."""
+    config = api.configure(task, "any.csv", "gru", vocabulary=5000)
+    assert (config.data.tokenizer.kind, config.data.tokenizer.size) == ("word", 5000)
+    assert api.configure(task, "any.csv", "gru", tokenizer="bpe").data.tokenizer.kind == "bpe"

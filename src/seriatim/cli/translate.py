@@ -104,6 +104,9 @@ def command(
     draws = alignment and out is not None and out.suffix.lower() in PICTURES
     if draws and (file is not None or len(texts or []) != 1 or texts == ["-"]):
         raise SeriatimError("translate.picture", f"{out} shows one text", 'name it: `seriatim translate RUN "a text"`')
+    if alignment and out is not None and out.suffix.lower() not in (*PICTURES, ".txt", ""):
+        remedy = f"end it in {', '.join(PICTURES)}, or .txt for a table of words"
+        raise SeriatimError("output.kind", f"{out}: cannot draw a {out.suffix} file", remedy)
     o.add_plugins(plugin)
     from ..runs import Run
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field, field_validator
@@ -28,7 +28,7 @@ from .ready import from_arrays, last_part, made_parts
 from .sequences import NOTHING, Examples, Parts, Sequences
 from .sources import find_path, locate
 from .tables import NoColumnError
-from .tokenizers import TokenizerSettings
+from .tokenizers import TokenizerSettings, with_kind
 
 Notify = Callable[[str], None]
 
@@ -61,6 +61,11 @@ class ExampleSettings(Settings):
     tokenizer: TokenizerSettings | None = Field(
         None, description="how text becomes tokens; by default words in small letters, or characters without words"
     )
+
+    @field_validator("tokenizer", mode="before")
+    @classmethod
+    def _words(cls, given: Any) -> Any:
+        return with_kind(given, kind="word", lowercase=True)
 
     @field_validator("fractions")
     @classmethod

@@ -28,7 +28,7 @@ from .notes import Notes
 from .sequences import NOTHING, Examples, Parts
 from .sources import find_path, locate
 from .tagged import Column
-from .tokenizers import TokenizerSettings
+from .tokenizers import TokenizerSettings, with_kind
 
 __all__ = ["PairSettings", "normalised", "read", "read_inputs", "read_single"]
 
@@ -67,8 +67,7 @@ class PairSettings(Settings):
     @field_validator("tokenizer", mode="before")
     @classmethod
     def _parts_of_words(cls, given: Any) -> Any:
-        """Who asks for a size and no kind, as by --vocabulary 8000, asks for so many parts of words."""
-        return {"kind": "bpe", "size": TOKENS, **given} if isinstance(given, dict) and "kind" not in given else given
+        return with_kind(given, kind="bpe", size=TOKENS)
 
 
 def read(settings: PairSettings, data_dir: str | None = None, notify: Notify | None = None) -> Parts:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, field_validator
 
 from seriatim.core.errors import SeriatimError
 
@@ -18,7 +18,7 @@ from .conll import Sentences, read_found
 from .sources import Found, find_path, locate
 from .splits import too_short
 from .text import TextSettings
-from .tokenizers import TokenizerSettings
+from .tokenizers import TokenizerSettings, with_kind
 
 SPLITS = ("train", "valid", "test")
 TITLES = {"bio": "BIO", "iob1": "IOB1", "iobes": "IOBES", "bilou": "BILOU"}
@@ -47,6 +47,11 @@ class TagSettings(TextSettings):
     tokenizer: TokenizerSettings | None = Field(  # type: ignore[assignment]
         None, description="parts of words instead of words, such as bpe (default: words in small letters)"
     )
+
+    @field_validator("tokenizer", mode="before")
+    @classmethod
+    def _words(cls, given: Any) -> Any:
+        return with_kind(given, kind="word", lowercase=True)
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ others it is five characters like any.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -56,6 +56,12 @@ class TokenizerSettings(Settings):
         if bytes_wanted and self.size < 260:
             raise ValueError(f"{self.kind} with all 256 bytes needs a size of at least 260, not {self.size}")
         return self
+
+
+def with_kind(given: Any, **usual: Any) -> Any:
+    """Settings as they came in, with the usual ones where no kind is named: who asks for a size alone, as by
+    --vocabulary 8000, asks for so many of what a task is used to."""
+    return {**usual, **given} if isinstance(given, Mapping) and "kind" not in given else given
 
 
 class Tokenizer:

@@ -44,7 +44,6 @@ from ._translator import Interpreter
 __all__ = ["DataSettings", "Settings", "mismatch", "open_run", "prepare", "reopen", "reopen_on", "train_defaults"]
 
 DataSettings = pairs.PairSettings
-TOKENS = 4_000  # of a vocabulary that was not asked for
 LONGEST = 256  # tokens of a pair that is trained on, where nothing is said
 SHOWN = 4  # translations of a sample
 JUDGED = 200  # sentences that are translated along the way
@@ -207,7 +206,7 @@ def prepare(
 
 def _learn(config: Any, train: Examples, notes: Notes) -> PairCoder:
     """The vocabularies, from the training part."""
-    chosen = config.data.tokenizer or TokenizerSettings(kind="bpe", size=TOKENS)
+    chosen = config.data.tokenizer or TokenizerSettings(kind="bpe", size=pairs.TOKENS)
     joint = config.data.joint if config.data.joint is not None else chosen.kind not in ("word", "char")
     sources: Any = train.inputs
     targets: Any = train.targets
