@@ -14,6 +14,7 @@ from seriatim import api
 from seriatim.api import Comparison
 from seriatim.cli import run as cli
 from seriatim.core import registry
+from seriatim.core.device import keep_memory
 from seriatim.core.errors import SeriatimError
 from seriatim.data import cells, examples
 from seriatim.data.sequences import Examples, Parts, Sequences
@@ -209,3 +210,14 @@ def test_a_column_that_is_not_there_is_asked_for(tmp_path: Path, capsys: pytest.
     assert "--column" in capsys.readouterr().err
     (tmp_path / "alone.csv").write_text("sequence\na fine film\n", encoding="utf-8")
     assert cli(["predict", out, "--data", str(tmp_path / "alone.csv")]) == 0
+
+
+def test_memory_is_kept_only_where_glibc_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On Windows ctypes takes no name for a library with a TypeError: no training would begin."""
+
+    def refuse(name: str | None) -> None:
+        raise TypeError("argument of type 'NoneType' is not iterable")
+
+    monkeypatch.setattr("seriatim.core.device.sys.platform", "win32")
+    monkeypatch.setattr("seriatim.core.device.ctypes.CDLL", refuse)
+    keep_memory()

@@ -92,6 +92,8 @@ class TranslateSettings(DecodeSettings):
             raise ValueError(f"nbest {self.nbest} needs beams, or a temperature to draw with")
         return self
 
-    def limits(self, lengths: Iterable[int]) -> list[int]:
-        """The longest translation of sources of some lengths, in tokens."""
-        return [min(self.max_tokens, int(self.max_ratio * length) + self.max_extra) for length in lengths]
+    def limits(self, lengths: Iterable[int], given: int = 0) -> list[int]:
+        """The longest translation of sources of some lengths, in tokens: with room for the least that is wanted, and
+        for more than the `given` beginning."""
+        least = max(self.min_tokens, given + 1)
+        return [min(self.max_tokens, max(least, int(self.max_ratio * length) + self.max_extra)) for length in lengths]

@@ -135,7 +135,8 @@ class Interpreter:
 
     def _must_attend(self, why: str) -> None:
         if not self.attends:
-            names = [name for name in registry.models.names() if name not in ("seq2seq", "ngram")]
+            models = {name: registry.models.load(name).Settings for name in registry.models.names()}
+            names = [name for name, one in models.items() if name != "seq2seq" and not one.counts]
             raise SeriatimError(
                 "model.no-attention",
                 f"{why}: this model does not show where it looks",
@@ -153,11 +154,12 @@ class Interpreter:
         engine = Engine(self.networks, torch.from_numpy(block).to(self.device), mask, covers)
         log_probs, state = engine.start(self.end)
         unk = self.coder.target.unk
-        limits = options.limits(sources.lengths[rows].tolist())
+        prefix = self._prefix(options)
+        limits = options.limits(sources.lengths[rows].tolist(), len(prefix))
         given: dict[str, Any] = {
             "eos": self.end,
             "forbidden": () if unk is None or self._replaces(options) else (unk,),
-            "prefix": self._prefix(options, len(rows)),
+            "prefix": [prefix] * len(rows),
             "limits": limits if self.context is None else [min(limit, self.context) for limit in limits],
         }
         if options.beams > 1:
@@ -165,16 +167,14 @@ class Interpreter:
             return beam(engine.step, log_probs, state, options, **given, coverage=coverage)
         return [[one] for one in sample(engine.step, log_probs, state, options, draws, **given)]
 
-    def _prefix(self, options: TranslateSettings, rows: int) -> list[list[int]] | None:
+    def _prefix(self, options: TranslateSettings) -> list[int]:
         text = self._read(options.prefix)
-        if not text:
-            return None
-        ids: list[int] = self.coder.target.encode(text).tolist()
+        ids: list[int] = self.coder.target.encode(text).tolist() if text else []
         room = options.max_tokens if self.context is None else min(options.max_tokens, self.context)
         if len(ids) >= room:
             cause = f"the prefix has {len(ids)} tokens, and a translation {room} at most"
             raise SeriatimError("translate.prefix", cause, "shorten it")
-        return [ids] * rows
+        return ids
 
     def _told(
         self, texts: Sequence[str], sources: Sequences, jobs: list[int], found: list[list[Hypothesis]], replaces: bool
