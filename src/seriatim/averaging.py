@@ -49,6 +49,8 @@ def average(
     if first.config.model.counts:
         raise SeriatimError("run.counts", f"{first.path}: a model that counts has no checkpoints", "name another run")
     folder = fresh_folder("runs", f"{first.path.name}-average") if out is None else Path(out)
+    if folder.is_file():
+        raise SeriatimError("run.exists", f"{folder} is a file", "choose another --out")
     if has_begun(folder):
         raise SeriatimError("run.exists", f"{folder} holds a run already", "choose another --out")
     if len(opened) == 1:

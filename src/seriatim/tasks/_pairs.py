@@ -25,7 +25,7 @@ from ._task import Batch
 
 SOURCE, TARGET, ABOUT = "source-tokenizer.json", "tokenizer.json", "data.json"  # files of a run folder
 NO_TOKEN = -1  # the target of a place that is padding
-NEAR = 1.0  # by how much the length of a source may be off in the order
+NEAR = 2.0  # by how much less the length of a source may be off in the order
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Batches:
         """Where in the sorted order each batch begins, and where the last one ends."""
         longest, targets = 0.0, np.sort(self.targets)
         order = np.lexsort((self.sources, self.targets))
-        lengths = np.maximum(self.sources[order] + NEAR, targets)
+        lengths = np.maximum(self.sources[order], targets)
         starts, room = [0], self.room[0]
         for place, length in enumerate(lengths.tolist()):
             longest = max(longest, length)

@@ -31,6 +31,8 @@ from ._pairs import PairCoder, PairPart, end_of
 from ._predict import short
 from ._speak import Score, own_streams
 
+MOST = 16_384  # tokens of a text, where the model itself has no limit: time grows with the square of it
+
 
 @dataclass(frozen=True)
 class Translation:
@@ -119,11 +121,13 @@ class Interpreter:
         return [told.get(index, [nothing]) for index in range(len(texts))]
 
     def _fits(self, sources: Sequences, rows: Sequence[int], places: Sequence[str] = ()) -> None:
+        most = MOST if self.context is None else self.context
+        remedy = "shorten it, or train a model that takes any length" if self.context else "break it into sentences"
         for row in rows:
-            if self.context is not None and sources.lengths[row] > self.context:
+            if sources.lengths[row] > most:
                 place = places[row] if places else f"input {row + 1}"
-                cause = f"{place} has {sources.lengths[row]:,} tokens, the model takes {self.context:,}"
-                raise SeriatimError("predict.long", cause, "shorten it, or train a model that takes any length")
+                cause = f"{place} has {sources.lengths[row]:,} tokens, the model takes {most:,}"
+                raise SeriatimError("predict.long", cause, remedy)
 
     def _replaces(self, options: TranslateSettings) -> bool:
         """Whether `<unk>` may be said, because a word of the source will stand in its place."""

@@ -24,7 +24,7 @@ from ..core import config
 from ..core.errors import SeriatimError
 from ..core.measures import Measured
 from ..core.random import derive
-from ..data import pairs
+from ..data import pairs, partition
 from ..data.notes import Notes
 from ..data.sequences import Examples
 from ..data.tokenizers import Tokenizer, TokenizerSettings
@@ -201,6 +201,7 @@ def prepare(
         coder = _learn(config, data.train, notes)
     parts = {split: PairPart.of(data.part(split), coder) for split in PARTS}
     parts["train"] = _short_enough(parts["train"], coder, notes)
+    _told_long(parts, coder, notes)
     return TranslateTask(config.task, coder, parts, config.seed, list(notes), data.fingerprint)  # type: ignore[arg-type]
 
 
@@ -234,7 +235,19 @@ def _short_enough(part: PairPart, coder: PairCoder, notes: Notes) -> PairPart:
     kept = np.flatnonzero(~long)
     if not len(kept):
         raise SeriatimError("data.long", f"all pairs have more than {coder.longest} tokens", "raise data.longest")
-    return PairPart(part.inputs.take(kept), part.targets.take(kept), part.examples)
+    return PairPart(part.inputs.take(kept), part.targets.take(kept), partition.take(part.examples, kept))
+
+
+def _told_long(parts: dict[str, PairPart], coder: PairCoder, notes: Notes) -> None:
+    """Pairs beyond the length of the training, in the parts that are only measured on."""
+    for split in PARTS[1:]:
+        part = parts[split]
+        count = int((np.maximum(part.inputs.lengths, part.targets.lengths) > coder.longest).sum())
+        if count:
+            notes(
+                f"{count:,} of {len(part):,} {split} pairs have more than {coder.longest} tokens; a model that takes "
+                "no more is measured on their beginnings"
+            )
 
 
 def reopen(
