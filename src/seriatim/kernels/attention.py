@@ -17,7 +17,7 @@ from torch import Tensor
 
 from . import load
 
-LONGEST = 64  # keys; beyond, the products are large enough for the library
+LONGEST = 40  # keys; at 64 the products are large enough for the library
 SIZES = (8, 16, 32, 64, 128)  # numbers of a head that fill one, two, four or eight registers of some processor
 
 
