@@ -171,16 +171,7 @@ def _csv(raw: Raw, encoding: str, facts: Facts) -> Iterator[tuple[int, list[str]
     head = next(source, "")
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
     reader = csv.reader(itertools.chain([head], source), delimiter=tables.delimiter_of(raw, head, facts), strict=True)
-    while True:
-        line = reader.line_num + 1
-        try:
-            row = next(reader, None)
-        except csv.Error as error:
-            facts.trouble(SeriatimError("data.csv", f"{raw.name}, line {line}: {error}", "mend the quoting there"))
-            continue
-        if row is None:
-            return
-        yield line, row
+    yield from tables.csv_rows(raw, reader, facts)
 
 
 def _missing(raw: Raw, number: int, row: list[str], first: int, second: int) -> SeriatimError:

@@ -235,9 +235,8 @@ def _not_parquet(raw: Raw, error: Exception) -> SeriatimError:
     return SeriatimError("data.parquet", f"{raw.name}: not a readable Parquet file ({error})", "check the file")
 
 
-def _checked(raw: Raw, reader: Any, facts: Facts) -> Iterator[tuple[int, list[str]]]:
-    """Rows with the line each begins on; a row of another width than the first is trouble."""
-    width = 0
+def csv_rows(raw: Raw, reader: Any, facts: Facts) -> Iterator[tuple[int, list[str]]]:
+    """What a reader of `csv` gives, with the line each row begins on; broken quoting is trouble."""
     while True:
         line = reader.line_num + 1
         try:
@@ -247,6 +246,13 @@ def _checked(raw: Raw, reader: Any, facts: Facts) -> Iterator[tuple[int, list[st
             continue
         if row is None:
             return
+        yield line, row
+
+
+def _checked(raw: Raw, reader: Any, facts: Facts) -> Iterator[tuple[int, list[str]]]:
+    """Rows with the line each begins on; a row of another width than the first is trouble."""
+    width = 0
+    for line, row in csv_rows(raw, reader, facts):
         if not row:  # an empty line
             continue
         width = width or len(row)
