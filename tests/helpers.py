@@ -11,6 +11,7 @@ from seriatim.nn.backbone import Backbone
 
 # Tiny settings for every backbone; a new model works without an entry here.
 TINY: dict[str, dict[str, Any]] = {
+    "bert": {"width": 8, "heads": 2, "layers": 2, "context": 12},
     "gpt": {"width": 8, "heads": 2, "layers": 2, "context": 12},
     "tcn": {"width": 6, "levels": 2, "kernel": 2},
     "mlp": {"width": 6, "window": 3, "layers": 2},
@@ -21,13 +22,15 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("gru", {"reset": "after"}),
     ("gru", {"layers": 2}),
 ]
-BIDIRECTIONAL = [(name, {"bidirectional": True, "layers": 2}) for name in ("rnn", "lstm", "gru")]
 
 
 def backbones() -> list[tuple[str, dict[str, Any]]]:
-    """Every registered architecture that learns, and the variants worth their own test."""
-    names = [name for name in registry.models.names() if not (_kind(name).counts or _kind(name).pairs)]
-    return [(name, {}) for name in names] + VARIANTS
+    """Every registered causal architecture that learns, and the variants worth their own test."""
+    return [(name, {}) for name in _learners() if _kind(name).causal] + VARIANTS
+
+
+def _learners() -> list[str]:
+    return [name for name in registry.models.names() if not (_kind(name).counts or _kind(name).pairs)]
 
 
 def pair_models() -> list[str]:
@@ -37,6 +40,10 @@ def pair_models() -> list[str]:
 
 def _kind(name: str) -> Any:
     return registry.models.load(name).Settings
+
+
+RECURRENT_BOTH = [(name, {"bidirectional": True, "layers": 2}) for name in ("rnn", "lstm", "gru")]
+BIDIRECTIONAL = RECURRENT_BOTH + [(name, {}) for name in _learners() if not _kind(name).causal]
 
 
 def label(case: tuple[str, dict[str, Any]]) -> str:

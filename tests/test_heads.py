@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers import BIDIRECTIONAL, backbones, build, label, mask_of, sequence
+from helpers import RECURRENT_BOTH, backbones, build, label, mask_of, sequence
 from seriatim.models.tcn import TCN
 from seriatim.nn.heads import Pool, Scaled, StepHead, VectorHead
 from seriatim.nn.network import Network, NumberInput
@@ -49,7 +49,7 @@ def test_a_row_without_elements_gives_zeros(kind: Any) -> None:
     assert pooled.isfinite().all()
 
 
-@pytest.mark.parametrize("case", BIDIRECTIONAL, ids=label)
+@pytest.mark.parametrize("case", RECURRENT_BOTH, ids=label)
 def test_the_last_of_two_directions_is_where_each_has_read_everything(case: Any) -> None:
     backbone = build(case)
     lengths = [6, 3]

@@ -137,6 +137,15 @@ def test_every_parameter_gets_a_gradient(case: Any) -> None:
 
 
 @every
+def test_first_and_final_are_what_forward_gives(case: Any) -> None:
+    """At less cost where possible: the output of one element alone."""
+    backbone = build(case)
+    x, mask = sequence(3, 8), mask_of([8, 5, 1], 8)
+    equal(backbone.final(x), backbone(x)[0][:, -1])
+    equal(backbone.first(x, mask), backbone(x, mask)[0][:, 0])
+
+
+@every
 def test_gradcheck(case: Any) -> None:
     """The derivatives are right, those of the inputs and those of every parameter, with padding in the batch."""
     backbone = build(case, inputs=3)

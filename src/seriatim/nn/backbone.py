@@ -10,7 +10,7 @@ True where a real element stands; padding is on the right, and never changes a r
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, ClassVar, Self
 
@@ -18,6 +18,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from ..core.config import Settings
+from .inputs import TokenInput
 
 _readable = ContextVar("readable", default=False)
 
@@ -55,13 +56,20 @@ class Backbone(nn.Module):
         y: Tensor = self(x)[0][:, -1]
         return y
 
+    def first(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """The output of the first element alone, (B,width), for a backbone that looks in both directions."""
+        y: Tensor = self(x, mask)[0][:, 0]
+        return y
+
 
 class BackboneSettings(Settings):
     """The settings that all architectures share; a model's file adds its own and says how to build it."""
 
     counts: ClassVar[bool] = False  # a model that counts instead of learning by gradients
     pairs: ClassVar[bool] = False  # an encoder–decoder, for pairs of sequences
+    causal: ClassVar[bool] = True  # it can be made to look back only, and so predict what comes next
     spread: ClassVar[float | None] = None  # standard deviation of fresh token vectors; None: 1/√size
+    suits: ClassVar[Mapping[str, Any]] = {}  # settings of a task that suit it, where the user does not say
     fine: ClassVar[str] = "embedding"  # a second size, which meets a parameter budget where widths are too coarse
 
     name: str = Field(description="the architecture: see `seriatim list models`")
@@ -84,6 +92,10 @@ class BackboneSettings(Settings):
         """The peak learning rate that suits it, where the user names none."""
         return 2e-3
 
+    def tuning_rate(self) -> float:
+        """The same where the weights are trained already and are to be fitted to another task."""
+        return self.rate() / 5
+
     def grain(self) -> int:
         """Widths are multiples of this."""
         return 1
@@ -93,6 +105,10 @@ class BackboneSettings(Settings):
         if tied:
             return self.width
         return min(self.width, 128) if self.embedding is None else self.embedding
+
+    def token_input(self, vocabulary: int, separator: int | None = None, tied: bool = False) -> TokenInput:
+        """The first part of a network over tokens; `separator` is the token that ends a text, where there is one."""
+        return TokenInput(vocabulary, self.input_width(tied), self.spread)
 
     def fine_size(self) -> int:
         """The second size as it is, where the settings leave it open."""

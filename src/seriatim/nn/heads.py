@@ -2,6 +2,7 @@
 
     last      h_T, and for two directions the last of each      mean     Σ h_t / T
     max       the largest of each unit over the steps           attention Σ α_t h_t, α = softmax_t(w·tanh(W h_t))
+    first     tanh(W h_1 + b): of a model that looks in both directions, whose first element stands for the whole
 
 Padding has no part in any of them, and a sequence without elements gives zeros.
 """
@@ -14,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from .attention import masked_softmax
+from .dropout import Dropout
 
-Pooling = Literal["last", "mean", "max", "attention"]
+Pooling = Literal["last", "mean", "max", "attention", "first"]
 
 
 def everywhere(hidden: Tensor) -> Tensor:
@@ -50,6 +52,8 @@ class Pool(nn.Module):
         if self.kind == "max":
             highest = hidden.masked_fill(~mask[:, :, None], -torch.inf).amax(dim=1)
             return torch.where(some, highest, 0.0)
+        if self.kind == "first":
+            return torch.where(some, hidden[:, 0], 0.0)
         ends = (mask.sum(dim=1) - 1).clamp(min=0)
         last = hidden[torch.arange(len(hidden), device=hidden.device), ends]
         if self.directions == 2:  # what reads backwards has read all of it at the first element
@@ -68,15 +72,27 @@ class StepHead(nn.Linear):
 class VectorHead(nn.Module):
     """Outputs for the whole sequence: (B,T,D) → (B,O)."""
 
-    def __init__(self, width: int, outputs: int, pooling: Pooling, directions: int = 1) -> None:
+    def __init__(self, width: int, outputs: int, pooling: Pooling, directions: int = 1, dropout: float = 0.0) -> None:
         super().__init__()
         self.pool = Pool(pooling, width, directions)
         self.final = pooling == "last" and directions == 1  # the output of the last element is all it looks at
+        self.first = pooling == "first"  # or that of the first
+        self.pooler = nn.Linear(width, width) if self.first else None
+        self.dropout = Dropout(dropout)
         self.output = nn.Linear(width, outputs)
+        if self.pooler is not None:  # as BERT's own products
+            for layer in (self.pooler, self.output):
+                nn.init.normal_(layer.weight, std=0.02)
+                nn.init.zeros_(layer.bias)
 
     def forward(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
-        y: Tensor = self.output(self.pool(hidden, mask))
+        y: Tensor = self.output(self.vector(hidden, mask))
         return y
+
+    def vector(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
+        """What the outputs are made of, (B,D)."""
+        pooled: Tensor = self.pool(hidden, mask)
+        return self.dropout(pooled if self.pooler is None else torch.tanh(self.pooler(pooled)))
 
 
 class Scaled(nn.Module):
@@ -89,6 +105,7 @@ class Scaled(nn.Module):
         super().__init__()
         self.head = head
         self.final = getattr(head, "final", False)
+        self.first = getattr(head, "first", False)
         self.register_buffer("scale", torch.ones(outputs))
         self.register_buffer("shift", torch.zeros(outputs))
 

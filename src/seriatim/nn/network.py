@@ -11,37 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .backbone import Backbone, BackboneSettings
+from .inputs import NumberInput, TokenInput
 
 TIE_ABOVE = 4_096  # tokens; beyond, two tables would be the larger part of most models
-
-
-class TokenInput(nn.Embedding):
-    """Tokens to vectors. Rows of length about 1, or as small as the backbone's paper wants them."""
-
-    def __init__(self, vocabulary: int, width: int, spread: float | None = None) -> None:
-        super().__init__(vocabulary, width)
-        nn.init.normal_(self.weight, std=1 / math.sqrt(width) if spread is None else spread)
-
-
-class NumberInput(nn.Module):
-    """Vectors of numbers, brought to mean 0 and deviation 1 by what was measured on the training part.
-
-    They go straight into the backbone, whose first product is the linear input; with a size, through one more.
-    """
-
-    mean: Tensor
-    deviation: Tensor
-
-    def __init__(self, features: int, size: int | None = None) -> None:
-        super().__init__()
-        self.register_buffer("mean", torch.zeros(features))
-        self.register_buffer("deviation", torch.ones(features))
-        self.project = nn.Identity() if size is None else nn.Linear(features, size)
-        self.width = features if size is None else size
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.project((x - self.mean) / self.deviation)
-        return y
 
 
 class TokenHead(nn.Module):
@@ -68,8 +40,13 @@ class Network(nn.Module):
     def forward(
         self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: dict[str, Tensor] | None = None
     ) -> tuple[Tensor, Any]:
-        if getattr(self.head, "final", False) and mask is None and state is None and trace is None:
+        whole = state is None and trace is None
+        if getattr(self.head, "final", False) and mask is None and whole:
             return self.head(self.backbone.final(self.input(x))[:, None]), None
+        if getattr(self.head, "first", False) and whole:  # an empty sequence is the pool's affair
+            return self.head(
+                self.backbone.first(self.input(x), mask)[:, None], None if mask is None else mask[:, :1]
+            ), None
         hidden, state = self.hidden(x, mask, state, trace)
         return self.head(hidden, mask), state
 
@@ -90,7 +67,7 @@ def token_network(settings: BackboneSettings, vocabulary: int, length: int) -> N
     """Tokens in, scores of the next token out."""
     fits = settings.embedding in (None, settings.width)  # one table can serve both only where the sizes agree
     tied = fits and (vocabulary > TIE_ABOVE if settings.tie is None else settings.tie)
-    inputs = TokenInput(vocabulary, settings.input_width(tied), settings.spread)
+    inputs = settings.token_input(vocabulary, tied=tied)
     backbone = settings.build(settings.input_width(tied), length)
     tied = tied and backbone.width == inputs.embedding_dim
     return Network(inputs, backbone, TokenHead(backbone.width, vocabulary, inputs if tied else None))
@@ -98,7 +75,7 @@ def token_network(settings: BackboneSettings, vocabulary: int, length: int) -> N
 
 def symbol_input(settings: BackboneSettings, vocabulary: int) -> TokenInput:
     """Symbols of a network whose outputs are something else: nothing to tie."""
-    return TokenInput(vocabulary, settings.input_width(tied=False), settings.spread)
+    return settings.token_input(vocabulary)
 
 
 def assemble(

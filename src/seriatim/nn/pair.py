@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from ..core.errors import SeriatimError
 from .attention import ONE_LENGTH, make_score, pool
 from .backbone import Backbone, BackboneSettings
 from .network import TokenHead, TokenInput
@@ -108,6 +109,9 @@ class Attended(PairBackbone):
 
 def attended(settings: BackboneSettings, inputs: int, length: int, score: str) -> Attended:
     """An encoder and a decoder of the same architecture; the encoder reads in both directions where it can."""
+    if not settings.causal:
+        cause = f"{settings.name} sees what it is to predict: it can encode, and not decode"
+        raise SeriatimError("task.not-causal", cause, "choose another --model, such as transformer, bahdanau or gru")
     both = {"bidirectional": True} if "bidirectional" in type(settings).model_fields else {}
     halved = {"width": max(settings.width // 2, 1)} if both else {}  # so that both have outputs of about one size
     encoder = settings.model_copy(update=both | halved).build(inputs, length)

@@ -111,6 +111,16 @@ class SelfAttention(nn.Module):
             mixed = _mix(query, (key, value), visible, causal, trace, "attention")
         return self.dropout(self.output(mixed)), (key, value)
 
+    def first(self, x: Tensor, visible: Tensor | None) -> Tensor:
+        """What the first element gathers from all, (B,1,D): one query, so nearly nothing but keys and values."""
+        width = x.shape[-1]
+        weight, bias = self.inputs.weight, self.inputs.bias
+        query = _heads(F.linear(x[:, :1], weight[:width], bias[:width]), self.heads)
+        both = F.linear(x, weight[width:], bias[width:])  # (B,T,2·D)
+        key, value = (_heads(part, self.heads) for part in both.chunk(2, dim=-1))
+        y: Tensor = self.dropout(self.output(_mix(query, (key, value), visible, False, None, "attention")))
+        return y
+
 
 class CrossAttention(nn.Module):
     """Queries from one sequence, keys and values from another, of which they are made once."""
@@ -165,15 +175,16 @@ class Block(nn.Module):
         activation: Activation = "gelu-tanh",
         norm: Literal["before", "after"] = "before",
         cross: bool = False,
+        epsilon: float = 1e-5,
     ) -> None:
         super().__init__()
         self.before = norm == "before"
-        self.attention_norm = nn.LayerNorm(width)
+        self.attention_norm = nn.LayerNorm(width, epsilon)
         self.attention = SelfAttention(width, heads, dropout)
         if cross:
-            self.cross_norm = nn.LayerNorm(width)
+            self.cross_norm = nn.LayerNorm(width, epsilon)
             self.cross = CrossAttention(width, heads, dropout)
-        self.feedforward_norm = nn.LayerNorm(width)
+        self.feedforward_norm = nn.LayerNorm(width, epsilon)
         self.feedforward = FeedForward(width, feedforward, dropout, activation)
 
     def forward(
@@ -193,6 +204,12 @@ class Block(nn.Module):
             x = self._out(x + found, self.cross_norm)
         x = self._out(x + self.feedforward(self._in(x, self.feedforward_norm)), self.feedforward_norm)
         return x, cache
+
+    def first(self, x: Tensor, visible: Tensor | None) -> Tensor:
+        """The output of the first element alone, (B,1,D), of a block that looks in both directions."""
+        mixed = self.attention.first(self._in(x, self.attention_norm), visible)
+        x = self._out(x[:, :1] + mixed, self.attention_norm)
+        return self._out(x + self.feedforward(self._in(x, self.feedforward_norm)), self.feedforward_norm)
 
     def _in(self, x: Tensor, norm: nn.LayerNorm) -> Tensor:
         y: Tensor = norm(x) if self.before else x

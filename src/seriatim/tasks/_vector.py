@@ -44,7 +44,8 @@ def vector_network(
 
     def head(backbone: Backbone) -> nn.Module:
         directions = getattr(backbone, "directions", 1)
-        return around(VectorHead(backbone.width, outputs, settings.pooling, directions), outputs)
+        dropout = model.dropout if settings.pooling == "first" else 0.0
+        return around(VectorHead(backbone.width, outputs, settings.pooling, directions, dropout), outputs)
 
     return assemble(model, inputs, width, coder.longest, head)
 

@@ -42,6 +42,8 @@ def make_config(values: Mapping[str, Any], origin: str = "the settings") -> Conf
         suited = task.model_defaults(values)
         known = {name: value for name, value in suited.items() if name in model.Settings.model_fields}
         values["model"] = {**known, **values["model"]}
+    suited = {name: value for name, value in model.Settings.suits.items() if name in task.Settings.model_fields}
+    values["task"] = {**suited, **values["task"]}
     if hasattr(task, "train_defaults"):
         values["train"] = {**task.train_defaults(values), **(values.get("train") or {})}
     schema = create_model(

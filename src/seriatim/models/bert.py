@@ -1,0 +1,146 @@
+"""BERT: a stack of Transformer blocks that look in both directions, to be pre-trained once and fitted to many tasks.
+
+Devlin et al., "BERT: pre-training of deep bidirectional Transformers for language understanding" (2019):
+
+    x = norm(tokens + segments + positions)    x ← norm(x + Attention(x))    x ← norm(x + W_2 gelu(W_1 x))
+
+New since GPT: every element sees all others, before and behind, so that its vector says what it means here; what is
+predicted are elements that were hidden (the task `pretrain`), as there is no next one to ask for. A text begins with
+[CLS], whose vector stands for the whole, and ends with [SEP]; a second text may follow, told apart by its segment.
+Initialisation: normal, 0.02. The norm stands after each part, as in the paper, so the learning rate wants a warm-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from ..core.errors import SeriatimError
+from ..nn.backbone import Backbone
+from ..nn.dropout import Dropout
+from ..nn.inputs import SegmentedInput
+from ..nn.positions import Learned
+from ..nn.transformer import Activation, Block, HeadedSettings
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "tiny": {"width": 128, "layers": 2, "heads": 2},
+    "mini": {"width": 256, "layers": 4, "heads": 4},
+    "small": {"width": 512, "layers": 4, "heads": 8},
+    "base": {"width": 768, "layers": 12, "heads": 12},
+    "large": {"width": 1024, "layers": 24, "heads": 16},
+}
+SPREAD = 0.02
+
+
+class Bert(Backbone):
+    causal = False
+
+    def __init__(
+        self,
+        inputs: int,
+        width: int,
+        layers: int,
+        heads: int,
+        context: int,
+        feedforward: int | None = None,
+        dropout: float = 0.0,
+        activation: Activation = "gelu",
+        epsilon: float = 1e-12,
+    ) -> None:
+        super().__init__()
+        self.width = width
+        self.context: int = context
+        self.project = nn.Identity() if inputs == width else nn.Linear(inputs, width)
+        self.positions = Learned(width, context)
+        self.norm = nn.LayerNorm(width, epsilon)
+        self.dropout = Dropout(dropout)
+        hidden = 4 * width if feedforward is None else feedforward
+        self.blocks = nn.ModuleList(
+            Block(width, heads, hidden, dropout, activation, norm="after", epsilon=epsilon) for _ in range(layers)
+        )
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.normal_(module.weight, std=SPREAD)
+            if isinstance(module, nn.Linear):
+                nn.init.zeros_(module.bias)
+
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: dict[str, Tensor] | None = None
+    ) -> tuple[Tensor, Any]:
+        x, visible = self._placed(x, mask)
+        for index, block in enumerate(self.blocks):
+            inner: dict[str, Tensor] | None = None if trace is None else {}
+            x, _ = block(x, None, visible, causal=False, trace=inner)
+            if trace is not None and inner is not None:
+                trace.update({f"layer{index}.{name}": value for name, value in inner.items()})
+        return x, None
+
+    def first(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """What stands for the whole text: of the last block no other element is needed."""
+        x, visible = self._placed(x, mask)
+        *blocks, last = self.blocks
+        for block in blocks:
+            x, _ = block(x, None, visible, causal=False, trace=None)
+        y: Tensor = last.first(x, visible)[:, 0]  # type: ignore[operator]
+        return y
+
+    def _placed(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Elements with their places, and which of them may be looked at (B,1,1,T)."""
+        if x.shape[1] > self.context:
+            raise SeriatimError(
+                "model.context",
+                f"an input has {x.shape[1]} elements, the model takes {self.context}",
+                "shorten it, or train with a larger model.context",
+            )
+        x = self.project(x)
+        x = self.dropout(self.norm(x + self.positions(0, x)))
+        return x, None if mask is None else mask[:, None, None]
+
+
+class Settings(HeadedSettings):
+    causal: ClassVar[bool] = False
+    spread: ClassVar[float | None] = SPREAD
+    suits: ClassVar[Mapping[str, Any]] = {"pooling": "first"}
+
+    preset: Literal["tiny", "mini", "small", "base", "large"] = Field(
+        "tiny", description="sizes for what is not named: tiny to small for a CPU, base and large are the paper's"
+    )
+    width: int = Field(128, ge=1, le=65_536, description="size of the hidden vectors; `--params` solves for it")
+    layers: int = Field(2, ge=1, le=200, description="Transformer blocks")
+    context: int = Field(512, ge=1, le=1_000_000, description="elements it can take in")
+    segments: int = Field(2, ge=1, le=1_000, description="texts that one input may hold")
+    dropout: float = Field(0.1, ge=0, lt=1, description="share of activations dropped while training")
+    activation: Activation = Field("gelu", description="between the two products of the element-wise network")
+    epsilon: float = Field(1e-12, gt=0, le=1, description="what keeps a layer norm from dividing by zero")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _preset(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        return PRESETS.get(str(values.get("preset", "tiny")), {}) | dict(values)
+
+    def rate(self) -> float:
+        """The norm after each part wants smaller steps than GPT's: 1e-3 at width 128, the paper's 1e-4 at 768."""
+        return min(1e-3, 0.096 / self.width)
+
+    def tuning_rate(self) -> float:
+        """5e-5 at width 384, 2.5e-5 at 768: the paper tried 2e-5 to 5e-5 there."""
+        return 0.0192 / self.width
+
+    def token_input(self, vocabulary: int, separator: int | None = None, tied: bool = False) -> SegmentedInput:
+        return SegmentedInput(vocabulary, self.input_width(tied), SPREAD, self.segments, separator)
+
+    def build(self, inputs: int, length: int) -> Bert:
+        self.check_heads()
+        if self.context < length:
+            raise SeriatimError(
+                "model.context",
+                f"sequences of {length} do not fit into a context of {self.context}",
+                "raise model.context, or lower --length",
+            )
+        sizes = (inputs, self.width, self.layers, self.heads, self.context, self.feedforward, self.dropout)
+        return Bert(*sizes, self.activation, self.epsilon)
