@@ -53,7 +53,7 @@ def texts(raw: Raw, column: str | None, encoding: str, facts: Facts) -> Iterator
     chosen = [] if column is None else [column]
 
     def choose(heading: Heading) -> list[str]:
-        chosen[:] = chosen or [_only(heading, facts)]
+        chosen[:] = chosen or [only_text(heading, facts)]
         return chosen
 
     for place, row in rows(raw, encoding, facts, choose):
@@ -273,7 +273,7 @@ def delimiter_of(raw: Raw, head: str, facts: Facts) -> str:
     return best
 
 
-def _only(heading: Heading, facts: Facts) -> str:
+def only_text(heading: Heading, facts: Facts) -> str:
     """The single column of text, told to the user; a choice that is not ours to make is an error."""
     textual = heading.of("text")
     if len(textual) == 1:
