@@ -64,8 +64,9 @@ def columns_as_sequences(rows: list[list[Any]], places: Sequence[str], columns: 
         except (ValueError, TypeError, OverflowError):
             fine = False
         if not fine:
+            several = "several columns are a sequence of numbers; for a text name one column, for two texts two"
             for value, column in zip(row, columns, strict=True):  # says which of them it is
-                number(value, place, column, "several columns are a sequence of numbers; for a text name one column")
+                number(value, place, column, several)
     return Sequences.equal(block)
 
 

@@ -16,6 +16,11 @@ PARTS = {
     "valid": "valid", "validation": "valid", "val": "valid", "dev": "valid", "development": "valid",
     "test": "test", "testing": "test",
 }  # fmt: skip
+# Names of two texts that belong together, as the usual collections have them.
+PAIRS = (
+    ("sentence1", "sentence2"), ("sentencea", "sentenceb"), ("text1", "text2"), ("texta", "textb"),
+    ("question1", "question2"), ("premise", "hypothesis"), ("question", "sentence"), ("query", "passage"),
+)  # fmt: skip
 FLIP = "validation"  # a column of yes and no beside one of train and test, as the benchmark FLIP has it
 
 
@@ -35,13 +40,16 @@ class Columns:
 
 def choose(heading: Heading, settings: Any, targets: bool, notes: list[str]) -> Columns:
     """The columns by the settings and by the heading. Without `targets` only the input is looked for."""
-    split = _split(heading, settings)
     named = named_columns(heading, settings.column)
     target = named_columns(heading, settings.target) if targets else _known_targets(heading, settings)
+    split = _split(heading, settings, {*named, *target})
+    two = [] if named or settings.kind == "numbers" else _two_texts(heading, [*target, *split])
     if targets and not target:
-        target = [_guess_target(heading, named, split)]
+        target = [_guess_target(heading, named or two, split)]
         notes.append(f'{heading.name}: took column "{target[0]}" as the target')
-    inputs = named or [_guess_input(heading, [*target, *split], notes)]
+    if two:
+        notes.append(f'{heading.name}: took columns "{two[0]}" and "{two[1]}" as the two texts of the input')
+    inputs = named or two or [_guess_input(heading, [*target, *split], notes)]
     if twice := next((name for name in inputs if name in target and targets), None):
         cause = f'{heading.name}: column "{twice}" cannot be input and target'
         raise SeriatimError("data.column", cause, "name others with --column and --target")
@@ -89,9 +97,8 @@ def part_of(value: Any) -> str | None:
     return PARTS.get(str(value).strip().lower())
 
 
-def _split(heading: Heading, settings: Any) -> list[str]:
+def _split(heading: Heading, settings: Any, taken: set[str]) -> list[str]:
     """The column that says the part, if there is one, and the one beside it that takes a part of train for valid."""
-    taken = {settings.column, settings.target}
     if settings.split is not None:
         if settings.split not in heading.columns:
             raise no_column(heading.name, settings.split, heading.columns)
@@ -128,6 +135,17 @@ def _guess_target(heading: Heading, named: list[str], split: list[str]) -> str:
     )
 
 
+def _two_texts(heading: Heading, taken: list[str]) -> list[str]:
+    """Two columns of text whose names say that they belong together, where no others say so, too."""
+    bare = {
+        name.lower().replace("_", "").replace("-", "").replace(" ", ""): name
+        for name in heading.columns
+        if heading.kinds[name] == "text" and name not in taken
+    }
+    found = [[bare[first], bare[second]] for first, second in PAIRS if first in bare and second in bare]
+    return found[0] if len(found) == 1 else []
+
+
 def _guess_input(heading: Heading, taken: list[str], notes: list[str]) -> str:
     free = [name for name in heading.columns if name not in taken]
     likely = [name for name in free if heading.kinds[name] == "list"] or [
@@ -138,7 +156,10 @@ def _guess_input(heading: Heading, taken: list[str], notes: list[str]) -> str:
             notes.append(f'{heading.name}: took column "{likely[0]}" as the input')
         return likely[0]
     which = "several columns that may be the input" if likely else "no column of text"
-    remedy = f"for example --column {likely[0]}" if likely else "several numbers make a sequence: --column a,b or a..z"
+    remedy = "several numbers make a sequence: --column a,b or a..z"
+    if likely:
+        two = f"; two texts at once: --column {likely[0]},{likely[1]}" if heading.kinds[likely[0]] == "text" else ""
+        remedy = f"for example --column {likely[0]}{two}"
     raise SeriatimError(
         "data.column",
         f"{heading.name}: has {which}; its columns are: {', '.join(heading.columns)}",

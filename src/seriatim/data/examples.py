@@ -1,7 +1,7 @@
 """Labelled examples, in parts: what classify and regress learn from, choose by and are measured on.
 
-A source is a table (a column of text or of lists of numbers, or several columns of numbers, and a target), a file or
-a folder for each class, arrays with a file of labels, or a name of the catalogue.
+A source is a table (a column of text or of lists of numbers, two columns of text, or several columns of numbers, and a
+target), a file or a folder for each class, arrays with a file of labels, or a name of the catalogue.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pydantic import Field, field_validator
 from seriatim.core.config import Settings
 from seriatim.core.errors import SeriatimError
 
-from . import catalogue, partition
+from . import catalogue, partition, two_texts
 from .array_files import is_arrays
 from .columns import Columns
 from .corpus import fetching
@@ -41,13 +41,15 @@ class ExampleSettings(Settings):
     valid: str | None = Field(None, description="the file to validate on; without one a part of the source")
     test: str | None = Field(None, description="the file to test on; without one a part of the source")
     column: str | None = Field(
-        None, description="the input: a column of text or of lists of numbers, or numbers in columns as a,b,c or a..z"
+        None,
+        description="the input: a column of text or of lists of numbers, two texts at once as a,b, or numbers in "
+        "columns as a,b,c or a..z",
     )
     target: str | None = Field(
         None, description="the column to predict, or several as a,b; for arrays the file of labels or the array's name"
     )
     split: str | None = Field(None, description="the column that says train, valid or test")
-    kind: Literal["auto", "text", "numbers"] = Field("auto", description="what the input column holds")
+    kind: Literal["auto", "text", "numbers"] = Field("auto", description="what the input columns hold")
     separator: str | None = Field(
         None, min_length=1, description="what stands between several labels in one cell, such as |"
     )
@@ -115,11 +117,13 @@ def read_single(
     numeric_target: bool = False,
     numeric_input: bool | None = None,
     columns: Mapping[str, str] | None = None,
+    pairs: bool | None = None,
 ) -> Examples:
     """All examples of another source, read by the same settings: what a trained model is evaluated on.
 
     `numeric_input` says what the model knows, so that a column of texts such as "42" is not taken for numbers;
-    `columns` are those it was trained on, and are taken again where the source has them.
+    `columns` are those it was trained on, and are taken again where the source has them; `pairs` says whether an input
+    of it is two texts.
     """
     notes = Notes(notify)
     made = made_parts(source, data_dir, numeric_target)
@@ -128,7 +132,8 @@ def read_single(
         return last_part(source, made, numeric_input)
     settings = _for_another(source, settings, numeric_input)
     gathered = _known(columns, settings, lambda s: _gather(source, s, data_dir, notes, True, numeric_target)[0])
-    examples, _, empty = partition.without_empty(Examples(gathered.inputs, gathered.targets, gathered.places))
+    inputs = two_texts.as_known(gathered, source, pairs)
+    examples, _, empty = partition.without_empty(Examples(inputs, gathered.targets, gathered.places))
     notes.extend([*empty, f"examples: {len(examples):,}"])
     return examples
 
@@ -139,6 +144,7 @@ def read_inputs(
     data_dir: str | None = None,
     numeric_input: bool | None = None,
     columns: Mapping[str, str] | None = None,
+    pairs: bool | None = None,
 ) -> Examples:
     """Only the inputs, a row for each row of the source and for each line of a text file, the empty ones too."""
     made = made_parts(source, data_dir, None)
@@ -146,7 +152,7 @@ def read_inputs(
         return replace(last_part(source, made, numeric_input), targets=None)
     settings = _for_another(source, settings, numeric_input)
     gathered = _known(columns, settings, lambda s: _gather(source, s, data_dir, Notes(None), False, False)[0])
-    return Examples(gathered.inputs, None, gathered.places)
+    return Examples(two_texts.as_known(gathered, source, pairs), None, gathered.places)
 
 
 def _nothing(source: str) -> SeriatimError:

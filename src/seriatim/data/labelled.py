@@ -10,7 +10,7 @@ from typing import Any
 
 from seriatim.core.errors import SeriatimError
 
-from . import cells, columns, tables
+from . import cells, columns, tables, two_texts
 from .columns import PARTS, Columns
 from .decoding import Facts, Raw, check_encoding, decode
 from .sequences import Sequences
@@ -82,8 +82,13 @@ def _from_tables(
     if not places:
         return Gathered([], [], [])
     one = chosen[0]
-    if len(one.inputs) > 1:
-        inputs: list[str] | Sequences = cells.columns_as_sequences(values, places, one.inputs)
+    inputs: list[Any] | Sequences
+    if len(one.inputs) == 2 and two_texts.are_texts(values, one.inputs, places, settings.kind):
+        inputs = two_texts.of_cells(values, places, one.inputs, facts)
+        if one.named:
+            notes.append(f'columns "{one.inputs[0]}" and "{one.inputs[1]}" are the two texts of an input')
+    elif len(one.inputs) > 1:
+        inputs = cells.columns_as_sequences(values, places, one.inputs)
         notes.append(f"{len(one.inputs)} columns are a sequence of {len(one.inputs)} numbers")
     else:
         inputs = cells.inputs(values, places, one.inputs[0], settings.kind, one.named, facts)
@@ -152,7 +157,7 @@ def _same_kind(answers: list[Any], places: Sequence[str]) -> None:
             raise SeriatimError("data.target", cause, "give every row the same number of targets")
 
 
-def _features(inputs: list[str] | Sequences, names: list[str]) -> tuple[str, ...]:
+def _features(inputs: list[Any] | Sequences, names: list[str]) -> tuple[str, ...]:
     if not isinstance(inputs, Sequences):
         return ()
     width = inputs.values.shape[1]

@@ -78,18 +78,27 @@ def _scattered(count: int) -> np.ndarray:
 
 
 def without_empty(examples: Examples) -> tuple[Examples, np.ndarray, list[str]]:
-    """Without texts of nothing but white space and sequences of length 0; the rows that are left, and a note."""
+    """Without texts of nothing but white space and sequences of length 0; the rows that are left, and what to tell.
+
+    Of two texts one may be empty: that is told, too.
+    """
     inputs = examples.inputs
+    what, notes = "empty texts", []
     if isinstance(inputs, Sequences):
-        full = inputs.lengths > 0
+        what, full = "sequences of length 0", inputs.lengths > 0
+    elif len(inputs) and isinstance(inputs[0], tuple):
+        sides = np.array([[bool(text.strip()) for text in pair] for pair in inputs], dtype=bool)  # (n,2)
+        what, full = "rows of two empty texts", sides[:, 0] | sides[:, 1]
+        if (half := sides[:, 0] != sides[:, 1]).any():
+            first = examples.place(int(np.argmax(half)))
+            notes.append(f"{int(half.sum()):,} examples have one text of two, the other is empty (the first: {first})")
     else:
         full = np.array([bool(text.strip()) for text in inputs], dtype=bool)
     rows = np.flatnonzero(full)
     if full.all():
-        return examples, rows, []
-    what = "sequences of length 0" if isinstance(inputs, Sequences) else "empty texts"
+        return examples, rows, notes
     note = f"left out {int((~full).sum()):,} {what} (the first: {examples.place(int(np.argmin(full)))})"
-    return take(examples, rows), rows, [note]
+    return take(examples, rows), rows, [note, *notes]
 
 
 def told(parts: dict[str, Examples], numeric: bool) -> Iterator[str]:
@@ -170,7 +179,8 @@ def _repeated(parts: dict[str, Examples]) -> Iterator[str]:
 def _marks(examples: Examples) -> Iterable[bytes]:
     inputs = examples.inputs
     for index in range(len(inputs)):
-        data = inputs[index].tobytes() if isinstance(inputs, Sequences) else inputs[index].encode()
+        one = inputs[index]
+        data = one.tobytes() if isinstance(one, np.ndarray) else json.dumps(one).encode()
         yield hashlib.blake2b(data, digest_size=16).digest()
 
 

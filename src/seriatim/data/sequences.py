@@ -95,7 +95,7 @@ class Numbered(Sequence[str]):
 class Examples:
     """What goes in and what is to come out, example by example."""
 
-    inputs: list[Any] | Sequences  # texts, or symbols, or numbers
+    inputs: list[Any] | Sequences  # texts, or tuples of two texts, or symbols, or numbers
     targets: list[Any] | Sequences | None  # one for each example, or one for each step; None: not known
     places: Sequence[str] = ()  # where each stands, as "reviews.csv, line 7"
 
