@@ -19,6 +19,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from ..core.errors import SeriatimError
+from ..core.exchange import Entry, Form, Head, choose, layer, whole
 from ..nn.backbone import Backbone
 from ..nn.dropout import Dropout
 from ..nn.inputs import SegmentedInput
@@ -144,3 +145,110 @@ class Settings(HeadedSettings):
             )
         sizes = (inputs, self.width, self.layers, self.heads, self.context, self.feedforward, self.dropout)
         return Bert(*sizes, self.activation, self.epsilon)
+
+
+# The same in the format of `transformers`
+
+ACTIVATION_NAMES: dict[str, Activation] = {
+    "gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "relu": "relu", "silu": "silu",
+    "swish": "silu",
+}  # fmt: skip
+SIZES = {
+    "hidden_size": "width",
+    "num_hidden_layers": "layers",
+    "num_attention_heads": "heads",
+    "intermediate_size": "feedforward",
+    "max_position_embeddings": "context",
+    "type_vocab_size": "segments",
+}
+
+
+def _from_hub(config: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
+    choose(problems, "position_embedding_type", config.get("position_embedding_type") or "absolute", {"absolute": 0})
+    for name in ("is_decoder", "add_cross_attention"):
+        choose(problems, name, bool(config.get(name)), {False: 0})
+    sizes = whole(problems, {"type_vocab_size": 2, "max_position_embeddings": 512, **config}, SIZES)
+    return {SIZES[name]: value for name, value in sizes.items()} | {
+        "name": "bert",
+        "dropout": config.get("hidden_dropout_prob", 0.1),
+        "activation": choose(problems, "hidden_act", config.get("hidden_act", "gelu"), ACTIVATION_NAMES),
+        "epsilon": config.get("layer_norm_eps", 1e-12),
+    }
+
+
+def _to_hub(settings: Settings, vocabulary: int, problems: list[str]) -> dict[str, Any]:
+    if settings.embedding not in (None, settings.width):
+        problems.append(f"token vectors of {settings.embedding} for a width of {settings.width}: model.embedding")
+    sizes: dict[str, Any] = {name: getattr(settings, ours) for name, ours in SIZES.items()}
+    sizes["intermediate_size"] = 4 * settings.width if settings.feedforward is None else settings.feedforward
+    names = {ours: name for name, ours in reversed(ACTIVATION_NAMES.items())}
+    return sizes | {
+        "vocab_size": vocabulary,
+        "hidden_act": names[settings.activation],
+        "hidden_dropout_prob": settings.dropout,
+        "attention_probs_dropout_prob": settings.dropout,
+        "layer_norm_eps": settings.epsilon,
+        "initializer_range": SPREAD,
+    }
+
+
+def _body(settings: Settings) -> list[Entry]:
+    found = [
+        Entry("input.weight", ("embeddings.word_embeddings.weight",)),
+        Entry("input.segments.weight", ("embeddings.token_type_embeddings.weight",)),
+        Entry("backbone.positions.weight", ("embeddings.position_embeddings.weight",)),
+        *layer("backbone.norm", "embeddings.LayerNorm"),
+    ]
+    for index in range(settings.layers):
+        ours, theirs = f"backbone.blocks.{index}", f"encoder.layer.{index}"
+        looks = [f"{theirs}.attention.self.{part}" for part in ("query", "key", "value")]
+        found += layer(f"{ours}.attention.inputs", *looks)
+        found += layer(f"{ours}.attention.output", f"{theirs}.attention.output.dense")
+        found += layer(f"{ours}.attention_norm", f"{theirs}.attention.output.LayerNorm")
+        found += layer(f"{ours}.feedforward.hidden", f"{theirs}.intermediate.dense")
+        found += layer(f"{ours}.feedforward.output", f"{theirs}.output.dense")
+        found += layer(f"{ours}.feedforward_norm", f"{theirs}.output.LayerNorm")
+    return found
+
+
+_POOLER = tuple(layer("head.pooler", "bert.pooler.dense"))
+_MASKED = (
+    *layer("head.masked.dense", "cls.predictions.transform.dense"),
+    *layer("head.masked.norm", "cls.predictions.transform.LayerNorm"),
+    Entry("head.masked.bias", ("cls.predictions.bias",)),
+)
+_NEXT = tuple(layer("head.next", "cls.seq_relationship"))
+_LABELS = (*_POOLER, *layer("head.output", "classifier"))
+_VALUES = tuple(Entry(one.ours.replace("head.", "head.head."), one.theirs) for one in _LABELS)
+
+HUB = (
+    Form(
+        "bert",
+        "bert.",
+        _from_hub,
+        _to_hub,
+        _body,
+        (
+            Head(
+                "BertModel",
+                "pretrain",
+                tuple(layer("head.pooler", "pooler.dense")),
+                options={"masked": False, "next": False},
+                prefixed=False,
+            ),
+            Head("BertForPreTraining", "pretrain", (*_POOLER, *_MASKED, *_NEXT), options={"masked": True, "next": True}),
+            Head("BertForMaskedLM", "pretrain", _MASKED, options={"masked": True, "next": False}),
+            Head(
+                "BertForSequenceClassification",
+                "regress",
+                _VALUES,
+                options={"pooling": "first"},
+                fits=lambda config: config.get("problem_type") == "regression",
+            ),
+            Head("BertForSequenceClassification", "classify", _LABELS, options={"pooling": "first"}),
+            Head("BertForTokenClassification", "tag", tuple(layer("head", "classifier"))),
+            Head("BertForQuestionAnswering", "answer", tuple(layer("head.output", "qa_outputs"))),
+        ),
+        (r".*position_ids", r"cls\.predictions\.decoder\..*"),
+    ),
+)
