@@ -79,7 +79,7 @@ def prepare(
 ) -> Corpus:
     """The corpus of the settings; with `tokenizer`, encoded by that one instead of one learnt from the text."""
     notes = Notes(notify)
-    spans = _spans(settings, data_dir, notes)
+    spans = spans_of(settings, data_dir, notes)
     if tokenizer is None:
         tokenizer = _learnt(settings.tokenizer, spans["train"])
         notes(f"{tokenizer.kind} tokenizer with {tokenizer.size:,} tokens, learnt from the training part")
@@ -111,18 +111,17 @@ def prepare_single(
 ) -> Encoded:
     """A whole source by a given tokenizer: what a trained model is evaluated on."""
     notes = Notes(notify)
-    found, _ = _found(str(source), data_dir, notes)
-    span = _whole_text(found, column, encoding, notes)
+    span, title = whole_span(str(source), column, encoding, data_dir, notes)
     name, meta = _shards({"all": span}, tokenizer)
     part = meta["all"]
     notes(f"tokens: {part['tokens']:,}")
-    _tell_unknown(notes, found.title, part, tokenizer)
+    _tell_unknown(notes, title, part, tokenizer)
     return Encoded(
         _ids(name, "all", meta), list(notes), name, part["characters"], part["bytes"], unknown=part["unknown"]
     )
 
 
-def _spans(settings: TextSettings, data_dir: str | None, notes: Notes) -> dict[str, Span]:
+def spans_of(settings: TextSettings, data_dir: str | None, notes: Notes) -> dict[str, Span]:
     """What each part is made of: given files as they are, or blocks of the source."""
     found, given = _found(settings.source, data_dir, notes)
     if settings.valid is not None or settings.test is not None:
@@ -139,6 +138,12 @@ def _spans(settings: TextSettings, data_dir: str | None, notes: Notes) -> dict[s
     notes(f"split {' / '.join(f'{100 * share:g}' for share in settings.fractions)} % by contiguous blocks")
     spans = {split: Span(train.text, *places[i : i + 2]) for i, split in enumerate(SPLITS)}
     return {split: span for split, span in spans.items() if span.stop > span.start}
+
+
+def whole_span(source: str, column: str | None, encoding: str, data_dir: str | None, notes: Notes) -> tuple[Span, str]:
+    """All of one source, and its title."""
+    found, _ = _found(source, data_dir, notes)
+    return _whole_text(found, column, encoding, notes), found.title
 
 
 def _found(source: str, data_dir: str | None, notes: Notes) -> tuple[Found, dict[str, Found]]:
