@@ -84,6 +84,7 @@ MEASURES = {
     "words": _count("Words"),
     "sentences": _count("Sentences"),
     "entities": _count("Entities"),
+    "questions": _count("Questions"),
 }
 
 

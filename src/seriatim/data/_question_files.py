@@ -244,9 +244,9 @@ def _within(place: str, name: str, index: int) -> str:
 def _occurrences(text: str, passage: str) -> list[int]:
     """Where a text stands in a passage: not within words, where it also stands by itself."""
     places = [match.start() for match in re.finditer(re.escape(text), passage)]
-    alone = [
-        at for at in places if not _word(passage, at - 1, text[0]) and not _word(passage, at + len(text), text[-1])
-    ]
+    edges = [(at - 1, at + len(text)) for at in places]
+    within = [_word(passage, before, text[0]) or _word(passage, after, text[-1]) for before, after in edges]
+    alone = [at for at, inside in zip(places, within, strict=True) if not inside]
     return alone or places
 
 

@@ -184,6 +184,27 @@ LIST = [
         },
     ),
     Entry(
+        "xquad",
+        "answer",
+        "XQuAD, English: 1,190 questions about 240 passages of 48 articles, each answered by a part of the passage",
+        "CC BY-SA 4.0",
+        609_383,
+        {
+            "train": File(
+                "xquad/xquad.en.json.gz",
+                "36c41f5f7aace8ee0468fefd41bb46886642e7f8ad880dd48c132fdd75674648",
+                Remote(
+                    (
+                        "https://raw.githubusercontent.com/google-deepmind/xquad/"
+                        "7d30520c717524000f0d9d2f9c10a069acd9d285/xquad.en.json",
+                    ),
+                    "e4c57d1c9143aaa1c5d265ba5987a65f4e69528d2a98f29d6e75019b10344f29",
+                ),
+            )
+        },
+        remark="a subset of the development part of SQuAD 1.1",
+    ),
+    Entry(
         "pydoc",
         "language",
         "the help topics of the Python that is running; other text in other versions of Python",

@@ -69,6 +69,18 @@ class StepHead(nn.Linear):
         return super().forward(hidden)
 
 
+class SpanHead(nn.Module):
+    """Where an answer begins and where it ends: two scores for every element, (B,T,D) → (B,T,2)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.output = nn.Linear(width, 2)
+
+    def forward(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
+        y: Tensor = self.output(hidden)
+        return y
+
+
 class VectorHead(nn.Module):
     """Outputs for the whole sequence: (B,T,D) → (B,O)."""
 
