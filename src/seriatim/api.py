@@ -17,7 +17,7 @@ import torch
 from . import report
 from ._version import __version__
 from .core import registry
-from .core.config import dump_yaml, merge, set_path
+from .core.config import dump_yaml, merge, set_path, validate
 from .core.device import Ranks, flush_denormals, joined_ranks, keep_memory, pick_device
 from .core.errors import SeriatimError, did_you_mean
 from .core.files import write_json, write_text
@@ -34,6 +34,7 @@ from .training.cost import peak_memory, reset_peak_memory
 from .training.counting import count
 from .training.listeners import Listener, Outcome, Recorder
 from .training.loop import Loop
+from .training.settings import TrainSettings
 from .training.signals import halting
 
 Notify = Callable[[str], None]
@@ -41,6 +42,7 @@ Notify = Callable[[str], None]
 # The settings that have a short name, on the command line and as keywords here.
 SHORT = {
     "steps": "train.steps",
+    "epochs": "train.epochs",
     "minutes": "train.minutes",
     "batch": "train.batch",
     "rate": "train.optimiser.rate",
@@ -123,16 +125,17 @@ def resume(
     path: str | Path,
     *,
     steps: int | None = None,
+    epochs: float | None = None,
     minutes: float | None = None,
     data_dir: str | None = None,
     listeners: Iterable[Listener] = (),
     notify: Notify | None = None,
 ) -> Run:
-    """Goes on where a run stopped, as if it had not; `steps` or `minutes` move its end."""
+    """Goes on where a run stopped, as if it had not; `steps`, `epochs` or `minutes` move its end."""
     run = Run(path)
     if run.config.model.counts:
         raise SeriatimError("run.counts", f"{path}: a model that counts has nothing to resume", "train it again")
-    return Session(run.config, run.path, data_dir, listeners, notify).resume(steps, minutes)
+    return Session(run.config, run.path, data_dir, listeners, notify).resume(steps, epochs, minutes)
 
 
 def load(path: str | Path) -> Run:
@@ -226,13 +229,14 @@ class Session:
         ranks.wait()
         return Run(self.folder)
 
-    def resume(self, steps: int | None = None, minutes: float | None = None) -> Run:
+    def resume(self, steps: int | None = None, epochs: float | None = None, minutes: float | None = None) -> Run:
         flush_denormals()
         keep_memory()
         module = registry.tasks.load(self.config.task.name)
-        moved = steps is not None or minutes is not None
+        end = {"steps": steps, "epochs": epochs, "minutes": minutes}
+        moved = any(value is not None for value in end.values())
         if moved:  # the old end no longer counts
-            train = self.config.train.model_copy(update={"steps": steps, "minutes": minutes})
+            train = validate(TrainSettings, self.config.train.model_dump() | end, "the new end")
             self.config = self.config.model_copy(update={"train": train})
         ranks = joined_ranks()
         reopen = lambda: module.reopen(self.folder, self.config, self.data_dir, self._notify(ranks))  # noqa: E731

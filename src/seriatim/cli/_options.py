@@ -39,6 +39,7 @@ Params = Annotated[
 ]
 Minutes = Annotated[float | None, typer.Option("--minutes", help="Train for so many minutes (evaluation not counted).")]
 Steps = Annotated[str | None, typer.Option("--steps", help="Updates to make. [default: 2,000, or what fits --minutes]")]
+Epochs = Annotated[float | None, typer.Option("--epochs", help="Passes over the training part, instead of --steps.")]
 Batch = Annotated[int | None, typer.Option("--batch", help="Sequences in a batch.")]
 Length = Annotated[int | None, typer.Option("--length", help="Elements in a training sequence.")]
 Rate = Annotated[float | None, typer.Option("--rate", help="Peak learning rate. [default: what suits the model]")]
@@ -78,6 +79,7 @@ SHORT = {
     "params": Params,
     "minutes": Minutes,
     "steps": Steps,
+    "epochs": Epochs,
     "batch": Batch,
     "length": Length,
     "rate": Rate,

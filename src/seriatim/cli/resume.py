@@ -17,6 +17,9 @@ from .train import finish
 def command(
     run: o.RunPath,
     steps: Annotated[int | None, typer.Option("--steps", min=1, help="Move the end to this step.")] = None,
+    epochs: Annotated[
+        float | None, typer.Option("--epochs", min=0, help="Move the end to so many passes over the data in all.")
+    ] = None,
     minutes: Annotated[
         float | None, typer.Option("--minutes", min=0, help="Move the end to so many minutes in all.")
     ] = None,
@@ -34,6 +37,7 @@ def command(
     result = api.resume(
         run,
         steps=steps,
+        epochs=epochs,
         minutes=minutes,
         data_dir=data_dir,
         listeners=[] if quiet else [Progress(config.model.name, config.train)],

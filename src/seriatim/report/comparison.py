@@ -47,6 +47,7 @@ from .words import (
 OPTIONS = {
     "params": "params",
     "train.steps": "steps",
+    "train.epochs": "epochs",
     "train.minutes": "minutes",
     "train.batch": "batch",
     "train.optimiser.rate": "rate",
@@ -95,10 +96,16 @@ def comparison_page(figures: Sequence[Figures], failed: Mapping[str, str]) -> st
 def _terms(figures: Sequence[Figures]) -> str:
     """Under what terms the models were compared."""
     common, _ = _settings(figures)
-    params, minutes, steps = common.get("params"), common.get("train.minutes"), common.get("train.steps")
+    params, minutes = common.get("params"), common.get("train.minutes")
+    steps, epochs = common.get("train.steps"), common.get("train.epochs")
+    lengths = [
+        f"{seconds(60 * minutes)} of training each" if minutes else "",
+        f"{whole(steps)} steps each" if steps else "",
+        f"{epochs:g} passes over the data each" if epochs else "",
+    ]
     terms = [
         f"about {scaled(params)} parameters each" if params else "",
-        f"{seconds(60 * minutes)} of training each" if minutes else f"{whole(steps)} steps each" if steps else "",
+        next((text for text in lengths if text), ""),
         "one seed",
     ]
     return f"Same data, same split; {', '.join(term for term in terms if term)}."

@@ -95,9 +95,13 @@ class ExampleTask:
     def batch(self, step: int, first: int, last: int, rows: int) -> Batch:
         return self.collate("train", self.rows(step, rows)[first:last])
 
+    def steps_per_epoch(self, rows: int) -> int:
+        """What is left over from whole batches waits for another epoch."""
+        return max(self.size // rows, 1)
+
     def rows(self, step: int, rows: int) -> np.ndarray:
         """The examples of a step."""
-        epoch, place = divmod(step, max(self.size // rows, 1))
+        epoch, place = divmod(step, self.steps_per_epoch(rows))
         order = self._order(epoch, rows)[place * rows : (place + 1) * rows]
         return np.resize(order, rows)  # where there are fewer examples than rows, some come twice
 

@@ -38,6 +38,9 @@ class Task(Protocol):
     def batch(self, step: int, first: int, last: int, rows: int) -> Batch:
         """Rows first…last−1 of the `rows` rows of a step: a pure function, the same on every rank, resumed or not."""
 
+    def steps_per_epoch(self, rows: int) -> int:
+        """How many steps of `rows` rows make a pass over the training part; one at least."""
+
     def loss(self, network: nn.Module, batch: Batch, state: Any, smoothing: float) -> tuple[Tensor, Any]:
         """The sum of the losses over the real targets, and the state to carry on."""
 

@@ -152,6 +152,9 @@ class ForecastTask:
             count=max(int(real.sum()), 1),
         )
 
+    def steps_per_epoch(self, rows: int) -> int:
+        return max(int(self._windows[-1]) // rows, 1)
+
     def _order(self, epoch: int) -> np.ndarray:
         if epoch not in self._orders:
             kept = {number: order for number, order in self._orders.items() if number == epoch - 1}

@@ -115,6 +115,10 @@ class LanguageTask:
         pair = torch.from_numpy(np.stack([tokens[start : start + length + 1] for start in starts]).astype(np.int64))
         return Batch(pair[:, :-1], pair[:, 1:], count=(last - first) * length, fresh=place == 0)
 
+    def steps_per_epoch(self, rows: int) -> int:
+        """Rows begin anywhere: an epoch reads as many tokens as there are."""
+        return max(self.size // (rows * self.settings.length), 1)
+
     def loss(self, network: Any, batch: Batch, state: Any, smoothing: float) -> tuple[Tensor, Any]:
         hidden, state = network.hidden(batch.inputs, batch.mask, state)
         head = network.head

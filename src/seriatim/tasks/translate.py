@@ -85,14 +85,20 @@ class TranslateTask(ExampleTask):
 
     def batch(self, step: int, first: int, last: int, rows: int) -> Batch:
         """The pairs of a step are shared by its rows: row r of R has the r-th part of them."""
-        if rows not in self._batches:
-            self._batches = {rows: Batches(self.parts["train"], rows, self.seed)}
-        chosen = self._batches[rows].rows(step)
+        chosen = self._grouped(rows).rows(step)
         mine = chosen[first * len(chosen) // rows : last * len(chosen) // rows]
         if len(mine):
             return self.collate("train", mine)
         empty = self.collate("train", chosen[:1])  # fewer pairs than processes: one without targets
         return Batch(empty.inputs, torch.full_like(empty.targets, NO_TOKEN), 0, empty.mask)
+
+    def steps_per_epoch(self, rows: int) -> int:
+        return len(self._grouped(rows))
+
+    def _grouped(self, rows: int) -> Batches:
+        if rows not in self._batches:
+            self._batches = {rows: Batches(self.parts["train"], rows, self.seed)}
+        return self._batches[rows]
 
     def collate(self, split: str, rows: np.ndarray, most: int | None = None) -> Batch:
         return self.parts[split].collate(rows, end_of(self.coder.target), most)

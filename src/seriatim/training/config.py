@@ -12,6 +12,7 @@ from ..core.config import Count, Settings, validate
 from ..core.errors import SeriatimError
 from .settings import TrainSettings
 
+ENDS = ("steps", "epochs", "minutes")  # of a training
 EXAMPLE = "`seriatim train language --data book.txt --model lstm`"
 
 
@@ -45,8 +46,14 @@ def make_config(values: Mapping[str, Any], origin: str = "the settings") -> Conf
     suited = {name: value for name, value in model.Settings.suits.items() if name in task.Settings.model_fields}
     values["task"] = {**suited, **values["task"]}
     if hasattr(task, "train_defaults"):
-        values["train"] = {**task.train_defaults(values), **(values.get("train") or {})}
+        values["train"] = _suited(task.train_defaults(values), values.get("train") or {})
     schema = create_model(
         "Config", __base__=Config, task=(task.Settings, ...), data=(task.DataSettings, ...), model=(model.Settings, ...)
     )
     return validate(schema, values, origin)
+
+
+def _suited(suited: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What suits a task, with what the user says on top. Whoever says how long by any measure says it alone."""
+    said = any(given.get(name) is not None for name in ENDS)
+    return {name: value for name, value in suited.items() if not (said and name in ENDS)} | dict(given)

@@ -79,10 +79,16 @@ class Loop:
         if self.settings.ema:
             self.average = {name: tensor.detach().clone() for name, tensor in weights(self.network).items()}
         rows = self.settings.batch * self.settings.accumulate * self.ranks.world
-        endless = self.settings.steps is None and self.settings.minutes is None
-        self.progress = Progress(steps=STEPS if endless else self.settings.steps, rows=rows)
+        self.progress = Progress(steps=self._wanted(rows), rows=rows)
         self.carried: list[Any] = []
         self.times: list[float] = []
+
+    def _wanted(self, rows: int) -> int | None:
+        """The updates to make with `rows` rows each, as the settings say; None: as many as fit into the minutes."""
+        wanted = self.settings
+        if wanted.epochs is not None:
+            return math.ceil(wanted.epochs * self.task.steps_per_epoch(rows))
+        return STEPS if wanted.steps is None and wanted.minutes is None else wanted.steps
 
     # The run as a whole
 
@@ -97,7 +103,7 @@ class Loop:
                 "start a number of processes that divides it",
             )
         if moved:
-            self.progress.steps, self.progress.plans, self.progress.worse = self.settings.steps, 0, 0
+            self.progress.steps, self.progress.plans, self.progress.worse = self._wanted(self.progress.rows), 0, 0
         load_weights(self.network, checkpoint.tensors["weights"])
         load_optimiser(self.optimiser, self.network, checkpoint.tensors.get("optimiser", {}))
         self.average = {name: t.to(self.device) for name, t in checkpoint.tensors.get("average", {}).items()}
@@ -164,10 +170,11 @@ class Loop:
     def _plan(self) -> int | None:
         """With a budget of time: estimates how many steps fit into it, so that the learning rate can fall over
         them, and does so again a few times, as the pace may change. Rank 0 decides."""
-        now = self.progress
-        if self.settings.steps is not None or self.settings.minutes is None or now.plans == len(PLANS):
+        now, settings = self.progress, self.settings
+        known = settings.steps is not None or settings.epochs is not None
+        if known or settings.minutes is None or now.plans == len(PLANS):
             return None
-        budget = self.settings.minutes * 60
+        budget = settings.minutes * 60
         if len(self.times) < 10 or now.seconds < PLANS[now.plans] * budget:
             return None
         now.plans = sum(now.seconds >= share * budget for share in PLANS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from ..core.config import Count, Settings
 
@@ -33,6 +33,7 @@ class TrainSettings(Settings):
     steps: Count | None = Field(
         None, ge=1, description="updates to make (default: 2,000, or as many as fit into `minutes`)"
     )
+    epochs: float | None = Field(None, gt=0, description="passes over the training part, instead of steps")
     minutes: float | None = Field(None, gt=0, description="stop after so much training time (evaluation not counted)")
     batch: int = Field(32, ge=1, description="sequences in a batch, for each process")
     accumulate: int = Field(1, ge=1, description="batches whose gradients make up one update")
@@ -50,3 +51,10 @@ class TrainSettings(Settings):
         "auto", description="auto: bfloat16 where the device is made for it"
     )
     device: str = Field("auto", description="auto, cpu, cuda, cuda:1, mps")
+
+    @field_validator("epochs")
+    @classmethod
+    def _one_end(cls, epochs: float | None, info: ValidationInfo) -> float | None:
+        if epochs is not None and info.data.get("steps") is not None:
+            raise ValueError("steps or epochs say how long, not both")
+        return epochs
