@@ -90,7 +90,9 @@ def whole(problems: list[str], config: Mapping[str, Any], names: Iterable[str]) 
     for name in names:
         value = config.get(name)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            problems.append(f"config.json: {name} is {value!r}, no size" if name in config else f"config.json: no {name}")
+            problems.append(
+                f"config.json: {name} is {value!r}, no size" if name in config else f"config.json: no {name}"
+            )
             value = 1
         found[name] = value
     return found

@@ -232,7 +232,7 @@ HUB = (
             Head(
                 "BertModel",
                 "pretrain",
-                tuple(layer("head.pooler", "pooler.dense")),
+                optional=tuple(layer("head.pooler", "pooler.dense")),
                 options={"masked": False, "next": False},
                 prefixed=False,
             ),
