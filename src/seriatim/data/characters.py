@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from seriatim.core.errors import SeriatimError
+
 UNSEEN = -1
 CODE_POINTS = 0x110000
 
@@ -26,6 +28,27 @@ def count(texts: Iterable[str]) -> dict[str, int]:
 
 def byte_name(byte: int) -> str:
     return f"<0x{byte:02X}>"
+
+
+def check(text: str) -> None:
+    """Refuses what is no text."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise SeriatimError(
+            "tokenizer.text",
+            f"character {error.start + 1} of the text is half a surrogate pair, which is no character",
+            "check the encoding the text was read with",
+        ) from None
+
+
+def visible(character: str) -> str:
+    """A character in a form fit to be shown."""
+    if character == " ":
+        return "␣"
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode("ascii")
 
 
 class CharacterTable:

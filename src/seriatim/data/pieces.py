@@ -4,6 +4,9 @@ No tokenizer of ours lets a token go from a character that is not white space to
 row of *stretches*, each white space and then what follows it up to the next white space, and the tokens of the
 text are the tokens of its stretches. Only a stretch longer than LIMIT is cut in its middle, at multiples of LIMIT
 from its beginning. These places depend on the text alone, never on how a reader happened to cut it.
+
+Some white space is a control character as well. BERT's tokenizer takes it away, so that the words on both sides are
+one: no stretch begins with such a character, but at the beginning or the end of a text.
 """
 
 from __future__ import annotations
@@ -15,9 +18,11 @@ from typing import NamedTuple
 LIMIT = 1 << 16
 
 # The white space of Unicode, as the `tokenizers` package has it; Python's \s also takes 0x1C to 0x1F.
-SPACE = "\\t-\\r \\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000"
-STRETCH = re.compile(f"[{SPACE}]*[^{SPACE}]+|[{SPACE}]+")
-CUT = re.compile(f"(?<=[^{SPACE}])(?=[{SPACE}])")
+CONTROL = "\\x0b\\x0c\\x85"
+BLANK = "\\t\\n\\r \\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000"
+SPACE = BLANK + CONTROL
+STRETCH = re.compile(f"[{SPACE}]*[^{SPACE}]+(?:[{CONTROL}][{SPACE}]*[^{SPACE}]+)*|[{SPACE}]+")
+CUT = re.compile(f"(?<=[^{SPACE}])(?=[{BLANK}])")
 
 
 class Piece(NamedTuple):

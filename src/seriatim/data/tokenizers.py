@@ -4,12 +4,17 @@ Id 0 is `<unk>`, id 1 is `<eos>`. `char`, `bpe`, `byte-bpe` and `unigram` keep e
 characters they know; `word` and `wordpiece` keep words and line ends (a "\\n" is an `<eos>`) and forget how
 many blanks lay between. In `word` and `wordpiece` a literal `<unk>` in the text is the token `<unk>`; in the
 others it is five characters like any.
+
+`bert` is BERT's: it begins with [PAD] [UNK] [CLS] [SEP] [MASK] and frames texts, and a literal "[SEP]" is the token
+[SEP]. A tokenizer that others made keeps its own ids.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,9 +25,9 @@ from seriatim.core.config import Count, Settings
 from seriatim.core.errors import SeriatimError
 from seriatim.core.files import atomic_file
 
-from . import vocabulary
-from .characters import CharacterTable
-from .pieces import stretches
+from . import foreign, framing, vocabulary
+from .characters import CharacterTable, check, visible
+from .pieces import SPACE, stretches
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
@@ -31,15 +36,17 @@ UNK, EOS = "<unk>", "<eos>"
 # What other tokenizers call the end of a text; looked for in files that are not ours.
 EOS_NAMES = (EOS, "<|endoftext|>", "</s>", "[SEP]")
 REMEMBERED = 1 << 18
+BY_WORDS = ("word", "wordpiece", "bert")  # kinds that keep words and forget the blanks between them
+SPACES = re.compile(f"[{SPACE}]")
 Ids = np.ndarray
 
 
 class TokenizerSettings(Settings):
-    kind: Literal["char", "word", "bpe", "byte-bpe", "wordpiece", "unigram"] = Field(
-        "char", description="what a token is: a character, a word, or a part of a word found by one of four methods"
+    kind: Literal["char", "word", "bpe", "byte-bpe", "wordpiece", "unigram", "bert"] = Field(
+        "char", description="what a token is: a character, a word, or a part of a word found by one of five methods"
     )
     size: Count = Field(8192, ge=3, description="the largest vocabulary, for every kind but char")
-    lowercase: bool = Field(False, description="make all letters small first")
+    lowercase: bool = Field(False, description="make all letters small first (bert: without accents, too)")
     fallback: bool = Field(
         False, description="write unseen characters as bytes, so nothing is ever lost; 256 more tokens (char, bpe)"
     )
@@ -55,6 +62,8 @@ class TokenizerSettings(Settings):
         bytes_wanted = self.kind == "byte-bpe" or (self.fallback and self.kind == "bpe")
         if bytes_wanted and self.size < 260:
             raise ValueError(f"{self.kind} with all 256 bytes needs a size of at least 260, not {self.size}")
+        if self.kind == "bert" and self.size < 7:
+            raise ValueError(f"bert with its 5 special tokens needs a size of at least 7, not {self.size}")
         return self
 
 
@@ -69,6 +78,8 @@ class Tokenizer:
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
+        backend.no_truncation()  # a file may ask for both, but how long a sequence is depends on the model
+        backend.no_padding()
         description = json.loads(backend.to_str())
         self.kind = vocabulary.kind_of(description)
         self._apart = vocabulary.splits_punctuation(description)
@@ -77,12 +88,20 @@ class Tokenizer:
         self._names = [""] * self.size
         for name, index in names.items():
             self._names[index] = name
-        self.eos = next((names[name] for name in EOS_NAMES if name in names), None)
+        special = framing.special_ids(description, self.kind, names)
+        self.cls, self.sep, self.mask, self.pad = (special[use] for use in ("cls", "sep", "mask", "pad"))
+        self.framed = self.cls is not None and self.sep is not None
+        ends = (names[name] for name in EOS_NAMES if name in names)
+        self.eos = self.sep if self.kind == "bert" else next(ends, None)
         unk = getattr(backend.model, "unk_token", None) or UNK
         self.unk = names.get(unk)
         # A tokenizer that can write every text has <unk> in its list all the same, but never says it.
         self.lossless = self.kind == "byte-bpe" or bool(getattr(backend.model, "byte_fallback", False))
         self._characters = CharacterTable(names) if self.kind == "char" else None
+        self._added = {token["id"]: token["content"] for token in description["added_tokens"]}
+        # A special token may swallow white space, so that the stretches of a text are not what they are alone.
+        wide = any(token["rstrip"] or SPACES.search(token["content"]) for token in description["added_tokens"])
+        self._whole = self.kind == "other" or wide
         self._seen: dict[str, list[int]] = {}
         self._bytes: list[bytes] | None = None
 
@@ -93,17 +112,8 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
-        """Any `tokenizer.json`, in a run folder or named itself."""
-        from tokenizers import Tokenizer as Backend
-
-        path = Path(path, "tokenizer.json") if Path(path).is_dir() else Path(path)
-        if not path.is_file():
-            raise SeriatimError("tokenizer.missing", f"there is no tokenizer {path}", "name a tokenizer.json")
-        try:
-            return cls(Backend.from_file(str(path)))
-        except Exception as error:  # the package raises nothing narrower
-            cause = f"{path} is not a tokenizer.json ({error})"
-            raise SeriatimError("tokenizer.unreadable", cause, "name a file of the tokenizers package") from None
+        """Of a run folder, of a folder with one of the layouts of `foreign`, or from a file of such a layout."""
+        return cls(foreign.read(Path(path)))
 
     def save(self, path: str | Path) -> None:
         with atomic_file(path) as aside:
@@ -125,23 +135,69 @@ class Tokenizer:
     def encode_many(self, texts: Sequence[str], strict: bool = True) -> list[Ids]:
         """The ids of each text; much faster than one call a text where the texts are short."""
         for text in texts:
-            _check_text(text)
+            check(text)
         if strict and (unseen := self._unknown(texts)):
             raise self._unseen(unseen)
         if self._characters is not None:
             return self._characters.encode([self._normal(text) for text in texts])
-        if self.kind == "other":
+        if self._whole:
             found = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
             return [np.array(one.ids, dtype=np.int64) for one in found]
         return self._encode_stretches(texts)
 
+    def encode_spans(self, text: str) -> tuple[Ids, np.ndarray]:
+        """The ids of a text (n,), and for each where it stands in the text (n,2): from which character to which.
+
+        White space at the edges of a token is left out, but where it is all there is.
+        """
+        check(text)
+        found = self.backend.encode(text, add_special_tokens=False)
+        spans = np.array(found.offsets, dtype=np.int64).reshape(-1, 2)
+        for span in spans:
+            inside = text[span[0] : span[1]]
+            if inside.strip():
+                span[:] = span[0] + len(inside) - len(inside.lstrip()), span[1] - len(inside) + len(inside.rstrip())
+        return np.array(found.ids, dtype=np.int64), spans
+
+    def frame(
+        self, ids: Ids | Sequence[int], second: Ids | Sequence[int] | None = None, limit: int | None = None
+    ) -> Ids:
+        """One text, or two, as a network reads them: [CLS] a [SEP] b [SEP] where there are such tokens, else a <eos> b.
+
+        With a limit the longer one is cut first, and what stands around them is kept.
+        """
+        if self.cls is not None and self.sep is not None:
+            before, between, behind = [self.cls], [self.sep], [self.sep]
+        elif second is not None and self.eos is None:
+            cause = "the tokenizer has no token to stand between two texts"
+            raise SeriatimError("tokenizer.eos", cause, "choose another tokenizer")
+        else:
+            before, between, behind = [], [] if self.eos is None else [self.eos], []
+        others = None if second is None else np.asarray(second, dtype=np.int64)
+        return framing.join(np.asarray(ids, dtype=np.int64), others, before, between, behind, limit)
+
+    @cached_property
+    def continues(self) -> np.ndarray:
+        """For each id whether the token goes on with the word before it (see `framing`)."""
+        found = framing.continues(self.kind, self._names)
+        found[list(self._added)] = False
+        return found
+
+    @property
+    def by_words(self) -> bool:
+        """Whether it keeps words, and forgets what lies between them."""
+        return self.kind in BY_WORDS
+
     def decode(self, ids: Iterable[int] | Ids) -> str:
-        """The text of ids. `<eos>` is a line end in word and wordpiece, and nothing in the others."""
+        """The text of ids. `<eos>` is a line end in word and wordpiece, and nothing in the others; bert leaves out
+        [CLS], [SEP] and [PAD]."""
         ids = self._checked(ids)
         if self.kind == "other":
             return str(self.backend.decode(ids.tolist(), skip_special_tokens=False))
-        if self.kind in ("word", "wordpiece"):
-            return vocabulary.join_words([self._names[i] for i in ids.tolist()], self.kind, self._apart)
+        if self.by_words:
+            silent = (self.cls, self.sep, self.pad)
+            names = [self._names[i] for i in ids.tolist() if i not in silent]
+            return vocabulary.join_words(names, self.kind, self._apart)
         pieces = self._pieces()
         return b"".join([pieces[i] for i in ids.tolist()]).decode("utf-8", "replace")
 
@@ -149,17 +205,17 @@ class Tokenizer:
         """One token in a form fit to be shown: blanks and line ends are made visible."""
         index = int(self._checked([index])[0])
         name = self._names[index]
-        if index in (self.eos, self.unk) or self.kind in ("word", "wordpiece", "other"):
+        if index in (self.eos, self.unk) or index in self._added or self.by_words or self.kind == "other":
             return name
         data = self._pieces()[index]
         try:
             text = data.decode("utf-8")
         except UnicodeDecodeError:
             return "".join(f"<0x{byte:02X}>" for byte in data)
-        return "".join(_visible(character) for character in text)
+        return "".join(visible(character) for character in text)
 
     def unknown(self, text: str) -> list[str]:
-        """What of `text` is not in the vocabulary, each once, in order: characters, or words for word and wordpiece."""
+        """What of `text` is not in the vocabulary, each once, in order: characters, or words for kinds of words."""
         return self._unknown([text])
 
     def _unknown(self, texts: Sequence[str]) -> list[str]:
@@ -173,7 +229,7 @@ class Tokenizer:
                 encoded = self.backend.encode(stretch, add_special_tokens=False)
                 spans = zip(encoded.ids, encoded.offsets, strict=True)
                 found.update((stretch[a:b], None) for index, (a, b) in spans if index == self.unk)
-        found.pop(UNK, None)
+        found.pop(self._names[self.unk] if self.unk is not None else UNK, None)
         return list(found)
 
     def _normal(self, text: str) -> str:
@@ -204,7 +260,10 @@ class Tokenizer:
 
     def _pieces(self) -> list[bytes]:
         if self._bytes is None:
-            self._bytes = [vocabulary.piece_bytes(self.kind, name) for name in self._names]
+            self._bytes = [
+                vocabulary.piece_bytes(self.kind, name) if i not in self._added else name.encode()
+                for i, name in enumerate(self._names)
+            ]
             if self.eos is not None:
                 self._bytes[self.eos] = b""
         return self._bytes
@@ -221,7 +280,7 @@ class Tokenizer:
     def _unseen(self, unseen: list[str]) -> SeriatimError:
         shown = ", ".join(json.dumps(one, ensure_ascii=False) for one in unseen[:10])
         more = f" and {len(unseen) - 10:,} more" if len(unseen) > 10 else ""
-        what = "words" if self.kind in ("word", "wordpiece") else "characters"
+        what = "words" if self.by_words else "characters"
         remedy = {
             "char": "train with tokenizer.fallback=true, which writes unseen characters as bytes",
             "bpe": "train with tokenizer.fallback=true, which writes unseen characters as bytes",
@@ -232,22 +291,3 @@ class Tokenizer:
 
     def __repr__(self) -> str:
         return f"Tokenizer(kind={self.kind!r}, size={self.size})"
-
-
-def _check_text(text: str) -> None:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise SeriatimError(
-            "tokenizer.text",
-            f"character {error.start + 1} of the text is half a surrogate pair, which is no character",
-            "check the encoding the text was read with",
-        ) from None
-
-
-def _visible(character: str) -> str:
-    if character == " ":
-        return "␣"
-    if character.isprintable():
-        return character
-    return character.encode("unicode_escape").decode("ascii")

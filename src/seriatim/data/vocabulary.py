@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from seriatim.core.errors import SeriatimError
-
-from . import characters
-from .pieces import Piece, stretches, whole
+from . import characters, wordpiece
+from .learning import learn
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
@@ -26,20 +24,28 @@ BLANK_SEPARATED = r"\S+"
 # Letters, digits and signs apart, each with the blank before it; no piece goes from other characters to white space.
 PARTS = r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s"
 
-# The trainer takes 256 texts at a time, so small ones keep the memory small.
-TRAIN_PIECE = 1 << 15
-# The time of the BPE trainer grows with the square of a word's length: a gene is a word of millions of letters.
-TRAIN_WORD = 256
-
 
 def train(settings: TokenizerSettings, texts: Iterable[str]) -> Backend:
-    makers = {"char": _char, "word": _word, "wordpiece": _wordpiece, "bpe": _bpe, "byte-bpe": _bpe, "unigram": _unigram}
+    makers = {
+        "char": _char,
+        "word": _word,
+        "bpe": _bpe,
+        "byte-bpe": _bpe,
+        "wordpiece": _wordpiece,
+        "unigram": _unigram,
+        "bert": wordpiece.train,
+    }
     return makers[settings.kind](settings, texts)
 
 
 def kind_of(description: dict[str, Any]) -> str:
-    """Which of our kinds a `tokenizer.json` is; "other" for one made elsewhere."""
+    """Which of our kinds a `tokenizer.json` is, wherever it was made; "other" where it is none of them."""
     model, before = description["model"], description["pre_tokenizer"] or {}
+    if model["type"] == "WordPiece" and before.get("type") == "BertPreTokenizer":
+        normal = (description["normalizer"] or {}).get("type")
+        return "bert" if normal == "BertNormalizer" and model["continuing_subword_prefix"] == "##" else "other"
+    if _is_gpt2(description):
+        return "byte-bpe"
     if model["vocab"] and not _numbered(model["vocab"]):
         return "other"
     inner = before.get("pretokenizers", [])
@@ -72,8 +78,10 @@ def join_words(names: list[str], kind: str, apart: bool) -> str:
     Where punctuation was split off (`apart`) it is put back as English and its neighbours write it.
     """
     text = " ".join(names)
-    if kind == "wordpiece":
+    if kind in ("wordpiece", "bert"):
         text = text.replace(" ##", "").removeprefix("##")
+    if kind == "bert":
+        text = re.sub(r"(?<=\w) ([’']) (?=(?:s|t|m|d|re|ve|ll)\b)", r"\1", text, flags=re.IGNORECASE)
     text = re.sub(r" ?<eos> ?", "\n", text)
     if not apart:
         return text
@@ -82,7 +90,8 @@ def join_words(names: list[str], kind: str, apart: bool) -> str:
 
 
 def splits_punctuation(description: dict[str, Any]) -> bool:
-    return _is_split(description["pre_tokenizer"] or {}, WORDS)
+    before = description["pre_tokenizer"] or {}
+    return before.get("type") == "BertPreTokenizer" or _is_split(before, WORDS)
 
 
 def _char(settings: TokenizerSettings, texts: Iterable[str]) -> Backend:
@@ -109,7 +118,7 @@ def _word(settings: TokenizerSettings, texts: Iterable[str]) -> Backend:
     trainer = trainers.WordLevelTrainer(
         vocab_size=settings.size, min_frequency=settings.min_count, show_progress=False, special_tokens=[]
     )
-    _learn(learner, trainer, texts)
+    learn(learner, trainer, texts)
     found = learner.get_vocab()
     words = [word for word in sorted(found, key=found.__getitem__) if word not in SPECIALS]
     vocab = _numbers(SPECIALS + words[: settings.size - len(SPECIALS)])
@@ -131,7 +140,7 @@ def _wordpiece(settings: TokenizerSettings, texts: Iterable[str]) -> Backend:
         limit_alphabet=max(1, (settings.size - len(SPECIALS)) // 2),
         show_progress=False,
     )
-    _learn(learner, trainer, texts)
+    learn(learner, trainer, texts)
     backend = _words_apart(Backend(models.WordPiece(vocab=learner.get_vocab(), unk_token="<unk>")), settings)
     backend.decoder = decoders.WordPiece(prefix="##", cleanup=True)
     return backend
@@ -154,7 +163,7 @@ def _bpe(settings: TokenizerSettings, texts: Iterable[str]) -> Backend:
         show_progress=False,
     )
     learner = _parts_apart(Backend(models.BPE()), settings)
-    _learn(learner, trainer, texts)
+    learn(learner, trainer, texts)
     model = json.loads(learner.to_str())["model"]
     # Rebuilt without the trainer's added tokens, which would turn a literal "<eos>" in a text into the special one.
     backend = Backend(
@@ -180,7 +189,7 @@ def _unigram(settings: TokenizerSettings, texts: Iterable[str]) -> Backend:
         vocab_size=settings.size, special_tokens=SPECIALS, unk_token="<unk>", show_progress=False
     )
     learner = _parts_apart(Backend(models.Unigram()), settings)
-    _learn(learner, trainer, texts)
+    learn(learner, trainer, texts)
     model = json.loads(learner.to_str())["model"]
     # The package reads long numbers back a little differently than it wrote them; short ones exactly.
     backend = Backend(models.Unigram([(piece, round(score, 8)) for piece, score in model["vocab"]], unk_id=0))
@@ -228,32 +237,6 @@ def _normalizer(settings: TokenizerSettings) -> Any:
     return normalizers.Lowercase() if settings.lowercase else None
 
 
-def _learn(learner: Backend, trainer: Any, texts: Iterable[str]) -> None:
-    try:
-        learner.train_from_iterator(_small(texts), trainer)
-    except Exception as error:  # the package raises nothing narrower
-        raise SeriatimError(
-            "tokenizer.train", f"the tokenizer could not learn from this text ({error})", "use tokenizer.kind=char"
-        ) from None
-
-
-def _small(texts: Iterable[str]) -> Iterator[str]:
-    """The text in the small parts that trainers like, cut at places that depend on the text alone."""
-    group: list[str] = []
-    size = 0
-    for piece in whole(Piece(text, False) for text in texts):
-        for stretch in stretches(piece.text):
-            if len(stretch) > TRAIN_WORD:
-                yield from (stretch[i : i + TRAIN_WORD] for i in range(0, len(stretch), TRAIN_WORD))
-                continue
-            group.append(stretch)
-            size += len(stretch)
-            if size >= TRAIN_PIECE:
-                yield "".join(group)
-                group, size = [], 0
-    yield "".join(group)
-
-
 def _numbers(names: Iterable[str]) -> dict[str, int]:
     return {name: index for index, name in enumerate(names)}
 
@@ -263,6 +246,18 @@ def _numbered(vocab: Any) -> bool:
     if isinstance(vocab, dict):
         return vocab.get("<unk>") == 0 and vocab.get("<eos>") == 1
     return [piece for piece, _ in vocab[:2]] == SPECIALS
+
+
+def _is_gpt2(description: dict[str, Any]) -> bool:
+    """BPE over all bytes as GPT-2 has it: lines are not apart, and the end of a text is an added token."""
+    model, before, alphabet = description["model"], description["pre_tokenizer"] or {}, _byte_alphabet()
+    if model["type"] != "BPE" or description["normalizer"] or before.get("type") != "ByteLevel":
+        return False
+    if before["add_prefix_space"] or not before.get("use_regex", True) or model["dropout"]:
+        return False
+    added = {token["content"] for token in description["added_tokens"]}
+    plain = model["vocab"].keys() - added
+    return alphabet.keys() <= plain and set("".join(plain)) <= alphabet.keys()
 
 
 def _is_split(step: dict[str, Any], *patterns: str) -> bool:
