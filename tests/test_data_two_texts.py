@@ -10,10 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from seriatim.cli import run as cli
 from seriatim.core.errors import SeriatimError
 from seriatim.data import two_texts
 from seriatim.data.examples import ExampleSettings, read, read_inputs, read_single
 from seriatim.data.sequences import Parts, Sequences
+from seriatim.data.two_texts_doctor import check_two_texts, holds_two_texts
 
 ROWS = [
     {"id": n, "premise": f"a man, number {n}", "hypothesis": f"nobody is {n % 3}", "label": "ab"[n % 2]}
@@ -223,3 +225,45 @@ def test_lines_with_a_tab(tmp_path: Path) -> None:
 def test_many_lines_without_a_tab_are_counted() -> None:
     with pytest.raises(SeriatimError, match=r"text 5: \"x\" \(and 4 more\)"):
         two_texts.of_lines(["x"] * 9, lambda index: f"text {index + 1}")
+
+
+# The doctor
+
+
+def test_the_doctor_counts_what_is_odd_in_two_columns(tmp_path: Path) -> None:
+    rows = "a man,a dog,p\na man,a dog,q\na man,,p\nsame,same,q\n,,p\na b c,x,p\na b c,x,p\n"
+    report = check_two_texts(str(write(tmp_path / "a.csv", f"premise,hypothesis,label\n{rows}")))
+    assert report.usable
+    assert (report.examples, report.empty, report.half) == (6, 1, 1)
+    assert (report.duplicates, report.contradictions, report.identical) == (2, 1, 1)
+    assert report.targets == [("p", 4), ("q", 2)]
+    assert [side.longest for side in report.sides.values()] == [3, 2]
+    assert list(report.sides) == ["premise", "hypothesis"]
+    assert sum(report.split.values()) == 6
+    assert "rows of which one text is empty: 1 (a.csv, line 4)" in report.remarks
+
+
+def test_the_doctor_tells_all_troubles(tmp_path: Path) -> None:
+    rows = [
+        {"a": "x", "b": "y", "y": "p"},
+        {"a": 7, "b": "y", "y": "p"},
+        {"a": "x", "b": [1], "y": "q"},
+        {"a": "x", "b": "y", "y": None},
+    ]
+    path = write(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows) + "{\n")
+    report = check_two_texts(str(path), "a,b", "y")
+    found = {problem.code: problem.count for problem in report.problems}
+    assert found == {"data.label": 1, "data.jsonl": 1, "data.column": 2}
+
+
+def test_data_check_knows_two_texts_from_pairs_to_translate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    two = write(tmp_path / "a.tsv", "premise\thypothesis\tlabel\na b\tc\tp\nd\te\tq\n")
+    assert holds_two_texts(str(two), None, None)
+    assert cli(["data", "check", str(two)]) == 0
+    assert "hypothesis: words a text" in capsys.readouterr().out
+    pairs = str(write(tmp_path / "b.csv", "source,target\na,b\n"))
+    assert not holds_two_texts(pairs, None, None)
+    assert holds_two_texts(pairs, "source,target", None)
+    assert not holds_two_texts(str(write(tmp_path / "c.csv", "a,b\n1,2\n")), "a,b", None)
+    assert not holds_two_texts(str(write(tmp_path / "d.txt", "a\tb\n")), None, None)
+    assert not holds_two_texts(pairs, "source,nothing", None)

@@ -14,7 +14,8 @@ from ._output import print_table
 
 if TYPE_CHECKING:
     from seriatim.data.doctor import Report
-    from seriatim.data.pair_doctor import PairReport
+    from seriatim.data.pair_doctor import PairReport, Side
+    from seriatim.data.two_texts_doctor import TwoTextsReport
 
 app = typer.Typer(help="Data sets: list the catalogue, fetch one, examine a file.", no_args_is_help=True)
 
@@ -22,7 +23,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tabl
 DataDir = Annotated[str | None, typer.Option("--data-dir", help="A folder with local copies (or SERIATIM_DATA).")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, no remarks: only the answer.")]
 Encoding = Annotated[str, typer.Option("--encoding", help="The encoding of the file.")]
-Column = Annotated[str | None, typer.Option("--column", help="The column with the text (JSONL, CSV, TSV, Parquet).")]
+Column = Annotated[
+    str | None, typer.Option("--column", help="The column with the text (JSONL, CSV, TSV, Parquet), or two as a,b.")
+]
 Target = Annotated[str | None, typer.Option("--target", help="The column of the targets: examine pairs of texts.")]
 
 BAR = 40
@@ -77,9 +80,12 @@ def check(
     """Examine a text or pairs of texts before training: all troubles at once. Exit code 2 if not usable as it is."""
     from seriatim.data.doctor import check as examine
     from seriatim.data.pair_doctor import check_pairs, holds_pairs
+    from seriatim.data.two_texts_doctor import check_two_texts, holds_two_texts
 
-    report: Report | PairReport
-    if target is not None or (column is None and holds_pairs(file)):
+    report: Report | PairReport | TwoTextsReport
+    if holds_two_texts(file, column, target, encoding):
+        report = check_two_texts(file, column, target, encoding, data_dir)
+    elif target is not None or (column is None and holds_pairs(file)):
         report = check_pairs(file, column, target, encoding, data_dir)
     else:
         report = examine(file, column, encoding, data_dir=data_dir)
@@ -93,7 +99,7 @@ def check(
         raise typer.Exit(2)
 
 
-def _show(report: Report | PairReport) -> None:
+def _show(report: Report | PairReport | TwoTextsReport) -> None:
     _print(f"{report.source}: {report.verdict}")
     for problem in report.problems:
         _print(f"\n[{problem.code}] {'once' if problem.count == 1 else f'{problem.count:,} times'}")
@@ -106,7 +112,8 @@ def _show(report: Report | PairReport) -> None:
             _print(f"  {remark}")
     _print("")
     texts = not hasattr(report, "sides")
-    findings = _findings(report) if texts else _pair_findings(report)  # type: ignore[arg-type]
+    pairs = _pair_findings if hasattr(report, "pairs") else _two_findings
+    findings = _findings(report) if texts else pairs(report)  # type: ignore[arg-type]
     print_table(("what", "found"), list(findings), left=2)
     if texts:
         _histogram("line lengths (characters)", report.histogram)  # type: ignore[union-attr]
@@ -129,14 +136,30 @@ def _pair_findings(report: PairReport) -> Iterator[tuple[str, str]]:
     most = f", up to {report.most_targets:,} targets for one: {_quoted(report.most_targets_of)}"
     yield "distinct sources", f"{report.distinct_sources:,}" + (most if report.most_targets > 1 else "")
     yield "pairs that repeat an earlier one", f"{report.duplicates:,}"
-    for name, side in report.sides.items():
+    yield from _sides(report.sides)
+    yield "split", ", ".join(f"{number:,} {part}" for part, number in report.split.items())
+
+
+def _two_findings(report: TwoTextsReport) -> Iterator[tuple[str, str]]:
+    yield "size", _size(report.bytes)
+    yield "encoding", report.encoding
+    yield "examples", f"{report.examples:,} of two texts; {report.empty:,} more have neither and are left out"
+    yield "examples that repeat an earlier one", f"{report.duplicates:,}"
+    if report.targets:
+        most = ", ".join(f"{_quoted(one)} {number:,}" for one, number in report.targets[:10])
+        yield "targets", f"{report.distinct_targets:,} distinct; the most frequent: {most}"
+    yield from _sides(report.sides)
+    yield "split", ", ".join(f"{number:,} {part}" for part, number in report.split.items())
+
+
+def _sides(sides: dict[str, Side]) -> Iterator[tuple[str, str]]:
+    for name, side in sides.items():
         yield f"{name}: words", f"{side.words:,}, {side.distinct_words:,} distinct, {side.once:.0%} of them once"
         place = f"at most {side.longest:,} ({side.longest_place})"
         yield f"{name}: words a text", f"{side.mean_words:.1f} on average, {place}"
         rare = ", ".join(f"{_quoted(one)} {number:,}" for one, number in side.rarest_characters)
         yield f"{name}: distinct characters", f"{side.distinct_characters:,}; the rarest: {rare}"
         yield f"{name}: words unseen in training", f"{side.unseen_words:,}"
-    yield "split", ", ".join(f"{number:,} {part}" for part, number in report.split.items())
 
 
 def _findings(report: Report) -> Iterator[tuple[str, str]]:

@@ -149,13 +149,13 @@ def _count(report: PairReport, found: Rows) -> None:
     report.split = {name: len(parts[name]) for name in ("train", "valid", "test") if name in parts}
     for name, column in (("source", "sources"), ("target", "targets")):
         held = [text for part in ("valid", "test") if part in parts for text in getattr(parts[part], column)]
-        report.sides[name] = _side(getattr(whole, column), getattr(parts["train"], column), held, whole.places)
+        report.sides[name] = side_of(getattr(whole, column), getattr(parts["train"], column), held, whole.places)
     if report.identical:
         report.remarks.append(f"the same text on both sides: {texts.pairs_of(report.identical)}")
     report.remarks += _far(report, whole)
 
 
-def _side(all_texts: list[str], train: list[str], held: list[str], places: list[str]) -> Side:
+def side_of(all_texts: list[str], train: list[str], held: list[str], places: list[str]) -> Side:
     lengths = [len(text.split()) for text in all_texts]
     words = Counter(word for text in all_texts for word in text.split())
     characters = Counter("".join(all_texts))
