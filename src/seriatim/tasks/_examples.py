@@ -236,10 +236,12 @@ def spread(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean.astype(np.float32), deviation.astype(np.float32)
 
 
-def shown(one: Any) -> str:
-    """An input in a few words."""
+def shown(one: Any, most: int = 200) -> str:
+    """An input in a few words: of a text at most so many characters, of two texts half of them each."""
+    if isinstance(one, tuple):
+        return " ⇥ ".join(shown(text, most // 2) for text in one)
     if isinstance(one, str):
-        return one if len(one) <= 200 else one[:200] + " …"
+        return one if len(one) <= most else one[:most] + " …"
     block = np.asarray(one)
     return f"{len(block)} steps: " + " ".join(f"{value:.3g}" for value in block.reshape(-1)[:12]) + " …"
 
