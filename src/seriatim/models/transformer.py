@@ -78,14 +78,18 @@ class Transformer(PairBackbone):
             nn.init.xavier_uniform_(part)
 
     def encode(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Any:
+        x = self.read(x, mask, trace)
+        return [block.get_submodule("cross").remember(x) for block in self.decoder], mask  # type: ignore[operator]
+
+    def read(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Tensor:
         visible = None if mask is None else mask[:, None, None]  # (B,1,1,S)
         x = self._placed(x, 0)
         for index, block in enumerate(self.encoder):
             inner: Trace | None = None if trace is None else {}
             x, _ = block(x, None, visible, False, inner)
             _collect(trace, f"encoder{index}", inner)
-        x = self.encoder_norm(x)
-        return [block.get_submodule("cross").remember(x) for block in self.decoder], mask  # type: ignore[operator]
+        y: Tensor = self.encoder_norm(x)
+        return y
 
     def decode(self, y: Tensor, memory: Any, state: Any = None, trace: Trace | None = None) -> tuple[Tensor, Any]:
         remembered, mask = memory

@@ -33,6 +33,11 @@ class PairBackbone(nn.Module):
     def encode(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Any:
         raise TypeError(f"{type(self).__name__} has no encode")
 
+    def read(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Tensor:
+        """What the encoder makes of each element (B,S,D), before the decoder takes what it needs of it."""
+        y: Tensor = self.get_submodule("encoder")(x, mask)[0]
+        return y
+
     def decode(self, y: Tensor, memory: Any, state: Any = None, trace: Trace | None = None) -> tuple[Tensor, Any]:
         """`trace`, where given, collects the weights over the source under "alignment" (B,T,S), if there are any."""
         raise TypeError(f"{type(self).__name__} has no decode")
@@ -63,6 +68,10 @@ class Translator(nn.Module):
 
     def encode(self, source: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Any:
         return self.backbone.encode(self.source(source) * self.scale, mask, trace)
+
+    def read(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
+        """What the encoder makes of each element of a source (B,S,D)."""
+        return self.backbone.read(self.source(source) * self.scale, mask)
 
     def decode(self, target: Tensor, memory: Any, state: Any = None, trace: Trace | None = None) -> tuple[Tensor, Any]:
         return self.backbone.decode(self.target(target) * self.scale, memory, state, trace)
