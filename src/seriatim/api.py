@@ -7,6 +7,7 @@ run.generate("The students opened their", max_tokens=40)
 from __future__ import annotations
 
 import datetime
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +26,12 @@ from .core.measures import signatures
 from .core.tensors import load_tensors, save_tensors
 from .data.tokenizers import Tokenizer
 from .nn.network import load_weights
+from .origin import Origin
 from .runs import Run, fresh_folder
 from .tasks._examples import refuse_counting, refuse_pairs
 from .training.budget import size_of, solve_width
 from .training.checkpoint import Checkpoints
-from .training.config import Config, make_config
+from .training.config import ENDS, Config, make_config
 from .training.cost import peak_memory, reset_peak_memory
 from .training.counting import count
 from .training.listeners import Listener, Outcome, Recorder
@@ -59,6 +61,7 @@ SHORT = {
     "test": "data.test",
     "params": "params",
     "seed": "seed",
+    "start": "start",
 }
 
 
@@ -81,7 +84,32 @@ def configure(
     for name, value in short.items():
         if value is not None:
             set_path(values, SHORT[name], value)
-    return make_config(merge(sections(settings or {}), values))
+    values = merge(sections(settings or {}), values)
+    return make_config(values if values.get("start") is None else _begun(values))
+
+
+# What suits weights that are trained already, where the user does not say.
+TUNING: dict[str, Any] = {
+    "batch": 32,
+    "optimiser": {"betas": [0.9, 0.999], "weight_decay": 0.01},
+    "schedule": {"name": "linear", "warmup": 0.1, "floor": 0.0},
+}
+PASSES = 3  # over the data
+
+
+def _begun(values: dict[str, Any]) -> dict[str, Any]:
+    """Settings that name what to begin with: the model's come from there, and small steps suit it."""
+    origin, own = Origin.open(str(values["start"])), values.get("model") or {}
+    name = origin.model["name"]
+    if own.get("name", name) != name:
+        cause = f"{values['start']} is a {name}, not a {own['name']}"
+        raise SeriatimError("start.model", cause, f"leave --model away, or name {name}")
+    if values.get("params") is not None:
+        raise SeriatimError("start.params", f"{values['start']} has a size already", "leave --params away")
+    train = values.get("train") or {}
+    endless = all(train.get(end) is None for end in ENDS)
+    tuning = TUNING | ({"epochs": PASSES} if endless else {})
+    return values | {"model": {**origin.model, **own}, "train": merge(tuning, train)}
 
 
 def sections(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -208,7 +236,10 @@ class Session:
         keep_memory()
         ranks = joined_ranks()
         pick_device(self.config.train.device)  # all that can be wrong is found before the folder is made
-        task = self._in_turn(ranks, lambda: module.prepare(self.config, self.data_dir, self._notify(ranks)))
+        origin = None if self.config.start is None else Origin.open(self.config.start)
+        known = {} if origin is None else self._known(module, origin)
+        prepare = lambda: module.prepare(self.config, self.data_dir, self._notify(ranks), **known)  # noqa: E731
+        task = self._in_turn(ranks, prepare)
         if not hasattr(task, "count"):
             refuse_counting(self.config.model, self.config.task.name)
         self._meet_budget(task)
@@ -223,7 +254,7 @@ class Session:
             task.save(self.folder)
             write_text(self.folder / "config.yaml", dump_yaml(self.config))
         if not self.config.model.counts:
-            return self._learn(task, ranks)
+            return self._learn(task, ranks, origin)
         if ranks.first:
             self._count(task)
         ranks.wait()
@@ -244,7 +275,7 @@ class Session:
         unchanged(Run(self.folder), task)
         if moved and ranks.first:
             write_text(self.folder / "config.yaml", dump_yaml(self.config))
-        return self._learn(task, ranks, resumed=True, moved=moved)
+        return self._learn(task, ranks, None, resumed=True, moved=moved)
 
     def _notify(self, ranks: Ranks) -> Notify:
         return self.notify if ranks.first and self.notify is not None else lambda text: None
@@ -281,11 +312,32 @@ class Session:
                 self.notify(f"{model.name}: --params makes the width {solved.width}, not {model.width}")
         self.config = self.config.model_copy(update={"model": solved})
 
-    def _learn(self, task: Any, ranks: Ranks, resumed: bool = False, moved: bool = False) -> Run:
+    def _known(self, module: Any, origin: Origin) -> dict[str, Any]:
+        """What the preparation of a task is to take over: the tokenizers that the weights were trained with."""
+        names = inspect.signature(module.prepare).parameters
+        data = self.config.data
+        if getattr(data, "tokenizer", None) is not None and data.tokenizer.model_fields_set:
+            cause = f"{origin.source} has a tokenizer of its own"
+            raise SeriatimError("start.tokenizer", cause, "leave --tokenizer and --vocabulary away")
+        if origin.tokenizer is None:
+            return {}
+        if "tokenizer" not in names:
+            cause = f"{origin.source} reads text, the task {self.config.task.name} does not"
+            raise SeriatimError("start.task", cause, "begin with a run of the same kind of data")
+        sources = {"source_tokenizer": origin.source_tokenizer} if "source_tokenizer" in names else {}
+        return {"tokenizer": origin.tokenizer, **sources}
+
+    def _learn(self, task: Any, ranks: Ranks, origin: Origin | None, resumed: bool = False, moved: bool = False) -> Run:
         device = pick_device(self.config.train.device)
         network = task.build(self.config.model)
+        model = self.config.model
+        if origin is not None:
+            labels = list(getattr(getattr(task, "coder", None), "labels", ()))
+            origin.give(network, self.config.task.name, labels, self._notify(ranks))
+            task.begun = None  # it began with these weights, not with fresh ones
         given = self.config.train.optimiser.rate
-        rate = self.config.model.rate() if given is None else given
+        usual = model.rate() if self.config.start is None else model.tuning_rate()
+        rate = usual if given is None else given
         outcome = Outcome()
         recorder = [Recorder(self.folder)] if ranks.first else []
         told: list[Listener] = [*recorder, outcome, *(self.listeners if ranks.first else ())]
@@ -303,6 +355,8 @@ class Session:
                 keep_best=lambda weights: save_tensors(self.folder / "model.safetensors", weights),
                 halt=halt,
             )
+            if loop.frozen:
+                self._notify(ranks)(loop.frozen)
             if resumed:
                 try:
                     loop.resume(moved)

@@ -29,6 +29,10 @@ Model = Annotated[
     str | None,
     typer.Option("--model", help=f"The architecture: {', '.join(_models())}.", autocompletion=_models),
 ]
+From = Annotated[
+    str | None,
+    typer.Option("--from", help="Begin with the weights of a run, of a folder of transformers, or of a hub name."),
+]
 RunPath = Annotated[Path, typer.Argument(help="The folder of a run.", show_default=False)]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="Settings from a YAML file.")]
 Sets = Annotated[

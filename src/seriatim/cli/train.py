@@ -19,6 +19,7 @@ def command(
     task: o.Task = None,
     data: o.Data = None,
     model: o.Model = None,
+    start: o.From = None,
     config: o.ConfigFile = None,
     sets: o.Sets = None,
     plugin: o.Plugin = None,
@@ -35,7 +36,7 @@ def command(
     from ._progress import Progress
 
     settings = o.gather(config, sets)
-    checked = api.configure(task, data, model, settings, **short)
+    checked = api.configure(task, data, model, settings, start=start, **short)
     if print_config:
         print(dump_yaml(checked), end="")
         return

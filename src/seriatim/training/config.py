@@ -22,6 +22,9 @@ class Config(Settings):
     task: Any = Field(description="the task and its settings")
     data: Any = Field(description="where the data is and how it is read")
     model: Any = Field(description="the architecture and its settings")
+    start: str | None = Field(
+        None, description="what to begin with: a run, a folder of `transformers` or a name on its hub (--from)"
+    )
     train: TrainSettings = Field(default_factory=TrainSettings, description="the training loop")
     params: Count | None = Field(None, ge=1, description="parameters to have: solves for the model's width")
     seed: int = Field(0, ge=0, description="of every random stream")
