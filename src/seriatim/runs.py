@@ -9,7 +9,7 @@ Opening, listing and reading runs does not import torch; answering with the mode
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,11 +18,16 @@ from .core.config import load_yaml
 from .core.errors import SeriatimError, did_you_mean
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from .data.vector_files import Vectors
     from .data.writing import Table
     from .decode.options import TranslateSettings
     from .tasks._alignment import Looked
+    from .tasks._readers import Reader
     from .tasks._speak import Continuation, Generation, Score
     from .tasks._translator import Translation
+    from .tasks._vectors import Embedder, WordVectors
     from .training.config import Config
 
 
@@ -207,6 +212,65 @@ class Run:
                 "data.column", f"the task {self.config.task.name} knows no --{strange[0]}", "leave it away"
             )
         return self.config.model_copy(update={"data": self.config.data.model_copy(update=given)})
+
+    @cached_property
+    def _reader(self) -> Reader:
+        from .tasks._readers import reader
+
+        return reader(self.predictor, f"{self.path}: a model of the task {self.config.task.name}")
+
+    def embedder(self, pooling: str = "mean", normalise: bool = True) -> Embedder:
+        """What makes vectors of texts, for more of them than fit into memory: `embedder(some)`, as often as needed."""
+        from .tasks._vectors import Embedder
+
+        return Embedder(self._reader, pooling, normalise)
+
+    def embed(
+        self,
+        texts: str | Sequence[str],
+        pooling: str = "mean",
+        normalise: bool = True,
+        notify: Callable[[str], None] | None = None,
+    ) -> np.ndarray:
+        """The vectors of texts (n,D), of length 1 where they are to be normalised; for a single text, its vector (D,).
+
+        `pooling` is mean, max, last or, for a model that sets [CLS] before a text, cls.
+        """
+        embedder = self.embedder(pooling, normalise)
+        found = embedder([texts] if isinstance(texts, str) else texts)
+        if notify is not None and embedder.told:
+            notify(embedder.told)
+        return found[0] if isinstance(texts, str) else found
+
+    def nearest(
+        self, text: str | Sequence[str] | None, among: Iterable[str] | Vectors, top: int = 5, pooling: str | None = None
+    ) -> Any:
+        """The texts whose vectors have the largest cosine with that of a text: a list of neighbours, nearest first. For
+        several texts a list of lists; for None, of each of the texts among the others.
+
+        `among` is read in parts, so it may be larger than the memory; it may be a file of vectors that was written
+        before (`data.vector_files.stored`).
+        """
+        from .tasks import _neighbours
+
+        embedder, parts = _neighbours.looked_through(self.embedder, among, pooling, lambda: self.identity)
+        if text is None:
+            return _neighbours.each(parts, top)
+        found = _neighbours.nearest(embedder([text] if isinstance(text, str) else text), parts, top)
+        return found[0] if isinstance(text, str) else found
+
+    @cached_property
+    def identity(self) -> str:
+        """Of the weights: another model has another."""
+        from .core.files import sha256
+
+        return sha256(self.path / "model.safetensors")
+
+    def words(self, word: str, texts: Sequence[str], normalise: bool = True) -> WordVectors:
+        """A word in sentences: its vector in each of them, and the one it has by itself."""
+        from .tasks._vectors import words
+
+        return words(self._reader, word, texts, normalise)
 
     def compose(
         self, out: str | Path, frames: int = 200, temperature: float = 1.0, seed: int = 0, opening: Path | None = None
