@@ -1,4 +1,4 @@
-"""Take in an n-gram model of another program, from its ARPA file."""
+"""Take in a model of another program: a folder of transformers, a name on its hub, or an n-gram's ARPA file."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ from typing import Annotated
 import typer
 
 from . import _options as o
+from ._output import note
 
 
 def command(
-    file: Annotated[Path, typer.Argument(help="The ARPA file.", show_default=False)],
+    source: Annotated[str, typer.Argument(help="A folder, a name on the hub, or an ARPA file.", show_default=False)],
     out: o.Out = None,
 ) -> None:
-    from .. import api
+    if Path(source).is_file():
+        from .. import api
 
-    print(api.import_arpa(file, out).path)
+        print(api.import_arpa(source, out).path)
+        return
+    from ..exchange import import_model
+
+    print(import_model(source, out, note).path)

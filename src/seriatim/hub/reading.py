@@ -40,6 +40,12 @@ class Foreign:
         return tuple(f"LABEL_{index}" for index in range(int(self.config.get("num_labels", 2))))
 
 
+    @property
+    def several(self) -> bool:
+        """Its labels do not exclude each other."""
+        return self.config.get("problem_type") == "multi_label_classification"
+
+
 def forms() -> dict[str, Form]:
     """Every form that a registered model declares, by `model_type`."""
     found = (form for name in registry.models.names() for form in getattr(registry.models.load(name), "HUB", ()))

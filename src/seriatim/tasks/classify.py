@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from ..core.errors import SeriatimError
 from ..data import examples
 from ..data.sequences import Examples, Parts
+from ..data.tokenizers import Tokenizer
 from ..data.writing import Table
 from ..nn.backbone import BackboneSettings
 from ..nn.network import Network, full
@@ -31,7 +32,7 @@ from ._predict import Predictor, short
 from ._task import Batch
 from ._vector import VectorSettings, VectorTask, vector_network
 
-__all__ = ["DataSettings", "Settings", "mismatch", "open_run", "prepare", "reopen", "reopen_on"]
+__all__ = ["DataSettings", "Settings", "adopt", "mismatch", "open_run", "prepare", "reopen", "reopen_on"]
 
 DataSettings = examples.ExampleSettings
 MISTAKES = 20  # that a report shows
@@ -231,6 +232,11 @@ class ClassifyPredictor(Predictor):
 
 
 prepare, reopen, reopen_on = ClassifyTask.prepare, ClassifyTask.reopen, ClassifyTask.reopen_on
+
+
+def adopt(folder: Path, tokenizer: Tokenizer, labels: tuple[str, ...], longest: int, several: bool) -> None:
+    """What a run keeps besides weights, for a model that was trained elsewhere."""
+    Coder("text", longest, labels, several, tokenizer=tokenizer, limit=longest).save(folder)
 
 
 def open_run(path: Path, config: Any) -> ClassifyPredictor:

@@ -248,6 +248,11 @@ def reopen_on(
     return LanguageTask(config.task, corpus, config.seed)
 
 
+def adopt(folder: Path, tokenizer: Tokenizer, labels: tuple[str, ...], longest: int, several: bool) -> None:
+    """What a run keeps besides weights, for a model that was trained elsewhere."""
+    tokenizer.save(folder / "tokenizer.json")
+
+
 def open_run(path: Path, config: Any) -> Speaker:
     """The trained model of a run folder, ready to answer."""
     tokenizer = Tokenizer.load(path / "tokenizer.json")

@@ -25,6 +25,7 @@ from ..core.errors import SeriatimError
 from ..core.tensors import load_tensors
 from ..data import examples
 from ..data.sequences import Examples, Parts
+from ..data.tokenizers import Tokenizer
 from ..data.writing import Table
 from ..nn.backbone import BackboneSettings
 from ..nn.heads import Scaled
@@ -36,7 +37,7 @@ from ._predict import Predictor, short
 from ._task import Batch
 from ._vector import Notify, VectorSettings, VectorTask, vector_network
 
-__all__ = ["DataSettings", "Settings", "mismatch", "open_run", "prepare", "reopen", "reopen_on"]
+__all__ = ["DataSettings", "Settings", "adopt", "mismatch", "open_run", "prepare", "reopen", "reopen_on"]
 
 DataSettings = examples.ExampleSettings
 POINTS = 2_000  # of the scatter picture
@@ -211,6 +212,11 @@ def prepare(config: Any, data_dir: str | None = None, notify: Notify | None = No
     if config.model.counts:
         _kernel.check(config.model, task.coder, task.parts)
     return task
+
+
+def adopt(folder: Path, tokenizer: Tokenizer, labels: tuple[str, ...], longest: int, several: bool) -> None:
+    """What a run keeps besides weights, for a model that was trained elsewhere."""
+    Coder("text", longest, labels, tokenizer=tokenizer, limit=longest).save(folder)
 
 
 def open_run(path: Path, config: Any) -> RegressPredictor:

@@ -286,6 +286,12 @@ def reopen_on(
     return TagTask(config.task, coder, parts, config.seed, list(notes), fingerprint)  # type: ignore[arg-type]
 
 
+def adopt(folder: Path, tokenizer: Tokenizer, labels: tuple[str, ...], longest: int, several: bool) -> None:
+    """What a run keeps besides weights, for a model that was trained elsewhere."""
+    scheme = entities.recognise([labels])
+    WordCoder("words", labels, scheme, longest=longest, window=longest, tokenizer=tokenizer).save(folder)
+
+
 def open_run(path: Path, config: Any) -> Tagger:
     coder = WordCoder.load(path)
     return Tagger(restore(network(config.model, coder, config.task), path), coder, config.data)

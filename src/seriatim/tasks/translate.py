@@ -276,6 +276,11 @@ def reopen_on(
     return TranslateTask(config.task, coder, parts, config.seed, list(notes), "")  # type: ignore[arg-type]
 
 
+def adopt(folder: Path, tokenizer: Tokenizer, labels: tuple[str, ...], longest: int, several: bool) -> None:
+    """What a run keeps besides weights, for a model that was trained elsewhere."""
+    PairCoder(tokenizer, tokenizer, longest).save(folder)
+
+
 def open_run(path: Path, config: Any) -> Interpreter:
     coder = PairCoder.load(path)
     opened = restore(network(config.model, coder, config.task), path)  # type: ignore[arg-type]

@@ -1,0 +1,130 @@
+"""Runs to and from other programs: a folder of `transformers` becomes a run, a run becomes such a folder.
+
+An imported run answers, is evaluated, begun from and exported like any other; it only has no story of its training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import report
+from ._version import __version__
+from .api import has_begun
+from .core import registry
+from .core.config import dump_yaml
+from .core.errors import SeriatimError
+from .core.exchange import Form, Head
+from .core.files import write_json, write_text
+from .core.tensors import save_tensors
+from .hub import fetching, reading, writing
+from .nn.network import count_parameters, weights
+from .runs import Run, fresh_folder
+from .training.config import make_config
+
+Notify = Callable[[str], None]
+
+
+def import_model(source: str | Path, out: str | Path | None = None, notify: Notify | None = None) -> Run:
+    """A run around a model in the format of `transformers`: a folder, or a name on the hub."""
+    foreign = reading.read(fetching.located(str(source)))
+    for note in foreign.notes:
+        if notify is not None:
+            notify(note)
+    if foreign.tokenizer is None:
+        cause = f"{foreign.path} holds no tokenizer"
+        raise SeriatimError("hub.tokenizer", cause, "add its tokenizer.json, vocab.txt, or vocab.json and merges.txt")
+    task = {"name": foreign.head.task, **foreign.head.options}
+    if foreign.head.task == "language":
+        task["length"] = foreign.model["context"]
+    config = make_config({"task": task, "data": {"source": str(source)}, "model": foreign.model})
+    folder = fresh_folder("runs", foreign.path.resolve().name) if out is None else Path(out)
+    if has_begun(folder):
+        raise SeriatimError("run.exists", f"{folder} holds a run already", "choose another --out")
+    folder.mkdir(parents=True, exist_ok=True)
+    module = registry.tasks.load(foreign.head.task)
+    module.adopt(folder, foreign.tokenizer, foreign.labels, config.model.context, foreign.several)
+    save_tensors(folder / "model.safetensors", foreign.tensors | _unscaled(foreign))
+    write_text(folder / "config.yaml", dump_yaml(config))
+    run = Run(folder)
+    about = {"version": __version__, "task": config.task.name, "model": config.model.name}
+    about |= {"parameters": count_parameters(run.model), "reason": "imported"}
+    write_json(folder / "summary.json", about | {"data": {"source": str(source)}})
+    report.write_card(run)
+    return run
+
+
+def _unscaled(foreign: reading.Foreign) -> dict[str, Tensor]:
+    """Values come out in the units of the data: no scale, no shift."""
+    count = len(foreign.labels)
+    return {"head.scale": torch.ones(count), "head.shift": torch.zeros(count)} if foreign.head.task == "regress" else {}
+
+
+def export_model(path: str | Path, out: str | Path | None = None) -> Path:
+    """A folder that `transformers` opens, with the same numbers in it."""
+    run = Run(path)
+    form, head = _form(run)
+    folder = run.path / "transformers" if out is None else Path(out)
+    if folder.exists():
+        raise SeriatimError("export.exists", f"{folder} is there already", "remove it, or choose another --out")
+    predictor = run.predictor
+    coder = getattr(predictor, "coder", None)
+    tokenizer = getattr(coder, "tokenizer", None) or getattr(predictor, "tokenizer", None)
+    if tokenizer is None:
+        raise SeriatimError("export.numbers", f"{path} reads numbers, not text", "no architecture there fits")
+    tensors = _plain(weights(predictor.model))
+    writing.write(folder, form, head, run.config.model, tensors, tokenizer, _labels(run, coder) | _ids(tokenizer))
+    return folder
+
+
+def _form(run: Run) -> tuple[Form, Head]:
+    """The architecture that a run is in the other format."""
+    config = run.config
+    for form in getattr(registry.models.load(config.model.name), "HUB", ()):
+        for head in form.heads:
+            wanted = {name: getattr(config.task, name, None) for name in head.options}
+            if head.task == config.task.name and wanted == dict(head.options):
+                return form, head
+    known = {
+        name: ", ".join(dict.fromkeys(head.task for form in forms for head in form.heads))
+        for name in registry.models.names()
+        if (forms := getattr(registry.models.load(name), "HUB", ()))
+    }
+    cause = f"{run.path}: transformers has no {config.model.name} for the task {config.task.name}"
+    pooled = getattr(config.task, "pooling", "first") != "first"
+    remedy = "train with --pooling first" if config.model.name == "bert" and pooled else (
+        "what it has: " + "; ".join(f"{name} ({tasks})" for name, tasks in known.items())
+    )  # fmt: skip
+    raise SeriatimError("export.format", cause, remedy)
+
+
+def _plain(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Values in the units of the data are a scale and a shift behind the last layer: they become a part of it."""
+    scale, shift = tensors.pop("head.scale", None), tensors.pop("head.shift", None)
+    if scale is not None and shift is not None:
+        weight, bias = tensors["head.head.output.weight"], tensors["head.head.output.bias"]
+        tensors |= {"head.head.output.weight": weight * scale[:, None], "head.head.output.bias": bias * scale + shift}
+    return tensors
+
+
+def _labels(run: Run, coder: Any) -> dict[str, Any]:
+    labels = list(getattr(coder, "labels", ()))
+    task = run.config.task.name
+    if not labels:
+        return {}
+    problem = "multi_label_classification" if getattr(coder, "several", False) else "single_label_classification"
+    kinds = {"classify": problem, "regress": "regression"}
+    return {
+        "id2label": {str(index): label for index, label in enumerate(labels)},
+        "label2id": {label: index for index, label in enumerate(labels)},
+    } | ({"problem_type": kinds[task]} if task in kinds else {})
+
+
+def _ids(tokenizer: Any) -> dict[str, Any]:
+    pad = tokenizer.pad if tokenizer.pad is not None else tokenizer.eos
+    found = {"pad_token_id": pad}
+    return found if tokenizer.framed else found | {"bos_token_id": tokenizer.eos, "eos_token_id": tokenizer.eos}
