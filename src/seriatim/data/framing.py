@@ -77,13 +77,13 @@ def cut(first: int, second: int, room: int) -> tuple[int, int]:
 
 
 def continues(kind: str, names: list[str]) -> np.ndarray:
-    """For each token whether it goes on with the word of the token before it.
+    """For each token whether it goes on with the word of the token before it. `names` are what tokens stand for.
 
-    Where blanks belong to tokens, what begins with a letter or a digit goes on: without a blank it begins a word only
-    behind a line end or a sign. Where a name does not tell, no token goes on.
+    Where blanks belong to tokens, what begins with a letter or a digit (or in the middle of one) goes on: without a
+    blank it begins a word only behind a line end or a sign. Where a name does not tell, no token goes on.
     """
     if kind in ("wordpiece", "bert"):
         return np.array([name.startswith("##") and len(name) > 2 for name in names], dtype=bool)
     if kind in ("bpe", "byte-bpe", "unigram") or (kind == "other" and any(name.startswith("▁") for name in names)):
-        return np.array([name[:1].isalnum() for name in names], dtype=bool)
+        return np.array([name[:1].isalnum() or name[:1] == "\ufffd" for name in names], dtype=bool)
     return np.zeros(len(names), dtype=bool)

@@ -179,8 +179,10 @@ class Tokenizer:
     @cached_property
     def continues(self) -> np.ndarray:
         """For each id whether the token goes on with the word before it (see `framing`)."""
-        found = framing.continues(self.kind, self._names)
-        found[list(self._added)] = False
+        kept = self.kind in ("bpe", "byte-bpe")
+        names = [piece.decode("utf-8", "replace") for piece in self._pieces()] if kept else self._names
+        found = framing.continues(self.kind, names)
+        found[[*self._added, *(one for one in (self.unk, self.eos) if one is not None)]] = False
         return found
 
     @property
