@@ -13,9 +13,11 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from .attention import masked_softmax
 from .dropout import Dropout
+from .transformer import ACTIVATIONS, Activation
 
 Pooling = Literal["last", "mean", "max", "attention", "first"]
 
@@ -105,6 +107,75 @@ class VectorHead(nn.Module):
         """What the outputs are made of, (B,D)."""
         pooled: Tensor = self.pool(hidden, mask)
         return self.dropout(pooled if self.pooler is None else torch.tanh(self.pooler(pooled)))
+
+
+class MaskedHead(nn.Module):
+    """Which token stands at a place: its vector, once more transformed, against the vectors of all tokens.
+
+        y = norm(gelu(W h + b))    scores = y Eᵀ + c    E the table of the input
+
+    Called, it gives y: scores of a large vocabulary are the affair of nn/loss.py.
+    """
+
+    def __init__(
+        self, width: int, table: nn.Embedding, activation: Activation, epsilon: float, spread: float | None
+    ) -> None:
+        super().__init__()
+        self.dense = nn.Linear(width, table.embedding_dim)
+        self.norm = nn.LayerNorm(table.embedding_dim, epsilon)
+        self.activation = ACTIVATIONS[activation]
+        self.weight = table.weight
+        self.bias = nn.Parameter(torch.zeros(table.num_embeddings))
+        _spread(self.dense, spread)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        y: Tensor = self.norm(self.activation(self.dense(hidden)))
+        return y
+
+    def scores(self, hidden: Tensor) -> Tensor:
+        """Of every token, (…,V)."""
+        return F.linear(self(hidden), self.weight, self.bias)
+
+
+class PretrainHead(nn.Module):
+    """BERT's two questions: which token was hidden, and whether the second text follows the first. Either may be
+    missing; the pooler is there for the second question, and where there is none at all, for those to come."""
+
+    def __init__(
+        self,
+        width: int,
+        table: nn.Embedding,
+        masked: bool,
+        next: bool,
+        activation: Activation = "gelu",
+        epsilon: float = 1e-12,
+        spread: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.pooler = nn.Linear(width, width) if next or not masked else None
+        self.masked = MaskedHead(width, table, activation, epsilon, spread) if masked else None
+        self.next = nn.Linear(width, 2) if next else None
+        for layer in (self.pooler, self.next):
+            if layer is not None:
+                _spread(layer, spread)
+
+    def pooled(self, hidden: Tensor) -> Tensor:
+        """What stands for the whole, (B,D)."""
+        if self.pooler is None:
+            raise TypeError("a head for masked tokens alone has no pooler")
+        return torch.tanh(self.pooler(hidden[:, 0]))
+
+    def forward(self, hidden: Tensor, mask: Tensor | None = None) -> tuple[Tensor | None, Tensor | None]:
+        """Scores of all tokens at every place (B,T,V), and of "follows" and "from elsewhere" (B,2)."""
+        masked = None if self.masked is None else self.masked.scores(hidden)
+        return masked, None if self.next is None else self.next(self.pooled(hidden))
+
+
+def _spread(layer: nn.Linear, spread: float | None) -> None:
+    """Fresh weights of a layer; None: as PyTorch makes them."""
+    if spread is not None:
+        nn.init.normal_(layer.weight, std=spread)
+        nn.init.zeros_(layer.bias)
 
 
 class Scaled(nn.Module):
