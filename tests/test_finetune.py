@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import seriatim
 from seriatim.api import configure
 from seriatim.core import registry
 from seriatim.core.errors import SeriatimError
+from seriatim.nn.network import weights
+from seriatim.training.checkpoint import Checkpoints
+from seriatim.training.depth import freeze, places
+from seriatim.training.events import Stepped
+from seriatim.training.loop import Loop
+from seriatim.training.schedules import share_of_peak
+from seriatim.training.settings import ScheduleSettings
 
 
 @pytest.fixture(scope="module")
@@ -101,3 +110,176 @@ def test_what_suits_a_task_gives_way_to_any_end_that_is_said(monkeypatch: pytest
         train = configure("classify", str(reviews), "gru", **{name: value}).train
         assert (getattr(train, name), train.batch) == (value, 16)
         assert name == "epochs" or train.epochs is None
+
+
+# Depth
+
+
+def above(task: str, data: Path, model: str, settings: dict[str, Any]) -> dict[str, int]:
+    """How deep the weights of each part lie, seen from the head."""
+    config = configure(task, str(data), model, {"model": settings})
+    with torch.device("meta"):
+        network = registry.tasks.load(task).prepare(config).shape(config.model)
+    return {name.removeprefix("backbone."): place.above for name, place in places(network).items()}
+
+
+DEPTHS: list[tuple[str, dict[str, Any], dict[str, int]]] = [
+    ("lstm", {"layers": 2}, {"head.output.bias": 0, "cells.1.recurrent": 1, "cells.0.recurrent": 2, "input.weight": 3}),
+    (
+        "lstm",
+        {"layers": 2, "bidirectional": True},
+        {"cells.3.recurrent": 1, "cells.2.recurrent": 1, "cells.1.recurrent": 2, "cells.0.recurrent": 2},
+    ),
+    ("tcn", {"levels": 3}, {"blocks.2.first.gain": 1, "blocks.0.first.gain": 3, "input.weight": 4}),
+    ("gpt", {"layers": 2}, {"norm.weight": 1, "blocks.1.attention.inputs.weight": 1, "positions.weight": 3}),
+    ("bert", {"layers": 2}, {"head.pooler.weight": 0, "norm.weight": 3, "input.segments.weight": 3}),
+    ("mlp", {"layers": 2}, {"layers.1.weight": 1, "layers.0.weight": 2, "input.weight": 3}),
+]
+
+
+@pytest.mark.parametrize(("model", "settings", "wanted"), DEPTHS)
+def test_depth_is_counted_from_the_head(
+    reviews: Path, model: str, settings: dict[str, Any], wanted: dict[str, int]
+) -> None:
+    found = above("classify", reviews, model, settings)
+    assert {name: found[name] for name in wanted} == wanted
+
+
+def test_encoder_and_decoder_are_each_counted_from_their_own_top(pairs: Path) -> None:
+    settings = {"layers": 3, "decoder_layers": 2, "tie": False}
+    found = above("translate", pairs, "transformer", settings)
+    depths = [("encoder.2", 1), ("encoder.0", 3), ("decoder.1", 1), ("decoder.0", 2)]
+    for stack, depth in depths:
+        assert found[f"{stack}.feedforward.output.bias"] == depth
+    assert found["source.weight"] == 4
+    assert found["head.weight"] == 0
+
+
+@pytest.mark.parametrize(("model", "name"), [("lstm", "adamw"), ("gpt", "sgd")])
+def test_rates_fall_with_depth_as_by_hand(reviews: Path, tmp_path: Path, model: str, name: str) -> None:
+    """Three updates equal those of an optimiser whose groups are written down here."""
+    own = loop(reviews, tmp_path, model, optimiser={"name": name, "layer_decay": 0.5, "weight_decay": 0.3}, clip=None)
+    twin = copy.deepcopy(own.network)
+    groups = [
+        {"params": [p], "lr": 1e-2 * 0.5**depth, "weight_decay": 0.3 if p.dim() > 1 else 0.0}
+        for name, p in twin.named_parameters()
+        for depth in [places(twin)[name].above]
+    ]
+    adam = torch.optim.AdamW(groups, betas=(0.9, 0.99))
+    by_hand = adam if name == "adamw" else torch.optim.SGD(groups, momentum=0.9)
+    for step in range(3):
+        own._update()
+        batch = own.task.batch(step, 0, 8, 8)
+        loss, _ = own.task.loss(twin, batch, None, 0.0)
+        by_hand.zero_grad()
+        (loss / batch.count).backward()
+        by_hand.step()
+    assert len(own.optimiser.param_groups) <= 8
+    for (name, one), other in zip(own.network.named_parameters(), twin.parameters(), strict=True):
+        assert torch.allclose(one, other, rtol=1e-5, atol=1e-7), name
+
+
+def loop(data: Path, folder: Path, model: str, halt: Any = lambda: "", dropout: float = 0.0, **train: Any) -> Loop:
+    small = {"width": 8, "dropout": dropout} | ({"heads": 2} if model in ("gpt", "bert") else {})
+    deep = {"levels": 2} if model == "tcn" else {"layers": 2}
+    values = {"steps": 6, "batch": 8, "schedule": {"name": "constant", "warmup": 0}, "evaluate_steps": 2}
+    config = configure("classify", str(data), model, {"model": small | deep, "train": values | train})
+    task: Any = registry.tasks.load("classify").prepare(config)
+    network = task.build(config.model)
+    return Loop(task, network, config.train, 1e-2, config.seed, Checkpoints(folder / "checkpoints"), halt=halt)
+
+
+# Frozen parts
+
+FROZEN: dict[Any, tuple[str, ...]] = {
+    "embeddings": ("input", "backbone.positions"),
+    1: ("input", "backbone.positions", "backbone.cells.0", "backbone.blocks.0", "backbone.layers.0"),
+    "backbone": ("input", "backbone"),
+}
+
+
+@pytest.mark.parametrize("model", ["lstm", "rnn", "gru", "tcn", "gpt", "mlp"])
+@pytest.mark.parametrize("freeze", FROZEN)
+def test_what_is_frozen_stays_and_the_rest_learns_as_ever(
+    reviews: Path, tmp_path: Path, model: str, freeze: Any
+) -> None:
+    """The first update of what learns is that of a training without frozen parts."""
+    plain = {"clip": None, "optimiser": {"name": "sgd"}}
+    free = loop(reviews, tmp_path / "free", model, **plain)
+    cold = loop(reviews, tmp_path / "cold", model, **plain, freeze=freeze, ema=0.5)
+    before = {name: p.detach().clone() for name, p in cold.network.named_parameters()}
+    free._update()
+    cold._update()
+    resting = {name for name in before if name.startswith(FROZEN[freeze])}
+    moved = {name for name, p in cold.network.named_parameters() if not torch.equal(p, before[name])}
+    assert moved == before.keys() - resting
+    for (name, one), other in zip(cold.network.named_parameters(), free.network.parameters(), strict=True):
+        if name in resting:
+            assert one.grad is None
+            assert torch.equal(cold.average[name], before[name])
+        else:
+            assert torch.allclose(one, other, rtol=1e-6, atol=1e-8), name
+    list(cold.run())
+    assert all(torch.equal(p, before[name]) for name, p in cold.network.named_parameters() if name in resting)
+
+
+@pytest.mark.parametrize(
+    "train",
+    [
+        {"freeze": 1},
+        {"optimiser": {"layer_decay": 0.7}},
+        {"freeze": "embeddings", "optimiser": {"name": "sgd", "layer_decay": 0.7}},
+    ],
+)
+def test_resuming_is_exact(reviews: Path, tmp_path: Path, train: dict[str, Any]) -> None:
+    whole = loop(reviews, tmp_path / "whole", "lstm", dropout=0.2, ema=0.5, **train)
+    list(whole.run())
+    done: list[int] = []
+    cut = loop(reviews, tmp_path / "cut", "lstm", lambda: "SIGINT" if len(done) >= 3 else "", 0.2, ema=0.5, **train)
+    for event in cut.run():
+        done += [event.step] if isinstance(event, Stepped) else []
+    again = loop(reviews, tmp_path / "cut", "lstm", dropout=0.2, ema=0.5, **train)
+    again.resume()
+    list(again.run())
+    for name, tensor in weights(whole.network).items():
+        assert torch.equal(tensor, weights(again.network)[name]), name
+        assert torch.equal(whole.average[name], again.average[name]), name
+
+
+def test_freezing_is_told_and_too_much_refused(reviews: Path, tmp_path: Path) -> None:
+    told: list[str] = []
+    settings = {"model": {"layers": 2, "width": 8}, "train": {"freeze": 1}}
+    seriatim.train("classify", str(reviews), "gru", out=tmp_path / "r", steps=1, settings=settings, notify=told.append)
+    run = seriatim.load(tmp_path / "r")
+    where = places(run.model)
+    cold = sum(p.numel() for name, p in run.model.named_parameters() if where[name].below < 2)
+    (note,) = (text for text in told if text.startswith("frozen"))
+    assert note.startswith(f"frozen: the embeddings and the lowest block, {cold:,} of {run.summary['parameters']:,} ")
+    with pytest.raises(SeriatimError) as caught:
+        loop(reviews, tmp_path, "gru", freeze=3)
+    assert caught.value.code == "train.freeze"
+    assert "the model has 2" in caught.value.cause
+    with pytest.raises(SeriatimError, match="nothing is left to learn"):
+        freeze(torch.nn.ModuleDict({"input": torch.nn.Linear(2, 2)}), "embeddings")
+    for wrong in ("head", 0, -1, 1.5, True):
+        with pytest.raises(SeriatimError, match=r"train\.freeze: none, embeddings, backbone"):
+            configure("classify", str(reviews), "gru", {"train": {"freeze": wrong}})
+
+
+# Warm-up
+
+
+def test_warm_up_by_share() -> None:
+    def at(step: int, total: int | None, **changes: Any) -> float:
+        return share_of_peak(step, total, ScheduleSettings(name="linear", floor=0.0, **changes))
+
+    assert [at(step, 100, warmup=0.1) for step in (0, 4, 9, 10, 55)] == pytest.approx([0.1, 0.5, 1.0, 1.0, 0.5])
+    assert at(20, 100, warmup=0.4) == pytest.approx(21 / 40), "a share is what it says, also above a fifth"
+    assert at(19, 100, warmup=40) == 1.0, "steps are a fifth at most"
+    assert at(49, None, warmup=0.1) == 0.5, "100 steps while the total is not known"
+    assert share_of_peak(19, 40, ScheduleSettings(name="inverse-sqrt", warmup=0.25)) == pytest.approx((10 / 20) ** 0.5)
+    dumped = ScheduleSettings(warmup=100).model_dump(), ScheduleSettings(warmup=2.0).model_dump()
+    assert [repr(values["warmup"]) for values in dumped] == ["100", "2"]
+    for wrong in (-1, 1.5, "many", float("nan"), True):
+        with pytest.raises(ValueError, match="a share of them below 1"):
+            ScheduleSettings(warmup=wrong)

@@ -48,12 +48,21 @@ def make_config(values: Mapping[str, Any], origin: str = "the settings") -> Conf
         values["model"] = {**known, **values["model"]}
     suited = {name: value for name, value in model.Settings.suits.items() if name in task.Settings.model_fields}
     values["task"] = {**suited, **values["task"]}
+    values["data"] = _with_tokens(values["data"], model.Settings.tokens)
     if hasattr(task, "train_defaults"):
         values["train"] = _suited(task.train_defaults(values), values.get("train") or {})
     schema = create_model(
         "Config", __base__=Config, task=(task.Settings, ...), data=(task.DataSettings, ...), model=(model.Settings, ...)
     )
     return validate(schema, values, origin)
+
+
+def _with_tokens(data: Mapping[str, Any], suited: Mapping[str, Any]) -> dict[str, Any]:
+    """Whoever asks for a size of vocabulary alone, as by --vocabulary 8000, asks for the tokens that suit the model."""
+    given = data.get("tokenizer")
+    if not suited or not isinstance(given, Mapping) or "kind" in given:
+        return dict(data)
+    return {**data, "tokenizer": {**suited, **given}}
 
 
 def _suited(suited: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from ..nn.network import load_weights, weights
 from ..tasks._task import Task
 from .checkpoint import Checkpoint, Checkpoints
 from .cost import count_flops
+from .depth import freeze
 from .events import Evaluated, Event, Planned, Saved, Started, Stepped, Stopped
 from .optimiser import load_optimiser, make_optimiser, optimiser_tensors
 from .schedules import share_of_peak
@@ -74,6 +75,7 @@ class Loop:
 
     def __post_init__(self) -> None:
         self.network.to(self.device)
+        self.frozen = freeze(self.network, self.settings.freeze)
         self.optimiser = make_optimiser(self.network, self.settings.optimiser, self.rate)
         self.average: dict[str, Tensor] = {}
         if self.settings.ema:
@@ -225,7 +227,7 @@ class Loop:
         self._clip(norm)
         share = share_of_peak(now.step, now.steps, settings.schedule)
         for group in self.optimiser.param_groups:
-            group["lr"] = self.rate * share
+            group["lr"] = self.rate * share * group["share"]
         self.optimiser.step()
         if self.average:
             with torch.no_grad():

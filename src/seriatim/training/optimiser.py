@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
+from .depth import places
 from .settings import OptimiserSettings
 
 SEPARATOR = "//"  # between a parameter's name and the name of its average
 
 
 def make_optimiser(network: nn.Module, settings: OptimiserSettings, rate: float) -> torch.optim.Optimizer:
-    """Weight decay pulls on matrices only: biases, gains and norms have no scale to keep in check."""
-    parameters = list(network.parameters())
-    groups = [
-        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": settings.weight_decay},
-        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
-    ]
+    """Weight decay pulls on matrices only: biases, gains and norms have no scale to keep in check. Each group has its
+    `share` of the rate, which falls with depth where that is asked for; what is frozen has no part in it."""
+    where = places(network) if settings.layer_decay < 1 else {}
+    groups: dict[tuple[int, bool], dict[str, Any]] = {}
+    for name, parameter in network.named_parameters():
+        depth, matrix = where[name].above if where else 0, parameter.dim() >= 2
+        decay = settings.weight_decay if matrix else 0.0
+        group = {"params": [], "weight_decay": decay, "share": settings.layer_decay**depth}
+        if parameter.requires_grad:
+            groups.setdefault((depth, not matrix), group)["params"].append(parameter)
+    ordered = [group for _, group in sorted(groups.items())]
     if settings.name == "sgd":
-        return torch.optim.SGD(groups, lr=rate, momentum=settings.momentum)
-    fused = all(p.device.type in ("cpu", "cuda") for p in parameters)
-    return torch.optim.AdamW(groups, lr=rate, betas=settings.betas, fused=fused)
+        return torch.optim.SGD(ordered, lr=rate, momentum=settings.momentum)
+    fused = all(p.device.type in ("cpu", "cuda") for p in network.parameters())
+    return torch.optim.AdamW(ordered, lr=rate, betas=settings.betas, fused=fused)
 
 
 def optimiser_tensors(optimiser: torch.optim.Optimizer, network: nn.Module) -> dict[str, Tensor]:

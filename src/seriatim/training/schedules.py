@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 from .settings import ScheduleSettings
 
+WARMUP = 100  # steps of one that is a share, until the number of all steps is known
+
 Shape = Callable[[int, int, ScheduleSettings], float]  # (steps since the warm-up, steps after it, settings) → share
 
 
@@ -54,9 +56,13 @@ SHAPES: dict[str, Shape] = {
 def share_of_peak(step: int, total: int | None, settings: ScheduleSettings) -> float:
     """The share for update number `step`, counted from 0. Without a known total the rate stays at its peak.
 
-    A short run warms up for a fifth of it at most.
+    A short run warms up for a fifth of it at most, unless the warm-up is itself a share.
     """
-    warmup = settings.warmup if total is None else min(settings.warmup, total // 5)
+    if 0 < settings.warmup < 1:
+        warmup = WARMUP if total is None else math.ceil(settings.warmup * total)
+        settings = settings.model_copy(update={"warmup": warmup})
+    else:
+        warmup = int(settings.warmup if total is None else min(settings.warmup, total // 5))
     if settings.name == "one-cycle":
         warmup = 0  # it rises by itself
     if step < warmup:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from ..core.config import Count, Settings
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
+Freeze = Literal["none", "embeddings", "backbone"] | int
 
 
 class OptimiserSettings(Settings):
@@ -17,16 +18,29 @@ class OptimiserSettings(Settings):
     betas: tuple[Decay, Decay] = Field((0.9, 0.99), description="decay of AdamW's two averages")
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum of SGD")
     weight_decay: float = Field(0.1, ge=0, description="pull of matrices towards zero, times the learning rate")
+    layer_decay: float = Field(
+        1.0, gt=0, le=1, description="the rate of a block as a share of that of the block above it; 1: all the same"
+    )
 
 
 class ScheduleSettings(Settings):
     name: Literal["constant", "linear", "cosine", "inverse-sqrt", "one-cycle", "step"] = Field(
         "cosine", description="how the learning rate moves after the warm-up"
     )
-    warmup: int = Field(100, ge=0, description="steps in which the learning rate rises from zero")
+    warmup: int | float = Field(
+        100, description="steps in which the learning rate rises from zero; below 1: a share of all steps"
+    )
     floor: float = Field(0.1, ge=0, le=1, description="where linear and cosine end, as a share of the peak")
     every: int = Field(1000, ge=1, description="step: the learning rate drops every so many steps")
     factor: float = Field(0.5, gt=0, le=1, description="step: it drops to this share")
+
+    @field_validator("warmup", mode="before")
+    @classmethod
+    def _steps_or_share(cls, warmup: Any) -> Any:
+        number = float(warmup) if isinstance(warmup, int | float) and not isinstance(warmup, bool) else -1.0
+        if not (0 <= number < 1 or number.is_integer()) or number < 0:
+            raise ValueError("a whole number of steps, or a share of them below 1")
+        return int(number) if number.is_integer() else number
 
 
 class TrainSettings(Settings):
@@ -39,6 +53,9 @@ class TrainSettings(Settings):
     accumulate: int = Field(1, ge=1, description="batches whose gradients make up one update")
     optimiser: OptimiserSettings = Field(default_factory=OptimiserSettings)
     schedule: ScheduleSettings = Field(default_factory=ScheduleSettings)
+    freeze: Freeze = Field(
+        "none", description="what does not learn: none, embeddings, backbone, or so many of the lowest blocks"
+    )
     clip: float | None = Field(1.0, gt=0, description="largest norm of the whole gradient; null: no clipping")
     label_smoothing: float = Field(0.0, ge=0, lt=1, description="share of the target spread over all tokens")
     ema: float = Field(0.0, ge=0, lt=1, description="decay of the average of weights that is evaluated; 0: none")
@@ -51,6 +68,14 @@ class TrainSettings(Settings):
         "auto", description="auto: bfloat16 where the device is made for it"
     )
     device: str = Field("auto", description="auto, cpu, cuda, cuda:1, mps")
+
+    @field_validator("freeze", mode="before")
+    @classmethod
+    def _part(cls, freeze: Any) -> Any:
+        known = freeze in ("none", "embeddings", "backbone") if isinstance(freeze, str) else type(freeze) is int
+        if not known or (isinstance(freeze, int) and freeze < 1):
+            raise ValueError("none, embeddings, backbone, or a number of blocks from 1 on")
+        return freeze
 
     @field_validator("epochs")
     @classmethod
