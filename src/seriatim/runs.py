@@ -191,8 +191,11 @@ class Run:
         return joined
 
     def predict(self, inputs: Any) -> Any:
-        """Answers for a list of inputs, each a dictionary; for a single text, its answer alone."""
-        single = isinstance(inputs, str)
+        """Answers for a list of inputs, each a dictionary; for a single text, or two texts that are one input, its
+        answer alone."""
+        single = isinstance(inputs, str) or (
+            _two_texts(inputs) and getattr(self.predictor, "pairs", False) is not False
+        )
         found: list[dict[str, Any]] = self._ask("predict")([inputs] if single else inputs)
         return found[0] if single else found
 
@@ -246,7 +249,7 @@ class Run:
         self, text: str | Sequence[str] | None, among: Iterable[str] | Vectors, top: int = 5, pooling: str | None = None
     ) -> Any:
         """The texts whose vectors have the largest cosine with that of a text: a list of neighbours, nearest first. For
-        several texts a list of lists; for None, of each of the texts among the others.
+        several texts a list of lists; for None, each of the texts with a list of the others.
 
         `among` is read in parts, so it may be larger than the memory; it may be a file of vectors that was written
         before (`data.vector_files.stored`).
@@ -266,11 +269,12 @@ class Run:
 
         return sha256(self.path / "model.safetensors")
 
-    def words(self, word: str, texts: Sequence[str], normalise: bool = True) -> WordVectors:
-        """A word in sentences: its vector in each of them, and the one it has by itself."""
+    def words(self, word: str, texts: Sequence[str], normalise: bool = True, strict: bool = True) -> WordVectors:
+        """A word in sentences: its vector in each of them, and the one it has by itself. A sentence without it is an
+        error, or left out where not strict."""
         from .tasks._vectors import words
 
-        return words(self._reader, word, texts, normalise)
+        return words(self._reader, word, texts, normalise, strict)
 
     def compose(
         self, out: str | Path, frames: int = 200, temperature: float = 1.0, seed: int = 0, opening: Path | None = None
@@ -283,6 +287,10 @@ class Run:
         from .report.charts import curves
 
         return curves([self])
+
+
+def _two_texts(inputs: Any) -> bool:
+    return isinstance(inputs, tuple) and len(inputs) == 2 and all(isinstance(text, str) for text in inputs)
 
 
 def list_runs(folder: str | Path = "runs") -> list[Run]:

@@ -15,6 +15,7 @@ from . import (
     data,
     demo,
     doctor,
+    embed,
     evaluate,
     export,
     generate,
@@ -58,7 +59,7 @@ def _root(
     pass
 
 
-_answers = (demo, train, resume, compare, reproduce, evaluate, predict, translate, generate, next, score)
+_answers = (demo, train, resume, compare, reproduce, evaluate, predict, embed, translate, generate, next, score)
 _household = (average, export, import_, runs, list_command, doctor)
 for module in _answers + _household:
     name = module.__name__.rpartition(".")[2].rstrip("_")

@@ -93,6 +93,15 @@ class Vectors:
     width: int
     about: dict[str, Any]
 
+    def checked(self, model: str, pooling: str | None) -> str:
+        """The pooling they were made with, if it was the one asked for, and the model too."""
+        made = str(self.about.get("pooling"))
+        if self.about.get("model") != model or pooling not in (None, made):
+            wanted = "this model" if pooling is None else f"this model with the pooling {pooling}"
+            cause = f"{self.path} holds vectors of {self.about.get('run')} ({made}), not of {wanted}"
+            raise SeriatimError("embed.vectors", cause, "embed the texts again, or name that run")
+        return made
+
     def __iter__(self) -> Iterator[tuple[list[str], np.ndarray]]:
         """Some texts and their vectors (n,width) at a time."""
         import pyarrow.parquet as pq

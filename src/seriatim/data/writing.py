@@ -16,6 +16,14 @@ from seriatim.core.files import atomic_file, write_text
 ENDINGS = (".tsv", ".csv", ".jsonl", ".parquet", ".conll", ".conllu", ".txt")
 
 
+def check_ending(path: Path) -> None:
+    """Whether a table can be written there: what takes long asks first."""
+    ending = path.suffix.lower()
+    if ending not in ENDINGS:
+        cause = f"{path}: cannot write a {ending or 'nameless'} file"
+        raise SeriatimError("output.kind", cause, f"end it in {', '.join(ENDINGS)}")
+
+
 @dataclass(frozen=True)
 class Table:
     """Columns and rows. A row of another width is a line between the rows of a CoNLL file, blank or a comment: only
@@ -47,11 +55,8 @@ class Table:
 
     def write(self, path: str | Path) -> None:
         path = Path(path)
+        check_ending(path)
         ending = path.suffix.lower()
-        if ending not in ENDINGS:
-            raise SeriatimError(
-                "output.kind", f"{path}: cannot write a {ending or 'nameless'} file", f"end it in {', '.join(ENDINGS)}"
-            )
         if ending == ".parquet":
             import pyarrow as pa
             import pyarrow.parquet as pq

@@ -80,11 +80,21 @@ def _renumbered(text: str) -> str:
     return re.sub(r"\bclip(\d+)\b", lambda match: f"clip{numbers.setdefault(match[1], len(numbers))}", text)
 
 
+def check_ending(path: Path) -> None:
+    """Whether a picture can be written there: what takes long asks first."""
+    ending = path.suffix.lower()
+    if ending not in ENDINGS:
+        raise SeriatimError(
+            "chart.format", f'{path}: a chart cannot be saved as "{ending}"', f"choose from: {', '.join(ENDINGS)}"
+        )
+
+
 def save(chart: alt.TopLevelMixin, path: str | Path) -> None:
     """Writes .png, .svg, .html (with all that it needs to work offline) or .json (Vega-Lite)."""
     import vl_convert
 
     path = Path(path)
+    check_ending(path)
     ending = path.suffix.lower()
     spec = _dressed(chart, dark=False)
     if ending == ".png":
@@ -94,12 +104,8 @@ def save(chart: alt.TopLevelMixin, path: str | Path) -> None:
         write_text(path, vl_convert.vegalite_to_svg(spec))
     elif ending == ".html":
         write_text(path, vl_convert.vegalite_to_html(spec, bundle=True))
-    elif ending == ".json":
-        write_text(path, json.dumps(spec, indent=1, ensure_ascii=False))
     else:
-        raise SeriatimError(
-            "chart.format", f'{path}: a chart cannot be saved as "{ending}"', f"choose from: {', '.join(ENDINGS)}"
-        )
+        write_text(path, json.dumps(spec, indent=1, ensure_ascii=False))
 
 
 def data(rows: list[dict[str, Any]]) -> alt.Chart:

@@ -8,7 +8,6 @@ from itertools import islice
 
 import numpy as np
 
-from ..core.errors import SeriatimError
 from ..data.vector_files import Vectors
 from ._vectors import Embedder
 
@@ -68,15 +67,10 @@ def looked_through(
     make: Callable[[str], Embedder], among: Iterable[str] | Vectors, pooling: str | None, model: Callable[[], str]
 ) -> tuple[Embedder, Parts]:
     """What embeds questions, and texts with their vectors: made now, or before by the same `model`."""
-    if not isinstance(among, Vectors):
-        embedder = make(pooling or "mean")
-        return embedder, ((some, embedder(some)) for some in _some(among))
-    about = among.about
-    if about["model"] != model() or pooling not in (None, about["pooling"]):
-        wanted = "this model" if pooling is None else f"this model with the pooling {pooling}"
-        cause = f"{among.path} holds vectors of {about['run']} ({about['pooling']}), not of {wanted}"
-        raise SeriatimError("embed.vectors", cause, "embed the texts again, or name that run")
-    return make(about["pooling"]), among
+    if isinstance(among, Vectors):
+        return make(among.checked(model(), pooling)), among
+    embedder = make(pooling or "mean")
+    return embedder, ((some, embedder(some)) for some in _some(among))
 
 
 def _some(texts: Iterable[str]) -> Iterator[list[str]]:
@@ -98,8 +92,8 @@ def nearest(questions: np.ndarray, parts: Parts, top: int) -> list[list[Neighbou
     return [[Neighbour(row, value, texts[row]) for row, value in one] for one in nearest.found()]
 
 
-def each(parts: Parts, top: int) -> list[list[Neighbour]]:
-    """The nearest to each text among the others: here the vectors are held together."""
+def each(parts: Parts, top: int) -> list[tuple[str, list[Neighbour]]]:
+    """Every text with the nearest to it among the others: here the vectors are held together."""
     held = list(parts)
     texts = [text for some, _ in held for text in some]
     vectors = unit(np.concatenate([vectors for _, vectors in held])) if held else np.zeros((0, 1))
@@ -109,4 +103,4 @@ def each(parts: Parts, top: int) -> list[list[Neighbour]]:
         nearest = Nearest(vectors[start : start + size], top)
         nearest.show(vectors, 0, without=np.arange(start, start + len(nearest.questions)))
         found += [[Neighbour(row, value, texts[row]) for row, value in one] for one in nearest.found()]
-    return found
+    return list(zip(texts, found, strict=True))

@@ -28,7 +28,7 @@ from ._readers import Reader
 Pooling = Literal["mean", "cls", "max", "last"]
 ELEMENTS = 8_192  # that go through a network at once
 SHOWN = 3  # sentences that an error names
-EACH_SIDE = 24  # characters of a sentence beside a word, where it is shown
+EACH_SIDE = 28  # characters of a sentence beside a word, where it is shown
 
 
 class Embedder:
@@ -110,10 +110,11 @@ class WordVectors:
 
 
 @torch.inference_mode()
-def words(reader: Reader, word: str, texts: Sequence[str], normalise: bool = True) -> WordVectors:
-    """The vectors of a word in texts; in a text that has it several times, each time."""
+def words(reader: Reader, word: str, texts: Sequence[str], normalise: bool = True, strict: bool = True) -> WordVectors:
+    """The vectors of a word in texts; in a text that has it several times, each time. Texts without it are an error, or
+    left out where not strict; some must have it."""
     read = [reader.read(text) for text in texts]
-    places = _places(word, read)
+    places = _places(word, read, strict)
     sentences, spans, pieces, contextual, plain = [], [], [], [], []
     for text, found in zip(read, places, strict=True):
         encoded, offsets = reader.spans(text)
@@ -136,7 +137,7 @@ def words(reader: Reader, word: str, texts: Sequence[str], normalise: bool = Tru
     return WordVectors(word, sentences, spans, pieces, *vectors)
 
 
-def _places(word: str, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
+def _places(word: str, texts: Sequence[str], strict: bool) -> list[list[tuple[int, int]]]:
     """Where a word stands in each text, whole and in any case; all texts without it are told at once."""
     if not word.strip():
         raise SeriatimError("embed.word", "the word is empty", "name one: --word bank")
@@ -145,7 +146,7 @@ def _places(word: str, texts: Sequence[str]) -> list[list[tuple[int, int]]]:
     pattern = re.compile(edges[0] + re.escape(word) + edges[1], re.IGNORECASE)
     found = [[match.span() for match in pattern.finditer(text)] for text in texts]
     without = [text for text, places in zip(texts, found, strict=True) if not places]
-    if without:
+    if without and (strict or len(without) == len(texts)):
         names = "; ".join(cells.shown(text) for text in without[:SHOWN])
         more = f" and in {len(without) - SHOWN:,} more" if len(without) > SHOWN else ""
         raise SeriatimError("embed.word", f'"{word}" does not occur in {names}{more}', "give texts that have the word")
