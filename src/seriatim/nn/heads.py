@@ -9,7 +9,7 @@ Padding has no part in any of them, and a sequence without elements gives zeros.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -100,7 +100,11 @@ class VectorHead(nn.Module):
                 nn.init.zeros_(layer.bias)
 
     def forward(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
-        y: Tensor = self.output(self.vector(hidden, mask))
+        return self.outputs(self.vector(hidden, mask))
+
+    def outputs(self, vectors: Tensor) -> Tensor:
+        """From what `vector` gives."""
+        y: Tensor = self.output(vectors)
         return y
 
     def vector(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -186,12 +190,21 @@ class Scaled(nn.Module):
 
     def __init__(self, head: nn.Module, outputs: int) -> None:
         super().__init__()
-        self.head = head
+        self.head: Any = head
         self.final = getattr(head, "final", False)
         self.first = getattr(head, "first", False)
         self.register_buffer("scale", torch.ones(outputs))
         self.register_buffer("shift", torch.zeros(outputs))
 
     def forward(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
-        y: Tensor = self.head(hidden, mask) * self.scale + self.shift
+        return self._scaled(self.head(hidden, mask))
+
+    def outputs(self, vectors: Tensor) -> Tensor:
+        return self._scaled(self.head.outputs(vectors))
+
+    def vector(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
+        y: Tensor = self.head.vector(hidden, mask)
         return y
+
+    def _scaled(self, y: Tensor) -> Tensor:
+        return y * self.scale + self.shift

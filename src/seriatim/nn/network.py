@@ -40,20 +40,25 @@ class Network(nn.Module):
     def forward(
         self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: dict[str, Tensor] | None = None
     ) -> tuple[Tensor, Any]:
+        hidden, mask, state = self.given(x, mask, state, trace)
+        return self.head(hidden, mask), state
+
+    def given(
+        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: dict[str, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor | None, Any]:
+        """What the head needs, at no more cost than that: where it looks at one element, the output of that alone."""
         whole = state is None and trace is None
         if getattr(self.head, "final", False) and mask is None and whole:
-            return self.head(self.backbone.final(self.input(x))[:, None]), None
+            return self.backbone.final(self.input(x))[:, None], None, None
         if getattr(self.head, "first", False) and whole:  # an empty sequence is the pool's affair
-            return self.head(
-                self.backbone.first(self.input(x), mask)[:, None], None if mask is None else mask[:, :1]
-            ), None
+            return self.backbone.first(self.input(x), mask)[:, None], None if mask is None else mask[:, :1], None
         hidden, state = self.hidden(x, mask, state, trace)
-        return self.head(hidden, mask), state
+        return hidden, mask, state
 
     def hidden(
         self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: dict[str, Tensor] | None = None
     ) -> tuple[Tensor, Any]:
-        """What the head is given, for a loss that has no need of all scores (see nn/loss.py)."""
+        """The outputs for all elements, for a loss that has no need of all scores (see nn/loss.py)."""
         y, state = self.backbone(self.input(x), mask, state, trace)
         return y, state
 
