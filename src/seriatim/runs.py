@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .data.writing import Table
     from .decode.options import TranslateSettings
     from .tasks._alignment import Looked
+    from .tasks._answerer import Answer
     from .tasks._readers import Reader
     from .tasks._speak import Continuation, Generation, Score
     from .tasks._translator import Translation
@@ -172,6 +173,19 @@ class Run:
         ask = self._ask("translate")
         found: list[list[Translation]] = ask(texts, TranslateSettings() if options is None else options)
         return found
+
+    def answer(
+        self, passage: str, question: str | Sequence[str], nbest: int = 1, threshold: float | None = None
+    ) -> Any:
+        """Answers a question about a passage, or a list of them, by a part of it: an `Answer` with text, start, end,
+        score and probability, and passage[start:end] is the text. "" says that there is no answer.
+
+        Returns an answer for a question and a list for a list; with `nbest` above 1, lists of answers, best first.
+        """
+        questions = [question] if isinstance(question, str) else question
+        found: list[list[Answer]] = self._ask("answer")(passage, questions, nbest, threshold)
+        answers = [some if nbest > 1 else some[0] for some in found]
+        return answers[0] if isinstance(question, str) else answers
 
     def alignment(self, source: str, target: str | None = None) -> Looked:
         """Where each token of a target (by default, of the translation) looked in its source."""

@@ -10,6 +10,7 @@ import typer
 
 from ..core.errors import SeriatimError
 from . import (
+    answer,
     average,
     compare,
     data,
@@ -59,7 +60,7 @@ def _root(
     pass
 
 
-_answers = (demo, train, resume, compare, reproduce, evaluate, predict, embed, translate, generate, next, score)
+_answers = (demo, train, resume, compare, reproduce, evaluate, predict, answer, embed, translate, generate, next, score)
 _household = (average, export, import_, runs, list_command, doctor)
 for module in _answers + _household:
     name = module.__name__.rpartition(".")[2].rstrip("_")

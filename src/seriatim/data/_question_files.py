@@ -79,7 +79,7 @@ class _Reader:
             self.problem(place, f'has no "{name}"; it has: {", ".join(map(str, record)) or "nothing"}')
         elif not isinstance(record[name], kind):
             self.problem(place, f'"{name}" is {shown(record[name])}, not {"a list" if kind is list else "a text"}')
-        elif kind is str and (bad := _unreadable(record[name])):
+        elif kind is str and (bad := unreadable(record[name])):
             self.problem(place, f'"{name}" {bad}')
         else:
             return record[name]
@@ -114,8 +114,9 @@ class _Reader:
             return [given]
         if isinstance(given, dict) and isinstance(given.get("text"), list):  # columns, as the hub's data sets have them
             starts = given.get("answer_start")
-            aligned = isinstance(starts, list) and len(starts) == len(given["text"])
-            pairs = zip(given["text"], starts if aligned else [None] * len(given["text"]), strict=True)
+            if not isinstance(starts, list) or len(starts) != len(given["text"]):
+                starts = [None] * len(given["text"])
+            pairs = zip(given["text"], starts, strict=True)
             return [{"text": text, "answer_start": start} for text, start in pairs]
         if given is None and name in record:
             return []
@@ -255,7 +256,7 @@ def _word(passage: str, at: int, edge: str) -> bool:
     return edge.isalnum() and 0 <= at < len(passage) and passage[at].isalnum()
 
 
-def _unreadable(text: str) -> str:
+def unreadable(text: str) -> str:
     """What is wrong with a text, or nothing."""
     if not text.strip():
         return "is empty"

@@ -21,14 +21,14 @@ from seriatim.core.config import Settings
 
 from . import partition
 from ._pair_texts import keys_of
-from ._question_files import Questions, gather
+from ._question_files import Question, Questions, gather, unreadable
 from .corpus import fetching
 from .notes import Notes
 from .sources import Found, find_path, locate
 from .splits import too_short
 from .tokenizers import TokenizerSettings, with_kind
 
-__all__ = ["Asked", "QuestionSettings", "Questions", "read", "read_single"]
+__all__ = ["Asked", "Question", "QuestionSettings", "Questions", "read", "read_single", "unreadable"]
 
 FEW = 10  # articles below which parts are drawn by passage
 Notify = Callable[[str], None]
