@@ -35,6 +35,7 @@ class Question:
     passage: int
     answers: tuple[tuple[str, int], ...]  # texts and where each begins in the passage; none: it cannot be answered
     place: str
+    article: str = ""  # that the passage is from; "": not known
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,6 @@ class Questions:
 
     name: str
     passages: list[str] = field(default_factory=list)
-    articles: list[str] = field(default_factory=list)  # of the passages; "" where none is known
     asked: list[Question] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -62,7 +62,6 @@ class _Reader:
     def __init__(self, answers: bool) -> None:
         self.answers = answers  # whether they are wanted
         self.passages: dict[str, int] = {}
-        self.articles: list[str] = []
         self.asked: list[Question] = []
         self.problems: list[str] = []
         self.ambiguous: list[str] = []  # places
@@ -85,12 +84,6 @@ class _Reader:
             return record[name]
         return None
 
-    def passage(self, text: str, article: str) -> int:
-        if text not in self.passages:
-            self.passages[text] = len(self.passages)
-            self.articles.append(article)
-        return self.passages[text]
-
     def question(self, record: Any, passage: str, article: str, place: str, names: tuple[str, ...]) -> None:
         before = len(self.problems)
         text = self.member(record, "question", str, place)
@@ -105,7 +98,8 @@ class _Reader:
                 self.problem(place, "is_impossible is true, and yet there are answers")
         if len(self.problems) == before:
             key = str(record.get("id", len(self.asked) + 1))
-            self.asked.append(Question(key, text, self.passage(passage, article), tuple(answers), place))
+            number = self.passages.setdefault(passage, len(self.passages))
+            self.asked.append(Question(key, text, number, tuple(answers), place, article))
 
     def spread(self, record: dict[str, Any], name: str, place: str) -> list[Any]:
         """The answers of a question as a list, in whichever form they are given."""
@@ -159,8 +153,8 @@ def gather(found: Found, encoding: str, answers: bool = True) -> Questions:
         raise _told(found.title, reader.problems)
     if not reader.asked:
         raise SeriatimError("data.empty", f"{found.title}: holds no questions", f"{FORM}; {SQUAD}")
-    articles = len(set(reader.articles)) if all(reader.articles) else 0
-    of = f" of {_count(articles, 'article')}" if articles else ""
+    articles = {one.article for one in reader.asked}
+    of = f" of {_count(len(articles), 'article')}" if all(articles) else ""
     notes = [
         f"read {_count(len(reader.asked), 'question')} about {_count(len(reader.passages), 'passage')}{of} from "
         f"{found.title} ({', '.join(kinds)})"
@@ -173,7 +167,7 @@ def gather(found: Found, encoding: str, answers: bool = True) -> Questions:
                      "the first place is taken")  # fmt: skip
     if reader.trimmed:
         notes.append(f"took off white space at the ends of {_count(reader.trimmed, 'answer')}")
-    return Questions(found.title, list(reader.passages), reader.articles, reader.asked, notes)
+    return Questions(found.title, list(reader.passages), reader.asked, notes)
 
 
 def _read(raw: Raw, encoding: str, facts: Facts, reader: _Reader) -> str:

@@ -122,9 +122,8 @@ def _divided(whole: Questions, fractions: tuple[float, float, float], notes: Not
     group, what = _groups(whole, notes)
     count = int(group.max()) + 1
     part = partition.draw(None, count, fractions)
-    of = part[group][[one.passage for one in whole.asked]]
     parts = {
-        split: replace(whole, asked=[whole.asked[row] for row in np.flatnonzero(of == index).tolist()])
+        split: replace(whole, asked=[whole.asked[row] for row in np.flatnonzero(part[group] == index).tolist()])
         for index, split in enumerate(partition.NAMES)
         if fractions[index] > 0
     }
@@ -136,15 +135,14 @@ def _divided(whole: Questions, fractions: tuple[float, float, float], notes: Not
 
 
 def _groups(whole: Questions, notes: Notes) -> tuple[np.ndarray, str]:
-    """The group of each passage, all of which goes into one part, and what the groups are."""
-    keys: list[str] = keys_of(whole.passages)
-    articles = sum(1 for _ in dict.fromkeys(whole.articles)) if all(whole.articles) else 0
-    if articles < FEW:
-        if articles > 1:
-            notes(f"{articles} articles are too few to draw parts by article")
-        return _joined([[key] for key in keys]), "passages"
-    pairs = zip(whole.articles, keys, strict=True)
-    return _joined([[f"article {article}", f"passage {key}"] for article, key in pairs]), "articles"
+    """The group of each question, all of which goes into one part, and what the groups are."""
+    keys = keys_of(whole.passages)
+    articles = {one.article for one in whole.asked}
+    if len(articles) < FEW or not all(articles):
+        if len(articles) > 1 and all(articles):
+            notes(f"{len(articles)} articles are too few to draw parts by article")
+        return _joined([[keys[one.passage]] for one in whole.asked]), "passages"
+    return _joined([[f"article {one.article}", f"passage {keys[one.passage]}"] for one in whole.asked]), "articles"
 
 
 def _joined(marks: list[list[str]]) -> np.ndarray:

@@ -138,4 +138,4 @@ def _questions(pairs: Sequence[tuple[str, str]]) -> Questions:
         question, passage = pair
         place = known.setdefault(passage, len(known))
         asked.asked.append(Question(str(number), question, place, (), f"input {number}"))
-    return replace(asked, passages=list(known), articles=[""] * len(known))
+    return replace(asked, passages=list(known))
