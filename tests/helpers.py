@@ -21,6 +21,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("lstm", {"layers": 2}),
     ("gru", {"reset": "after"}),
     ("gru", {"layers": 2}),
+    ("gpt", {"norm": "after"}),
 ]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from helpers import backbones, label, settings_of
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
@@ -122,7 +123,9 @@ def speaker_of(case: Any, tokenizer: Tokenizer) -> Speaker:
     network = token_network(settings_of(case), tokenizer.size, 12).double()
     for parameter in network.parameters():
         parameter.data.normal_(std=0.5)
-    network.head.bias.data[tokenizer.eos] = -30.0  # texts end by their length
+    bias = torch.randn(tokenizer.size).double()
+    bias[tokenizer.eos] = -30.0  # texts end by their length
+    network.head.bias = nn.Parameter(bias)
     return Speaker(Neural(network, length=12), tokenizer)
 
 

@@ -1,8 +1,8 @@
 """GPT: a stack of Transformer blocks that see only what came before.
 
 Radford et al., "Improving language understanding by generative pre-training" (2018), in the form of its
-successor (GPT-2, 2019): layer norm before each part, and once more at the end. Every element looks at all the
-earlier ones at once, wherever they stand:
+successor (GPT-2, 2019): layer norm before each part, and once more at the end (`norm: after` is the first GPT's).
+Every element looks at all the earlier ones at once, wherever they stand:
 
     x = tokens + positions    x ← x + Attention(norm x)    x ← x + W_2 gelu(W_1 norm x)    y = norm x
 
@@ -16,7 +16,7 @@ its size does not grow with depth.
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -26,7 +26,9 @@ from ..core.errors import SeriatimError
 from ..nn.attention import causal_mask
 from ..nn.backbone import Backbone
 from ..nn.dropout import Dropout
-from ..nn.transformer import Block, HeadedSettings
+from ..nn.transformer import Activation, Block, HeadedSettings
+
+SPREAD = 0.02
 
 
 class GPT(Backbone):
@@ -41,6 +43,9 @@ class GPT(Backbone):
         context: int,
         feedforward: int | None = None,
         dropout: float = 0.0,
+        norm: Literal["before", "after"] = "before",
+        activation: Activation = "gelu-tanh",
+        epsilon: float = 1e-5,
     ) -> None:
         super().__init__()
         self.width = width
@@ -49,17 +54,18 @@ class GPT(Backbone):
         self.positions = nn.Embedding(context, width)
         self.dropout = Dropout(dropout)
         hidden = 4 * width if feedforward is None else feedforward
-        blocks = [Block(width, heads, hidden, dropout) for _ in range(layers)]
+        shape = (width, heads, hidden, dropout, activation, norm)
+        blocks = [Block(*shape, epsilon=epsilon) for _ in range(layers)]
         self.blocks = nn.ModuleList(blocks)
-        self.norm = nn.LayerNorm(width)
+        self.norm = nn.LayerNorm(width, epsilon) if norm == "before" else nn.Identity()
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
-                nn.init.normal_(module.weight, std=0.02)
+                nn.init.normal_(module.weight, std=SPREAD)
             if isinstance(module, nn.Linear):
                 nn.init.zeros_(module.bias)
         for block in blocks:
             for writer in (block.attention.output, block.feedforward.output):
-                nn.init.normal_(writer.weight, std=0.02 / math.sqrt(2 * layers))
+                nn.init.normal_(writer.weight, std=SPREAD / math.sqrt(2 * layers))
 
     def forward(
         self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: dict[str, Tensor] | None = None
@@ -101,7 +107,8 @@ class GPT(Backbone):
 
 
 class Settings(HeadedSettings):
-    spread: ClassVar[float | None] = 0.02
+    spread: ClassVar[float | None] = SPREAD
+    output_bias: ClassVar[bool] = False
 
     width: int = Field(128, ge=1, le=65_536, description="size of the hidden vectors; `--params` solves for it")
     tie: bool | None = Field(True, description="share the weights of input and output tokens")
@@ -109,6 +116,9 @@ class Settings(HeadedSettings):
     context: int | None = Field(
         None, ge=1, le=1_000_000, description="elements it can look back on (default: the length it is trained with)"
     )
+    norm: Literal["before", "after"] = Field("before", description="layer norm before each part, or after it")
+    activation: Activation = Field("gelu-tanh", description="between the two products of the element-wise network")
+    epsilon: float = Field(1e-5, gt=0, le=1, description="what keeps a layer norm from dividing by zero")
 
     def build(self, inputs: int, length: int) -> GPT:
         self.check_heads()
@@ -119,4 +129,5 @@ class Settings(HeadedSettings):
                 f"sequences of {length} do not fit into a context of {context}",
                 "raise model.context, or lower --length",
             )
-        return GPT(inputs, self.width, self.layers, self.heads, context, self.feedforward, self.dropout)
+        sizes = (inputs, self.width, self.layers, self.heads, context, self.feedforward, self.dropout)
+        return GPT(*sizes, self.norm, self.activation, self.epsilon)

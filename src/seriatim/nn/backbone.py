@@ -70,6 +70,8 @@ class BackboneSettings(Settings):
     causal: ClassVar[bool] = True  # it can be made to look back only, and so predict what comes next
     spread: ClassVar[float | None] = None  # standard deviation of fresh token vectors; None: 1/√size
     suits: ClassVar[Mapping[str, Any]] = {}  # settings of a task that suit it, where the user does not say
+    tokens: ClassVar[Mapping[str, Any]] = {}  # likewise settings of a tokenizer
+    output_bias: ClassVar[bool] = True  # scores of the next token have one
     fine: ClassVar[str] = "embedding"  # a second size, which meets a parameter budget where widths are too coarse
 
     name: str = Field(description="the architecture: see `seriatim list models`")

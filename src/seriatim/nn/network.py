@@ -19,12 +19,12 @@ TIE_ABOVE = 4_096  # tokens; beyond, two tables would be the larger part of most
 class TokenHead(nn.Module):
     """A score for every token of the vocabulary; tied, it shares the table of the input."""
 
-    def __init__(self, width: int, vocabulary: int, tied_to: TokenInput | None = None) -> None:
+    def __init__(self, width: int, vocabulary: int, tied_to: TokenInput | None = None, bias: bool = True) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(vocabulary, width)) if tied_to is None else tied_to.weight
         if tied_to is None:
             nn.init.uniform_(self.weight, -1 / math.sqrt(width), 1 / math.sqrt(width))
-        self.bias = nn.Parameter(torch.zeros(vocabulary))
+        self.bias = nn.Parameter(torch.zeros(vocabulary)) if bias else None
 
     def forward(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
         return F.linear(hidden, self.weight, self.bias)
@@ -75,7 +75,8 @@ def token_network(settings: BackboneSettings, vocabulary: int, length: int) -> N
     inputs = settings.token_input(vocabulary, tied=tied)
     backbone = settings.build(settings.input_width(tied), length)
     tied = tied and backbone.width == inputs.embedding_dim
-    return Network(inputs, backbone, TokenHead(backbone.width, vocabulary, inputs if tied else None))
+    head = TokenHead(backbone.width, vocabulary, inputs if tied else None, settings.output_bias)
+    return Network(inputs, backbone, head)
 
 
 def symbol_input(settings: BackboneSettings, vocabulary: int) -> TokenInput:
