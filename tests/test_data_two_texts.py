@@ -224,7 +224,15 @@ def test_lines_with_a_tab(tmp_path: Path) -> None:
 
 def test_many_lines_without_a_tab_are_counted() -> None:
     with pytest.raises(SeriatimError, match=r"text 5: \"x\" \(and 4 more\)"):
-        two_texts.of_lines(["x"] * 9, lambda index: f"text {index + 1}")
+        two_texts.of_lines(["x"] * 9, True, lambda index: f"text {index + 1}")
+
+
+def test_lines_for_a_model_that_takes_both() -> None:
+    """One that was trained elsewhere does not say what it was trained on."""
+    place = str
+    assert two_texts.of_lines(["a\tb", "c\td"], None, place) == [("a", "b"), ("c", "d")]
+    assert two_texts.of_lines(["a\tb", "c"], None, place) == ["a\tb", "c"]
+    assert two_texts.of_lines(["a\tb"], False, place) == ["a\tb"]
 
 
 # The doctor

@@ -1,6 +1,7 @@
 """Answer for new data: a label, a value, tags or a forecast for each input.
 
 seriatim predict runs/films "a fine film" "dull"    seriatim predict runs/films --data new.csv --out answers.csv
+A model of two texts at once takes them with a tab between them, or from two columns of a file.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from ._output import note, print_json
 
 def command(
     run: o.RunPath,
-    texts: Annotated[list[str] | None, typer.Argument(help="Inputs; - reads one a line.", show_default=False)] = None,
+    texts: Annotated[
+        list[str] | None,
+        typer.Argument(help="Inputs (two texts: a tab between); - reads one a line.", show_default=False),
+    ] = None,
     data: Annotated[str | None, typer.Option("--data", help="A file of inputs: row N in, row N out.")] = None,
     column: o.Column = None,
     out: Annotated[
@@ -29,6 +33,7 @@ def command(
     json: o.Json = False,
 ) -> None:
     o.add_plugins(plugin)
+    from ..data import two_texts
     from ..data.writing import Table
     from ..runs import Run
     from .generate import read_lines
@@ -39,8 +44,9 @@ def command(
         )
     opened = Run(run)
     if texts:
-        lines = read_lines(None) if texts == ["-"] else texts
-        answers: list[dict[str, Any]] = opened.predict(lines)
+        given, each = (read_lines(None), "stdin, line") if texts == ["-"] else (texts, "text")
+        pairs = getattr(opened.predictor, "pairs", False)
+        answers: list[dict[str, Any]] = opened.predict(two_texts.of_lines(given, pairs, lambda at: f"{each} {at + 1}"))
         if json:
             print_json(answers)
             return

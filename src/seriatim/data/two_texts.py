@@ -70,26 +70,31 @@ def of_cells(rows: Sequence[Sequence[Any]], places: Sequence[str], names: Sequen
     ]
 
 
-def of_lines(lines: Sequence[str], place: Callable[[int], str]) -> list[Pair]:
-    """The pairs of lines, with a tab between the two texts of each; all lines that are no pairs are told at once."""
+def of_lines(lines: Sequence[str], pairs: bool | None, place: Callable[[int], str]) -> list[Any]:
+    """Lines as a model knows its inputs: two texts with a tab between them (`pairs`), or one; None: as they look.
+
+    All lines that should be pairs and are none are told at once.
+    """
     wrong = [index for index, line in enumerate(lines) if line.count("\t") != 1]
+    if pairs is False or (wrong and pairs is None):
+        return list(lines)
     if wrong:
         several = f" (and {len(wrong) - SHOWN:,} more)" if len(wrong) > SHOWN else ""
         where = "; ".join(f"{place(at)}: {cells.shown(lines[at])}" for at in wrong[:SHOWN])
         raise SeriatimError(
             "data.pair",
             f"the model was trained on two texts at once, and not every line holds two: {where}{several}",
-            "write both with one tab between them, or give a table and name its two columns with --column",
+            "write both with one tab between them (in bash $'one text\\tanother'), or give a table: --data, --column a,b",
         )
     return [(first, second) for first, _, second in (line.partition("\t") for line in lines)]
 
 
 def as_known(gathered: Any, source: str, pairs: bool | None) -> Any:
-    """What was gathered for a model that knows two texts at once (`pairs`) or single ones; lines hold both."""
+    """What was gathered for a model that knows two texts at once (`pairs`) or single inputs; None: either."""
     inputs = gathered.inputs
     columns = gathered.columns.inputs if gathered.columns is not None else []
-    if pairs and not columns and isinstance(inputs, list):
-        return of_lines(inputs, gathered.places.__getitem__)
+    if not columns and isinstance(inputs, list):
+        return of_lines(inputs, pairs, gathered.places.__getitem__)
     found = isinstance(inputs, list) and bool(inputs) and isinstance(inputs[0], tuple)
     if pairs is None or found == pairs or not len(inputs):
         return inputs
