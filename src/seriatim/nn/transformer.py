@@ -21,6 +21,7 @@ from ..kernels import attention as kernels
 from .attention import attend, attend_visibly
 from .backbone import BackboneSettings, wants_equations
 from .dropout import Dropout
+from .linear import Linear
 
 Cache = tuple[Tensor, Tensor]  # keys and values, (B,H,S,d) each
 Trace = dict[str, Tensor]
@@ -94,8 +95,8 @@ class SelfAttention(nn.Module):
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
         self.heads = heads
-        self.inputs = nn.Linear(width, 3 * width)
-        self.output = nn.Linear(width, width)
+        self.inputs = Linear(width, 3 * width)
+        self.output = Linear(width, width)
         self.dropout = Dropout(dropout)
 
     def forward(
@@ -128,9 +129,9 @@ class CrossAttention(nn.Module):
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
         self.heads = heads
-        self.query = nn.Linear(width, width)
-        self.memory = nn.Linear(width, 2 * width)
-        self.output = nn.Linear(width, width)
+        self.query = Linear(width, width)
+        self.memory = Linear(width, 2 * width)
+        self.output = Linear(width, width)
         self.dropout = Dropout(dropout)
 
     def remember(self, memory: Tensor) -> Tensor:
@@ -153,8 +154,8 @@ class CrossAttention(nn.Module):
 class FeedForward(nn.Module):
     def __init__(self, width: int, hidden: int, dropout: float, activation: Activation = "gelu-tanh") -> None:
         super().__init__()
-        self.hidden = nn.Linear(width, hidden)
-        self.output = nn.Linear(hidden, width)
+        self.hidden = Linear(width, hidden)
+        self.output = Linear(hidden, width)
         self.dropout = Dropout(dropout)
         self.activation = ACTIVATIONS[activation]
 
