@@ -19,9 +19,10 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from ..core.errors import SeriatimError
-from ..core.exchange import Entry, Form, Head, choose, layer, whole
+from ..core.exchange import ACTIVATIONS, Entry, Form, Head, choose, inverse, layer, whole
 from ..nn.backbone import Backbone
 from ..nn.dropout import Dropout
+from ..nn.heads import PretrainHead, Scaled, SpanHead, StepHead, VectorHead
 from ..nn.inputs import SegmentedInput
 from ..nn.positions import Learned
 from ..nn.transformer import Activation, Block, HeadedSettings
@@ -105,6 +106,7 @@ class Settings(HeadedSettings):
     causal: ClassVar[bool] = False
     spread: ClassVar[float | None] = SPREAD
     suits: ClassVar[Mapping[str, Any]] = {"pooling": "first"}
+    tokens: ClassVar[Mapping[str, Any]] = {"kind": "bert", "lowercase": True}
 
     preset: Literal["tiny", "mini", "small", "base", "large"] = Field(
         "tiny", description="sizes for what is not named: tiny to small for a CPU, base and large are the paper's"
@@ -149,10 +151,6 @@ class Settings(HeadedSettings):
 
 # The same in the format of `transformers`
 
-ACTIVATION_NAMES: dict[str, Activation] = {
-    "gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "relu": "relu", "silu": "silu",
-    "swish": "silu",
-}  # fmt: skip
 SIZES = {
     "hidden_size": "width",
     "num_hidden_layers": "layers",
@@ -171,20 +169,20 @@ def _from_hub(config: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
     return {SIZES[name]: value for name, value in sizes.items()} | {
         "name": "bert",
         "dropout": config.get("hidden_dropout_prob", 0.1),
-        "activation": choose(problems, "hidden_act", config.get("hidden_act", "gelu"), ACTIVATION_NAMES),
+        "activation": choose(problems, "hidden_act", config.get("hidden_act", "gelu"), ACTIVATIONS),
         "epsilon": config.get("layer_norm_eps", 1e-12),
     }
 
 
-def _to_hub(settings: Settings, vocabulary: int, problems: list[str]) -> dict[str, Any]:
-    if settings.embedding not in (None, settings.width):
-        problems.append(f"token vectors of {settings.embedding} for a width of {settings.width}: model.embedding")
+def _to_hub(settings: Settings, tensors: Mapping[str, Tensor], problems: list[str]) -> dict[str, Any]:
+    table = tensors["input.weight"]
+    if table.shape[1] != settings.width:
+        problems.append(f"token vectors of {table.shape[1]} for a width of {settings.width}: model.embedding")
     sizes: dict[str, Any] = {name: getattr(settings, ours) for name, ours in SIZES.items()}
     sizes["intermediate_size"] = 4 * settings.width if settings.feedforward is None else settings.feedforward
-    names = {ours: name for name, ours in reversed(ACTIVATION_NAMES.items())}
     return sizes | {
-        "vocab_size": vocabulary,
-        "hidden_act": names[settings.activation],
+        "vocab_size": len(table),
+        "hidden_act": inverse(ACTIVATIONS)[settings.activation],
         "hidden_dropout_prob": settings.dropout,
         "attention_probs_dropout_prob": settings.dropout,
         "layer_norm_eps": settings.epsilon,
@@ -221,6 +219,24 @@ _NEXT = tuple(layer("head.next", "cls.seq_relationship"))
 _LABELS = (*_POOLER, *layer("head.output", "classifier"))
 _VALUES = tuple(Entry(one.ours.replace("head.", "head.head."), one.theirs) for one in _LABELS)
 
+
+def _is_regression(config: Mapping[str, Any]) -> bool:
+    """It need not say so: a single output is no choice between labels."""
+    alone = config.get("num_labels") == 1 or len(config.get("id2label") or ()) == 1
+    return config.get("problem_type") == "regression" or (config.get("problem_type") is None and alone)
+
+
+def _pretraining(masked: bool, next: bool) -> dict[str, Any]:
+    return {
+        "options": {"masked": masked, "next": next},
+        "make": lambda settings, inputs, outputs: PretrainHead(settings.width, inputs, masked, next),
+    }
+
+
+def _pooled(settings: Settings, inputs: nn.Module, outputs: int) -> VectorHead:
+    return VectorHead(settings.width, outputs, "first")
+
+
 HUB = (
     Form(
         "bert",
@@ -233,22 +249,34 @@ HUB = (
                 "BertModel",
                 "pretrain",
                 optional=tuple(layer("head.pooler", "pooler.dense")),
-                options={"masked": False, "next": False},
                 prefixed=False,
+                **_pretraining(False, False),
             ),
-            Head("BertForPreTraining", "pretrain", (*_POOLER, *_MASKED, *_NEXT), options={"masked": True, "next": True}),
-            Head("BertForMaskedLM", "pretrain", _MASKED, options={"masked": True, "next": False}),
+            Head("BertForPreTraining", "pretrain", (*_POOLER, *_MASKED, *_NEXT), **_pretraining(True, True)),
+            Head("BertForMaskedLM", "pretrain", _MASKED, **_pretraining(True, False)),
             Head(
                 "BertForSequenceClassification",
                 "regress",
                 _VALUES,
                 options={"pooling": "first"},
-                fits=lambda config: config.get("problem_type") == "regression",
+                fits=_is_regression,
+                make=lambda settings, inputs, outputs: Scaled(_pooled(settings, inputs, outputs), outputs),
             ),
-            Head("BertForSequenceClassification", "classify", _LABELS, options={"pooling": "first"}),
-            Head("BertForTokenClassification", "tag", tuple(layer("head", "classifier"))),
-            Head("BertForQuestionAnswering", "answer", tuple(layer("head.output", "qa_outputs"))),
+            Head("BertForSequenceClassification", "classify", _LABELS, options={"pooling": "first"}, make=_pooled),
+            Head(
+                "BertForTokenClassification",
+                "tag",
+                tuple(layer("head", "classifier")),
+                make=lambda settings, inputs, outputs: StepHead(settings.width, outputs),
+            ),
+            Head(
+                "BertForQuestionAnswering",
+                "answer",
+                tuple(layer("head.output", "qa_outputs")),
+                make=lambda settings, inputs, outputs: SpanHead(settings.width),
+            ),
         ),
         (r".*position_ids", r"cls\.predictions\.decoder\..*"),
+        tables=("input.weight", "head.masked.bias"),
     ),
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
 from ..core.errors import SeriatimError
@@ -17,9 +18,11 @@ from ..data import cells
 from ..data.sequences import Examples, Parts, Sequences
 from ..data.tokenizers import Tokenizer, TokenizerSettings
 from ..nn.backbone import BackboneSettings
-from ..nn.network import NumberInput, symbol_input
+from ..nn.network import NumberInput
 
 WORDS = 20_000  # of a vocabulary that was not asked for
+PIECES = (8_000, 30_000)  # the same for pieces of words: from a small text to the paper's
+TEXT = 500  # characters of a text for each piece
 FILE = "data.json"  # what a run keeps of its data
 
 
@@ -34,6 +37,7 @@ class Coder:
     features: tuple[str, ...] = ()
     tokenizer: Tokenizer | None = None
     limit: int | None = None  # longer sequences are cut here
+    pairs: bool | None = False  # an input is two texts; None: either (a model trained elsewhere does not say)
     columns: dict[str, str] = field(default_factory=dict)  # of the table it was learnt from
 
     @property
@@ -46,15 +50,12 @@ class Coder:
         if self.kind == "numbers":
             numbers = NumberInput(self.size, model.embedding)
             return numbers, numbers.width
-        symbols = symbol_input(model, self.size)
-        return symbols, symbols.embedding_dim
+        tokens = model.token_input(self.size, None if self.tokenizer is None else self.tokenizer.sep)
+        return tokens, tokens.embedding_dim
 
     def encode(self, inputs: Any) -> Sequences:
         if self.tokenizer is not None:
-            empty = np.array([self.tokenizer.eos or 0])  # a text without a word still has an end
-            texts = [_text(one, index) for index, one in enumerate(inputs)]
-            found = self.tokenizer.encode_many(texts, strict=False)
-            return Sequences.of([ids[: self.limit] if len(ids) else empty for ids in found])
+            return self._encode_texts(self.tokenizer, inputs)
         if not isinstance(inputs, Sequences):
             inputs = Sequences.of([self._vectors(one, index) for index, one in enumerate(inputs)], width=self.size)
         if not len(inputs.values):  # nothing but empty sequences: their width says nothing
@@ -63,6 +64,13 @@ class Coder:
         if self.limit is None or inputs.lengths.max(initial=0) <= self.limit:
             return inputs
         return Sequences.of([inputs[index][: self.limit] for index in range(len(inputs))], width=self.size)
+
+    def _encode_texts(self, tokenizer: Tokenizer, inputs: Any) -> Sequences:
+        texts = [_texts(one, index, self.pairs) for index, one in enumerate(inputs)]
+        found = iter(tokenizer.encode_many([text for one in texts for text in one], strict=False))
+        rows = (tokenizer.frame(next(found), next(found) if len(one) == 2 else None, self.limit) for one in texts)
+        empty = np.array([tokenizer.eos or 0])  # a text without a word still has an end
+        return Sequences.of([row if len(row) else empty for row in rows])
 
     def _vectors(self, one: Any, index: int) -> np.ndarray:
         """Numbers (T,F) from a list of numbers, or of such lists, or from a text like "0.1 0.2 0.3"."""
@@ -91,7 +99,7 @@ class Coder:
     def save(self, folder: Path) -> None:
         values = {
             name: getattr(self, name)
-            for name in ("kind", "longest", "labels", "several", "features", "limit", "columns")
+            for name in ("kind", "longest", "labels", "several", "features", "limit", "pairs", "columns")
         }
         write_json(folder / FILE, values)
         if self.tokenizer is not None:
@@ -109,20 +117,29 @@ class Coder:
 
 
 def learn_coder(
-    parts: Parts, tokenizer: TokenizerSettings | None, limit: int | None, notify: Callable[[str], None]
+    parts: Parts,
+    settings: TokenizerSettings | None,
+    limit: int | None,
+    notify: Callable[[str], None],
+    model: BackboneSettings,
+    tokenizer: Tokenizer | None = None,
 ) -> Coder:
-    """The coder of some data, learnt from its training part."""
+    """The coder of some data, learnt from its training part; a tokenizer that is ready is taken as it is.
+
+    What the model cannot take in is cut and told, like what is longer than the limit.
+    """
     inputs = parts.train.inputs
     if isinstance(inputs, Sequences):
         coder = Coder("numbers", 1, features=parts.features)
     else:
-        chosen = tokenizer if tokenizer is not None else _fitting(inputs)
-        end = "" if chosen.kind == "char" else "\n"  # the last word of a text and the first of the next are two
-        learnt = Tokenizer.train(chosen, (text + end for text in inputs))
-        notify(f"{learnt.kind} tokenizer with {learnt.size:,} tokens, learnt from the training part")
-        coder = Coder("text", 1, tokenizer=learnt)
+        pairs = isinstance(inputs[0], tuple)
+        if tokenizer is None:
+            tokenizer = _learn([text for one in inputs for text in one] if pairs else inputs, settings, model, notify)
+        coder = Coder("text", 1, tokenizer=tokenizer, pairs=pairs)
     lengths = np.concatenate([coder.encode(part.inputs).lengths for part in _parts(parts)])
     longest = int(lengths.max())
+    limited, declared = context_of(model)
+    limit = min((size for size in (limit, declared) if size is not None), default=longest if limited else None)
     if limit is not None and longest > limit:
         cut = int((lengths > limit).sum())
         notify(f"{cut:,} sequences are longer than {limit} and lose what stands behind")
@@ -130,7 +147,37 @@ def learn_coder(
     return replace(coder, longest=longest, limit=limit, columns=parts.columns)
 
 
-def _fitting(texts: Sequence[str]) -> TokenizerSettings:
+def context_of(model: BackboneSettings) -> tuple[bool, int | None]:
+    """Whether a model takes in only so many elements, and how many where the settings say so; where they do not, it
+    is made for the longest sequence it is trained on."""
+    if model.counts:
+        return False, None
+    with torch.device("meta"):  # whether there is a limit shows when it is made
+        limited = model.build(model.input_width(tied=False), 1).context is not None
+    return limited, getattr(model, "context", None) if limited else None
+
+
+def fitting(model: BackboneSettings, texts: Sequence[str]) -> TokenizerSettings | None:
+    """The tokenizer that a model wants, where it wants one; the larger the text, the more pieces are worth having."""
+    suited = getattr(model, "tokens", {})  # a model that counts may be of its own kind
+    if not suited:
+        return None
+    least, most = PIECES
+    size = min(max(sum(map(len, texts)) // TEXT, least), most)
+    return TokenizerSettings(**{"size": size, **suited})
+
+
+def _learn(
+    texts: Sequence[str], settings: TokenizerSettings | None, model: BackboneSettings, notify: Callable[[str], None]
+) -> Tokenizer:
+    chosen = settings or fitting(model, texts) or _usual(texts)
+    end = "" if chosen.kind == "char" else "\n"  # the last word of a text and the first of the next are two
+    learnt = Tokenizer.train(chosen, (text + end for text in texts))
+    notify(f"{learnt.kind} tokenizer with {learnt.size:,} tokens, learnt from the training part")
+    return learnt
+
+
+def _usual(texts: Sequence[str]) -> TokenizerSettings:
     """Words where there are several of them in a text, else characters (a protein, a name)."""
     some = texts[:1000]
     spaces = sum(text.strip().count(" ") for text in some)
@@ -143,7 +190,14 @@ def _parts(parts: Parts) -> list[Examples]:
     return [part for part in (parts.train, parts.valid, parts.test) if len(part)]
 
 
-def _text(one: Any, index: int) -> str:
-    if not isinstance(one, str):
-        raise SeriatimError("predict.input", f"input {index + 1} is {cells.shown(one)}, no text", 'give "a text"')
-    return one
+def _texts(one: Any, index: int, pairs: bool | None) -> tuple[str, ...]:
+    """The one or two texts of an input; a pair may come as a list, as from JSON."""
+    if isinstance(one, str) and not pairs:
+        return (one,)
+    both = isinstance(one, tuple | list) and len(one) == 2 and all(isinstance(text, str) for text in one)
+    if both and pairs is not False:
+        return tuple(one)
+    single = "a pair of texts, where the model knows single ones" if both else "no text"
+    is_not = "no pair of texts" if pairs else single
+    remedy = 'give ("a text", "another")' if pairs else 'give "a text"'
+    raise SeriatimError("predict.input", f"input {index + 1} is {cells.shown(one)}, {is_not}", remedy)

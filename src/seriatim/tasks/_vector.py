@@ -14,6 +14,7 @@ from ..core import config
 from ..data import examples
 from ..data.notes import Notes
 from ..data.sequences import Examples, Parts
+from ..data.tokenizers import Tokenizer
 from ..nn.backbone import Backbone, BackboneSettings
 from ..nn.heads import Pooling, VectorHead
 from ..nn.network import Network, assemble
@@ -92,12 +93,19 @@ class VectorTask(ExampleTask):
 
     @classmethod
     def prepare(
-        cls, config: Any, data_dir: str | None = None, notify: Notify | None = None, coder: Coder | None = None
+        cls,
+        config: Any,
+        data_dir: str | None = None,
+        notify: Notify | None = None,
+        coder: Coder | None = None,
+        tokenizer: Tokenizer | None = None,
     ) -> VectorTask:
+        """Reads the data; the coder is learnt from it where none is given, with a tokenizer that may be ready."""
         notes = Notes(notify)
         parts = examples.read(config.data, data_dir, notes, cls.numeric)
         if coder is None:
-            coder = learn_coder(parts, config.data.tokenizer, config.task.length, notes)
+            settings = (config.data.tokenizer, config.task.length)
+            coder = learn_coder(parts, *settings, notes, config.model, tokenizer)
             coder = cls.name_outputs(coder, parts)
         return cls.make(config, coder, parts, list(notes))
 

@@ -236,7 +236,7 @@ prepare, reopen, reopen_on = ClassifyTask.prepare, ClassifyTask.reopen, Classify
 
 def adopt(folder: Path, tokenizer: Tokenizer, labels: tuple[str, ...], longest: int, several: bool) -> None:
     """What a run keeps besides weights, for a model that was trained elsewhere."""
-    Coder("text", longest, labels, several, tokenizer=tokenizer, limit=longest).save(folder)
+    Coder("text", longest, labels, several, tokenizer=tokenizer, limit=longest, pairs=None).save(folder)
 
 
 def open_run(path: Path, config: Any) -> ClassifyPredictor:

@@ -206,9 +206,11 @@ class RegressPredictor(Predictor):
 reopen, reopen_on = RegressTask.reopen, RegressTask.reopen_on
 
 
-def prepare(config: Any, data_dir: str | None = None, notify: Notify | None = None) -> VectorTask:
+def prepare(
+    config: Any, data_dir: str | None = None, notify: Notify | None = None, tokenizer: Tokenizer | None = None
+) -> VectorTask:
     _kernel.refuse_others(config.model, config.task.name)
-    task = RegressTask.prepare(config, data_dir, notify)
+    task = RegressTask.prepare(config, data_dir, notify, tokenizer=tokenizer)
     if config.model.counts:
         _kernel.check(config.model, task.coder, task.parts)
     return task
@@ -216,7 +218,7 @@ def prepare(config: Any, data_dir: str | None = None, notify: Notify | None = No
 
 def adopt(folder: Path, tokenizer: Tokenizer, labels: tuple[str, ...], longest: int, several: bool) -> None:
     """What a run keeps besides weights, for a model that was trained elsewhere."""
-    Coder("text", longest, labels, tokenizer=tokenizer, limit=longest).save(folder)
+    Coder("text", longest, labels, tokenizer=tokenizer, limit=longest, pairs=None).save(folder)
 
 
 def open_run(path: Path, config: Any) -> RegressPredictor:

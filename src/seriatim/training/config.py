@@ -46,9 +46,10 @@ def make_config(values: Mapping[str, Any], origin: str = "the settings") -> Conf
         suited = task.model_defaults(values)
         known = {name: value for name, value in suited.items() if name in model.Settings.model_fields}
         values["model"] = {**known, **values["model"]}
-    suited = {name: value for name, value in model.Settings.suits.items() if name in task.Settings.model_fields}
-    values["task"] = {**suited, **values["task"]}
-    values["data"] = _with_tokens(values["data"], model.Settings.tokens)
+    suited = getattr(model.Settings, "suits", {})
+    known = {name: value for name, value in suited.items() if name in task.Settings.model_fields}
+    values["task"] = {**known, **values["task"]}
+    values["data"] = _with_tokens(values["data"], getattr(model.Settings, "tokens", {}))
     if hasattr(task, "train_defaults"):
         values["train"] = _suited(task.train_defaults(values), values.get("train") or {})
     schema = create_model(
