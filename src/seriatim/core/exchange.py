@@ -7,11 +7,11 @@ list serves in both directions: what is read and written again is what it was.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,55 @@ class Entry:
         parts = tensor.chunk(len(self.theirs)) if len(self.theirs) > 1 else (tensor,)
         turned = [part.t() if self.transposed else part for part in parts]
         return {name: part.contiguous() for name, part in zip(self.theirs, turned, strict=True)}
+
+    def problem(self, tensors: Mapping[str, Tensor]) -> str | None:
+        """Why tensors of the right shape cannot be one of ours, where they cannot."""
+        return None
+
+
+@dataclass(frozen=True)
+class Row(Entry):
+    """Our vector is the only row of their matrix."""
+
+    def read(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        return super().read(tensors)[0]
+
+    def write(self, tensor: Tensor) -> dict[str, Tensor]:
+        return super().write(tensor[None])
+
+
+@dataclass(frozen=True)
+class Copies(Entry):
+    """Our tensor stands there several times."""
+
+    def read(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        return tensors[self.theirs[0]]
+
+    def write(self, tensor: Tensor) -> dict[str, Tensor]:
+        return dict.fromkeys(self.theirs, tensor)
+
+    def problem(self, tensors: Mapping[str, Tensor]) -> str | None:
+        first, *others = (tensors[name] for name in self.theirs)
+        same = all(torch.equal(first, other) for other in others)
+        return None if same else f"{' and '.join(self.theirs)} differ; here they are one"
+
+
+@dataclass(frozen=True)
+class Halves(Entry):
+    """Along one axis they have first what stands at our even places, then what stands at the odd ones."""
+
+    axis: int = 0
+
+    def read(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        tensor = super().read(tensors)
+        return tensor.index_select(self.axis, self._places(tensor).argsort())
+
+    def write(self, tensor: Tensor) -> dict[str, Tensor]:
+        return super().write(tensor.index_select(self.axis, self._places(tensor)))
+
+    def _places(self, tensor: Tensor) -> Tensor:
+        places = torch.arange(tensor.shape[self.axis], device=tensor.device)
+        return torch.cat([places[::2], places[1::2]])
 
 
 def layer(ours: str, *theirs: str, transposed: bool = False) -> list[Entry]:
@@ -51,33 +100,60 @@ class Head:
     options: Mapping[str, Any] = field(default_factory=dict)  # settings of the task that make this head
     prefixed: bool = True  # the body's tensors carry the form's prefix
     fits: Callable[[Mapping[str, Any]], bool] = lambda config: True
+    make: Callable[[Any, Any, int], nn.Module] | None = None  # (settings, input, outputs) → the head, for its shapes
+
+
+def _body_modules(settings: Any, config: Mapping[str, Any], vocabulary: int) -> dict[str, nn.Module]:
+    inputs = settings.token_input(vocabulary)
+    return {"input": inputs, "backbone": settings.build(inputs.embedding_dim, 1)}
 
 
 @dataclass(frozen=True)
 class Form:
     """One `model_type` of theirs. `settings` turns a config.json into settings of ours and adds to the list of problems
-    what has no counterpart here; `config` is the inverse, and adds likewise."""
+    what has no counterpart here; `config` is the inverse for a network with some tensors, and adds likewise."""
 
     kind: str
     prefix: str
     settings: Callable[[Mapping[str, Any], list[str]], dict[str, Any]]
-    config: Callable[[Any, int, list[str]], dict[str, Any]]
+    config: Callable[[Any, Mapping[str, Tensor], list[str]], dict[str, Any]]
     body: Callable[[Any], list[Entry]]
     heads: tuple[Head, ...]
     ignored: tuple[str, ...] = ()  # patterns of tensors that hold nothing of their own: tied tables, constants
+    suits: Callable[[Any], bool] = lambda settings: True  # where a model has several forms: whether it is this one
+    tables: tuple[str, ...] = ("input.weight",)  # tensors of ours with a row for each token
+    made: Callable[[Any], dict[str, Tensor]] = lambda settings: {}  # what stands there and follows from settings here
+    modules: Callable[[Any, Mapping[str, Any], int], Mapping[str, nn.Module]] = _body_modules  # for their shapes
 
     def entries(self, settings: Any, head: Head) -> list[Entry]:
         """Of the whole model."""
         prefix = self.prefix if head.prefixed else ""
-        body = [
-            Entry(one.ours, tuple(prefix + name for name in one.theirs), one.transposed) for one in self.body(settings)
-        ]
+        body = [replace(one, theirs=tuple(prefix + name for name in one.theirs)) for one in self.body(settings)]
         return [*body, *head.entries]
+
+    def shapes(self, settings: Any, head: Head, config: Mapping[str, Any], outputs: int) -> dict[str, Tensor]:
+        """Our tensors as they must be for a config.json, without their contents."""
+        with torch.device("meta"):
+            parts = dict(self.modules(settings, config, int(config["vocab_size"])))
+            if head.make is not None:
+                parts["head"] = head.make(settings, parts["input"], outputs)
+        return {f"{part}.{name}": one for part, module in parts.items() for name, one in module.state_dict().items()}
+
+
+ACTIVATIONS = {
+    "gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "relu": "relu", "silu": "silu",
+    "swish": "silu",
+}  # fmt: skip
+
+
+def inverse(names: Mapping[str, str]) -> dict[str, str]:
+    """The first of their names for each of ours."""
+    return {ours: theirs for theirs, ours in reversed(names.items())}
 
 
 def choose(problems: list[str], what: str, value: Any, known: Mapping[Any, Any]) -> Any:
     """The counterpart of a value, or a problem."""
-    if value not in known:
+    if isinstance(value, list | dict) or value not in known:
         allowed = ", ".join(str(one) for one in known)
         problems.append(f"{what} is {value}; what is known here: {allowed}")
         return next(iter(known.values()))
