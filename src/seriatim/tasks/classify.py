@@ -24,12 +24,14 @@ from ..data.sequences import Examples, Parts
 from ..data.tokenizers import Tokenizer
 from ..data.writing import Table
 from ..nn.backbone import BackboneSettings
-from ..nn.network import Network, full
+from ..nn.network import Network
+from ..nn.soft import soft_choices_loss, soft_loss
 from . import _scores
 from ._coder import Coder
 from ._examples import mismatch, restore, shown
 from ._predict import Predictor, short
 from ._task import Batch
+from ._unlike import unlike_names
 from ._vector import VectorSettings, VectorTask, vector_network
 
 __all__ = ["DataSettings", "Settings", "adopt", "mismatch", "open_run", "prepare", "reopen", "reopen_on"]
@@ -81,12 +83,20 @@ class ClassifyTask(VectorTask):
     def shape(self, model: BackboneSettings) -> Network:
         return vector_network(model, self.coder, self.settings)
 
-    def loss(self, network: nn.Module, batch: Batch, state: Any, smoothing: float) -> tuple[Tensor, Any]:
-        scores, _ = network(batch.inputs, batch.mask)
+    def hard(self, network: nn.Module, scores: Tensor, batch: Batch, smoothing: float) -> Tensor:
         if self.coder.several:
-            each = F.binary_cross_entropy_with_logits(full(scores), batch.targets, reduction="none")
-            return each.mean(dim=-1).sum(), None
-        return F.cross_entropy(full(scores), batch.targets, reduction="sum", label_smoothing=smoothing), None
+            return F.binary_cross_entropy_with_logits(scores, batch.targets, reduction="none").mean(dim=-1).sum()
+        return F.cross_entropy(scores, batch.targets, reduction="sum", label_smoothing=smoothing)
+
+    def soft(self, network: nn.Module, scores: Tensor, taught: Tensor, temperature: float) -> Tensor:
+        return (soft_choices_loss if self.coder.several else soft_loss)(scores, taught, temperature)
+
+    def unlike(self, teacher: Any) -> list[str]:
+        found = unlike_names(self.coder.labels, teacher.coder.labels, "label")
+        if self.coder.several != teacher.coder.several:
+            who = "this model" if self.coder.several else "the teacher"
+            found.append(f"only {who} may give several labels to one example")
+        return found
 
     def evaluate(self, model: nn.Module, split: str, limit: int | None = None) -> dict[str, float]:
         scores, rows = self.outputs(model, split, limit)

@@ -29,12 +29,13 @@ from ..data.tokenizers import Tokenizer
 from ..data.writing import Table
 from ..nn.backbone import BackboneSettings
 from ..nn.heads import Scaled
-from ..nn.network import Network, full
+from ..nn.network import Network
 from . import _kernel, _scores
 from ._coder import Coder
 from ._examples import mismatch, restore, shown, spread
 from ._predict import Predictor, short
 from ._task import Batch
+from ._unlike import unlike_names
 from ._vector import Notify, VectorSettings, VectorTask, vector_network
 
 __all__ = ["DataSettings", "Settings", "adopt", "mismatch", "open_run", "prepare", "reopen", "reopen_on"]
@@ -77,10 +78,18 @@ class RegressTask(VectorTask):
         network.head.get_buffer("scale").copy_(torch.from_numpy(deviation))
         return network
 
-    def loss(self, network: nn.Module, batch: Batch, state: Any, smoothing: float) -> tuple[Tensor, Any]:
-        values, _ = network(batch.inputs, batch.mask)
+    def hard(self, network: nn.Module, scores: Tensor, batch: Batch, smoothing: float) -> Tensor:
+        return self.soft(network, scores, batch.targets, 1.0)
+
+    def soft(self, network: nn.Module, scores: Tensor, taught: Tensor, temperature: float) -> Tensor:
+        """A value has no wrong alternatives for a temperature to bring out: the distance is squared as ever."""
         scale = network.get_submodule("head").get_buffer("scale")
-        return (((full(values) - batch.targets) / scale) ** 2).mean(dim=-1).sum(), None
+        return (((scores - taught) / scale) ** 2).mean(dim=-1).sum()
+
+    def unlike(self, teacher: Any) -> list[str]:
+        """One value is that value, whatever its column is called."""
+        ours, theirs = self.coder.labels, teacher.coder.labels
+        return [] if len(ours) == len(theirs) == 1 else unlike_names(ours, theirs, "value")
 
     def count(self, model: Any, progress: Callable[[str], None]) -> Any:
         """A model that keeps its examples, made from the training part."""
