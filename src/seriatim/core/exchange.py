@@ -146,7 +146,7 @@ ACTIVATIONS = {
 }  # fmt: skip
 
 
-def inverse(names: Mapping[str, str]) -> dict[str, str]:
+def inverse(names: dict[str, str]) -> dict[str, str]:
     """The first of their names for each of ours."""
     return {ours: theirs for theirs, ours in reversed(names.items())}
 

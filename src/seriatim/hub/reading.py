@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,14 @@ from typing import Any
 from torch import Tensor
 
 from ..core import registry
+from ..core.config import validate
 from ..core.errors import SeriatimError
-from ..core.exchange import Form, Head
+from ..core.exchange import Entry, Form, Head, whole
 from ..data.tokenizers import Tokenizer
-from .folder import Folder
+from .folder import CONFIG, Folder
 
 SHOWN = 20  # problems that are told one by one
+TARGET = "target"  # the folder of the second tokenizer, where a model has two
 
 
 @dataclass(frozen=True)
@@ -27,18 +30,11 @@ class Foreign:
     form: Form
     head: Head
     tensors: dict[str, Tensor]
-    tokenizer: Tokenizer | None
+    tokenizer: Tokenizer | None  # of targets where there are two
     config: dict[str, Any]
+    labels: tuple[str, ...] = ()  # of its outputs, in their order
     notes: list[str] = field(default_factory=list)
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Of its outputs, in their order."""
-        names = self.config.get("id2label")
-        if isinstance(names, dict) and names:
-            return tuple(str(names[key]) for key in sorted(names, key=lambda key: int(key)))
-        return tuple(f"LABEL_{index}" for index in range(int(self.config.get("num_labels", 2))))
-
+    source_tokenizer: Tokenizer | None = None
 
     @property
     def several(self) -> bool:
@@ -54,40 +50,29 @@ def forms() -> dict[str, Form]:
 
 def read_settings(path: str | Path) -> dict[str, Any]:
     """The settings of the model in a folder, without its weights."""
-    folder, problems = Folder.open(path), []  # type: tuple[Folder, list[str]]
-    settings = _form(folder).settings(folder.config, problems)
-    _refuse(folder.path, problems)
-    return settings
+    folder = Folder.open(path)
+    return _settings(folder, _form(folder))[0]
 
 
 def read(path: str | Path) -> Foreign:
     folder = Folder.open(path)
     form = _form(folder)
+    values, settings = _settings(folder, form)
     problems: list[str] = []
-    values = form.settings(folder.config, problems)
-    head = _head(folder, form)
-    _refuse(folder.path, problems)
-    settings = registry.models.load(values["name"]).Settings(**values)
+    head, labels = _head(folder, form), _labels(folder.config, problems)
+    shapes = form.shapes(settings, head, folder.config, len(labels))
     stored = _prefixed(folder.tensors(), form, head)
-    found: dict[str, Tensor] = {}
     entries = form.entries(settings, head)
-    for entry in entries:
-        if missing := [name for name in entry.theirs if name not in stored]:
-            problems += [f"the tensor {name} is missing" for name in missing]
-            continue
-        parts = {tuple(stored[name].shape) for name in entry.theirs}
-        if len(parts) > 1:
-            problems.append(f"{', '.join(entry.theirs)} differ in shape: {parts}")
-            continue
-        found[entry.ours] = entry.read(stored)
-    for entry in head.optional:
-        if all(name in stored for name in entry.theirs):
-            found[entry.ours] = entry.read(stored)
+    there = [one for one in head.optional if all(name in stored for name in one.theirs)]
+    found = _fitting([*entries, *there], shapes, stored, problems)
+    notes: list[str] = []
     tokenizer = _tokenizer(folder.path, problems)
-    table = found.get("input.weight")
-    notes = []
-    if tokenizer is not None and table is not None and tokenizer.size > len(table):
-        problems.append(f"the tokenizer has {tokenizer.size:,} tokens, the table of vectors {len(table):,} rows")
+    target = _tokenizer(folder.path / TARGET, problems) if (folder.path / TARGET).is_dir() else None
+    for name in form.tables:
+        if name in found:
+            found[name] = _rows(
+                found[name], target if target and name != form.tables[0] else tokenizer, problems, notes
+            )
     _refuse(folder.path, problems)
     used = {name for entry in (*entries, *head.optional) for name in entry.theirs}
     left = [name for name in stored if name not in used and not any(re.fullmatch(p, name) for p in form.ignored)]
@@ -96,7 +81,71 @@ def read(path: str | Path) -> Foreign:
         notes.append(
             f"{len(left)} tensors that {head.architecture} has no use for were left: {', '.join(left[:5])}{more}"
         )
-    return Foreign(folder.path, values, form, head, found, tokenizer, folder.config, notes)
+    known = (target or tokenizer, folder.config, labels, list(dict.fromkeys(notes)), tokenizer)
+    return Foreign(folder.path, values, form, head, found, *known)
+
+
+def _settings(folder: Folder, form: Form) -> tuple[dict[str, Any], Any]:
+    """As they are given, and checked: sizes may contradict each other only once they are put together."""
+    problems: list[str] = []
+    values = form.settings(folder.config, problems)
+    whole(problems, folder.config, ("vocab_size",))
+    _refuse(folder.path, problems)
+    try:
+        settings = validate(registry.models.load(values["name"]).Settings, values, f"{folder.path / CONFIG}")
+        form.shapes(settings, Head("", ""), folder.config, 1)
+    except SeriatimError as error:
+        raise SeriatimError("hub.unfit", error.cause, "use another model") from None
+    return values, settings
+
+
+def _fitting(
+    entries: Iterable[Entry], shapes: Mapping[str, Tensor], stored: Mapping[str, Tensor], problems: list[str]
+) -> dict[str, Tensor]:
+    """Tensors by our names; a problem for each of theirs that is not as config.json says."""
+    found = {}
+    for entry in entries:
+        wrong = []
+        for name, wanted in entry.write(shapes[entry.ours]).items():
+            if name not in stored:
+                wrong.append(f"the tensor {name} is missing")
+            elif stored[name].shape != wanted.shape:
+                is_, should = tuple(stored[name].shape), tuple(wanted.shape)
+                wrong.append(f"the tensor {name} has the shape {is_}; config.json asks for {should}")
+            elif not stored[name].is_floating_point():
+                wrong.append(f"the tensor {name} holds {str(stored[name].dtype).removeprefix('torch.')}, no weights")
+        if not wrong:
+            unlike = entry.problem(stored)
+            wrong = [] if unlike is None else [unlike]
+        problems += wrong
+        if not wrong:
+            found[entry.ours] = entry.read(stored)
+    return found
+
+
+def _rows(table: Tensor, tokenizer: Tokenizer | None, problems: list[str], notes: list[str]) -> Tensor:
+    """A tensor with a row for each token. Some have more, to make the number a round one: those mean nothing."""
+    if tokenizer is None or tokenizer.size == len(table):
+        return table
+    if tokenizer.size > len(table):
+        said = f"the tokenizer has {tokenizer.size:,} tokens, the table of vectors {len(table):,} rows"
+        problems += [said] if said not in problems else []
+        return table
+    notes.append(f"the table of vectors has {len(table):,} rows for {tokenizer.size:,} tokens; the rest is left out")
+    return table[: tokenizer.size].clone()
+
+
+def _labels(config: Mapping[str, Any], problems: list[str]) -> tuple[str, ...]:
+    names, count = config.get("id2label"), config.get("num_labels", 2)
+    if isinstance(names, dict) and names:
+        numbered = {str(index): names.get(str(index)) for index in range(len(names))}
+        if names.keys() == numbered.keys():
+            return tuple(str(name) for name in numbered.values())
+        problems.append(f"config.json: id2label numbers its {len(names)} labels otherwise than from 0 on")
+    elif names or not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        problems.append(f"config.json: {'id2label' if names else 'num_labels'} is {names or count!r}")
+        return ("",)
+    return tuple(f"LABEL_{index}" for index in range(len(names) if names else count))
 
 
 def _form(folder: Folder) -> Form:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ from torch import Tensor
 
 from ..core.errors import SeriatimError
 from ..core.exchange import Form, Head
-from ..core.files import atomic_folder, write_json
+from ..core.files import atomic_folder, write_json, write_text
 from ..data.tokenizers import Tokenizer
+from .reading import TARGET
 
 SPECIALS = {"unk_token": "unk", "eos_token": "eos", "pad_token": "pad", "cls_token": "cls", "sep_token": "sep",
             "mask_token": "mask"}  # fmt: skip
@@ -26,14 +28,18 @@ def write(
     tensors: Mapping[str, Tensor],
     tokenizer: Tokenizer,
     extra: Mapping[str, Any],
+    target: Tokenizer | None = None,
 ) -> None:
-    """`extra` is what config.json says besides sizes: the names of labels, special tokens."""
+    """`extra` is what config.json says besides sizes: the names of labels, special tokens. `target` is the tokenizer of
+    the other side, where there are two."""
     problems: list[str] = []
-    config = form.config(settings, len(tensors["input.weight"]), problems)
-    entries = {entry.ours: entry for entry in (*form.entries(settings, head), *head.optional)}
-    problems += [f"{name} has no place in {head.architecture}" for name in tensors if name not in entries]
-    wanted = [entry.ours for entry in form.entries(settings, head)]
-    problems += [f"{name} is missing" for name in wanted if name not in tensors]
+    tensors = form.made(settings) | dict(tensors)
+    needed = {entry.ours: entry for entry in form.entries(settings, head)}
+    entries = needed | {entry.ours: entry for entry in head.optional}
+    config = form.config(settings, tensors, problems)
+    if not problems:  # what has no place there follows from them
+        problems += [f"{name} has no place there" for name in tensors if name not in entries]
+        problems += [f"{name} is missing" for name in needed if name not in tensors]
     if problems:
         cause = f"this model cannot be written as {head.architecture}:\n" + "\n".join(f"  - {one}" for one in problems)
         raise SeriatimError("hub.unfit", cause, "train one with settings that the other format knows")
@@ -42,17 +48,32 @@ def write(
         for ours, tensor in tensors.items()
         for name, part in entries[ours].write(tensor.detach().cpu()).items()
     }
+    about = {"architectures": [head.architecture], "model_type": form.kind, "dtype": "float32"} | config | dict(extra)
     with atomic_folder(path) as aside:
         save_file(
             {name: tensor.clone() for name, tensor in theirs.items()}, aside / "model.safetensors", {"format": "pt"}
         )
-        about = {"architectures": [head.architecture], "model_type": form.kind, "dtype": "float32"}
-        write_json(aside / "config.json", about | config | dict(extra))
-        write_tokenizer(aside, tokenizer, getattr(settings, "context", None))
+        write_json(aside / "config.json", about)
+        longest = about.get("max_position_embeddings", about.get("n_positions"))
+        write_tokenizer(aside, tokenizer, longest, closed=head.task == "translate")
+        if head.task == "translate":
+            _write_search(aside, about, tokenizer if target is None else target)
+        if target is not None:
+            (aside / TARGET).mkdir()
+            write_tokenizer(aside / TARGET, target, longest, closed=True)
 
 
-def write_tokenizer(path: Path, tokenizer: Tokenizer, longest: int | None) -> None:
-    tokenizer.save(path / "tokenizer.json")
+def _write_search(path: Path, config: Mapping[str, Any], tokenizer: Tokenizer) -> None:
+    """What a search must know. A file of its own, for without one the defaults of an architecture would hold."""
+    found = {name: config[name] for name in ("decoder_start_token_id", "eos_token_id", "pad_token_id")}
+    never = {found["pad_token_id"], tokenizer.unk} - {found["eos_token_id"], None}
+    about = found | {"max_length": config["max_position_embeddings"], "bad_words_ids": [[one] for one in sorted(never)]}
+    write_json(path / "generation_config.json", about)
+
+
+def write_tokenizer(path: Path, tokenizer: Tokenizer, longest: int | None, closed: bool = False) -> None:
+    """`closed`: a text ends with `<eos>`, as a translator wants its sources."""
+    write_text(path / "tokenizer.json", _closed(tokenizer) if closed else tokenizer.backend.to_str(pretty=True))
     named = {theirs: getattr(tokenizer, ours, None) for theirs, ours in SPECIALS.items()}
     about: dict[str, Any] = {name: tokenizer.names[index] for name, index in named.items() if index is not None}
     about.setdefault("pad_token", about.get("eos_token"))
@@ -63,4 +84,22 @@ def write_tokenizer(path: Path, tokenizer: Tokenizer, longest: int | None) -> No
         about["model_max_length"] = longest
     write_json(path / "tokenizer_config.json", {name: value for name, value in about.items() if value is not None})
     if tokenizer.kind == "bert":
-        (path / "vocab.txt").write_text("\n".join(tokenizer.names) + "\n", encoding="utf-8")
+        write_text(path / "vocab.txt", "\n".join(tokenizer.names) + "\n")
+
+
+def _closed(tokenizer: Tokenizer) -> str:
+    """The tokenizer.json of one that puts `<eos>` behind a text, whatever it did before."""
+    description = json.loads(tokenizer.backend.to_str())
+    if tokenizer.eos is None:
+        return json.dumps(description, ensure_ascii=False, indent=2)
+    name = tokenizer.names[tokenizer.eos]
+    text: list[dict[str, Any]] = [{"Sequence": {"id": "A", "type_id": 0}}]
+    other: list[dict[str, Any]] = [{"Sequence": {"id": "B", "type_id": 0}}]
+    end: list[dict[str, Any]] = [{"SpecialToken": {"id": name, "type_id": 0}}]
+    description["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": text + end,
+        "pair": text + other + end,
+        "special_tokens": {name: {"id": name, "ids": [tokenizer.eos], "tokens": [name]}},
+    }
+    return json.dumps(description, ensure_ascii=False, indent=2)

@@ -16,6 +16,7 @@ its size does not grow with depth.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -23,6 +24,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ..core.errors import SeriatimError
+from ..core.exchange import ACTIVATIONS, Entry, Form, Head, choose, inverse, layer, whole
 from ..nn.attention import causal_mask
 from ..nn.backbone import Backbone
 from ..nn.dropout import Dropout
@@ -131,3 +133,127 @@ class Settings(HeadedSettings):
             )
         sizes = (inputs, self.width, self.layers, self.heads, context, self.feedforward, self.dropout)
         return GPT(*sizes, self.norm, self.activation, self.epsilon)
+
+
+# The same in the format of `transformers`: GPT-2 and the first GPT
+
+SIZES = {"n_embd": "width", "n_layer": "layers", "n_head": "heads", "n_positions": "context"}
+FIRST_ACTIVATIONS = {"gelu": "gelu-tanh", "relu": "relu", "silu": "silu", "swish": "silu"}  # its gelu is that of GPT-2
+PLAIN = {
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+    "reorder_and_upcast_attn": False,
+    "add_cross_attention": False,
+    "tie_word_embeddings": True,
+}
+
+
+def _from_hub(config: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
+    for name, value in PLAIN.items():
+        choose(problems, name, config.get(name, value), {value: 0})
+    sizes = whole(problems, config, SIZES)
+    return {SIZES[name]: value for name, value in sizes.items()} | {
+        "name": "gpt",
+        "tie": True,
+        "dropout": config.get("resid_pdrop", 0.1),
+        "epsilon": config.get("layer_norm_epsilon", 1e-5),
+    }
+
+
+def _from_second(config: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
+    named = config.get("activation_function", "gelu_new")
+    inner = config.get("n_inner")
+    return _from_hub(config, problems) | {
+        "norm": "before",
+        "activation": choose(problems, "activation_function", named, ACTIVATIONS),
+        "feedforward": None if inner is None else whole(problems, config, ("n_inner",))["n_inner"],
+    }
+
+
+def _from_first(config: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
+    named = config.get("afn", "gelu")
+    return _from_hub(config, problems) | {
+        "norm": "after",
+        "activation": choose(problems, "afn", named, FIRST_ACTIVATIONS),
+    }
+
+
+def _to_hub(settings: Settings, tensors: Mapping[str, Tensor], problems: list[str]) -> dict[str, Any]:
+    table, places = tensors["input.weight"], tensors["backbone.positions.weight"]
+    if table.shape[1] != settings.width:
+        problems.append(f"token vectors of {table.shape[1]} for a width of {settings.width}: model.embedding")
+    if "head.weight" in tensors:
+        problems.append("input and output tokens have weights of their own: model.tie")
+    return {name: getattr(settings, ours) for name, ours in SIZES.items()} | {
+        "vocab_size": len(table),
+        "n_positions": len(places),
+        "resid_pdrop": settings.dropout,
+        "embd_pdrop": settings.dropout,
+        "attn_pdrop": 0.0,
+        "layer_norm_epsilon": settings.epsilon,
+        "initializer_range": SPREAD,
+    }
+
+
+def _to_second(settings: Settings, tensors: Mapping[str, Tensor], problems: list[str]) -> dict[str, Any]:
+    name = inverse(ACTIVATIONS)[settings.activation]
+    return _to_hub(settings, tensors, problems) | {"activation_function": name, "n_inner": settings.feedforward}
+
+
+def _to_first(settings: Settings, tensors: Mapping[str, Tensor], problems: list[str]) -> dict[str, Any]:
+    if settings.feedforward not in (None, 4 * settings.width):
+        problems.append(f"an element-wise network of {settings.feedforward}, not 4·width: model.feedforward")
+    names = inverse(FIRST_ACTIVATIONS)
+    name = choose(problems, "model.activation", settings.activation, names)
+    return _to_hub(settings, tensors, problems) | {"afn": name}
+
+
+def _body(tokens: str, positions: str, last: str | None) -> Callable[[Settings], list[Entry]]:
+    """Their products are kept the other way round."""
+    parts = {
+        "attention.inputs": "attn.c_attn",
+        "attention.output": "attn.c_proj",
+        "feedforward.hidden": "mlp.c_fc",
+        "feedforward.output": "mlp.c_proj",
+    }
+
+    def entries(settings: Settings) -> list[Entry]:
+        found = [
+            Entry("input.weight", (f"{tokens}.weight",)),
+            Entry("backbone.positions.weight", (f"{positions}.weight",)),
+            *(layer("backbone.norm", last) if last else []),
+        ]
+        for index in range(settings.layers):
+            ours, theirs = f"backbone.blocks.{index}", f"h.{index}"
+            for part, name in parts.items():
+                found += layer(f"{ours}.{part}", f"{theirs}.{name}", transposed=True)
+            found += layer(f"{ours}.attention_norm", f"{theirs}.ln_1")
+            found += layer(f"{ours}.feedforward_norm", f"{theirs}.ln_2")
+        return found
+
+    return entries
+
+
+_CONSTANT = (r".*\.attn\.(bias|masked_bias)", r"(transformer\.)?position_ids", r"lm_head\.weight")
+HUB = (
+    Form(
+        "gpt2",
+        "transformer.",
+        _from_second,
+        _to_second,
+        _body("wte", "wpe", "ln_f"),
+        (Head("GPT2LMHeadModel", "language"), Head("GPT2Model", "language", prefixed=False)),
+        _CONSTANT,
+        suits=lambda settings: settings.norm == "before",
+    ),
+    Form(
+        "openai-gpt",
+        "transformer.",
+        _from_first,
+        _to_first,
+        _body("tokens_embed", "positions_embed", None),
+        (Head("OpenAIGPTLMHeadModel", "language"), Head("OpenAIGPTModel", "language", prefixed=False)),
+        _CONSTANT,
+        suits=lambda settings: settings.norm == "after",
+    ),
+)
