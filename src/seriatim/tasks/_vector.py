@@ -119,6 +119,6 @@ class VectorTask(ExampleTask):
     ) -> VectorTask:
         notes = Notes(notify)
         coder = Coder.load(path)
-        numbers = coder.kind == "numbers"
-        found = examples.read_single(source, config.data, data_dir, notes, cls.numeric, numbers, coder.columns)
+        known = (coder.kind == "numbers", coder.columns, coder.pairs)
+        found = examples.read_single(source, config.data, data_dir, notes, cls.numeric, *known)
         return cls.make(config, coder, Parts(train=Examples([], []), test=found), list(notes))
