@@ -195,7 +195,8 @@ def _known(
             return read(settings.model_copy(update=missing))
         except NoColumnError as error:
             if len(error.names) > 1:  # which of them takes its place is for the user to say
-                remedy = f"name the one that takes its place with --column (or --target); {error.remedy}"
+                which = "those that take their" if "," in missing.get("column", "") else "the one that takes its"
+                remedy = f"name {which} place with --column (or --target); {error.remedy}"
                 raise SeriatimError(error.code, error.cause, remedy) from None
     return read(settings)
 

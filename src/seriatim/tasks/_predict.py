@@ -29,6 +29,11 @@ class Predictor:
         """Answers as the columns of a file."""
         raise TypeError(f"{type(self).__name__} has no table")
 
+    @property
+    def pairs(self) -> bool | None:
+        """An input is two texts; None: one or two."""
+        return self.coder.pairs
+
     def predict(self, items: Any) -> list[dict[str, Any]]:
         """An answer for each input, in their order."""
         sequences = self.coder.encode(items)
@@ -41,7 +46,7 @@ class Predictor:
     def predict_file(self, source: str, data_dir: str | None = None) -> Table:
         """A row for each row of the file."""
         numeric = self.coder.kind == "numbers"
-        found = read_inputs(source, self.data, data_dir, numeric, self.coder.columns)
+        found = read_inputs(source, self.data, data_dir, numeric, self.coder.columns, self.pairs)
         return self.table(self.predict(found.inputs))
 
 
