@@ -48,7 +48,9 @@ def soft_loss(scores: Tensor | TokenScores, taught: Tensor | TokenScores, temper
         raise TypeError("scores of a vocabulary are compared with such scores only")
     theirs = (full(taught) / temperature).log_softmax(dim=-1)
     ours = (full(scores) / temperature).log_softmax(dim=-1)
-    return temperature**2 * F.kl_div(ours, theirs, reduction="sum", log_target=True)
+    chances = theirs.exp()
+    each = (chances * (theirs - ours)).masked_fill(chances == 0, 0.0)  # also where neither can give the answer
+    return temperature**2 * each.sum()
 
 
 def soft_choices_loss(scores: Tensor, taught: Tensor, temperature: float) -> Tensor:

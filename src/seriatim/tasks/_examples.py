@@ -122,6 +122,10 @@ class ExampleTask:
         targets = torch.from_numpy(part.targets[rows])
         return Batch(torch.from_numpy(block), targets, count=len(rows), mask=mask)
 
+    def answered(self, rows: np.ndarray) -> np.ndarray:
+        """The numbers of the targets that these rows of the training part have, in the order of a batch."""
+        return rows
+
     # Evaluation
 
     def chosen(self, split: str, limit: int | None = None) -> np.ndarray:

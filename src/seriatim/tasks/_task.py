@@ -49,3 +49,20 @@ class Task(Protocol):
 
     def sample(self, network: nn.Module, step: int) -> str:
         """What the model produces at this point of its training, for people to look at."""
+
+
+class Teachable(Task, Protocol):
+    """What distillation (training/distil.py) asks besides. `loss` is then `hard` of what `read` gives."""
+
+    def read(self, network: nn.Module, batch: Batch, state: Any) -> tuple[Any, Tensor, Any]:
+        """What a network says about the N targets of a batch: scores (N,C), or the `TokenScores` of a vocabulary; the
+        vectors (N,D) that they are made from; and the state to carry on. Scores that cannot be given are −∞."""
+
+    def hard(self, network: nn.Module, scores: Any, batch: Batch, smoothing: float) -> Tensor:
+        """The sum of the losses of scores against the true targets."""
+
+    def soft(self, network: nn.Module, scores: Any, taught: Any, temperature: float) -> Tensor:
+        """The sum of their distances from the scores of a teacher (see nn/soft.py)."""
+
+    def unlike(self, teacher: Any) -> list[str]:
+        """What keeps the predictor of another run from being a teacher: a sentence for each difference."""

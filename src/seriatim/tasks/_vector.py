@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
 from ..core import config
-from ..data import examples
+from ..data import examples, partition
 from ..data.notes import Notes
-from ..data.sequences import Examples, Parts
+from ..data.sequences import Examples, Parts, Sequences
 from ..data.tokenizers import Tokenizer
 from ..nn.backbone import Backbone, BackboneSettings
 from ..nn.heads import Pooling, VectorHead
-from ..nn.network import Network, assemble
+from ..nn.network import Network, assemble, full
 from ._coder import Coder, learn_coder
 from ._examples import ExampleTask, Part, shown
+from ._task import Batch
 
 Notify = Callable[[str], None]
 SAMPLED = 4  # examples that a sample shows
@@ -49,6 +51,11 @@ def vector_network(
         return around(VectorHead(backbone.width, outputs, settings.pooling, directions, dropout), outputs)
 
     return assemble(model, inputs, width, coder.longest, head)
+
+
+def joined(one: Sequences, other: Sequences) -> Sequences:
+    ends = np.concatenate([one.ends, other.ends + len(one.values)])
+    return Sequences(np.concatenate([one.values, other.values]), ends)
 
 
 class VectorTask(ExampleTask):
@@ -81,6 +88,45 @@ class VectorTask(ExampleTask):
         inputs = [part.examples.inputs[row] for row in rows]
         texts = zip(rows, inputs, self.said(model, inputs), strict=True)
         return "\n".join(f"{shown(one)} → {text} (is {self.wanted('valid', row)})" for row, one, text in texts)
+
+    # Learning, also from a teacher
+
+    def read(self, network: Any, batch: Batch, state: Any = None) -> tuple[Tensor, Tensor, None]:
+        hidden, mask, _ = network.given(batch.inputs, batch.mask)
+        vectors = network.head.vector(hidden, mask)
+        return full(network.head.outputs(vectors)), vectors, None
+
+    def hard(self, network: nn.Module, scores: Tensor, batch: Batch, smoothing: float) -> Tensor:
+        raise TypeError(f"{type(self).__name__} has no loss")
+
+    def loss(self, network: nn.Module, batch: Batch, state: Any, smoothing: float) -> tuple[Tensor, Any]:
+        scores, _, _ = self.read(network, batch)
+        return self.hard(network, scores, batch, smoothing), None
+
+    def read_by(self, config: Any, predictor: Any) -> VectorTask:
+        """The training part as another run reads it, to be asked about it."""
+        limits = (predictor.coder.limit, predictor.model.backbone.context)
+        coder = replace(predictor.coder, limit=min((one for one in limits if one is not None), default=None))
+        part = self.parts["train"]
+        read = Part(coder.encode(part.examples.inputs), part.targets, part.examples)
+        return replace(self, settings=config.task, coder=coder, parts={"train": read})
+
+    def with_unlabelled(self, source: str, config: Any, data_dir: str | None, notify: Notify) -> VectorTask:
+        """With the examples of another source behind those of the training part, whatever their targets may be."""
+        known = (self.coder.kind == "numbers", self.coder.columns, self.coder.pairs)
+        found = examples.read_inputs(source, config.data, data_dir, *known)
+        found, _, notes = partition.without_empty(found)
+        coder = replace(self.coder, limit=self.coder.longest)  # what the network is made for
+        more = coder.encode(found.inputs)
+        for note in [*notes, f"{source}: {len(more):,} unlabelled examples"]:
+            notify(note)
+        part = self.parts["train"]
+        targets = np.concatenate([part.targets, np.zeros((len(more), *part.targets.shape[1:]), part.targets.dtype)])
+        came: Any = part.examples.inputs
+        both = joined(came, found.inputs) if isinstance(found.inputs, Sequences) else [*came, *found.inputs]
+        extended = Part(joined(part.inputs, more), targets, Examples(both, None))
+        mark = partition.fingerprint({"unlabelled": found})
+        return replace(self, parts={**self.parts, "train": extended}, fingerprint=mark)
 
     @classmethod
     def make(cls, config: Any, coder: Coder, parts: Parts, notes: list[str]) -> VectorTask:

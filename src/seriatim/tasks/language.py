@@ -34,9 +34,11 @@ from ..decode.options import DecodeSettings
 from ..nn.backbone import BackboneSettings
 from ..nn.loss import token_log_probs, token_loss
 from ..nn.network import Network, load_weights, token_network
+from ..nn.soft import TokenScores, soft_loss
 from ._examples import refuse_counting
 from ._speak import Counted, Neural, Speaker
 from ._task import Batch
+from ._unlike import unlike_tokens
 
 STRETCH = 16  # training sequences that one row reads on for
 EVALUATION_ROWS = 16
@@ -119,10 +121,27 @@ class LanguageTask:
         """Rows begin anywhere: an epoch reads as many tokens as there are."""
         return max(self.size // (rows * self.settings.length), 1)
 
-    def loss(self, network: Any, batch: Batch, state: Any, smoothing: float) -> tuple[Tensor, Any]:
+    def read(self, network: Any, batch: Batch, state: Any) -> tuple[TokenScores, Tensor, Any]:
         hidden, state = network.hidden(batch.inputs, batch.mask, state)
-        head = network.head
-        return token_loss(hidden.flatten(0, 1), head.weight, head.bias, batch.targets.flatten(), smoothing), state
+        vectors = hidden.flatten(0, 1)
+        return TokenScores(vectors, network.head.weight, network.head.bias), vectors, state
+
+    def hard(self, network: nn.Module, scores: TokenScores, batch: Batch, smoothing: float) -> Tensor:
+        return token_loss(*scores, batch.targets.flatten(), smoothing)
+
+    def loss(self, network: Any, batch: Batch, state: Any, smoothing: float) -> tuple[Tensor, Any]:
+        scores, _, state = self.read(network, batch, state)
+        return self.hard(network, scores, batch, smoothing), state
+
+    def soft(self, network: nn.Module, scores: TokenScores, taught: TokenScores, temperature: float) -> Tensor:
+        return soft_loss(scores, taught, temperature)
+
+    def unlike(self, teacher: Any) -> list[str]:
+        found = unlike_tokens(self.corpus.tokenizer, teacher.tokenizer)
+        context = teacher.model.backbone.context
+        if context is not None and context < self.settings.length:
+            found.append(f"sequences have {self.settings.length} tokens, the teacher takes {context} (--length)")
+        return found
 
     def count(self, model: Any, progress: Callable[[str], None]) -> Any:
         """A model that counts, made from the training part."""

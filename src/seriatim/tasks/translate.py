@@ -33,6 +33,7 @@ from ..nn.backbone import BackboneSettings
 from ..nn.loss import token_loss, token_scores
 from ..nn.pair import Translator, pair_network
 from ..nn.scores import ScoreName
+from ..nn.soft import TokenScores, soft_loss
 from ._bleu import Manner, Wanted, judged
 from ._examples import ELEMENTS, ExampleTask, _digest, mismatch, refuse_counting, restore
 from ._nearest import Memory
@@ -40,6 +41,7 @@ from ._pairs import NO_TOKEN, Batches, PairCoder, PairPart, end_of
 from ._task import Batch
 from ._translate_views import answers, views
 from ._translator import Interpreter
+from ._unlike import unlike_tokens
 
 __all__ = ["DataSettings", "Settings", "mismatch", "open_run", "prepare", "reopen", "reopen_on", "train_defaults"]
 
@@ -103,10 +105,27 @@ class TranslateTask(ExampleTask):
     def collate(self, split: str, rows: np.ndarray, most: int | None = None) -> Batch:
         return self.parts[split].collate(rows, end_of(self.coder.target), most)
 
+    def read(self, network: Any, batch: Batch, state: Any = None) -> tuple[TokenScores, Tensor, None]:
+        vectors, _ = _taught(network, batch)
+        return TokenScores(vectors, network.head.weight, network.head.bias), vectors, None
+
+    def hard(self, network: nn.Module, scores: TokenScores, batch: Batch, smoothing: float) -> Tensor:
+        return token_loss(*scores, batch.targets[batch.targets != NO_TOKEN], smoothing)
+
     def loss(self, network: nn.Module, batch: Batch, state: Any, smoothing: float) -> tuple[Tensor, Any]:
-        hidden, targets = _taught(network, batch)
-        head = network.head
-        return token_loss(hidden, head.weight, head.bias, targets, smoothing), None  # type: ignore[union-attr,arg-type]
+        scores, _, _ = self.read(network, batch)
+        return self.hard(network, scores, batch, smoothing), None
+
+    def soft(self, network: nn.Module, scores: TokenScores, taught: TokenScores, temperature: float) -> Tensor:
+        return soft_loss(scores, taught, temperature)
+
+    def unlike(self, teacher: Any) -> list[str]:
+        found = unlike_tokens(self.coder.source, teacher.coder.source, "source")
+        found += unlike_tokens(self.coder.target, teacher.coder.target, "target")
+        context = teacher.model.backbone.context
+        if context is not None and context < self.coder.longest:
+            found.append(f"pairs have up to {self.coder.longest} tokens, the teacher takes {context} (data.longest)")
+        return found
 
     def evaluate(self, model: nn.Module, split: str, limit: int | None = None) -> dict[str, float]:
         rows = self.chosen(split, limit)
