@@ -31,10 +31,12 @@ from ..nn.backbone import BackboneSettings
 from ..nn.characters import WordInput
 from ..nn.heads import StepHead
 from ..nn.network import Network, assemble, full, symbol_input
+from ..nn.soft import soft_loss
 from ._examples import ExampleTask, mismatch, refuse_counting, restore
 from ._tag_views import oddities, tags_of, views
 from ._tagger import Tagger, Tagging, tagging
 from ._task import Batch
+from ._unlike import unlike_names
 from ._words import NO_TAG, WordCoder, WordPart, alphabet, in_text
 
 __all__ = ["DataSettings", "Settings", "mismatch", "model_defaults", "open_run", "prepare", "reopen", "reopen_on"]
@@ -82,11 +84,39 @@ class TagTask(ExampleTask):
     def collate(self, split: str, rows: np.ndarray) -> Batch:
         return self.parts[split].collate(rows, spelled=spelling(self.settings, self.coder) > 0)
 
+    def read(self, network: Any, batch: Batch, state: Any = None) -> tuple[Tensor, Tensor, None]:
+        hidden, _, _ = network.given(batch.inputs, batch.mask)
+        vectors = hidden[batch.targets != NO_TAG]
+        return full(network.head(vectors)), vectors, None
+
+    def hard(self, network: nn.Module, scores: Tensor, batch: Batch, smoothing: float) -> Tensor:
+        targets = batch.targets[batch.targets != NO_TAG]
+        return F.cross_entropy(scores, targets, reduction="sum", label_smoothing=smoothing)
+
     def loss(self, network: nn.Module, batch: Batch, state: Any, smoothing: float) -> tuple[Tensor, Any]:
-        scores, _ = network(batch.inputs, batch.mask)
-        flat, targets = full(scores).flatten(0, 1), batch.targets.flatten()
-        loss = F.cross_entropy(flat, targets, ignore_index=NO_TAG, reduction="sum", label_smoothing=smoothing)
-        return loss, None
+        scores, _, _ = self.read(network, batch)
+        return self.hard(network, scores, batch, smoothing), None
+
+    def soft(self, network: nn.Module, scores: Tensor, taught: Tensor, temperature: float) -> Tensor:
+        return soft_loss(scores, taught, temperature)
+
+    def unlike(self, teacher: Any) -> list[str]:
+        return unlike_names(self.coder.labels, teacher.coder.labels, "tag")
+
+    def answered(self, rows: np.ndarray) -> np.ndarray:
+        """Words, in the order in which a batch has them."""
+        part = self.parts["train"]
+        words = Sequences(part.where, part.inputs.ends).take(rows).values
+        words = words[words >= 0]
+        return words[part.targets[words] != NO_TAG]
+
+    def read_by(self, config: Any, predictor: Any) -> TagTask:
+        """The training part as another run reads it, to be asked about all of its words."""
+        part = self.parts["train"]
+        sentences = [[part.names[form] for form in part.forms[first:end].tolist()] for first, end in part.bounds]
+        other = predictor.coder.encode(sentences)
+        read = replace(other, targets=np.zeros_like(other.targets))
+        return replace(self, settings=config.task, coder=predictor.coder, parts={"train": read})
 
     def chosen(self, split: str, limit: int | None = None) -> np.ndarray:
         """Whole sentences: all windows of those that are chosen."""
