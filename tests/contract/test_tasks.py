@@ -72,6 +72,16 @@ def tagged(folder: Path) -> Path:
     return folder / "tagged.conll"
 
 
+def asked(folder: Path) -> Path:
+    draw = np.random.default_rng(6)
+    with open(folder / "asked.jsonl", "w", encoding="utf-8") as file:
+        for number in range(60):
+            words = draw.choice(WORDS, 4 + number % 9, replace=False).tolist()
+            row = {"question": f"what follows {words[1]}?", "context": " ".join(words), "answers": [words[2]]}
+            file.write(json.dumps(row | ({"answers": []} if number % 5 == 0 else {})) + "\n")
+    return folder / "asked.jsonl"
+
+
 def series(folder: Path) -> Path:
     time = np.arange(240)
     wave = np.sin(time / 4) + 0.1 * np.random.default_rng(4).normal(size=240)
@@ -83,6 +93,16 @@ def rolls(folder: Path) -> Path:
     draw = np.random.default_rng(5)
     np.save(folder / "rolls.npy", (draw.random((12, 9, 88)) < 0.05).astype(np.float32))
     return folder / "rolls.npy"
+
+
+def documents(folder: Path) -> Path:
+    draw = np.random.default_rng(6)
+    texts = []
+    for number in range(60):
+        sentences = [" ".join(draw.choice(WORDS, 2 + number % 5)) for _ in range(2 + number % 4)]
+        texts.append("\n".join(f"{sentence.capitalize()}." for sentence in sentences))
+    (folder / "documents.txt").write_text("\n\n".join(texts), encoding="utf-8")
+    return folder / "documents.txt"
 
 
 # name → task, data, settings on top
@@ -101,10 +121,14 @@ CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
         {"data": {"column": "x", "target": "value"}, "task": {"pooling": "attention"}},
     ),
     "tag": ("tag", tagged, {"task": {"characters": 8}}),
+    "answer": ("answer", asked, {"task": {"length": 12, "stride": 3, "unanswerable": False}}),
+    "answer-or-none": ("answer", asked, {}),
     "forecast": ("forecast", series, {"task": {"length": 12, "horizon": 3}}),
     "music": ("music", rolls, {}),
+    "pretrain": ("pretrain", documents, {"data": {"fractions": [0.8, 0.1, 0.1]}, "task": {"length": 24}}),
 }
 CAUSAL_ONLY = ("music", "forecast")
+BOTH_WAYS_ONLY = ("pretrain",)
 BACKBONES = [case for case in backbones() if case[1].get("reset") != "after"]
 every = pytest.mark.parametrize("name", CASES)
 
@@ -122,7 +146,7 @@ def prepared(config: Any) -> Any:
 
 
 def combinations() -> list[Any]:
-    found = [(name, model) for name in CASES for model in BACKBONES]
+    found = [(name, model) for name in CASES if name not in BOTH_WAYS_ONLY for model in BACKBONES]
     found += [(name, model) for name in CASES if name not in CAUSAL_ONLY for model in BIDIRECTIONAL]
     return [pytest.param(name, model, id=f"{name}-{label(model)}") for name, model in found]
 
@@ -233,7 +257,7 @@ def _cut(event: Event, wanted: bool, error: type[Exception]) -> None:
 @every
 def test_a_budget_of_parameters_is_met(name: str, tmp_path: Path) -> None:
     budget = 20_000
-    for model in ("gru", "tcn", "gpt", "mlp"):
+    for model in ("gru", "bert") if name in BOTH_WAYS_ONLY else ("gru", "tcn", "gpt", "mlp"):
         config = config_of(name, (model, {}), tmp_path)
         free = config.model.model_copy(update={"width": 8})
         task = prepared(config)

@@ -17,7 +17,7 @@ def nearest(question: str, passage: str) -> str:
     asked = _words(question)
     sentences = [match.group() for match in SENTENCE.finditer(passage)]
     sentence = max(sentences, key=lambda one: len(asked & _words(one)), default=passage)
-    return max(_runs(asked, sentence), key=len, default=sentence).strip(EDGES + " ")
+    return max(_runs(asked, sentence), key=len, default=sentence.strip(EDGES))
 
 
 def _words(text: str) -> set[str]:
@@ -34,7 +34,7 @@ def _runs(asked: set[str], sentence: str) -> list[str]:
             begin = -1
             continue
         begin = match.start() if begin < 0 else begin
-        found.append(sentence[begin : match.end()])
+        found.append(sentence[begin : match.end()].strip(EDGES))
         if match.group()[-1] in EDGES:  # a comma parts two names
             begin = -1
     return found
