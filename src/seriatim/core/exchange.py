@@ -124,6 +124,7 @@ class Form:
     tables: tuple[str, ...] = ("input.weight",)  # tensors of ours with a row for each token
     made: Callable[[Any], dict[str, Tensor]] = lambda settings: {}  # what stands there and follows from settings here
     modules: Callable[[Any, Mapping[str, Any], int], Mapping[str, nn.Module]] = _body_modules  # for their shapes
+    check: Callable[[Mapping[str, Tensor]], list[str]] = lambda stored: []  # problems of tensors that are not read
 
     def entries(self, settings: Any, head: Head) -> list[Entry]:
         """Of the whole model."""

@@ -65,6 +65,7 @@ def read(path: str | Path) -> Foreign:
     entries = form.entries(settings, head)
     there = [one for one in head.optional if all(name in stored for name in one.theirs)]
     found = _fitting([*entries, *there], shapes, stored, problems)
+    problems += form.check(stored)
     notes: list[str] = []
     tokenizer = _tokenizer(folder.path, problems)
     target = _tokenizer(folder.path / TARGET, problems) if (folder.path / TARGET).is_dir() else None

@@ -14,6 +14,7 @@ Initialisation: Glorot for all products, as the paper's own program; tokens norm
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -21,11 +22,13 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from ..core.errors import SeriatimError
 from ..nn.attention import causal_mask
 from ..nn.dropout import Dropout
 from ..nn.pair import PairBackbone, PairSettings, Trace
 from ..nn.positions import Learned, Sinusoidal
 from ..nn.transformer import Activation, Block, HeadedSettings
+from ._marian import HUB as HUB
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"width": 128, "layers": 2, "heads": 4},
@@ -134,7 +137,13 @@ class Settings(HeadedSettings, PairSettings):
     norm: Literal["before", "after"] = Field("before", description="layer norm before each part, or after it")
     activation: Activation = Field("relu", description="between the two products of the element-wise network")
     positions: Literal["sinusoidal", "learned"] = Field(
-        "sinusoidal", description="sinusoidal: any length; learned: up to the longest of the training"
+        "sinusoidal", description="sinusoidal: any length; learned: up to the context"
+    )
+    context: int | None = Field(
+        None, ge=1, le=1_000_000, description="learned positions (default: the longest of the training)"
+    )
+    scale: bool | None = Field(
+        None, description="multiply the vectors of tokens by √width (default: where input and output share them)"
     )
 
     @model_validator(mode="before")
@@ -147,8 +156,18 @@ class Settings(HeadedSettings, PairSettings):
     def fine_size(self) -> int:
         return WIDER[self.preset] * self.width if self.feedforward is None else self.feedforward
 
+    def input_scale(self, size: int, tied: bool) -> float:
+        return super().input_scale(size, tied) if self.scale is None else math.sqrt(size) if self.scale else 1.0
+
     def build(self, inputs: int, length: int) -> Transformer:
         self.check_heads()
+        context = length if self.context is None else self.context
+        if self.positions == "learned" and context < length:
+            raise SeriatimError(
+                "model.context",
+                f"sequences of {length} do not fit into a context of {context}",
+                "raise model.context, or lower data.longest",
+            )
         return Transformer(
             inputs,
             self.width,
@@ -159,5 +178,5 @@ class Settings(HeadedSettings, PairSettings):
             self.dropout,
             self.norm,
             self.activation,
-            length if self.positions == "learned" else None,
+            context if self.positions == "learned" else None,
         )

@@ -10,6 +10,7 @@ True where a real element stands; padding is on the right, and never changes a r
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, ClassVar, Self
@@ -107,6 +108,10 @@ class BackboneSettings(Settings):
         if tied:
             return self.width
         return min(self.width, 128) if self.embedding is None else self.embedding
+
+    def input_scale(self, size: int, tied: bool) -> float:
+        """What the vectors of tokens are multiplied by before a model of pairs: those that suit an output are small."""
+        return math.sqrt(size) if tied else 1.0
 
     def token_input(self, vocabulary: int, separator: int | None = None, tied: bool = False) -> TokenInput:
         """The first part of a network over tokens; `separator` is the token that ends a text, where there is one."""

@@ -10,7 +10,6 @@ to the right.
 
 from __future__ import annotations
 
-import math
 from typing import Any, ClassVar
 
 import torch
@@ -140,4 +139,4 @@ def pair_network(
     target = TokenInput(targets, size, spread)
     source = target if joint else TokenInput(sources, size, spread)
     head = TokenHead(backbone.width, targets, target if tied else None)
-    return Translator(source, target, backbone, head, math.sqrt(size) if tied else 1.0)
+    return Translator(source, target, backbone, head, settings.input_scale(size, tied))
