@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,8 @@ NEAR = 10  # pixels from a point within which a name needs no line to it
 # Beside a point first, then around it, then further away.
 WAYS = ((1, 0), (-1, 0), (1, 0.7), (1, -0.7), (-1, 0.7), (-1, -0.7), (0, 1), (0, -1))
 STEPS = (8, 16, 26, 40, 58, 80, 106, 136, 170)
+
+Box = tuple[float, float, float, float]  # left, top, right, bottom
 
 
 def principal(vectors: np.ndarray) -> tuple[np.ndarray, tuple[float, float]]:
@@ -68,35 +70,35 @@ class Name:
     line: bool  # it is so far off that a line leads to it
 
 
-def names(pixels: np.ndarray, texts: Sequence[str], frame: Frame) -> list[Name]:
-    """A place for each name that finds one, the first of them first."""
-    dots = [(x - DOT, y - DOT, x + DOT, y + DOT) for x, y in pixels.tolist()]
-    taken: list[tuple[float, float, float, float]] = list(dots)
+def names(pixels: np.ndarray, texts: Sequence[str], frame: Frame, far: bool = True) -> list[Name]:
+    """A place for each name that finds one, the first of them first; `far`: where there is none beside its point,
+    further away."""
+    taken = np.concatenate([pixels - DOT, pixels + DOT], axis=1)  # boxes (n,4) that must stay free
     found = []
     for index, ((x, y), text) in enumerate(zip(pixels.tolist(), texts, strict=True)):
-        for place, box in _candidates(index, x, y, wide(text)):
+        for place, box in _candidates(index, x, y, wide(text), STEPS if far else STEPS[:2]):
             inside = box[0] >= 0 and box[1] >= 0 and box[2] <= frame.width and box[3] <= frame.height
-            if inside and not any(_overlap(box, other) for other in taken):
-                taken.append(box)
+            if inside and not _overlaps(box, taken):
+                taken = np.concatenate([taken, [box]])
                 found.append(place)
                 break
     return found
 
 
-def _candidates(index: int, x: float, y: float, width: float) -> list[tuple[Name, tuple[float, float, float, float]]]:
-    found = []
-    for step in STEPS:
+def _candidates(index: int, x: float, y: float, width: float, steps: Sequence[int]) -> Iterator[tuple[Name, Box]]:
+    for step in steps:
         for right, up in WAYS:
             at = x + step * right, y - step * up
             left = at[0] if right > 0 else at[0] - width if right < 0 else at[0] - width / 2
             align = "left" if right > 0 else "right" if right < 0 else "center"
             box = left, at[1] - LINE / 2, left + width, at[1] + LINE / 2
-            found.append((Name(index, *at, align, math.dist((x, y), at) > NEAR + LINE / 2), box))
-    return found
+            yield Name(index, *at, align, math.dist((x, y), at) > NEAR + LINE / 2), box
 
 
-def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+def _overlaps(box: Box, others: np.ndarray) -> bool:
+    beside = (others[:, 0] >= box[2]) | (others[:, 2] <= box[0])
+    above = (others[:, 1] >= box[3]) | (others[:, 3] <= box[1])
+    return not bool((beside | above).all())
 
 
 def wide(text: str) -> float:

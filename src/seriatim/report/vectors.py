@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
 FIELDS = 30  # texts whose similarities are drawn one and all
 WRITTEN = 12  # texts up to which the figures stand in the fields
-NAMED = 60  # points that are given names; of more only those that find a place
+NAMED = 60  # points whose names are moved away where they would cover others; of more these have none
 LONGEST = 44  # letters of a name
-POINTS = 4_000
 TOLD = 12
 
 
@@ -116,7 +115,7 @@ def _points(
     import altair as alt
 
     pixels = frame.pixels(points)
-    places = names(pixels, labels, frame)
+    places = names(pixels, labels, frame, far=len(labels) <= NAMED)
     rows = [{"x": x, "y": y, "text": label(text, 200)} for (x, y), text in zip(pixels.tolist(), texts, strict=True)]
     x, y = (_axis(alt, side, share, size) for side, share, size in zip("xy", shares, _sizes(frame), strict=True))
     layers: list[Any] = []
@@ -167,7 +166,7 @@ def _together(points: np.ndarray) -> list[list[int]]:
 
 
 def _how_often(count: int, of: int) -> str:
-    return f"all {of}" if count == of else f"{count} of {of}"
+    return f"in all {of}" if count == of else f"in {count} of {of}"
 
 
 def _told(texts: Sequence[str], vectors: np.ndarray) -> str:

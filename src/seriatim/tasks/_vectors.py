@@ -26,7 +26,7 @@ from ._alignment import UNSPACED
 from ._readers import Reader
 
 Pooling = Literal["mean", "cls", "max", "last"]
-ELEMENTS = 8_192  # that go through a network at once
+ELEMENTS = 2_048  # that go through a network at once: more leave the caches of a CPU
 SHOWN = 3  # sentences that an error names
 EACH_SIDE = 28  # characters of a sentence beside a word, where it is shown
 
