@@ -132,7 +132,7 @@ class Settings(HeadedSettings):
 
     def tuning_rate(self) -> float:
         """5e-5 at width 384, 2.5e-5 at 768: the paper tried 2e-5 to 5e-5 there."""
-        return 0.0192 / self.width
+        return min(self.rate() / 4, 0.0192 / self.width)
 
     def token_input(self, vocabulary: int, separator: int | None = None, tied: bool = False) -> SegmentedInput:
         return SegmentedInput(vocabulary, self.input_width(tied), SPREAD, self.segments, separator)
