@@ -25,7 +25,7 @@ from seriatim.data.questions import Question, Questions
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.tasks._answer_baseline import nearest
 from seriatim.tasks._answer_scores import measures, normalised, scored
-from seriatim.tasks._answer_search import log_probabilities, search, target_losses
+from seriatim.tasks._answer_search import among, search, target_losses
 from seriatim.tasks._answerer import Answerer
 from seriatim.tasks._spans import UNKNOWN, SpanCoder, SpanPart
 from seriatim.tasks._spans_text import Passages
@@ -266,7 +266,7 @@ def test_the_loss_by_hand_and_beside_the_library() -> None:
         choice[row, [begin, end]] = True
     choice[4] = False  # nothing to choose from, and nothing to learn
     for smoothing in (0.0, 0.3):
-        found = target_losses(log_probabilities(scores, choice), targets, choice, smoothing)
+        found = target_losses(among(scores, choice), targets, choice, smoothing)
         assert found[4] == 0
         for row in range(4):
             some = choice[row].nonzero()[:, 0]
@@ -291,7 +291,7 @@ def test_the_loss_is_that_of_transformers() -> None:
     out = peer(torch.randint(0, 20, (3, 7)), start_positions=targets[:, 0], end_positions=targets[:, 1])
     scores = torch.stack([out.start_logits, out.end_logits], dim=-1)
     everything = torch.ones(3, 7, dtype=torch.bool)
-    found = target_losses(log_probabilities(scores, everything), targets, everything).mean()
+    found = target_losses(among(scores, everything), targets, everything).mean()
     torch.testing.assert_close(found, out.loss)
 
 

@@ -49,14 +49,15 @@ class Found:
         return found
 
 
-def log_probabilities(scores: Tensor, choice: Tensor) -> Tensor:
-    """log p of each element to begin and to end the answer (B,2,T), among those of the choice (B,T)."""
-    return full(scores).transpose(1, 2).masked_fill(~choice[:, None], -torch.inf).log_softmax(dim=-1)
+def among(scores: Tensor, choice: Tensor) -> Tensor:
+    """Scores (B,T,2) of each element to begin and to end the answer, as (B,2,T): −∞ outside of the choice (B,T)."""
+    return full(scores).transpose(1, 2).masked_fill(~choice[:, None], -torch.inf)
 
 
-def target_losses(log_probs: Tensor, targets: Tensor, choice: Tensor, smoothing: float = 0.0) -> Tensor:
-    """The mean of −log p of begin and end of each row (B,); 0 where there is no target."""
+def target_losses(scores: Tensor, targets: Tensor, choice: Tensor, smoothing: float = 0.0) -> Tensor:
+    """The mean of −log p of begin and end of each row (B,); 0 where there is no target. Scores as of `among`."""
     known = targets[:, 0] != UNKNOWN
+    log_probs = scores.log_softmax(dim=-1)
     losses = -log_probs.gather(-1, targets.clamp(min=0)[..., None])[..., 0]  # (B,2)
     if smoothing:
         spread = -log_probs.masked_fill(~choice[:, None], 0.0).sum(dim=-1) / choice.sum(dim=-1, keepdim=True)
@@ -80,7 +81,7 @@ def search(network: nn.Module, part: SpanPart, rows: np.ndarray, longest: int, b
         batch = part.collate(some).to(device)
         scores, _ = network(batch.inputs, batch.mask)
         targets, choice = batch.targets
-        loss = target_losses(log_probabilities(scores, choice), targets, choice)
+        loss = target_losses(among(scores, choice), targets, choice)
         losses.append(loss.cpu().double().numpy()[part.targets[some, 0] != UNKNOWN])
         found.append((some, *_of_batch(full(scores), part, some, longest, best)))
     rows, tokens, values, totals, nulls = (np.concatenate(one) for one in zip(*found, strict=True))

@@ -134,7 +134,8 @@ def learn_coder(
     else:
         pairs = isinstance(inputs[0], tuple)
         if tokenizer is None:
-            tokenizer = _learn([text for one in inputs for text in one] if pairs else inputs, settings, model, notify)
+            texts = [text for one in inputs for text in one] if pairs else inputs
+            tokenizer = learn_tokenizer(texts, settings, model, notify)
         coder = Coder("text", 1, tokenizer=tokenizer, pairs=pairs)
     lengths = np.concatenate([coder.encode(part.inputs).lengths for part in _parts(parts)])
     longest = int(lengths.max())
@@ -167,9 +168,10 @@ def fitting(model: BackboneSettings, texts: Sequence[str]) -> TokenizerSettings 
     return TokenizerSettings(**{"size": size, **suited})
 
 
-def _learn(
+def learn_tokenizer(
     texts: Sequence[str], settings: TokenizerSettings | None, model: BackboneSettings, notify: Callable[[str], None]
 ) -> Tokenizer:
+    """The tokenizer that was asked for, that the model wants, or that suits the texts."""
     chosen = settings or fitting(model, texts) or _usual(texts)
     end = "" if chosen.kind == "char" else "\n"  # the last word of a text and the first of the next are two
     learnt = Tokenizer.train(chosen, (text + end for text in texts))

@@ -11,7 +11,6 @@ no answer (Rajpurkar et al. 2018), the element [CLS] stands for none.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,29 +23,27 @@ from ..core import config, registry
 from ..core.errors import SeriatimError
 from ..data import questions
 from ..data.notes import Notes
-from ..data.questions import Questions
 from ..data.tokenizers import Tokenizer
-from ..nn.backbone import Backbone, BackboneSettings
+from ..nn.backbone import BackboneSettings
 from ..nn.heads import SpanHead
 from ..nn.network import Network, assemble
+from ..nn.soft import soft_loss
 from ._answer_baseline import nearest
+from ._answer_learn import LEAST, USUAL, answerable, fitted, learn, may_be_silent, tell
 from ._answer_scores import measures, score_all
-from ._answer_search import Found, log_probabilities, search, target_losses
+from ._answer_search import Found, among, search, target_losses
 from ._answer_views import spoken, views
 from ._answerer import Answerer
-from ._coder import _learn as learn_tokenizer
-from ._coder import context_of
 from ._examples import ExampleTask, _digest, mismatch, refuse_counting, restore
-from ._spans import UNKNOWN, SpanCoder, SpanPart
+from ._spans import SpanCoder, SpanPart
 from ._task import Batch
+from ._unlike import unlike_tokens
 
 __all__ = [
     "DataSettings", "Settings", "adopt", "mismatch", "model_defaults", "open_run", "prepare", "reopen", "reopen_on",
 ]  # fmt: skip
 
 DataSettings = questions.QuestionSettings
-USUAL = 30  # tokens of an answer at most, but where many answers of the training part are longer
-LEAST = 8  # elements of a row in which question and passage both have some room
 
 
 class Settings(config.Settings):
@@ -101,10 +98,36 @@ class AnswerTask(ExampleTask):
     def collate(self, split: str, rows: np.ndarray) -> Batch:
         return self.parts[split].collate(rows)
 
-    def loss(self, network: nn.Module, batch: Batch, state: Any, smoothing: float) -> tuple[Tensor, Any]:
-        scores, _ = network(batch.inputs, batch.mask)
+    def read(self, network: Any, batch: Batch, state: Any = None) -> tuple[Tensor, Tensor, None]:
+        """Two choices for each row, where the answer begins and where it ends: (2·B,T) and (2·B,D)."""
+        hidden, mask, _ = network.given(batch.inputs, batch.mask)
         targets, choice = batch.targets
-        return target_losses(log_probabilities(scores, choice), targets, choice, smoothing).sum(), None
+        scores = among(network.head(hidden, mask), choice)
+        each = torch.arange(len(targets), device=targets.device)[:, None]
+        return scores.flatten(0, 1), hidden[each, targets.clamp(min=0)].flatten(0, 1), None
+
+    def hard(self, network: nn.Module, scores: Tensor, batch: Batch, smoothing: float) -> Tensor:
+        targets, choice = batch.targets
+        return target_losses(scores.unflatten(0, (-1, 2)), targets, choice, smoothing).sum()
+
+    def loss(self, network: nn.Module, batch: Batch, state: Any, smoothing: float) -> tuple[Tensor, Any]:
+        scores, _, _ = self.read(network, batch)
+        return self.hard(network, scores, batch, smoothing), None
+
+    def soft(self, network: nn.Module, scores: Tensor, taught: Tensor, temperature: float) -> Tensor:
+        return soft_loss(scores, taught, temperature) / 2  # the mean of both choices, as in `hard`
+
+    def unlike(self, teacher: Any) -> list[str]:
+        ours, theirs, context = self.coder, teacher.coder, teacher.model.backbone.context
+        found = unlike_tokens(ours.tokenizer, theirs.tokenizer)
+        if context is not None and context < ours.longest:
+            found.append(f"rows have up to {ours.longest} elements, the teacher takes {context} (--length)")
+        if ours.unanswerable != theirs.unanswerable:
+            who = "this model" if ours.unanswerable else "the teacher"
+            found.append(f"only {who} may say that there is no answer (task.unanswerable)")
+        elif ours.unanswerable and ours.closing != theirs.closing:
+            found.append("one says at the first element that there is no answer, the other at the last")
+        return found
 
     def chosen(self, split: str, limit: int | None = None) -> np.ndarray:
         """Whole questions: all windows of those that are chosen."""
@@ -180,90 +203,24 @@ def prepare(
     if getattr(config.model, "bidirectional", False):
         notes(f"{config.model.name} reads in both directions (model.bidirectional)")
     asked = questions.read(config.data, data_dir, notes)
-    unanswerable = coder.unanswerable if coder is not None else _unanswerable(config.task, asked.parts["train"], notes)
-    used = {split: _answerable(part, split, unanswerable, notes) for split, part in asked.parts.items()}
+    unanswerable = coder.unanswerable if coder is not None else may_be_silent(config.task, asked.parts["train"], notes)
+    used = {split: answerable(part, split, unanswerable, notes) for split, part in asked.parts.items()}
     if not len(used["train"]):
         raise SeriatimError(
             "data.empty", "no question of the training part has an answer", "give answers to learn from"
         )
     if coder is None:
-        coder = _learn(config, used["train"], unanswerable, tokenizer, notes)
+        coder = learn(config, used["train"], unanswerable, tokenizer, notes)
         parts = {split: coder.encode(part) for split, part in used.items()}
-        coder = _fitted(config, coder, parts)
+        coder = fitted(config, coder, parts)
     else:
         parts = {split: coder.encode(part) for split, part in used.items()}
     if not parts["train"].learnt:
         raise SeriatimError(
             "data.answers", "no answer of the training part lies within a window", "raise --length, or data.tokenizer"
         )
-    _tell(coder, parts, notes)
+    tell(coder, parts, notes)
     return AnswerTask(config.task, coder, parts, config.seed, list(notes), asked.fingerprint)  # type: ignore[arg-type]
-
-
-def _unanswerable(settings: Settings, train: Questions, notes: Notes) -> bool:
-    if settings.unanswerable is not None:
-        return settings.unanswerable
-    found = any(not one.answers for one in train.asked)
-    if found:
-        notes("questions may have no answer (task.unanswerable)")
-    return found
-
-
-def _answerable(part: Questions, split: str, unanswerable: bool, notes: Notes) -> Questions:
-    """Where every question is to have an answer, those that do."""
-    there = [one for one in part.asked if one.answers]
-    if unanswerable or len(there) == len(part.asked):
-        return part
-    notes(f"{split}: left out {len(part.asked) - len(there):,} questions without an answer (task.unanswerable)")
-    return replace(part, asked=there)
-
-
-def _learn(config: Any, train: Questions, unanswerable: bool, tokenizer: Tokenizer | None, notes: Notes) -> SpanCoder:
-    """The tokenizer of the training part, and what a row may hold."""
-    if tokenizer is None:
-        texts = [*train.used, *(one.text for one in train.asked)]
-        tokenizer = learn_tokenizer(texts, config.data.tokenizer, config.model, notes)
-    _, declared = context_of(config.model)
-    window = config.task.length if declared is None else min(config.task.length, declared)
-    if window < LEAST:
-        cause = f"a model that takes {window} elements has no room for a question and a passage"
-        raise SeriatimError("task.length", cause, f"raise model.context to {LEAST} or more")
-    question = min(config.task.question, (window - 2) // 2)
-    with torch.device("meta"):
-        backbone: Backbone = config.model.build(config.model.input_width(tied=False), 1)
-    closing = backbone.causal or not tokenizer.framed  # the first element of what looks back only has seen nothing
-    return SpanCoder(tokenizer, unanswerable, window, config.task.stride, question, USUAL, closing)
-
-
-def _fitted(config: Any, coder: SpanCoder, parts: dict[str, SpanPart]) -> SpanCoder:
-    """The same with what the parts say: the longest row, and how long answers are."""
-    longest = max(int(part.inputs.lengths.max(initial=1)) for part in parts.values())
-    limited, declared = context_of(config.model)
-    open_ended = limited and declared is None  # the model is made for the longest row
-    true = parts["train"].true
-    sizes = (true[:, 1] - true[:, 0] + 1)[true[:, 0] != UNKNOWN]
-    usual = max(USUAL, int(np.quantile(sizes, 0.99, method="higher"))) if len(sizes) else USUAL
-    answer = usual if config.task.longest is None else config.task.longest
-    return replace(coder, longest=longest, window=longest if open_ended else coder.window, answer=answer)
-
-
-def _tell(coder: SpanCoder, parts: dict[str, SpanPart], notes: Notes) -> None:
-    """What of the data does not fit."""
-    for split, part in parts.items():
-        several = int(np.count_nonzero(np.bincount(part.inputs.question, minlength=1) > 1))
-        if several:
-            notes(f"{split}: the passages of {_count(several, 'question')} are read in windows of {coder.window}")
-        if part.cut:
-            notes(
-                f"{split}: {_count(part.cut, 'question')} of over {coder.question} tokens: the first of them are read"
-            )
-        if part.inexact:
-            inexact = _count(part.inexact, "answer")
-            notes(f"{split}: {inexact} with a begin or end within a token, which cannot be given to the letter")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
 def reopen(
@@ -277,8 +234,8 @@ def reopen_on(
 ) -> AnswerTask:
     notes, coder = Notes(notify), SpanCoder.load(path)
     asked, fingerprint = questions.read_single(source, config.data.encoding, data_dir, notes)
-    parts: dict[str, Any] = {"test": coder.encode(_answerable(asked, "test", coder.unanswerable, notes))}
-    _tell(coder, parts, notes)
+    parts: dict[str, Any] = {"test": coder.encode(answerable(asked, "test", coder.unanswerable, notes))}
+    tell(coder, parts, notes)
     return AnswerTask(config.task, coder, parts, config.seed, list(notes), fingerprint)  # type: ignore[arg-type]
 
 
