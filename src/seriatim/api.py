@@ -29,11 +29,13 @@ from .nn.network import load_weights
 from .origin import Origin
 from .runs import Run, fresh_folder
 from .tasks._examples import refuse_counting, refuse_pairs
+from .training import distil
 from .training.budget import size_of, solve_width
 from .training.checkpoint import Checkpoints
 from .training.config import ENDS, Config, make_config
 from .training.cost import peak_memory, reset_peak_memory
 from .training.counting import count
+from .training.distil import Teacher
 from .training.listeners import Listener, Outcome, Recorder
 from .training.loop import Loop
 from .training.settings import TrainSettings
@@ -62,6 +64,10 @@ SHORT = {
     "params": "params",
     "seed": "seed",
     "start": "start",
+    "teacher": "distil.teacher",
+    "temperature": "distil.temperature",
+    "alpha": "distil.alpha",
+    "unlabelled": "distil.unlabelled",
 }
 
 
@@ -227,6 +233,7 @@ class Session:
     data_dir: str | None
     listeners: Iterable[Listener]
     notify: Notify | None
+    teacher: dict[str, Any] | None = None  # what is known of it, where there is one
 
     def start(self) -> Run:
         module = registry.tasks.load(self.config.task.name)
@@ -238,10 +245,15 @@ class Session:
         pick_device(self.config.train.device)  # all that can be wrong is found before the folder is made
         origin = None if self.config.start is None else Origin.open(self.config.start)
         known = {} if origin is None else self._known(module, origin)
+        teacher = self._teacher()
+        if teacher is not None and origin is None and getattr(module, "SAME_TOKENS", False) and not self._named_tokens:
+            known = self._known(module, Origin.open(str(teacher.path)))
         prepare = lambda: module.prepare(self.config, self.data_dir, self._notify(ranks), **known)  # noqa: E731
         task = self._in_turn(ranks, prepare)
         if not hasattr(task, "count"):
             refuse_counting(self.config.model, self.config.task.name)
+        if teacher is not None:
+            teacher.must_suit(task, self.config)
         self._meet_budget(task)
         if not task.has("valid"):
             remedy = "name a file: --valid" if hasattr(self.config.data, "valid") else "give more data"
@@ -254,7 +266,7 @@ class Session:
             task.save(self.folder)
             write_text(self.folder / "config.yaml", dump_yaml(self.config))
         if not self.config.model.counts:
-            return self._learn(task, ranks, origin)
+            return self._learn(task, ranks, origin, teacher)
         if ranks.first:
             self._count(task)
         ranks.wait()
@@ -273,9 +285,12 @@ class Session:
         reopen = lambda: module.reopen(self.folder, self.config, self.data_dir, self._notify(ranks))  # noqa: E731
         task = self._in_turn(ranks, reopen)
         unchanged(Run(self.folder), task)
+        teacher = self._teacher()
+        if teacher is not None:
+            teacher.must_suit(task, self.config)
         if moved and ranks.first:
             write_text(self.folder / "config.yaml", dump_yaml(self.config))
-        return self._learn(task, ranks, None, resumed=True, moved=moved)
+        return self._learn(task, ranks, None, teacher, resumed=True, moved=moved)
 
     def _notify(self, ranks: Ranks) -> Notify:
         return self.notify if ranks.first and self.notify is not None else lambda text: None
@@ -312,11 +327,24 @@ class Session:
                 self.notify(f"{model.name}: --params makes the width {solved.width}, not {model.width}")
         self.config = self.config.model_copy(update={"model": solved})
 
+    def _teacher(self) -> Teacher | None:
+        if self.config.distil is None:
+            return None
+        if self.config.model.counts:
+            cause = f"{self.config.model.name} learns nothing by gradients, so nothing from a teacher"
+            raise SeriatimError("distil.student", cause, "choose another --model, or leave --teacher away")
+        return Teacher(Run(self.config.distil.teacher))
+
+    @property
+    def _named_tokens(self) -> bool:
+        """Whether the user says how text is to be cut."""
+        tokenizer = getattr(self.config.data, "tokenizer", None)
+        return tokenizer is not None and bool(tokenizer.model_fields_set)
+
     def _known(self, module: Any, origin: Origin) -> dict[str, Any]:
         """What the preparation of a task is to take over: the tokenizers that the weights were trained with."""
         names = inspect.signature(module.prepare).parameters
-        data = self.config.data
-        if getattr(data, "tokenizer", None) is not None and data.tokenizer.model_fields_set:
+        if self._named_tokens:
             cause = f"{origin.source} has a tokenizer of its own"
             raise SeriatimError("start.tokenizer", cause, "leave --tokenizer and --vocabulary away")
         if origin.tokenizer is None:
@@ -327,7 +355,15 @@ class Session:
         sources = {"source_tokenizer": origin.source_tokenizer} if "source_tokenizer" in names else {}
         return {"tokenizer": origin.tokenizer, **sources}
 
-    def _learn(self, task: Any, ranks: Ranks, origin: Origin | None, resumed: bool = False, moved: bool = False) -> Run:
+    def _learn(
+        self,
+        task: Any,
+        ranks: Ranks,
+        origin: Origin | None,
+        teacher: Teacher | None,
+        resumed: bool = False,
+        moved: bool = False,
+    ) -> Run:
         device = pick_device(self.config.train.device)
         network = task.build(self.config.model)
         model = self.config.model
@@ -338,13 +374,14 @@ class Session:
         given = self.config.train.optimiser.rate
         usual = model.rate() if self.config.start is None else model.tuning_rate()
         rate = usual if given is None else given
+        learner = task if teacher is None else self._taught(task, teacher, device, self._notify(ranks), resumed)
         outcome = Outcome()
         recorder = [Recorder(self.folder)] if ranks.first else []
         told: list[Listener] = [*recorder, outcome, *(self.listeners if ranks.first else ())]
         reset_peak_memory()
         with halting() as halt:
             loop = Loop(
-                task,
+                learner,
                 network,
                 self.config.train,
                 rate,
@@ -376,6 +413,21 @@ class Session:
         ranks.wait()
         return Run(self.folder)
 
+    def _taught(
+        self, task: Any, teacher: Teacher, device: torch.device, notify: Notify, resumed: bool
+    ) -> distil.Distilled:
+        """The task with its teacher, which is the one that a resumed training began with."""
+        wanted = self.config.distil
+        if wanted is None:
+            raise TypeError("no teacher was asked for")
+        source, more = wanted.unlabelled, None
+        if source is not None:
+            more = task.with_unlabelled(source, self.config, self.data_dir, notify)
+        self.teacher = teacher.about | ({} if more is None else {"unlabelled": more.fingerprint})
+        if resumed:
+            distil.unchanged(Run(self.folder).summary.get("teacher", {}), self.teacher)
+        return distil.distilled(task, wanted, teacher, device, notify, more)
+
     def _count(self, task: Any) -> None:
         outcome = Outcome()
         kept: list[Any] = []
@@ -405,6 +457,8 @@ class Session:
             "seed": self.config.seed,
             "data": {"source": self.config.data.source, "fingerprint": task.fingerprint, "notes": task.notes},
         }
+        if self.teacher is not None:
+            summary["teacher"] = self.teacher
         started, stopped = outcome.started, outcome.stopped
         if model is not None and started is not None and stopped is not None:
             interrupted = stopped.reason.startswith("SIG")

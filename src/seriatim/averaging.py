@@ -143,8 +143,9 @@ def _tell(
         network = task.build(run.config.model)
         load_weights(network, load_tensors(run.path / WEIGHTS))
         outcome = _outcome(run, old, sum(one.numel() for one in network.parameters()))
+        session = Session(run.config, run.path, data_dir, (), notify, old.get("teacher"))
         outcome.sample = task.sample(network.eval(), outcome.stopped.step if outcome.stopped else 0)
-        Session(run.config, run.path, data_dir, (), notify).summarise(task, outcome, network)
+        session.summarise(task, outcome, network)
         about = run.summary
     else:
         gone = ("measures", "baselines", "signatures", "sample", "best_step")

@@ -63,6 +63,18 @@ Horizon = Annotated[int | None, typer.Option("--horizon", help="forecast: steps 
 Encoding = Annotated[str | None, typer.Option("--encoding", help="Of the text. [default: utf-8]")]
 Valid = Annotated[str | None, typer.Option("--valid", help="A validation file. [default: a part of the data]")]
 Test = Annotated[str | None, typer.Option("--test", help="A test file. [default: a part of the data]")]
+Teacher = Annotated[
+    str | None, typer.Option("--teacher", metavar="RUN", help="Learn from this run's answers as well: distillation.")
+]
+Temperature = Annotated[
+    float | None, typer.Option("--temperature", help="Distillation: how soft the teacher's answers are. [default: 2]")
+]
+Alpha = Annotated[
+    float | None, typer.Option("--alpha", help="Distillation: the teacher's part in the loss. [default: 0.5]")
+]
+Unlabelled = Annotated[
+    str | None, typer.Option("--unlabelled", metavar="FILE", help="Distillation: more examples, without targets.")
+]
 Seed = Annotated[int | None, typer.Option("--seed", help="The same seed gives the same model. [default: 0]")]
 Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda, mps. [default: auto]")]
 Out = Annotated[Path | None, typer.Option("--out", help="The folder to make. [default: a new one in runs/]")]
@@ -96,6 +108,10 @@ SHORT = {
     "encoding": Encoding,
     "valid": Valid,
     "test": Test,
+    "teacher": Teacher,
+    "temperature": Temperature,
+    "alpha": Alpha,
+    "unlabelled": Unlabelled,
     "seed": Seed,
     "device": Device,
 }

@@ -42,6 +42,7 @@ from ._unlike import unlike_tokens
 
 STRETCH = 16  # training sequences that one row reads on for
 EVALUATION_ROWS = 16
+SAME_TOKENS = True  # as its teacher a student must have: each is an answer
 
 DataSettings = TextSettings  # the section `data` of a configuration
 

@@ -37,7 +37,7 @@ from ..nn.soft import TokenScores, soft_loss
 from ._bleu import Manner, Wanted, judged
 from ._examples import ELEMENTS, ExampleTask, _digest, mismatch, refuse_counting, restore
 from ._nearest import Memory
-from ._pairs import NO_TOKEN, Batches, PairCoder, PairPart, end_of
+from ._pairs import NO_TOKEN, Batches, PairCoder, PairPart
 from ._task import Batch
 from ._translate_views import answers, views
 from ._translator import Interpreter
@@ -52,6 +52,7 @@ JUDGED = 200  # sentences that are translated along the way
 TRAINED = 2_000  # sentences of the training part that are translated
 PARTS = ("train", "valid", "test")
 PAIRS = True  # encoder–decoders are at home here
+SAME_TOKENS = True  # as its teacher a student must have: each is an answer
 
 
 class Settings(config.Settings):
@@ -103,7 +104,7 @@ class TranslateTask(ExampleTask):
         return self._batches[rows]
 
     def collate(self, split: str, rows: np.ndarray, most: int | None = None) -> Batch:
-        return self.parts[split].collate(rows, end_of(self.coder.target), most)
+        return self.parts[split].collate(rows, self.coder.begin, most)
 
     def read(self, network: Any, batch: Batch, state: Any = None) -> tuple[TokenScores, Tensor, None]:
         vectors, _ = _taught(network, batch)
@@ -295,9 +296,18 @@ def reopen_on(
     return TranslateTask(config.task, coder, parts, config.seed, list(notes), "")  # type: ignore[arg-type]
 
 
-def adopt(folder: Path, tokenizer: Tokenizer, labels: tuple[str, ...], longest: int, several: bool) -> None:
-    """What a run keeps besides weights, for a model that was trained elsewhere."""
-    PairCoder(tokenizer, tokenizer, longest).save(folder)
+def adopt(
+    folder: Path,
+    tokenizer: Tokenizer,
+    labels: tuple[str, ...],
+    longest: int | None,
+    several: bool,
+    source: Tokenizer | None = None,
+    start: int | None = None,
+) -> None:
+    """What a run keeps besides weights, for a model that was trained elsewhere; its decoder begins with `start`."""
+    begins = None if start == tokenizer.eos else start
+    PairCoder(source or tokenizer, tokenizer, LONGEST if longest is None else longest, begins).save(folder)
 
 
 def open_run(path: Path, config: Any) -> Interpreter:

@@ -10,7 +10,7 @@ from pydantic import Field, create_model
 from ..core import registry
 from ..core.config import Count, Settings, validate
 from ..core.errors import SeriatimError
-from .settings import TrainSettings
+from .settings import DistilSettings, TrainSettings
 
 ENDS = ("steps", "epochs", "minutes")  # of a training
 EXAMPLE = "`seriatim train language --data book.txt --model lstm`"
@@ -25,6 +25,7 @@ class Config(Settings):
     start: str | None = Field(
         None, description="what to begin with: a run, a folder of `transformers` or a name on its hub (--from)"
     )
+    distil: DistilSettings | None = Field(None, description="a teacher to learn from, and how")
     train: TrainSettings = Field(default_factory=TrainSettings, description="the training loop")
     params: Count | None = Field(None, ge=1, description="parameters to have: solves for the model's width")
     seed: int = Field(0, ge=0, description="of every random stream")

@@ -83,3 +83,17 @@ class TrainSettings(Settings):
         if epochs is not None and info.data.get("steps") is not None:
             raise ValueError("steps or epochs say how long, not both")
         return epochs
+
+
+class DistilSettings(Settings):
+    teacher: str = Field(description="the folder of the run to learn from")
+    temperature: float = Field(
+        2.0, gt=0, le=1_000, description="the higher, the more the teacher's view of wrong answers counts"
+    )
+    alpha: float = Field(0.5, ge=0, le=1, description="the teacher's part in the loss; the rest is that of the targets")
+    hidden: float = Field(
+        0.0, ge=0, description="weight of a further loss: vectors that the teacher finds alike shall be alike"
+    )
+    unlabelled: str | None = Field(
+        None, description="classify, regress: more examples, without targets, to learn the teacher's answers to"
+    )
