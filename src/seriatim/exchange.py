@@ -5,7 +5,7 @@ An imported run answers, is evaluated, begun from and exported like any other; i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,9 @@ def import_model(source: str | Path, out: str | Path | None = None, notify: Noti
         raise SeriatimError("run.exists", f"{folder} holds a run already", "choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
     module = registry.tasks.load(foreign.head.task)
-    module.adopt(folder, foreign.tokenizer, foreign.labels, config.model.context, foreign.several)
+    known = (foreign.tokenizer, foreign.labels, getattr(config.model, "context", None), foreign.several)
+    pairs = {"source": foreign.source_tokenizer, "start": foreign.start} if foreign.head.task == "translate" else {}
+    module.adopt(folder, *known, **pairs)
     save_tensors(folder / "model.safetensors", foreign.tensors | _unscaled(foreign))
     write_text(folder / "config.yaml", dump_yaml(config))
     run = Run(folder)
@@ -67,28 +69,45 @@ def _unscaled(foreign: reading.Foreign) -> dict[str, Tensor]:
 def export_model(path: str | Path, out: str | Path | None = None) -> Path:
     """A folder that `transformers` opens, with the same numbers in it."""
     run = Run(path)
-    form, head = _form(run)
+    found = _forms(run)
     folder = run.path / "transformers" if out is None else Path(out)
     if folder.exists():
         raise SeriatimError("export.exists", f"{folder} is there already", "remove it, or choose another --out")
     predictor = run.predictor
-    coder = getattr(predictor, "coder", None)
-    tokenizer = getattr(coder, "tokenizer", None) or getattr(predictor, "tokenizer", None)
+    tensors = _plain(weights(predictor.model))
+    form, head = _placed(found, run.config.model, tensors)
+    coder: Any = getattr(predictor, "coder", None)
+    extra, target = _labels(run, coder), None
+    if head.task == "translate":
+        tokenizer, target = coder.source, None if coder.joint else coder.target
+        extra |= {"decoder_start_token_id": coder.begin}
+    else:
+        tokenizer = getattr(coder, "tokenizer", None) or getattr(predictor, "tokenizer", None)
     if tokenizer is None:
         raise SeriatimError("export.numbers", f"{path} reads numbers, not text", "no architecture there fits")
-    tensors = _plain(weights(predictor.model))
-    writing.write(folder, form, head, run.config.model, tensors, tokenizer, _labels(run, coder) | _ids(tokenizer))
+    writing.write(folder, form, head, run.config.model, tensors, tokenizer, extra | _ids(target or tokenizer), target)
     return folder
 
 
-def _form(run: Run) -> tuple[Form, Head]:
-    """The architecture that a run is in the other format."""
+def _placed(found: list[tuple[Form, Head]], settings: Any, tensors: Mapping[str, Tensor]) -> tuple[Form, Head]:
+    """Of several architectures the one where every tensor has a place; where none has one, writing tells why."""
+    for form, head in found:
+        if tensors.keys() <= {entry.ours for entry in (*form.entries(settings, head), *head.optional)}:
+            return form, head
+    return found[0]
+
+
+def _forms(run: Run) -> list[tuple[Form, Head]]:
+    """The architectures that a run may be in the other format."""
     config = run.config
+    found = []
     for form in getattr(registry.models.load(config.model.name), "HUB", ()):
         for head in form.heads:
             wanted = {name: getattr(config.task, name, None) for name in head.options}
-            if head.task == config.task.name and wanted == dict(head.options):
-                return form, head
+            if form.suits(config.model) and head.task == config.task.name and wanted == dict(head.options):
+                found.append((form, head))
+    if found:
+        return found
     known = {
         name: ", ".join(dict.fromkeys(head.task for form in forms for head in form.heads))
         for name in registry.models.names()

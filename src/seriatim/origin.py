@@ -85,8 +85,10 @@ class Origin:
 
     @cached_property
     def source_tokenizer(self) -> Tokenizer | None:
+        if not self.is_run:
+            return self.foreign.source_tokenizer
         file = self.path / "source-tokenizer.json"
-        return Tokenizer.load(file) if self.is_run and file.is_file() else self.tokenizer
+        return Tokenizer.load(file) if file.is_file() else self.tokenizer
 
     @cached_property
     def tensors(self) -> dict[str, Tensor]:

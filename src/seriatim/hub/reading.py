@@ -37,6 +37,12 @@ class Foreign:
     source_tokenizer: Tokenizer | None = None
 
     @property
+    def start(self) -> int | None:
+        """The token that a decoder begins with."""
+        named = self.config.get("decoder_start_token_id", self.config.get("pad_token_id"))
+        return named if isinstance(named, int) and 0 <= named < len(self.tensors[self.form.tables[-1]]) else None
+
+    @property
     def several(self) -> bool:
         """Its labels do not exclude each other."""
         return self.config.get("problem_type") == "multi_label_classification"
@@ -68,7 +74,8 @@ def read(path: str | Path) -> Foreign:
     problems += form.check(stored)
     notes: list[str] = []
     tokenizer = _tokenizer(folder.path, problems)
-    target = _tokenizer(folder.path / TARGET, problems) if (folder.path / TARGET).is_dir() else None
+    two = (folder.path / TARGET).is_dir()
+    target = _tokenizer(folder.path / TARGET if two else folder.path, problems) if "target.weight" in found else None
     for name in form.tables:
         if name in found:
             found[name] = _rows(

@@ -37,8 +37,8 @@ class Engine:
         self._rows = torch.arange(len(source), device=source.device)
         self._current = self.memories
 
-    def start(self, end: int) -> tuple[Tensor, Any]:
-        return self.step(torch.full_like(self._rows, end), (self._rows, [None] * len(self.networks), None))
+    def start(self, begin: int) -> tuple[Tensor, Any]:
+        return self.step(torch.full_like(self._rows, begin), (self._rows, [None] * len(self.networks), None))
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
         rows, inner, _ = state
@@ -94,7 +94,7 @@ def batches(lengths: Sequence[int], order: Sequence[int], copies: int = 1) -> It
 
 
 def forced(
-    networks: Sequence[Translator], part: PairPart, end: int, watched: bool = False
+    networks: Sequence[Translator], part: PairPart, begin: int, watched: bool = False
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """For each pair the log-probability of every token of its target (T,) and, if `watched`, where it looked (T,S)."""
     device = next(networks[0].parameters()).device
@@ -102,7 +102,7 @@ def forced(
     likely: list[np.ndarray] = [np.zeros(0)] * len(part)
     looked: list[np.ndarray] = [np.zeros((0, 0))] * len(part)
     for rows in batches(lengths.tolist(), np.argsort(lengths, kind="stable").tolist()):
-        batch = part.collate(np.array(rows), end).to(device)
+        batch = part.collate(np.array(rows), begin).to(device)
         source, given = batch.inputs
         real = batch.targets != NO_TOKEN
         found, traces = [], []

@@ -35,6 +35,11 @@ class PairCoder:
     source: Tokenizer
     target: Tokenizer  # the same object where the vocabulary is one
     longest: int  # tokens of a source or target in training; what learned positions are made for
+    start: int | None = None  # what a decoder begins with, where that is another token than `<eos>`
+
+    @property
+    def begin(self) -> int:
+        return end_of(self.target) if self.start is None else self.start
 
     @property
     def joint(self) -> bool:
@@ -55,22 +60,23 @@ class PairCoder:
         self.target.save(folder / TARGET)
         if not self.joint:
             self.source.save(folder / SOURCE)
-        write_json(folder / ABOUT, {"longest": self.longest})
+        write_json(folder / ABOUT, {"longest": self.longest} | ({} if self.start is None else {"start": self.start}))
 
     @classmethod
     def load(cls, folder: Path) -> PairCoder:
         try:
-            longest = int(json.loads((folder / ABOUT).read_text(encoding="utf-8"))["longest"])
+            about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+            longest, start = int(about["longest"]), int(about["start"]) if "start" in about else None
         except (OSError, ValueError, KeyError, TypeError):
             cause = f"{folder / ABOUT} does not say how long the pairs are"
             raise SeriatimError("run.damaged", cause, "restore the file") from None
         target = Tokenizer.load(folder / TARGET)
         source = Tokenizer.load(folder / SOURCE) if (folder / SOURCE).exists() else target
-        return cls(source, target, longest)
+        return cls(source, target, longest, start)
 
 
 def end_of(tokenizer: Tokenizer) -> int:
-    """`<eos>`: the last token of every sequence, and what a decoder begins with."""
+    """`<eos>`: the last token of every sequence."""
     if tokenizer.eos is None:
         raise SeriatimError("tokenizer.eos", "the tokenizer has no token for the end", "choose another tokenizer")
     return tokenizer.eos
@@ -97,13 +103,13 @@ class PairPart:
         texts: Sequence[str] = examples.targets  # type: ignore[assignment]
         return cls(coder.sources(examples.inputs), coder.targets(texts), examples)  # type: ignore[arg-type]
 
-    def collate(self, rows: np.ndarray, end: int, most: int | None = None) -> Batch:
-        """Sources and targets shifted by one: the decoder begins with `<eos>` and sees what came before. Of either
+    def collate(self, rows: np.ndarray, begin: int, most: int | None = None) -> Batch:
+        """Sources and targets shifted by one: the decoder begins with a token and sees what came before. Of either
         only the first `most` tokens, where a model takes no more."""
         source, real = (block[:, :most] for block in self.inputs.padded(rows))
         wanted = self.targets.padded(rows, fill=NO_TOKEN)[0][:, :most]
         given = np.empty_like(wanted)
-        given[:, 0] = end
+        given[:, 0] = begin
         given[:, 1:] = np.maximum(wanted[:, :-1], 0)
         mask = None if real.all() else torch.from_numpy(real)
         inputs = torch.from_numpy(source), torch.from_numpy(given)

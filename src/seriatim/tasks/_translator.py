@@ -156,13 +156,14 @@ class Interpreter:
         if covers:
             self._must_attend("coverage_penalty needs attention")
         engine = Engine(self.networks, torch.from_numpy(block).to(self.device), mask, covers)
-        log_probs, state = engine.start(self.end)
-        unk = self.coder.target.unk
+        log_probs, state = engine.start(self.coder.begin)
+        unk, pad = self.coder.target.unk, self.coder.target.pad
+        never = {None if self._replaces(options) else unk, pad} - {None, self.end}
         prefix = self._prefix(options)
         limits = options.limits(sources.lengths[rows].tolist(), len(prefix))
         given: dict[str, Any] = {
             "eos": self.end,
-            "forbidden": () if unk is None or self._replaces(options) else (unk,),
+            "forbidden": tuple(never),
             "prefix": [prefix] * len(rows),
             "limits": limits if self.context is None else [min(limit, self.context) for limit in limits],
         }
@@ -212,7 +213,7 @@ class Interpreter:
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """`some` of the targets, which belong to the sources `rows`."""
         part = PairPart(sources.take([rows[n] for n in some]), targets.take(some), NOTHING)
-        return forced(self.networks, part, self.end, watched)
+        return forced(self.networks, part, self.coder.begin, watched)
 
     def _replaced(
         self, texts: Sequence[str], sources: Sequences, targets: Sequences, rows: Sequence[int], said: Sequence[str]
