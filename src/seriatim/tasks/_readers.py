@@ -142,11 +142,12 @@ class WordReader(Reader):
     def spans(self, text: str) -> tuple[Encoded, np.ndarray]:
         encoded = self.encode([text])
         whole = replace(self.coder, window=None).encode([re.findall(WORDS, text) or [""]])
-        owner = np.maximum.accumulate(whole.where)  # a piece belongs to the word that began last
+        row = encoded.rows[0]
+        owner = np.maximum.accumulate(whole.where)[: len(row)]  # a piece belongs to the word that began last
         frame = [index for index in (self.tokenizer.cls, self.tokenizer.sep) if index is not None]
-        owner[np.isin(whole.inputs.values, frame)] = -1
+        owner[np.isin(row, frame)] = -1
         words = np.array([[0, 0], *([match.start(), match.end()] for match in re.finditer(WORDS, text))])
-        return encoded, words[owner[: int(encoded.rows.lengths[0])] + 1]
+        return encoded, words[owner + 1]
 
     def hidden(self, encoded: Encoded, rows: np.ndarray) -> tuple[Tensor, Tensor | None]:
         if encoded.words is None:

@@ -11,6 +11,7 @@ language model is given before a text has none. A text has the same vector alone
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -105,8 +106,11 @@ class WordVectors:
     plain: np.ndarray
 
     def fragments(self, side: int = EACH_SIDE) -> list[str]:
-        """The word with what stands around it: "… the river bank was …"."""
-        return [_around(text, *span, side) for text, span in zip(self.sentences, self.spans, strict=True)]
+        """The word with what stands around it: "… the river bank was …"; in brackets where a sentence has it twice."""
+        often = Counter(self.sentences)
+        return [
+            _around(text, *span, side, often[text] > 1) for text, span in zip(self.sentences, self.spans, strict=True)
+        ]
 
 
 @torch.inference_mode()
@@ -153,11 +157,11 @@ def _places(word: str, texts: Sequence[str], strict: bool) -> list[list[tuple[in
     return found
 
 
-def _around(text: str, first: int, last: int, side: int) -> str:
+def _around(text: str, first: int, last: int, side: int, marked: bool) -> str:
     """A few whole words before and behind a place."""
-    before, behind = text[:first], text[last:]
+    before, word, behind = text[:first], text[first:last], text[last:]
     if len(before) > side:
         before = "… " + before[-side:].partition(" ")[2]
     if len(behind) > side:
         behind = behind[:side].rpartition(" ")[0] + " …"
-    return " ".join(f"{before}{text[first:last]}{behind}".split())
+    return " ".join(f"{before}{f'[{word}]' if marked else word}{behind}".split())
