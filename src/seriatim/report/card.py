@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from typing import Any
@@ -114,11 +115,20 @@ def _asked(one: Figures, folder: str) -> tuple[list[str], list[str]]:
             f"seriatim predict {folder} --data new.csv --out next.csv",
         ]
         return shell, ['print(run.predict_file("new.csv").text(".csv"))']
-    texts = (one.run.path / "tokenizer.json").is_file()
-    shell = [f'seriatim predict {folder} "a text"'] if texts else []
+    shell, python = [], []
+    if (one.run.path / "tokenizer.json").is_file():
+        text, list_of = (
+            ("$'one text\\tanother'", '("one text", "another")') if _pairs(one) else ('"a text"', '"a text", "another"')
+        )
+        shell, python = [f"seriatim predict {folder} {text}"], [f"print(run.predict([{list_of}]))"]
     shell.append(f"seriatim predict {folder} --data new.csv --out answers.csv")
-    python = ['print(run.predict(["a text", "another"]))'] if texts else []
     return shell, [*python, 'run.predict_file("new.csv").write("answers.csv")']
+
+
+def _pairs(one: Figures) -> bool:
+    """Whether an input is two texts."""
+    file = one.run.path / "data.json"
+    return file.is_file() and json.loads(file.read_text(encoding="utf-8")).get("pairs") is True
 
 
 def _sample(one: Figures) -> str:
