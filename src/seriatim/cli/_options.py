@@ -52,7 +52,9 @@ Tokenizer = Annotated[
     typer.Option("--tokenizer", help="char, word, bpe, byte-bpe, wordpiece or unigram. [default: as the task says]"),
 ]
 Vocabulary = Annotated[str | None, typer.Option("--vocabulary", help="Tokens at most, but for char.")]
-Column = Annotated[str | None, typer.Option("--column", help="The input column of CSV, TSV, JSONL or Parquet.")]
+Column = Annotated[
+    str | None, typer.Option("--column", help="The input column of CSV, TSV, JSONL or Parquet; two texts as a,b.")
+]
 Target = Annotated[
     str | None, typer.Option("--target", help="What is to be predicted: a column, several, or a file of labels.")
 ]
