@@ -2,7 +2,8 @@
 
 A word is read as one piece or several. Its tag is learnt and read at the first of them, so that words and answers
 stay in step whatever the tokenizer does. What is longer than a model can take in is cut into windows that overlap by
-half; each word is answered in the window where it stands nearest to the middle, and only there.
+half; each word is answered in the window where it stands nearest to the middle, and only there. Where the tokenizer
+frames texts, every row stands between [CLS] and [SEP], which answer for no word.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import torch
 from ..core.errors import SeriatimError
 from ..core.files import write_json
 from ..data.sequences import Sequences
-from ..data.tokenizers import Tokenizer
+from ..data.tokenizers import BY_WORDS, Tokenizer
 from ..nn.characters import BEGIN, END, KERNEL, PADDING, UNSEEN
 from ._coder import FILE
 from ._task import Batch
@@ -36,7 +37,7 @@ class WordPart:
     """Encoded sentences. A row is a window (mostly a whole sentence), a step is a piece of a word."""
 
     inputs: Sequences  # (steps,) of rows
-    where: np.ndarray  # (steps,) the word that a step answers for, or −1
+    where: np.ndarray  # (steps,) the word that a step answers for, or −1: the others of a word, and a frame
     sentence: np.ndarray  # (rows,) the sentence of a row
     ends: np.ndarray  # (sentences,) where each stops among the words
     forms: np.ndarray  # (words,) each as the number of a distinct word
@@ -90,8 +91,16 @@ class WordCoder:
         """Distinct characters of spellings, the marks among them."""
         return len(self.alphabet) + 1 + max(PADDING, UNSEEN, BEGIN, END)
 
+    @property
+    def framed(self) -> bool:
+        return self.tokenizer is not None and self.tokenizer.framed
+
     def encode(self, words: Sequence[Sequence[str]], tags: Sequence[Sequence[str]] | None = None) -> WordPart:
-        """Sentences of words; without tags (to be answered) all targets are −1."""
+        """Sentences of words in rows that a model can take; without tags (to be answered) all targets are −1."""
+        return self.cut(self.read(words, tags))
+
+    def read(self, words: Sequence[Sequence[str]], tags: Sequence[Sequence[str]] | None = None) -> WordPart:
+        """Whole sentences, a row each, not yet framed."""
         if self.tokenizer is None:
             words = [self._known(sentence) for sentence in words]
         numbers: dict[str, int] = {}
@@ -110,8 +119,7 @@ class WordCoder:
         targets = np.array(given, dtype=np.int64) if tags is not None else np.full(len(forms), NO_TAG)
         sentence = np.arange(len(ends))
         by_step = np.repeat(forms, counts)
-        part = WordPart(inputs, where, sentence, ends, forms, names, by_step, self._spelled(names), targets)
-        return self.cut(part)
+        return WordPart(inputs, where, sentence, ends, forms, names, by_step, self._spelled(names), targets)
 
     def encode_symbols(self, inputs: Sequences, targets: Sequences | None = None) -> WordPart:
         """Symbols that are numbers already, each with a target."""
@@ -123,13 +131,18 @@ class WordCoder:
         return self.cut(part)
 
     def cut(self, part: WordPart) -> WordPart:
-        """Windows where rows are too long; those that would answer for nothing are left out."""
-        if self.window is None or part.inputs.lengths.max(initial=0) <= self.window:
-            return part
+        """Rows of whole sentences as a model takes them: in windows where they are too long, and framed."""
+        room = None if self.window is None else self.window - 2 * self.framed
+        if room is not None and part.inputs.lengths.max(initial=0) > room:
+            part = self._windows(part, room)
+        return self._framed(part, self.tokenizer) if self.tokenizer is not None and self.framed else part
+
+    def _windows(self, part: WordPart, size: int) -> WordPart:
+        """Windows of rows; those that would answer for nothing are left out."""
         rows = [
             (row, start + int(first), *span)
             for row, (first, length) in enumerate(zip(part.inputs.starts, part.inputs.lengths, strict=True))
-            for start, *span in windows(int(length), self.window)
+            for start, *span in windows(int(length), size)
         ]
         of, starts, lengths, owned, end = np.array(rows, dtype=np.int64).T
         stops = np.cumsum(lengths)
@@ -146,6 +159,18 @@ class WordCoder:
             where=where[kept],
             steps=part.steps[places[kept]],
             sentence=part.sentence[of[useful]],
+        )
+
+    def _framed(self, part: WordPart, tokenizer: Tokenizer) -> WordPart:
+        """Every row between [CLS] and [SEP]."""
+        rows = part.inputs
+        places = np.stack([rows.starts, rows.ends], axis=1).ravel()  # of the frame of each row, one behind the other
+        values = np.insert(rows.values, places, np.tile(tokenizer.frame([]), len(rows)))
+        return replace(
+            part,
+            inputs=Sequences(values, rows.ends + 2 * np.arange(1, len(rows) + 1)),
+            where=np.insert(part.where, places, -1),
+            steps=np.insert(part.steps, places, 0),  # of no use: what is framed is not spelled
         )
 
     def _known(self, words: Sequence[str]) -> list[str]:
@@ -191,7 +216,7 @@ class WordCoder:
 
 def in_text(word: str, kind: str) -> str:
     """A word as the tokenizers that keep blanks meet it in running text."""
-    return word if kind in ("word", "wordpiece", "other") else f" {word}"
+    return word if kind in (*BY_WORDS, "other") else f" {word}"
 
 
 def windows(length: int, size: int) -> list[tuple[int, int, int, int]]:

@@ -8,14 +8,12 @@ and its kin), what counts is the F1 of whole entities, as conlleval and seqeval 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -26,25 +24,24 @@ from ..data import entities, generated, tagged
 from ..data.conll import Sentences
 from ..data.notes import Notes
 from ..data.sequences import Examples, Parts, Sequences
-from ..data.tokenizers import Tokenizer, TokenizerSettings
+from ..data.tokenizers import Tokenizer
 from ..nn.backbone import BackboneSettings
 from ..nn.characters import WordInput
 from ..nn.heads import StepHead
-from ..nn.network import Network, assemble, full, symbol_input
+from ..nn.network import Network, assemble, full
 from ..nn.soft import soft_loss
 from ._examples import ExampleTask, mismatch, refuse_counting, restore
+from ._tag_learn import in_windows, learn
 from ._tag_views import oddities, tags_of, views
 from ._tagger import Tagger, Tagging, tagging
 from ._task import Batch
 from ._unlike import unlike_names
-from ._words import NO_TAG, WordCoder, WordPart, alphabet, in_text
+from ._words import NO_TAG, WordCoder, WordPart
 
 __all__ = ["DataSettings", "Settings", "mismatch", "model_defaults", "open_run", "prepare", "reopen", "reopen_on"]
 
 DataSettings = tagged.TagSettings
-WORDS = 30_000  # of a vocabulary that was not asked for
 SPELLING = 64  # features of the spelling, where nothing is said
-MANY = 1_000  # sentences from which on a word that occurs once is better read as unknown
 SHOWN = 30  # words of a sample
 
 
@@ -53,7 +50,12 @@ class Settings(config.Settings):
     characters: int | None = Field(
         None, ge=0, le=4096, description="features of a word's spelling; 0: none (default: 64 for words, else 0)"
     )
-    word_dropout: float = Field(0.1, ge=0, lt=1, description="share of words read as the unknown word while training")
+    word_dropout: float = Field(
+        0.1,
+        ge=0,
+        lt=1,
+        description="share of words read as the unknown word while training; none with BERT's tokenizer",
+    )
     length: int | None = Field(
         None,
         ge=2,
@@ -179,8 +181,8 @@ class TagTask(ExampleTask):
 
 
 def spelling(settings: Settings, coder: WordCoder) -> int:
-    """How many features of the spelling there are."""
-    if coder.tokenizer is None:
+    """How many features of the spelling there are; BERT's pieces have none."""
+    if coder.tokenizer is None or coder.framed:
         return 0
     if settings.characters is None:
         return SPELLING if coder.tokenizer.kind == "word" else 0
@@ -189,11 +191,12 @@ def spelling(settings: Settings, coder: WordCoder) -> int:
 
 def network(model: BackboneSettings, coder: WordCoder, settings: Settings) -> Network:
     inputs: Any
-    if coder.tokenizer is None:
-        inputs = symbol_input(model, len(coder.symbols))
+    if coder.tokenizer is None or coder.framed:
+        known = len(coder.symbols) if coder.tokenizer is None else coder.tokenizer.size
+        inputs = model.token_input(known, None if coder.tokenizer is None else coder.tokenizer.sep)
         width = inputs.embedding_dim
     else:
-        words = symbol_input(model, coder.tokenizer.size)
+        words = model.token_input(coder.tokenizer.size)
         unknown = coder.tokenizer.unk or 0
         inputs = WordInput(words, coder.characters, spelling(settings, coder), settings.word_dropout, unknown)
         width = inputs.width
@@ -205,7 +208,9 @@ def prepare(
     data_dir: str | None = None,
     notify: Callable[[str], None] | None = None,
     coder: WordCoder | None = None,
+    tokenizer: Tokenizer | None = None,
 ) -> TagTask:
+    """Reads the data; the coder is learnt from it where none is given, with a tokenizer that may be ready."""
     refuse_counting(config.model, config.task.name)
     notes = Notes(notify)
     if getattr(config.model, "bidirectional", False):
@@ -214,12 +219,12 @@ def prepare(
     if made is not None:
         return _made_task(config, made, notes, coder)
     data = tagged.read(config.data, data_dir, notes, None if coder is None else coder.scheme)
-    fresh = coder is None
     if coder is None:
-        coder = _learn(config, data, notes)
-    parts = {split: _encode(coder, data.part(split)) for split in tagged.SPLITS}
-    if fresh:
-        coder, parts = _in_windows(config, coder, parts, notes)
+        coder = learn(config, data, notes, tokenizer)
+        read = {split: _read(coder, data.part(split)) for split in tagged.SPLITS}
+        coder, parts = in_windows(config, coder, read, notes)
+    else:
+        parts = {split: coder.cut(_read(coder, data.part(split))) for split in tagged.SPLITS}
     for split in tagged.SPLITS[1:]:
         for note in oddities(coder, parts[split], split):
             notes(note)
@@ -239,7 +244,7 @@ def _made_task(config: Any, made: Parts, notes: Notes, coder: WordCoder | None) 
         coder = WordCoder("symbols", labels=made.symbols, symbols=made.symbols)
     parts = {split: _encode_made(coder, made.part(split)) for split in tagged.SPLITS}
     if fresh:
-        coder, parts = _in_windows(config, coder, parts, notes)
+        coder, parts = in_windows(config, coder, parts, notes)
     return TagTask(config.task, coder, parts, config.seed, list(notes), made.fingerprint)  # type: ignore[arg-type]
 
 
@@ -247,51 +252,8 @@ def _encode_made(coder: WordCoder, part: Examples) -> WordPart:
     return coder.encode_symbols(part.inputs, part.targets)  # type: ignore[arg-type]
 
 
-def _encode(coder: WordCoder, sentences: Sentences) -> WordPart:
-    return replace(coder.encode(sentences.words, sentences.tags), source=sentences)
-
-
-def _learn(config: Any, data: tagged.Tagged, notes: Notes) -> WordCoder:
-    """The tags, the words and the characters of the training part."""
-    labels = Counter(tag for tags in data.train.tags for tag in tags)
-    if len(labels) < 2:
-        raise SeriatimError(
-            "data.one-tag",
-            f'every word of the training part has the tag "{next(iter(labels))}": there is nothing to learn',
-            "check the column of the tags: data.target",
-        )
-    chosen, least = config.data.tokenizer, config.data.min_count
-    if chosen is None:
-        least = (2 if len(data.train) >= MANY else 1) if least is None else least
-        chosen = TokenizerSettings(kind="word", size=WORDS, lowercase=True, min_count=least)
-    if chosen.kind in ("word", "wordpiece"):  # the words are apart already
-        chosen = chosen.model_copy(update={"punctuation": False})
-    texts = (" ".join(words) for words in data.train.words)
-    tokenizer = Tokenizer.train(chosen, (in_text(text, chosen.kind) for text in texts))
-    notes(f"{tokenizer.kind} tokenizer with {tokenizer.size:,} tokens, learnt from the training part")
-    shown = ", ".join(tag for tag, _ in labels.most_common(20)) + (" …" if len(labels) > 20 else "")
-    notes(f"{len(labels)} tags: {shown}")
-    return WordCoder(
-        "words", tuple(sorted(labels)), data.scheme, alphabet=alphabet(data.train.words), tokenizer=tokenizer
-    )
-
-
-def _in_windows(
-    config: Any, coder: WordCoder, parts: dict[str, WordPart], notes: Notes
-) -> tuple[WordCoder, dict[str, WordPart]]:
-    """The longest row that the model is made for, and windows over what is longer."""
-    with torch.device("meta"):  # whether a model has a limit shows when it is made
-        limited = config.model.build(config.model.input_width(tied=False), 1).context is not None
-    declared = getattr(config.model, "context", None) if limited else None
-    limits = [size for size in (config.task.length, declared) if size is not None]
-    window = min(limits) if limits else None
-    longest = max(int(part.inputs.lengths.max(initial=1)) for part in parts.values())
-    if window is not None and longest > window:
-        count = sum(int((part.inputs.lengths > window).sum()) for part in parts.values())
-        notes(f"{count:,} sequences of up to {longest:,} steps are read in windows of {window}, which overlap by half")
-        longest = window
-    coder = replace(coder, longest=longest, window=longest if limited and window is None else window)
-    return coder, {split: coder.cut(part) for split, part in parts.items()}
+def _read(coder: WordCoder, sentences: Sentences) -> WordPart:
+    return replace(coder.read(sentences.words, sentences.tags), source=sentences)
 
 
 def reopen(
@@ -309,7 +271,7 @@ def reopen_on(
         part, fingerprint = _encode_made(coder, made.test), made.fingerprint
     else:
         sentences = tagged.read_single(source, config.data, data_dir, notes, coder.scheme)
-        part, fingerprint = _encode(coder, sentences), sentences.fingerprint
+        part, fingerprint = coder.cut(_read(coder, sentences)), sentences.fingerprint
         for note in oddities(coder, part, "test"):
             notes(note)
     parts: dict[str, Any] = {"test": part}
