@@ -1,6 +1,7 @@
 """Answer for new data: a label, a value, tags or a forecast for each input.
 
 seriatim predict runs/films "a fine film" "dull"    seriatim predict runs/films --data new.csv --out answers.csv
+
 A model of two texts at once takes them with a tab between them, or from two columns of a file.
 """
 
