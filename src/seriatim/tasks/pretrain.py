@@ -35,6 +35,7 @@ from ..nn.backbone import Backbone, BackboneSettings
 from ..nn.heads import PretrainHead
 from ..nn.loss import token_loss
 from ..nn.network import Network, assemble, full
+from ..nn.transformer import HeadedSettings
 from ._coder import Coder
 from ._examples import ExampleTask, _digest, mismatch, refuse_counting, restore
 from ._masking import Masking
@@ -196,7 +197,8 @@ def network(model: BackboneSettings, coder: Coder, settings: Settings) -> Networ
     def head(backbone: Backbone) -> nn.Module:
         if backbone.causal:
             raise _looks_back(model)
-        shaped = {name: getattr(model, name) for name in ("activation", "epsilon") if name in type(model).model_fields}
+        shaped = {name: getattr(model, name) for name in ("activation", "epsilon") if hasattr(model, name)}
+        shaped = shaped if isinstance(model, HeadedSettings) else {}  # a cell's activation is another matter
         return PretrainHead(backbone.width, inputs, settings.masked, settings.next, **shaped, spread=model.spread)
 
     return assemble(model, inputs, inputs.embedding_dim, coder.longest, head)
