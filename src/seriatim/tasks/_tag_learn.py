@@ -42,7 +42,9 @@ def learn(config: Any, data: Tagged, notes: Notes, tokenizer: Tokenizer | None =
 
 def _learn_tokenizer(config: Any, train: Sentences) -> Tokenizer:
     texts = [" ".join(words) for words in train.words]
-    chosen, least = config.data.tokenizer or fitting(config.model, texts), config.data.min_count
+    chosen, least = config.data.tokenizer, config.data.min_count
+    if chosen is None and not config.task.characters:  # whoever asks for spellings asks for words
+        chosen = fitting(config.model, texts)
     if chosen is None:
         least = (2 if len(train) >= MANY else 1) if least is None else least
         chosen = TokenizerSettings(kind="word", size=WORDS, lowercase=True, min_count=least)
