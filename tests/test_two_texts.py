@@ -150,3 +150,51 @@ def test_every_model_reads_two_texts(taught: Path, model: str) -> None:
         assert alone["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-6)
     turned = predictor.predict([(asked[0][1], asked[0][0])])[0]
     assert turned["probabilities"] != pytest.approx(together[0]["probabilities"], abs=1e-9)
+
+
+def test_a_model_trained_elsewhere_answers_for_one_text_and_for_two(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `transformers` does, from the texts on: pieces, marks, segments and scores."""
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+
+    words = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        "a",
+        "man",
+        "sleep",
+        "##s",
+        "no",
+        "##body",
+        "is",
+        "awake",
+        ".",
+    ]
+    (tmp_path / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
+    tokenizer = BertTokenizerFast(vocab=str(tmp_path / "vocab.txt"))
+    assert tokenizer.tokenize("A man sleeps") == ["a", "man", "sleep", "##s"]
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    model = BertForSequenceClassification(BertConfig(vocab_size=len(words), num_labels=3, **sizes)).eval()
+    for weight in model.parameters():
+        weight.data.mul_(5)  # answers that differ
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    assert cli(["import", str(tmp_path / "model"), "--out", str(tmp_path / "run")]) == 0
+    run = seriatim.load(tmp_path / "run")
+    firsts, seconds = ["A man sleeps.", "nobody is a man", ""], ["Nobody is awake.", "awake?", "a man sleeps"]
+    for given, asked in (((firsts, seconds), list(zip(firsts, seconds, strict=True))), ((firsts,), firsts)):
+        with torch.no_grad():
+            wanted = model(**tokenizer(*given, padding=True, return_tensors="pt")).logits.softmax(dim=-1)
+        found = torch.tensor([list(answer["probabilities"].values()) for answer in run.predict(asked)])
+        torch.testing.assert_close(found, wanted, atol=1e-6, rtol=0)
+        assert wanted.std(dim=0).min() > 1e-3
+    capsys.readouterr()
+    assert cli(["predict", str(run.path), f"{firsts[0]}\t{seconds[0]}", "--json"]) == 0
+    typed = json.loads(capsys.readouterr().out)[0]
+    assert typed == run.predict((firsts[0], seconds[0])) != run.predict(firsts[0])
