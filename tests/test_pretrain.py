@@ -326,6 +326,23 @@ def test_how_a_step_is_cut_changes_nothing(library: Path, task: dict[str, Any]) 
     assert all(gradient.abs().sum() > 0 for gradient in whole)
 
 
+def test_a_teacher_is_asked_about_both(library: Path) -> None:
+    config, task = prepared(library)
+    network, batch = task.build(config.model).eval(), task.batch(0, 0, 6, 6)
+    scores, vectors, _ = task.read(network, batch)
+    assert len(vectors) == batch.count
+    assert task.soft(network, scores, scores, 2.0).item() == pytest.approx(0.0, abs=1e-4)
+    other = scores._replace(next=scores.next + torch.tensor([0.0, 1.0]))
+    logs = [(one / 2.0).log_softmax(dim=-1) for one in (scores.next, other.next)]
+    wanted = 4.0 * batch.count / 6 * (logs[1].exp() * (logs[1] - logs[0])).sum()
+    torch.testing.assert_close(task.soft(network, scores, other, 2.0), wanted, rtol=1e-3, atol=1e-4)
+    predictor = registry.tasks.load("pretrain").Filler(network, task.coder)
+    assert task.unlike(predictor) == []
+    single, alone = prepared(library, next=False)
+    silent = registry.tasks.load("pretrain").Filler(alone.build(single.model), alone.coder)
+    assert task.unlike(silent) == ["it was never asked for pairs"]
+
+
 def test_measures_are_the_means_of_the_parts_and_fixed(library: Path) -> None:
     config, task = prepared(library)
     network = task.build(config.model)
@@ -452,15 +469,15 @@ def test_an_encoder_without_heads_answers_nothing_and_embeds(library: Path, tmp_
     from seriatim.core.files import write_text
     from seriatim.core.tensors import save_tensors
     from seriatim.nn.network import weights
-    from seriatim.tasks import pretrain
+    from seriatim.tasks._pretrain_network import network
 
     config, task = prepared(library)
     bare = config.model_copy(update={"task": config.task.model_copy(update={"masked": False, "next": False})})
-    network = pretrain.network(bare.model, task.coder, bare.task)
-    assert {name.split(".")[1] for name in weights(network) if name.startswith("head.")} == {"pooler"}
+    made = network(bare.model, task.coder, masked=False, next=False)
+    assert {name.split(".")[1] for name in weights(made) if name.startswith("head.")} == {"pooler"}
     task.save(tmp_path)
     write_text(tmp_path / "config.yaml", dump_yaml(bare))
-    save_tensors(tmp_path / "model.safetensors", weights(network))
+    save_tensors(tmp_path / "model.safetensors", weights(made))
     run = seriatim.load(tmp_path)
     with pytest.raises(seriatim.SeriatimError) as caught:
         run.predict(["the [MASK] cat"])

@@ -115,6 +115,13 @@ def _asked(one: Figures, folder: str) -> tuple[list[str], list[str]]:
             f"seriatim predict {folder} --data new.csv --out next.csv",
         ]
         return shell, ['print(run.predict_file("new.csv").text(".csv"))']
+    if one.task == "pretrain":
+        fit = f"seriatim train classify --data labelled.csv --from {folder}"
+        shell, python = [f'seriatim embed {folder} "a text"', fit], ['print(run.embed("a text"))']
+        if one.setting("task", "masked"):
+            gap = '"The capital of [MASK] is Paris."'
+            shell, python = [f"seriatim predict {folder} {gap}", *shell], [f"print(run.predict({gap}))", *python]
+        return shell, python
     shell, python = [], []
     if (one.run.path / "tokenizer.json").is_file():
         text, list_of = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,9 +11,9 @@ from torch import nn
 
 from ..core.random import numpy_stream
 from ..nn.loss import token_scores
-from ..nn.network import full
 from ._masking import Masking
 from ._passages import Passages
+from ._pretrain_network import read
 from ._task import Batch
 
 GROUP = 64  # rows that are drawn together where a part is measured on
@@ -97,23 +96,19 @@ def said_of(network: nn.Module, drawn: Iterable[Rows]) -> Said:
     """What a network says about some rows, in their order."""
     network.eval()
     device = next(network.parameters()).device
-    head: Any = network.get_submodule("head")
     found: list[tuple[np.ndarray, ...]] = []
     before = 0
     for rows in drawn:
         batch = rows.batch(1.0).to(device)
-        hidden, _ = network.hidden(batch.inputs, batch.mask)  # type: ignore[operator]
+        said, _ = read(network, batch)
         row, place = np.nonzero(rows.chosen)
         best, likely = torch.zeros(len(row), dtype=torch.int64), torch.zeros(len(row))
-        if head.masked is not None:
-            vectors = head.masked(hidden.flatten(0, 1).index_select(0, batch.targets["places"]))
-            likely, best = token_scores(vectors, head.masked.weight, head.masked.bias, batch.targets["tokens"])
-        scores = torch.zeros(len(rows), 2)
-        if head.next is not None:
-            scores = full(head.next(head.pooled(hidden))).log_softmax(dim=-1).cpu()
+        if said.masked is not None:
+            likely, best = token_scores(*said.masked, batch.targets["tokens"])
+        scores = torch.zeros(len(rows), 2) if said.next is None else said.next.log_softmax(dim=-1).cpu()
         sure = scores.gather(1, torch.from_numpy(rows.elsewhere)[:, None])[:, 0]
         tokens = before + row, place, rows.tokens[row, place], rows.shown[row, place]
-        said = best.cpu().numpy(), likely.cpu().numpy()
-        found.append((*tokens, *said, rows.elsewhere, scores.argmax(dim=1).numpy(), sure.numpy()))
+        guesses = best.cpu().numpy(), likely.cpu().numpy()
+        found.append((*tokens, *guesses, rows.elsewhere, scores.argmax(dim=1).numpy(), sure.numpy()))
         before += len(rows)
     return Said(*(np.concatenate(one) for one in zip(*found, strict=True)))

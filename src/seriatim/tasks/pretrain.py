@@ -23,7 +23,6 @@ import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from ..core import config
 from ..core.errors import SeriatimError
@@ -31,19 +30,19 @@ from ..data import encoded
 from ..data.documents import DocumentSettings
 from ..data.notes import Notes
 from ..data.tokenizers import Tokenizer
-from ..nn.backbone import Backbone, BackboneSettings
-from ..nn.heads import PretrainHead
-from ..nn.loss import token_loss
-from ..nn.network import Network, assemble, full
-from ..nn.transformer import HeadedSettings
+from ..nn.backbone import BackboneSettings
+from ..nn.network import Network
+from . import _pretrain_network as nets
 from ._coder import Coder
 from ._examples import ExampleTask, _digest, mismatch, refuse_counting, restore
 from ._masking import Masking
 from ._passages import Passages
+from ._pretrain_network import Scores, looks_back, tokenizer_of
 from ._pretrain_predict import Encoder, Filler
 from ._pretrain_rows import GROUP, Rows, Said, groups, said_of
 from ._pretrain_views import filled, passages, views
 from ._task import Batch
+from ._unlike import unlike_tokens
 
 __all__ = [
     "DataSettings", "Settings", "adopt", "mismatch", "model_defaults", "open_run", "prepare", "reopen", "reopen_on",
@@ -78,14 +77,14 @@ class PretrainTask(ExampleTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.masking = Masking.of(_tokenizer(self.coder), self.settings.share, self.settings.whole_word)
+        self.masking = Masking.of(tokenizer_of(self.coder), self.settings.share, self.settings.whole_word)
         self._rows: tuple[tuple[int, int], Rows] | None = None
         self._said: tuple[Any, Said] | None = None
         if not self.settings.masked:
             self.unit = "pairs"
 
     def shape(self, model: BackboneSettings) -> Network:
-        return network(model, self.coder, self.settings)
+        return nets.network(model, self.coder, self.settings.masked, self.settings.next)
 
     def batch(self, step: int, first: int, last: int, rows: int) -> Batch:
         """The rows of a step are drawn together, by every process and only once."""
@@ -96,17 +95,27 @@ class PretrainTask(ExampleTask):
         drawn = self._rows[1]
         return drawn.take(slice(first, last)).batch(drawn.weight)
 
+    def read(self, network: Any, batch: Batch, state: Any = None) -> tuple[Scores, Tensor, None]:
+        return *nets.read(network, batch), None
+
+    def hard(self, network: nn.Module, scores: Scores, batch: Batch, smoothing: float) -> Tensor:
+        return nets.hard(scores, batch, smoothing)
+
+    def soft(self, network: nn.Module, scores: Scores, taught: Scores, temperature: float) -> Tensor:
+        return nets.soft(scores, taught, temperature)
+
     def loss(self, network: nn.Module, batch: Batch, state: Any, smoothing: float) -> tuple[Tensor, Any]:
-        hidden, _ = network.hidden(batch.inputs, batch.mask)  # type: ignore[operator]
-        head: PretrainHead = network.head  # type: ignore[assignment]
-        targets, losses = batch.targets, []
-        if head.masked is not None:
-            vectors = head.masked(hidden.flatten(0, 1).index_select(0, targets["places"]))
-            losses.append(token_loss(vectors, head.masked.weight, head.masked.bias, targets["tokens"], smoothing))
-        if head.next is not None:
-            scores = full(head.next(head.pooled(hidden)))
-            losses.append(targets["weight"] * F.cross_entropy(scores, targets["elsewhere"], reduction="sum"))
-        return sum(losses[1:], losses[0]), None
+        scores, _, _ = self.read(network, batch)
+        return self.hard(network, scores, batch, smoothing), None
+
+    def unlike(self, teacher: Any) -> list[str]:
+        found = unlike_tokens(tokenizer_of(self.coder), tokenizer_of(teacher.coder))
+        head, room = teacher.model.head, teacher.coder.longest
+        asked = {"hidden tokens": (self.settings.masked, head.masked), "pairs": (self.settings.next, head.next)}
+        found += [f"it was never asked for {name}" for name, (ours, theirs) in asked.items() if ours and theirs is None]
+        if room < self.settings.length:
+            found.append(f"sequences have {self.settings.length} tokens, the teacher takes {room} (--length)")
+        return found
 
     # Evaluation
 
@@ -170,7 +179,7 @@ class PretrainTask(ExampleTask):
 
     def details(self, model: nn.Module, split: str) -> list[dict[str, Any]]:
         counts = self.frequencies if self.has("train") else None
-        tokenizer, asked = _tokenizer(self.coder), self.settings
+        tokenizer, asked = tokenizer_of(self.coder), self.settings
         found = views(tokenizer, self.said(model, split), counts, asked.masked, asked.next)
         rows, said = self._some(model, split, LOOKED_AT)
         return [*found, passages(tokenizer, rows, said, asked.next)] if asked.masked else found
@@ -180,7 +189,7 @@ class PretrainTask(ExampleTask):
         if not self.settings.masked:
             return ""
         rows, said = self._some(model, "valid", SHOWN)
-        tokenizer = _tokenizer(self.coder)
+        tokenizer = tokenizer_of(self.coder)
         return "\n".join(filled(tokenizer, row[:PIECES], said, index) for index, row in enumerate(rows))
 
     def _some(self, model: nn.Module, split: str, count: int) -> tuple[list[np.ndarray], Said]:
@@ -188,34 +197,6 @@ class PretrainTask(ExampleTask):
         some = np.unique(np.linspace(0, len(self.parts[split]) - 1, count).astype(np.int64))
         drawn = list(self._drawn(split, some))
         return [row for one in drawn for row in one.tokens], said_of(model, drawn)
-
-
-def network(model: BackboneSettings, coder: Coder, settings: Settings) -> Network:
-    tokenizer = _tokenizer(coder)
-    inputs = model.token_input(tokenizer.size, tokenizer.sep, tied=True)
-
-    def head(backbone: Backbone) -> nn.Module:
-        if backbone.causal:
-            raise _looks_back(model)
-        shaped = {name: getattr(model, name) for name in ("activation", "epsilon") if hasattr(model, name)}
-        shaped = shaped if isinstance(model, HeadedSettings) else {}  # a cell's activation is another matter
-        return PretrainHead(backbone.width, inputs, settings.masked, settings.next, **shaped, spread=model.spread)
-
-    return assemble(model, inputs, inputs.embedding_dim, coder.longest, head)
-
-
-def _looks_back(model: BackboneSettings) -> SeriatimError:
-    return SeriatimError(
-        "task.causal",
-        f"{model.name} looks back only; what is hidden is to be guessed from both sides",
-        "choose bert, or rnn, lstm or gru with model.bidirectional=true",
-    )
-
-
-def _tokenizer(coder: Coder) -> Tokenizer:
-    if coder.tokenizer is None:
-        raise SeriatimError("run.damaged", "the run has no tokenizer", "restore tokenizer.json")
-    return coder.tokenizer
 
 
 def prepare(
@@ -247,8 +228,8 @@ def _check(config: Any, coder: Coder | None) -> None:
         )
     with torch.device("meta"):  # which way a model looks shows when it is made
         length = config.task.length if coder is None else coder.longest
-        if config.model.build(config.model.input_width(tied=True), length).causal:
-            raise _looks_back(config.model)
+        if config.model.build(config.model.input_width(tied=False), length).causal:
+            raise looks_back(config.model)
 
 
 def _check_tokens(tokenizer: Tokenizer, settings: Settings) -> None:
@@ -286,7 +267,7 @@ def reopen_on(
 ) -> PretrainTask:
     coder, notes = Coder.load(path), Notes(notify)
     _check(config, coder)
-    found = encoded.prepare_single(source, config.data, data_dir, notes, _tokenizer(coder))
+    found = encoded.prepare_single(source, config.data, data_dir, notes, tokenizer_of(coder))
     return _task(config, coder, found, notes)
 
 
@@ -297,6 +278,6 @@ def adopt(folder: Path, tokenizer: Tokenizer, labels: tuple[str, ...], longest: 
 
 def open_run(path: Path, config: Any) -> Encoder:
     coder = Coder.load(path)
-    opened = restore(network(config.model, coder, config.task), path)
+    opened = restore(nets.network(config.model, coder, config.task.masked, config.task.next), path)
     answers = config.task.masked or config.task.next
     return (Filler if answers else Encoder)(opened, coder, config.data)
