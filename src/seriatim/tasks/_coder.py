@@ -141,6 +141,8 @@ def learn_coder(
     longest = int(lengths.max())
     limited, declared = context_of(model)
     limit = min((size for size in (limit, declared) if size is not None), default=longest if limited else None)
+    if coder.tokenizer is not None:
+        coder.tokenizer.frame([], [] if coder.pairs else None, limit)  # refuses a limit that leaves no room
     if limit is not None and longest > limit:
         cut = int((lengths > limit).sum())
         notify(f"{cut:,} sequences are longer than {limit} and lose what stands behind")
