@@ -153,11 +153,12 @@ class Tokenizer:
         check(text)
         found = self.backend.encode(text, add_special_tokens=False)
         spans = np.array(found.offsets, dtype=np.int64).reshape(-1, 2)
-        for span in spans:
-            inside = text[span[0] : span[1]]
-            if inside.strip():
-                span[:] = span[0] + len(inside) - len(inside.lstrip()), span[1] - len(inside) + len(inside.rstrip())
-        return np.array(found.ids, dtype=np.int64), spans
+        places = np.arange(len(text) + 1)
+        blank = np.fromiter(map(str.isspace, text), bool, len(text))
+        following = np.minimum.accumulate(np.where(np.append(blank, False), len(text), places)[::-1])[::-1]
+        preceding = np.maximum.accumulate(np.where(np.append(True, blank), 0, places))  # the end of what is not blank
+        inside = np.stack([following[spans[:, 0]], preceding[spans[:, 1]]], axis=1)
+        return np.array(found.ids, dtype=np.int64), np.where(inside[:, :1] < inside[:, 1:], inside, spans)
 
     def frame(
         self, ids: Ids | Sequence[int], second: Ids | Sequence[int] | None = None, limit: int | None = None

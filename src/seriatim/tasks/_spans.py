@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -45,50 +46,50 @@ class Windows:
     def __len__(self) -> int:
         return len(self.question)
 
-    @property
+    @cached_property
     def lead(self) -> np.ndarray:
         """(rows,) where the window begins in its row."""
-        return self.questions.lengths[self.question] + 1 + (self.frame[0] is not None)
+        found: np.ndarray = self.questions.lengths[self.question] + 1 + (self.frame[0] is not None)
+        return found
 
-    @property
+    @cached_property
     def lengths(self) -> np.ndarray:
         return self.lead + self.size + 1
+
+    @cached_property
+    def bases(self) -> np.ndarray:
+        """(rows,2) where the question and the window begin among all tokens of their kind."""
+        passages = self.passages.starts[self.passage] + self.first
+        return np.stack([self.questions.starts[self.question], passages], axis=1)
 
     def padded(self, rows: Sequence[int] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Some rows side by side (n,longest), and where real elements stand."""
         rows = np.asarray(rows, dtype=np.int64)
-        lead, size = (one[rows][:, None] for one in (self.lead, self.size))
+        lead, size, bases = self.lead[rows][:, None], self.size[rows][:, None], self.bases[rows]
         steps = np.arange(int((lead + size).max(initial=0)) + 1)
         begin, between, end = self.frame
         before = int(begin is not None)
-        asked = _taken(self.questions, self.question[rows], steps - before, lead - before - 1)
-        first = self.first[rows][:, None]
-        window = _taken(self.passages, self.passage[rows], steps - lead + first, first + size)
-        block = np.where(steps < lead, asked, window)
+        asked = _taken(self.questions.values, bases[:, :1], steps - before, lead - before - 1)
+        block = np.where(steps < lead, asked, _taken(self.passages.values, bases[:, 1:], steps - lead, size))
         block[np.arange(len(rows)), lead[:, 0] - 1] = between
         block[np.arange(len(rows)), (lead + size)[:, 0]] = end
         if begin is not None:
             block[:, 0] = begin
-        real = steps <= lead + size
-        block[~real] = 0
-        return block, real
+        return block, steps <= lead + size
 
     def inside(self, rows: np.ndarray, sayable: np.ndarray) -> np.ndarray:
         """(n,longest) where tokens of the passage stand that an answer may begin or end with."""
-        lead, size, first = (one[rows][:, None] for one in (self.lead, self.size, self.first))
-        places = np.arange(int((lead + size).max(initial=0)) + 1) - lead
-        within = (places >= 0) & (places < size)
-        tokens = np.where(within, self.passages.starts[self.passage[rows]][:, None] + first + places, 0)
-        found: np.ndarray = within & (sayable[tokens] if len(sayable) else False)
-        return found
+        lead, size = self.lead[rows][:, None], self.size[rows][:, None]
+        steps = np.arange(int((lead + size).max(initial=0)) + 1)
+        return _taken(sayable, self.bases[rows, 1:], steps - lead, size)
 
 
-def _taken(sequences: Sequences, which: np.ndarray, places: np.ndarray, stop: np.ndarray) -> np.ndarray:
-    """Elements at some places (n,T) of some sequences; anything where the place is not within 0 … stop−1."""
-    if not len(sequences.values):
-        return np.zeros(np.broadcast_shapes(places.shape, stop.shape), np.int64)
+def _taken(values: np.ndarray, bases: np.ndarray, places: np.ndarray, stop: np.ndarray) -> np.ndarray:
+    """Values at some places (n,T) behind bases (n,1); 0 where the place is not within 0 … stop−1."""
     fine = (places >= 0) & (places < stop)
-    found: np.ndarray = sequences.values[np.where(fine, sequences.starts[which][:, None] + places, 0)]
+    if not len(values):
+        return np.zeros(fine.shape, values.dtype)
+    found: np.ndarray = np.where(fine, values[np.where(fine, bases + places, 0)], values.dtype.type(0))
     return found
 
 
@@ -124,7 +125,7 @@ class SpanPart:
 
     def sayable(self, rows: np.ndarray) -> np.ndarray:
         """(n,T) the elements that an answer may begin and end with."""
-        return self.inputs.inside(rows, self.passages.starts < self.passages.ends)
+        return self.inputs.inside(rows, self.passages.sayable)
 
     def collate(self, rows: np.ndarray) -> Batch:
         """Some rows side by side. The targets are those of the part, and which elements they are chosen from."""

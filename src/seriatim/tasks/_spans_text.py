@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -27,6 +28,11 @@ class Passages:
         found = [placed(tokenizer, text) for text in texts]
         starts, ends = (np.concatenate([one[i] for one in found] or [np.zeros(0, np.int64)]) for i in (1, 2))
         return cls(list(texts), Sequences.of([ids for ids, _, _ in found]), starts, ends)
+
+    @cached_property
+    def sayable(self) -> np.ndarray:
+        """The tokens that an answer may begin and end with."""
+        return self.starts < self.ends
 
     def span(self, passage: int, start: int, end: int) -> tuple[int, int]:
         """The first and the last token of some characters; the last before the first where no token stands for them."""
