@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -70,3 +73,10 @@ def sequence(batch: int, steps: int, inputs: int = 5, dtype: torch.dtype = torch
 
 def mask_of(lengths: list[int], steps: int) -> torch.Tensor:
     return torch.arange(steps) < torch.tensor(lengths)[:, None]
+
+
+def torchrun(processes: int, *arguments: str, cwd: Path) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={processes}", "--master-port=0"]
+    command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "-m", "seriatim", *arguments]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
-from helpers import backbones, label, settings_of
+from helpers import backbones, label, settings_of, torchrun
 from seriatim.core.errors import SeriatimError
 from seriatim.data.corpus import prepare
 from seriatim.data.text import TextSettings
@@ -120,13 +120,6 @@ def test_batches_are_pure_functions_of_the_step(task: LanguageTask) -> None:
 
 
 # Several processes
-
-
-def torchrun(processes: int, *arguments: str, cwd: Path) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={processes}", "--master-port=0"]
-    command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "-m", "seriatim", *arguments]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
 
 
 def recorded(run: Path) -> list[float]:
