@@ -49,7 +49,9 @@ Length = Annotated[int | None, typer.Option("--length", help="Elements in a trai
 Rate = Annotated[float | None, typer.Option("--rate", help="Peak learning rate. [default: what suits the model]")]
 Tokenizer = Annotated[
     str | None,
-    typer.Option("--tokenizer", help="char, word, bpe, byte-bpe, wordpiece or unigram. [default: as the task says]"),
+    typer.Option(
+        "--tokenizer", help="char, word, bpe, byte-bpe, wordpiece, unigram or bert. [default: as the task says]"
+    ),
 ]
 Vocabulary = Annotated[str | None, typer.Option("--vocabulary", help="Tokens at most, but for char.")]
 Column = Annotated[

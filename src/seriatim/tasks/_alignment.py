@@ -51,7 +51,7 @@ def words_of(tokenizer: Tokenizer, text: str) -> list[str]:
 
 def _goes_on(kind: str, before: str, name: str) -> bool:
     """Whether a token is one word with the token before it: no blank between, and both letters or both digits."""
-    if kind == "wordpiece":
+    if kind in ("wordpiece", "bert"):
         return name.startswith("##")
     if kind not in ("bpe", "byte-bpe", "unigram") or name.startswith(BLANK) or UNK in (before, name):
         return False

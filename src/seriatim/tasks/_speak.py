@@ -202,15 +202,15 @@ class Speaker:
         self.forbidden = [] if tokenizer.unk is None else [tokenizer.unk]  # `<unk>` is no text
         newline = tokenizer.encode("\n", strict=False)
         usable = len(newline) > 0 and newline[-1] != tokenizer.unk
-        self.start = newline[-1:].astype(np.int64) if usable else np.array([tokenizer.eos], dtype=np.int64)
+        other = tokenizer.unk or 0 if tokenizer.eos is None else tokenizer.eos  # the first GPT has no token for an end
+        self.start = newline[-1:].astype(np.int64) if usable else np.array([other], dtype=np.int64)
 
     def encode(self, text: str) -> np.ndarray:
         return np.concatenate([self.start, self._ids(text)])
 
     def _ids(self, text: str) -> np.ndarray:
         """Where every character counts, an unknown one is an error; an unknown word is `<unk>`, as in training."""
-        strict = self.tokenizer.kind not in ("word", "wordpiece")
-        ids: np.ndarray = self.tokenizer.encode(text, strict=strict).astype(np.int64)
+        ids: np.ndarray = self.tokenizer.encode(text, strict=not self.tokenizer.by_words).astype(np.int64)
         return ids
 
     def next(self, prompt: str, top: int = 10) -> list[Continuation]:
