@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "report": {"core", "runs"},
     "api": {"core", "nn", "models", "data", "decode", "tasks", "training", "runs", "report", "hub", "origin"},
     "origin": {"core", "nn", "data", "hub"},
-    "exchange": {"core", "data", "hub", "tasks", "training", "runs", "report", "api"},
+    "exchange": {"core", "nn", "data", "hub", "tasks", "training", "runs", "report", "api"},
     "averaging": {"core", "training", "runs", "report", "api", "nn"},
     "reproduce": {"core", "runs", "report", "api"},
     "cli": {
