@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "api": {"core", "nn", "models", "data", "decode", "tasks", "training", "runs", "report", "hub", "origin"},
     "origin": {"core", "nn", "data", "hub"},
     "exchange": {"core", "nn", "data", "hub", "tasks", "training", "runs", "report", "api"},
+    "distilling": {"core", "decode", "training", "runs", "report", "api"},
     "averaging": {"core", "training", "runs", "report", "api", "nn"},
     "reproduce": {"core", "runs", "report", "api"},
     "cli": {
@@ -38,6 +39,7 @@ MAY_IMPORT = {
         "report",
         "api",
         "averaging",
+        "distilling",
         "kernels",
         "reproduce",
         "exchange",

@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from .api import compare, evaluate, load, resume, train
     from .averaging import average
     from .core.errors import SeriatimError
+    from .distilling import distil
 
-__all__ = ["SeriatimError", "__version__", "average", "compare", "evaluate", "load", "resume", "train"]
+__all__ = ["SeriatimError", "__version__", "average", "compare", "distil", "evaluate", "load", "resume", "train"]
 
 
 def __getattr__(name: str) -> Any:
@@ -24,6 +25,10 @@ def __getattr__(name: str) -> Any:
         from .averaging import average
 
         return average
+    if name == "distil":
+        from .distilling import distil
+
+        return distil
     if name in __all__:
         from . import api
 

@@ -413,13 +413,15 @@ class Session:
         ranks.wait()
         return Run(self.folder)
 
-    def _taught(
-        self, task: Any, teacher: Teacher, device: torch.device, notify: Notify, resumed: bool
-    ) -> distil.Distilled:
-        """The task with its teacher, which is the one that a resumed training began with."""
+    def _taught(self, task: Any, teacher: Teacher, device: torch.device, notify: Notify, resumed: bool) -> Any:
+        """The task with its teacher, which is the one that a resumed training began with. A teacher without a part in
+        the loss is not asked."""
         wanted = self.config.distil
         if wanted is None:
             raise TypeError("no teacher was asked for")
+        if not wanted.alpha and not wanted.hidden:
+            self.teacher = teacher.about
+            return task
         source, more = wanted.unlabelled, None
         if source is not None:
             more = task.with_unlabelled(source, self.config, self.data_dir, notify)
@@ -552,18 +554,9 @@ def compare(
     runs: list[Run] = []
     failed: dict[str, SeriatimError] = {}
     for name, config in configs.items():
-        folder = path / name
-        state = [has_begun(folder), bool(has_begun(folder) and Run(folder).summary.get("measures"))]
-        begun, done = (bool(value) for value in joined_ranks().share([float(value) for value in state]))
-        if begun:
-            _same(Run(folder), config)
+        must_agree(path / name, config)
         try:
-            if done:
-                run = Run(folder)
-            elif begun:
-                run = Session(Run(folder).config, folder, data_dir, listeners(name), notify).resume()
-            else:
-                run = Session(config, folder, data_dir, listeners(name), notify).start()
+            run = completed(config, path / name, data_dir, listeners(name), notify)
         except SeriatimError as error:
             failed[name] = error
             if notify is not None:
@@ -582,15 +575,30 @@ def compare(
     return comparison
 
 
-def _same(run: Run, config: Config) -> None:
+def completed(
+    config: Config, folder: Path, data_dir: str | None, listeners: Iterable[Listener], notify: Notify | None
+) -> Run:
+    """A run that is there already as it is, one that was begun gone on with, or a new one."""
+    state = [has_begun(folder), bool(has_begun(folder) and Run(folder).summary.get("measures"))]
+    begun, done = (bool(value) for value in joined_ranks().share([float(value) for value in state]))
+    if done:
+        return Run(folder)
+    if begun:
+        return Session(Run(folder).config, folder, data_dir, listeners, notify).resume()
+    return Session(config, folder, data_dir, listeners, notify).start()
+
+
+def must_agree(folder: Path, config: Config) -> None:
     """A comparison that goes on is the one that was begun, but for the sizes that a budget solved for."""
+    if not has_begun(folder):
+        return
     solved = {"width", "order", "entries", getattr(config.model, "fine", "")} if config.params is not None else set()
-    stored, wanted = run.config.model_dump(mode="json"), config.model_dump(mode="json")
+    stored, wanted = Run(folder).config.model_dump(mode="json"), config.model_dump(mode="json")
     for values in (stored, wanted):
         values["model"] = {name: value for name, value in values["model"].items() if name not in solved}
     if differing := [name for name in wanted if stored[name] != wanted[name]]:
         raise SeriatimError(
             "compare.differs",
-            f"{run.path} was trained with other settings ({', '.join(differing)})",
+            f"{folder} was trained with other settings ({', '.join(differing)})",
             "repeat the command as it was, or choose another --out",
         )

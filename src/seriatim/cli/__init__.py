@@ -15,6 +15,7 @@ from . import (
     compare,
     data,
     demo,
+    distil,
     doctor,
     embed,
     evaluate,
@@ -60,7 +61,22 @@ def _root(
     pass
 
 
-_answers = (demo, train, resume, compare, reproduce, evaluate, predict, answer, embed, translate, generate, next, score)
+_answers = (
+    demo,
+    train,
+    resume,
+    compare,
+    distil,
+    reproduce,
+    evaluate,
+    predict,
+    answer,
+    embed,
+    translate,
+    generate,
+    next,
+    score,
+)
 _household = (average, export, import_, runs, list_command, doctor)
 for module in _answers + _household:
     name = module.__name__.rpartition(".")[2].rstrip("_")

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..core.errors import SeriatimError
@@ -30,6 +30,18 @@ def first_process() -> bool:
 def note(text: str) -> None:
     dim, off = ("\033[2m", "\033[0m") if _coloured(sys.stderr) else ("", "")
     print(f"{dim}{text}{off}", file=sys.stderr, flush=True)
+
+
+def once() -> Callable[[str], None]:
+    """A `note` for several models on one data: what is the same for all is told once."""
+    told: set[str] = set()
+
+    def tell(text: str) -> None:
+        if text not in told:
+            told.add(text)
+            note(text)
+
+    return tell
 
 
 def silent(text: str) -> None:

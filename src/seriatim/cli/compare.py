@@ -6,14 +6,13 @@ interrupted goes on where it stopped when it is started again with the same --ou
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..core.measures import shown
 from . import _options as o
-from ._output import amount, duration, first_process, heading, note, print_json, print_table, silent
+from ._output import amount, duration, first_process, heading, once, print_json, print_table, silent
 
 if TYPE_CHECKING:
     from ..api import Comparison
@@ -62,22 +61,10 @@ def command(
         out=out,
         data_dir=data_dir,
         listeners=listeners,
-        notify=silent if quiet else _once(),
+        notify=silent if quiet else once(),
         **short,
     )
     show(comparison, json)
-
-
-def _once() -> Callable[[str], None]:
-    """Notes about the data are the same for every model: each is told once."""
-    told: set[str] = set()
-
-    def tell(text: str) -> None:
-        if text not in told:
-            told.add(text)
-            note(text)
-
-    return tell
 
 
 def show(comparison: Comparison, json: bool) -> None:

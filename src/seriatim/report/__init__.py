@@ -12,11 +12,20 @@ from ..runs import Run
 from . import charts
 from .card import card
 from .comparison import comparison_page
+from .distillation import distillation_page
 from .figures import Figures, read
 from .lessons import lessons
 from .single import run_page
 
-__all__ = ["charts", "lessons", "row", "write_card", "write_comparison_report", "write_run_report"]
+__all__ = [
+    "charts",
+    "lessons",
+    "row",
+    "write_card",
+    "write_comparison_report",
+    "write_distillation_report",
+    "write_run_report",
+]
 
 
 SPOKEN = ("perplexity", "bits_per_character")  # columns of language models, measured or not
@@ -61,3 +70,9 @@ def write_run_report(run: Run) -> None:
 def write_comparison_report(path: str | Path, runs: Sequence[Run], failed: Mapping[str, str] | None = None) -> None:
     """report.html in the folder of a comparison."""
     write_text(Path(path) / "report.html", comparison_page(read(runs), failed or {}))
+
+
+def write_distillation_report(path: str | Path, runs: Mapping[str, Run], rows: Sequence[Mapping[str, Any]]) -> None:
+    """report.html in the folder of a distillation; runs by what they are, with their rows."""
+    figures = [Figures(run, label) for label, run in runs.items()]
+    write_text(Path(path) / "report.html", distillation_page(figures, rows))

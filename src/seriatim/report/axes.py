@@ -37,7 +37,11 @@ class Axis:
         """An axis up to the furthest of `ends`; it starts below all of `lows` where it is logarithmic, else at zero."""
         positive = [end for end in ends if end > 0]
         highest = max(positive, default=1.0)
-        counted = {"tokens": (f"Training {element}", "~s", 1.0), "flops": ("Training compute in FLOP", "~s", 1.0)}
+        counted = {
+            "tokens": (f"Training {element}", "~s", 1.0),
+            "flops": ("Training compute in FLOP", "~s", 1.0),
+            "parameters": ("Parameters", "~s", 1.0),
+        }
         title, form, factor = counted.get(kind) or _clock(highest)
         wide = highest / min(positive, default=1.0) > WIDE if log is None else log
         low = min((value for value in lows if value > 0), default=highest / 10)

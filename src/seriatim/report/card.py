@@ -57,6 +57,14 @@ def _measures(one: Figures) -> str:
     return "\n".join(lines) + (f"\n\n{_text(signatures_text(one))}" if one.signatures else "")
 
 
+def _teacher(one: Figures) -> str:
+    """Whose answers it learnt, besides the true ones."""
+    known, wanted = one.summary["teacher"], one.settings.get("distil") or {}
+    size = f", {scaled(known['parameters'])} parameters" if known.get("parameters") else ""
+    part = f"its part in the loss {wanted.get('alpha', NONE)}, temperature {wanted.get('temperature', NONE)}"
+    return f"{_code(known.get('path', NONE))} ({_text(known.get('model', NONE))}{size}); {part}"
+
+
 def _made(one: Figures) -> str:
     data = one.summary.get("data", {})
     step, best = one.number("step"), one.number("best_step")
@@ -64,6 +72,7 @@ def _made(one: Figures) -> str:
     facts: list[tuple[str, Any]] = [
         ("data", _code(data.get("source", NONE))),
         ("data fingerprint", _code(data.get("fingerprint", NONE))),
+        *([("learnt from", _teacher(one))] if one.summary.get("teacher") else []),
         ("made with", f"Seriatim {_text(one.summary.get('version', NONE))}, {_text(created(one))}"),
         ("seed", _text(one.summary.get("seed", NONE))),
         ("steps", steps),

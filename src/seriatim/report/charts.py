@@ -26,13 +26,15 @@ if TYPE_CHECKING:
 
     from .looks import Panel
 
-__all__ = ["colours", "curves", "save", "schedule", "svg", "trade_off"]
+__all__ = ["colours", "curves", "points", "save", "schedule", "svg", "trade_off"]
 
 WIDTH = 400
 BUCKETS = 120  # points of a training curve: each the mean of its share of the steps
 
 
-def curves(runs: Sequence[Run], over: Sequence[str] = ("seconds", "tokens"), measure: str = "loss") -> alt.HConcatChart:
+def curves(
+    runs: Sequence[Run] | Sequence[Figures], over: Sequence[str] = ("seconds", "tokens"), measure: str = "loss"
+) -> alt.HConcatChart:
     """Training and validation loss (or another measure) over the seconds and over the elements that they took."""
     figures = read(runs)
     return row([_curves(figures, axis, measure) for axis in over])
@@ -42,6 +44,24 @@ def trade_off(runs: Sequence[Run], over: Sequence[str] = ("flops", "seconds")) -
     """The main measure on the validation data against what it cost to train."""
     figures = [one for one in read(runs) if one.reached() is not None]
     return row([_costs(figures, axis) for axis in over])
+
+
+def points(
+    figures: Sequence[Figures], values: Sequence[tuple[float, float]], name: str, heading: str
+) -> alt.HConcatChart:
+    """A measure over the size of models, each a point with its name."""
+    import altair as alt
+
+    sizes = [size for size, _ in values]
+    ends, lows = [1.4 * size for size in sizes], [size / 1.6 for size in sizes]
+    axis = Axis.over("parameters", "", ends, lows, max(sizes) / min(sizes) > 2)
+    span = Span.of([value for _, value in values], name)
+    rows = [_row_of(one, size, value) for one, (size, value) in zip(figures, values, strict=True)]
+    names, colour = labels(rows, axis, span), _colour(figures, {})
+    x, y = axis.x(), span.y()
+    layers = [*_label_layers(names, x, y, colour), data(rows).mark_circle(size=110, opacity=1).encode(x, y, colour)]
+    panel = alt.layer(*layers).properties(width=_width(names), height=HEIGHT, title=title(heading))
+    return row([panel])
 
 
 def schedule(run: Run, parts: Sequence[str] = ("rate", "norm")) -> alt.HConcatChart:

@@ -68,7 +68,7 @@ OPTIONS = {
 def comparison_page(figures: Sequence[Figures], failed: Mapping[str, str]) -> str:
     ordered = ranked(figures)
     one = ordered[0]
-    common, different = _settings(figures)
+    common, different = settings_of(figures)
     runs = [each.run for each in figures]
     sections = [
         headline(_headline(ordered)),
@@ -76,14 +76,14 @@ def comparison_page(figures: Sequence[Figures], failed: Mapping[str, str]) -> st
         _failures(failed),
         section("What to notice", noticed(lessons(runs))),
         together(ordered),
-        _curves(figures),
+        learning(figures),
         _trade_off(ordered),
-        _samples(ordered),
+        samples(ordered),
         section("Data", paragraph(data_source(one), "note"), bullets(data_notes(one))),
         section(
             "Settings",
-            _different(figures, different),
-            folded("Settings that all models share", block(_nested(common))),
+            differing(figures, different),
+            folded("Settings that all models share", block(nested(common))),
             paragraph("The command for this comparison; what else was changed goes behind it with --set a.b=c:"),
             block(_command(figures, failed, common)),
         ),
@@ -95,7 +95,7 @@ def comparison_page(figures: Sequence[Figures], failed: Mapping[str, str]) -> st
 
 def _terms(figures: Sequence[Figures]) -> str:
     """Under what terms the models were compared."""
-    common, _ = _settings(figures)
+    common, _ = settings_of(figures)
     params, minutes = common.get("params"), common.get("train.minutes")
     steps, epochs = common.get("train.steps"), common.get("train.epochs")
     lengths = [
@@ -141,9 +141,8 @@ def _signatures(ordered: Sequence[Figures]) -> str:
 # Pictures and texts
 
 
-def _curves(figures: Sequence[Figures]) -> str:
+def learning(figures: Sequence[Figures]) -> str:
     """The main measure over time and over what was read; where it is not the loss, that too."""
-    runs = [one.run for one in figures]
     if not any(one.training or one.validation for one in figures):
         return ""
     main, many = ranked(figures)[0].main, figures[0].element
@@ -154,7 +153,7 @@ def _curves(figures: Sequence[Figures]) -> str:
         ends = "; ".join(f"{label} ends at {shown(name, points[-1].value)}" for label, points in found if points)
         what = "Training and validation loss" if name == "loss" else f"Validation {phrase(name)}"
         over = many if axis == "tokens" else axis
-        pictures.append(picture(charts.curves(runs, [axis], name), f"{what} over {over}. {ends}."))
+        pictures.append(picture(charts.curves(figures, [axis], name), f"{what} over {over}. {ends}."))
     read = "how much text was read by then" if figures[0].speaks else f"how many {many} were read by then"
     what = phrase(main) if main == "loss" else f"{phrase(main)} and the same loss"
     text = f"The same {what} twice: against the time it took, and against {read}. {along_the_way(figures[0])}".strip()
@@ -184,7 +183,7 @@ def _trade_off(ordered: Sequence[Figures]) -> str:
     return section("What quality costs", paragraph(text, "note"), group("pair", pictures))
 
 
-def _samples(ordered: Sequence[Figures]) -> str:
+def samples(ordered: Sequence[Figures]) -> str:
     pairs = charts.colours(ordered)
     cards = []
     for one in ordered:
@@ -208,7 +207,7 @@ def _failures(failed: Mapping[str, str]) -> str:
 # Settings
 
 
-def _settings(figures: Sequence[Figures]) -> tuple[dict[str, Any], list[str]]:
+def settings_of(figures: Sequence[Figures]) -> tuple[dict[str, Any], list[str]]:
     """Those that all have in common, and the names of those in which they differ."""
     flats = [flat(one.settings) for one in figures]
     names = list(dict.fromkeys(name for values in flats for name in values))
@@ -217,7 +216,7 @@ def _settings(figures: Sequence[Figures]) -> tuple[dict[str, Any], list[str]]:
     return {name: flats[0][name] for name in same}, [name for name in names if name not in same]
 
 
-def _different(figures: Sequence[Figures], names: Sequence[str]) -> str:
+def differing(figures: Sequence[Figures], names: Sequence[str]) -> str:
     flats = [flat(one.settings) for one in figures]
     lines = [
         f'<tr><th scope="row"><code>{escape(name)}</code></th>'
@@ -230,7 +229,7 @@ def _different(figures: Sequence[Figures], names: Sequence[str]) -> str:
     return table("Settings in which the models differ.", heads, lines, "settings") if lines else ""
 
 
-def _nested(common: Mapping[str, Any]) -> str:
+def nested(common: Mapping[str, Any]) -> str:
     values: dict[str, Any] = {}
     for name, value in common.items():
         set_path(values, name, value)

@@ -203,8 +203,14 @@ def _mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def read(runs: Sequence[Run]) -> list[Figures]:
-    """Each run under the name of its model; where two have the same, under that of its folder too."""
+def read(runs: Sequence[Run] | Sequence[Figures]) -> list[Figures]:
+    """Each run under the name of its model; where two have the same, under that of its folder too. Figures that bear
+    a name already keep it."""
+    known = [one for one in runs if isinstance(one, Figures)]
+    return known or _named([one for one in runs if isinstance(one, Run)])
+
+
+def _named(runs: Sequence[Run]) -> list[Figures]:
     names = [Figures(run, "").model for run in runs]
     often = Counter(names)
     taken: Counter[str] = Counter()

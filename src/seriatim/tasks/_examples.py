@@ -204,6 +204,11 @@ class ExampleTask:
         raise TypeError(f"{type(self).__name__} has no loss")
 
 
+def spread_over(items: Any, count: int) -> list[Any]:
+    """Some of many, spread evenly; of few, some more than once."""
+    return [items[place] for place in np.linspace(0, len(items) - 1, count).astype(np.int64).tolist()]
+
+
 @torch.inference_mode()
 def through(network: nn.Module, sequences: Sequences, rows: np.ndarray) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
     """Some sequences through a network, like lengths together: their places, and the outputs (n,…).

@@ -20,7 +20,7 @@ from ..nn.backbone import Backbone, BackboneSettings
 from ..nn.heads import Pooling, VectorHead
 from ..nn.network import Network, assemble, full
 from ._coder import Coder, learn_coder
-from ._examples import ExampleTask, Part, shown
+from ._examples import ExampleTask, Part, shown, spread_over
 from ._task import Batch
 
 Notify = Callable[[str], None]
@@ -88,6 +88,10 @@ class VectorTask(ExampleTask):
         inputs = [part.examples.inputs[row] for row in rows]
         texts = zip(rows, inputs, self.said(model, inputs), strict=True)
         return "\n".join(f"{shown(one)} → {text} (is {self.wanted('valid', row)})" for row, one, text in texts)
+
+    def some(self, split: str, count: int) -> list[Any]:
+        """Some inputs of a part as they came, for a predictor to be asked about."""
+        return spread_over(self.parts[split].examples.inputs, count)
 
     # Learning, also from a teacher
 

@@ -56,6 +56,10 @@ class WordPart:
         ends = self.ends.tolist()
         return list(zip([0, *ends[:-1]], ends, strict=True)) if ends else []
 
+    def words(self) -> list[list[str]]:
+        """The sentences, word by word."""
+        return [[self.names[form] for form in self.forms[first:end].tolist()] for first, end in self.bounds]
+
     def collate(self, rows: np.ndarray, spelled: bool) -> Batch:
         """Some rows side by side. With `spelled` the inputs are the `Words` of nn.characters."""
         ends = self.inputs.ends

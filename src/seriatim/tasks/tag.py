@@ -30,7 +30,7 @@ from ..nn.characters import WordInput
 from ..nn.heads import StepHead
 from ..nn.network import Network, assemble, full
 from ..nn.soft import soft_loss
-from ._examples import ExampleTask, mismatch, refuse_counting, restore
+from ._examples import ExampleTask, mismatch, refuse_counting, restore, spread_over
 from ._tag_learn import in_windows, learn
 from ._tag_views import oddities, tags_of, views
 from ._tagger import Tagger, Tagging, tagging
@@ -112,11 +112,12 @@ class TagTask(ExampleTask):
         words = words[words >= 0]
         return words[part.targets[words] != NO_TAG]
 
+    def some(self, split: str, count: int) -> list[Any]:
+        return spread_over(self.parts[split].words(), count)
+
     def read_by(self, config: Any, predictor: Any) -> TagTask:
         """The training part as another run reads it, to be asked about all of its words."""
-        part = self.parts["train"]
-        sentences = [[part.names[form] for form in part.forms[first:end].tolist()] for first, end in part.bounds]
-        other = predictor.coder.encode(sentences)
+        other = predictor.coder.encode(self.parts["train"].words())
         read = replace(other, targets=np.zeros_like(other.targets))
         return replace(self, settings=config.task, coder=predictor.coder, parts={"train": read})
 

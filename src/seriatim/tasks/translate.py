@@ -35,7 +35,7 @@ from ..nn.pair import Translator, pair_network
 from ..nn.scores import ScoreName
 from ..nn.soft import TokenScores, soft_loss
 from ._bleu import Manner, Wanted, judged
-from ._examples import ELEMENTS, ExampleTask, _digest, mismatch, refuse_counting, restore
+from ._examples import ELEMENTS, ExampleTask, _digest, mismatch, refuse_counting, restore, spread_over
 from ._nearest import Memory
 from ._pairs import NO_TOKEN, Batches, PairCoder, PairPart
 from ._task import Batch
@@ -119,6 +119,9 @@ class TranslateTask(ExampleTask):
 
     def soft(self, network: nn.Module, scores: TokenScores, taught: TokenScores, temperature: float) -> Tensor:
         return soft_loss(scores, taught, temperature)
+
+    def some(self, split: str, count: int) -> list[Any]:
+        return spread_over(self.parts[split].examples.inputs, count)
 
     def unlike(self, teacher: Any) -> list[str]:
         found = unlike_tokens(self.coder.source, teacher.coder.source, "source")
