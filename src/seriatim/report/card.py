@@ -124,6 +124,12 @@ def _asked(one: Figures, folder: str) -> tuple[list[str], list[str]]:
             f"seriatim predict {folder} --data new.csv --out next.csv",
         ]
         return shell, ['print(run.predict_file("new.csv").text(".csv"))']
+    if one.task == "answer":
+        shell = [
+            f'seriatim answer {folder} --passage article.txt "Who …?"',
+            f"seriatim answer {folder} --data questions.json --out predictions.json",
+        ]
+        return shell, ['print(run.answer("Oslo lies in Norway.", "Where is Oslo?"))']
     if one.task == "pretrain":
         fit = f"seriatim train classify --data labelled.csv --from {folder}"
         shell, python = [f'seriatim embed {folder} "a text"', fit], ['print(run.embed("a text"))']
