@@ -7,8 +7,6 @@ folder again, tensor by tensor the same. Networks of ours that were never theirs
 from __future__ import annotations
 
 import json
-import math
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +22,7 @@ import seriatim
 from seriatim.core import registry
 from seriatim.core.exchange import Copies, Form, Head
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
+from seriatim.decode.options import TranslateSettings
 from seriatim.exchange import export_model, import_model
 from seriatim.hub import reading, writing
 from seriatim.nn.network import load_weights, token_network, weights
@@ -322,3 +321,343 @@ def test_and_goes_back_as_it_was(bridge: Any) -> None:
     assert not any(told[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys")), told
     for one, other in zip(case.theirs(again.eval(), batch), case.theirs(peer, batch), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
+
+
+# Networks of ours, as they are trained by default and otherwise
+
+
+def form_of(settings: Any, architecture: str, tensors: dict[str, Tensor]) -> tuple[Form, Head]:
+    for form in registry.models.load(settings.name).HUB:
+        for head in form.heads:
+            names = {entry.ours for entry in (*form.entries(settings, head), *head.optional)}
+            if head.architecture == architecture and tensors.keys() - form.made(settings).keys() <= names:
+                return form, head
+    raise KeyError(architecture)
+
+
+SMALL = {"width": 12, "layers": 2, "heads": 3}
+OURS: list[tuple[str, dict[str, Any]]] = [
+    ("GPT2LMHeadModel", {"name": "gpt"}),
+    ("GPT2LMHeadModel", {"name": "gpt", "activation": "gelu", "feedforward": 5, "epsilon": 1e-4, "dropout": 0.3}),
+    ("OpenAIGPTLMHeadModel", {"name": "gpt", "norm": "after"}),
+    ("OpenAIGPTLMHeadModel", {"name": "gpt", "norm": "after", "activation": "relu", "feedforward": 48}),
+    ("BlenderbotForConditionalGeneration", {"name": "transformer"}),
+    ("BlenderbotForConditionalGeneration", {"name": "transformer", "positions": "learned", "decoder_layers": 1}),
+    ("MarianMTModel", {"name": "transformer", "norm": "after"}),
+    ("MarianMTModel", {"name": "transformer", "norm": "after", "scale": False, "activation": "gelu-tanh", "width": 9}),
+    ("MarianMTModel two vocabularies", {"name": "transformer", "norm": "after", "decoder_layers": 1}),
+]
+
+
+@pytest.mark.parametrize(("architecture", "values"), OURS, ids=lambda one: one if isinstance(one, str) else "")
+def test_networks_of_ours_are_theirs(
+    architecture: str, values: dict[str, Any], tokens: dict[str, Tokenizer], tmp_path: Path
+) -> None:
+    architecture, _, apart = architecture.partition(" ")
+    settings = registry.models.load(values["name"]).Settings(**(SMALL | values))
+    source, target = tokens["bpe"], tokens["two"] if apart else tokens["bpe"]
+    torch.manual_seed(0)
+
+    def built(model: Any) -> Any:
+        if model.name == "gpt":
+            return token_network(model, source.size, 13)
+        return pair_network(model, source.size, target.size, not apart, 15)
+
+    network: Any = shaken(built(settings))
+    ids = {"eos_token_id": target.eos, "pad_token_id": target.eos, "decoder_start_token_id": target.eos}
+    form, head = form_of(settings, architecture, weights(network))
+    assert form.suits(settings)
+    writing.write(tmp_path / "a", form, head, settings, weights(network), source, ids, target if apart else None)
+
+    auto = transformers.AutoModelForCausalLM if settings.name == "gpt" else transformers.AutoModelForSeq2SeqLM
+    peer, told = auto.from_pretrained(tmp_path / "a", output_loading_info=True)
+    assert type(peer).__name__ == architecture
+    assert not any(told[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys")), told
+    batch = plain(target) if settings.name == "gpt" else paired(target)
+    found = placed(network, batch) if settings.name == "gpt" else translated(network, batch)
+    wanted = steps("logits")(peer.eval(), batch) if settings.name == "gpt" else whole("logits")(peer.eval(), batch)
+    torch.testing.assert_close(found[0], wanted[0], **CLOSE)
+
+    again = reading.read(tmp_path / "a")
+    assert not again.notes
+    expected = form.made(settings) | weights(network)
+    assert expected.keys() == again.tensors.keys()
+    assert all(torch.equal(tensor, again.tensors[name]) for name, tensor in expected.items())
+    read: Any = built(registry.models.load(settings.name).Settings(**again.model)).eval()
+    load_weights(read, again.tensors)
+    same = placed(read, batch) if settings.name == "gpt" else translated(read, batch)
+    torch.testing.assert_close(same[0], found[0], rtol=0, atol=1e-6)
+    assert again.tokenizer is not None
+    assert again.source_tokenizer is not None
+    assert again.tokenizer.names == target.names
+    assert again.source_tokenizer.names == source.names
+
+
+# Tokenizers
+
+TEXTS = [*SENTENCES, "the cat.  A hat", "tab\tand  blanks ", "unseen words: zebra 😀 Ωμέγα", "\n a line\nanother", ""]
+KINDS = {
+    "bert": {"lowercase": True},
+    "byte-bpe": {"size": 300},
+    "bpe": {},
+    "word": {},
+    "wordpiece": {},
+    "char": {},
+    "unigram": {},
+}
+TYPES = {"bert": ["bert"], "byte-bpe": ["gpt2", "openai-gpt", "marian", "blenderbot"]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "model_type"), [(kind, one) for kind in KINDS for one in TYPES.get(kind, ["gpt2", "marian"])]
+)
+def test_tokenizers_of_ours_are_theirs(kind: str, model_type: str, tmp_path: Path) -> None:
+    """The same ids for the same texts, with what stands around them; and the same special tokens."""
+    ours = learnt(kind, **KINDS[kind])
+    closed = model_type in ("marian", "blenderbot")
+    writing.write_tokenizer(tmp_path, ours, 512, closed)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+    peer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    end = [ours.eos] if closed else []
+    for text in TEXTS:
+        ids = ours.encode(text, strict=False)
+        assert peer(text)["input_ids"] == [*(ours.frame(ids) if ours.framed else ids), *end], text
+    if ours.framed:
+        pair = peer(TEXTS[0], TEXTS[1])
+        both = ours.frame(ours.encode(TEXTS[0], strict=False), ours.encode(TEXTS[1], strict=False))
+        assert pair["input_ids"] == both.tolist()
+        ends = np.cumsum(both == ours.sep)
+        assert pair["token_type_ids"] == (np.concatenate([[0], ends[:-1]]) > 0).astype(int).tolist()
+    padded = peer(TEXTS[:2], padding=True, return_tensors="pt")
+    assert padded["attention_mask"].sum(1).tolist() == [len(peer(text)["input_ids"]) for text in TEXTS[:2]]
+    assert (peer.eos_token_id, peer.unk_token_id) == (ours.eos, ours.unk)
+    assert peer.pad_token_id == (ours.eos if ours.pad is None else ours.pad)
+    assert (peer.cls_token_id, peer.sep_token_id, peer.mask_token_id) == (ours.cls, ours.sep, ours.mask)
+    assert len(peer) == ours.size
+    assert peer.model_max_length == 512
+    again = Tokenizer.load(tmp_path)
+    assert all(again.encode(text, strict=False).tolist() == ours.encode(text, strict=False).tolist() for text in TEXTS)
+
+
+# Files: in shards, as pickles, in half precision, with names of older versions
+
+
+@pytest.fixture(scope="module")
+def peer(tokens: dict[str, Tokenizer]) -> Any:
+    return random_peer(CASES[3], 0, tokens["bert"])
+
+
+def as_shards(peer: Any, folder: Path) -> None:
+    peer.save_pretrained(folder, max_shard_size="8KB")
+    assert len(list(folder.glob("model-*.safetensors"))) > 1
+
+
+def as_pickle(peer: Any, folder: Path) -> None:
+    peer.config.save_pretrained(folder)
+    torch.save(peer.state_dict(), folder / "pytorch_model.bin")
+
+
+def as_old_pickle(peer: Any, folder: Path) -> None:
+    """As PyTorch wrote before it zipped them, with the names that layer norms had in TensorFlow."""
+    peer.config.save_pretrained(folder)
+    names = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    renamed = {}
+    for name, tensor in peer.state_dict().items():
+        ending = next((one for one in names if name.endswith(one)), None)
+        renamed[name.removesuffix(ending) + names[ending] if ending else name] = tensor
+    renamed["bert.embeddings.position_ids"] = torch.arange(14)[None]
+    torch.save(renamed, folder / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+
+
+def as_pickles(peer: Any, folder: Path) -> None:
+    peer.config.save_pretrained(folder)
+    named = list(peer.state_dict().items())
+    parts = {"pytorch_model-00001-of-00002.bin": named[:9], "pytorch_model-00002-of-00002.bin": named[9:]}
+    for file, part in parts.items():
+        torch.save(dict(part), folder / file)
+    placed = {name: file for file, part in parts.items() for name, _ in part}
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": placed}))
+
+
+@pytest.mark.parametrize("layout", [as_shards, as_pickle, as_old_pickle, as_pickles])
+def test_every_layout_of_weights_is_read(layout: Any, peer: Any, tmp_path: Path) -> None:
+    layout(peer, tmp_path)
+    (tmp_path / "b").mkdir()
+    peer.save_pretrained(tmp_path / "b")
+    found, wanted = reading.read(tmp_path), reading.read(tmp_path / "b")
+    assert not found.notes
+    assert found.tensors.keys() == wanted.tensors.keys()
+    assert all(torch.equal(tensor, wanted.tensors[name]) for name, tensor in found.tensors.items())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_weights_of_other_precision_are_read_as_singles(dtype: torch.dtype, peer: Any, tmp_path: Path) -> None:
+    peer.save_pretrained(tmp_path)
+    wanted = load_file(tmp_path / "model.safetensors")
+    save_file({name: one.to(dtype) for name, one in wanted.items()}, tmp_path / "model.safetensors", {"format": "pt"})
+    found = reading.read(tmp_path)
+    assert all(tensor.dtype == torch.float32 for tensor in found.tensors.values())
+    torch.testing.assert_close(
+        found.tensors["input.weight"], wanted["bert.embeddings.word_embeddings.weight"].to(dtype).float()
+    )
+
+
+def test_gpt2_as_it_lies_on_the_hub(tokens: dict[str, Tokenizer], tmp_path: Path) -> None:
+    """Without the prefix of its body, with the constant triangles, and with the tied table a second time."""
+    gpt = next(case for case in CASES if case.architecture == "GPT2LMHeadModel")
+    random_peer(gpt, 0, tokens["bpe"]).save_pretrained(tmp_path)
+    wanted = reading.read(tmp_path)
+    stored = load_file(tmp_path / "model.safetensors")
+    bare = {name.removeprefix("transformer."): tensor for name, tensor in stored.items()}
+    more = {f"h.{index}.attn.bias": torch.ones(1, 1, 13, 13).tril() for index in range(2)}
+    more |= {f"h.{index}.attn.masked_bias": torch.tensor(-1e4) for index in range(2)}
+    more["lm_head.weight"] = bare["wte.weight"].clone()
+    save_file(bare | more, tmp_path / "model.safetensors", {"format": "pt"})
+    found = reading.read(tmp_path)
+    assert not found.notes
+    assert all(torch.equal(tensor, wanted.tensors[name]) for name, tensor in found.tensors.items())
+
+
+def test_a_table_with_rows_to_spare_is_cut_and_told(tokens: dict[str, Tokenizer], tmp_path: Path) -> None:
+    tokenizer = tokens["bert"]
+    case = next(case for case in CASES if case.architecture == "BertForMaskedLM")
+    peer = random_peer(case, 0, tokenizer)
+    saved(peer, tmp_path / "exact", tokenizer)
+    peer.resize_token_embeddings(tokenizer.size + 6)
+    saved(peer, tmp_path / "padded", tokenizer)
+    found, wanted = reading.read(tmp_path / "padded"), reading.read(tmp_path / "exact")
+    assert found.notes == [
+        f"the table of vectors has {tokenizer.size + 6} rows for {tokenizer.size} tokens; the rest is left out"
+    ]
+    assert all(torch.equal(tensor, wanted.tensors[name]) for name, tensor in found.tensors.items())
+
+
+def test_a_body_takes_no_more_than_it_needs(peer: Any, tmp_path: Path) -> None:
+    """A folder of a classifier that says it is a bare BERT: its head is left, and that is told."""
+    peer.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["BertModel"]}))
+    found = reading.read(tmp_path)
+    assert found.head.task == "pretrain"
+    assert {name for name in found.tensors if name.startswith("head.")} == {"head.pooler.weight", "head.pooler.bias"}
+    assert len(found.notes) == 1
+    assert "classifier.weight" in found.notes[0]
+
+
+# Runs, from the text to the answer
+
+
+def made_random(run: Any) -> Any:
+    """Weights large enough that every input has an answer of its own."""
+    file = run.path / "model.safetensors"
+    torch.manual_seed(5)
+    save_file({name: one + 0.4 * torch.randn_like(one) for name, one in load_file(file).items()}, file)
+    return seriatim.load(run.path)
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    draw = np.random.default_rng(0)
+    words = ["one", "two", "three", "four", "five"]
+    lines = [" ".join(draw.choice(words, draw.integers(1, 6))) for _ in range(80)]
+    path = tmp_path_factory.mktemp("pairs") / "pairs.tsv"
+    path.write_text("".join(f"{one}\t{' '.join(w[::-1] for w in one.split())}\n" for one in lines), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("norm", "tokenizer", "architecture"),
+    [
+        ("before", {"kind": "bpe", "size": 40}, "BlenderbotForConditionalGeneration"),
+        ("after", {"kind": "bpe", "size": 40}, "MarianMTModel"),
+        ("after", {"kind": "word"}, "MarianMTModel"),
+    ],
+)
+def test_a_translator_says_the_same_there(
+    norm: str, tokenizer: dict[str, Any], architecture: str, pairs: Path, tmp_path: Path
+) -> None:
+    """Trained here, asked here and there: tokens, beginning, beam search and what is never said are all the same."""
+    model = {"preset": "tiny", "width": 24, "heads": 2, "layers": 1, "decoder_layers": 1, "norm": norm}
+    settings = {"model": model, "data": {"tokenizer": tokenizer}}
+    run = seriatim.train("translate", str(pairs), "transformer", settings=settings, out=tmp_path / "run", steps=1)
+    run = made_random(run)
+    folder = export_model(run.path)
+    assert folder == tmp_path / "run" / "transformers"
+    source = transformers.AutoTokenizer.from_pretrained(folder)
+    target = transformers.AutoTokenizer.from_pretrained(folder / "target" if tokenizer["kind"] == "word" else folder)
+    peer = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    assert type(peer).__name__ == architecture
+    texts = ["two one", "five", "three four one two", "five five two"]
+    said = peer.generate(**source(texts, padding=True, return_tensors="pt"), num_beams=4, max_length=13)
+    options = {"beams": 4, "nbest": 4, "max_tokens": 12, "length_norm": "power", "replace_unknown": False}
+    found = run.translations(texts, TranslateSettings(**options))
+    theirs = [[token for token in row[1:] if token != target.eos_token_id] for row in said.tolist()]
+    assert [[token for token in one[0].tokens if token != target.eos_token_id] for one in found] == theirs
+    assert len({tuple(one) for one in theirs}) > 1
+    assert [one[0].text.split() for one in found] == [target.decode(one).split() for one in theirs]
+    again = import_model(folder, tmp_path / "again")
+    assert again.translate(texts, **options) == [[one.text for one in answers] for answers in found]
+
+
+def test_a_language_model_goes_on_the_same_there(book: Path, tmp_path: Path) -> None:
+    """Here a text begins a line."""
+    settings = {
+        "model": {"width": 16, "layers": 1, "heads": 2},
+        "data": {"tokenizer": {"kind": "byte-bpe", "size": 300}},
+    }
+    run = seriatim.train("language", str(book), "gpt", settings=settings, out=tmp_path / "run", steps=1, length=32)
+    run = made_random(run)
+    folder = export_model(run.path)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    peer = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    given = tokenizer("\nthe old cat", return_tensors="pt")
+    said = peer.generate(**given, do_sample=False, max_new_tokens=12)[0]
+    again = import_model(folder, tmp_path / "again")
+    for one in (run, again):
+        assert "\nthe old cat" + one.generate("the old cat", temperature=0, max_tokens=12) == tokenizer.decode(said)
+        loss = peer(**given, labels=given["input_ids"]).loss.item() * (given["input_ids"].shape[1] - 1)
+        assert one.score("the old cat").log_probability == pytest.approx(-loss, abs=1e-4)
+
+
+def test_a_classifier_of_pairs_answers_the_same_there(tmp_path: Path) -> None:
+    """Two texts, framed and told apart by their segments, by each tokenizer for itself."""
+    rows = [(one, other, "same" if one == other else "other") for one in SENTENCES[:3] for other in SENTENCES[:3]] * 4
+    lines = [json.dumps({"first": one, "second": other, "label": label}) for one, other, label in rows]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    settings = {
+        "model": {"width": 16, "layers": 1, "heads": 2, "context": 60},
+        "data": {"tokenizer": {"kind": "bert", "size": 90, "lowercase": True}, "column": "first,second"},
+    }
+    run = seriatim.train(
+        "classify", str(tmp_path / "pairs.jsonl"), "bert", settings=settings, out=tmp_path / "run", steps=1
+    )
+    run = made_random(run)
+    folder = export_model(run.path)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    peer = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    asked = [(SENTENCES[0], SENTENCES[1]), (SENTENCES[2], SENTENCES[2]), ("a hat", SENTENCES[3])]
+    given = tokenizer([one for one, _ in asked], [other for _, other in asked], padding=True, return_tensors="pt")
+    wanted = peer(**given).logits.softmax(-1).detach()
+    for one in (run, import_model(folder, tmp_path / "again")):
+        for answer, row in zip(one.predict(asked), wanted, strict=True):
+            assert answer["probabilities"] == pytest.approx(
+                {peer.config.id2label[index]: value for index, value in enumerate(row.tolist())}, abs=1e-5
+            )
+
+
+def test_the_first_gpt_with_its_own_tokenizer(tmp_path: Path) -> None:
+    """vocab.json and merges.txt, words that end in </w>, and neither a token for the end nor one for a new line."""
+    letters = sorted({letter for text in SENTENCES for letter in text.lower() if letter.isascii() and letter.isalpha()})
+    merges = [("t", "h"), ("th", "e</w>"), ("c", "a"), ("ca", "t</w>")]
+    names = ["<unk>", *letters, *(f"{letter}</w>" for letter in [*letters, ".", ","]), *map("".join, merges)]
+    peer = transformers.OpenAIGPTLMHeadModel(transformers.OpenAIGPTConfig(vocab_size=len(names), **GPT))
+    shaken(peer, 0.4).save_pretrained(tmp_path / "theirs")
+    (tmp_path / "theirs" / "vocab.json").write_text(json.dumps({name: index for index, name in enumerate(names)}))
+    (tmp_path / "theirs" / "merges.txt").write_text("#version: 0.2\n" + "\n".join(map(" ".join, merges)) + "\n")
+    tokenizer = transformers.OpenAIGPTTokenizer.from_pretrained(tmp_path / "theirs")
+    run = import_model(tmp_path / "theirs", tmp_path / "run")
+    ids = tokenizer("The cat sat, the man.")["input_ids"]
+    assert run.predictor.tokenizer.encode("The cat sat, the man.").tolist() == ids
+    given = torch.tensor([[0, *ids[:6]]])  # what is unknown stands before a text, as there is nothing better
+    wanted = peer(given).logits[0].log_softmax(-1)[:-1].gather(1, given[0, 1:, None]).sum().item()
+    assert run.score(tokenizer.decode(ids[:6])).log_probability == pytest.approx(wanted, abs=1e-4)

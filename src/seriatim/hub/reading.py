@@ -182,7 +182,9 @@ def _prefixed(stored: dict[str, Tensor], form: Form, head: Head) -> dict[str, Te
         return stored
     if has:
         return {name.removeprefix(form.prefix): tensor for name, tensor in stored.items()}
-    return stored | {form.prefix + name: tensor for name, tensor in stored.items()}
+    kept = {name for entry in head.entries for name in entry.theirs}
+    kept |= {name for name in stored if any(re.fullmatch(pattern, name) for pattern in form.ignored)}
+    return {name if name in kept else form.prefix + name: tensor for name, tensor in stored.items()}
 
 
 def _tokenizer(path: Path, problems: list[str]) -> Tokenizer | None:
