@@ -178,7 +178,7 @@ def test_a_single_document_is_cut_into_several_and_single_sentences_are_left_out
     part = Passages(part_of([[4] * 6, [4], [4] * 6]), tokenizer, 32, paired=True)
     assert part.left_out == 1
     assert not any(124 <= token < 128 for a, b, _ in drawn(part, 20) for token in a + b)
-    with pytest.raises(seriatim.SeriatimError, match="no other one"):
+    with pytest.raises(seriatim.SeriatimError, match="training part: 1, and pairs need several"):
         Passages(part_of([[4] * 6, [4]]), tokenizer, 32, paired=True)
 
 

@@ -33,9 +33,11 @@ class Pairs:
 
 
 class Passages:
-    """The stretches of a part, and what is drawn from them."""
+    """The stretches of a part, and what is drawn from them. `split` is the part's name."""
 
-    def __init__(self, part: EncodedPart, tokenizer: Tokenizer, length: int, paired: bool) -> None:
+    def __init__(
+        self, part: EncodedPart, tokenizer: Tokenizer, length: int, paired: bool, split: str = "training"
+    ) -> None:
         self.tokens = part.tokens
         self.around = tokenizer.cls or 0, tokenizer.sep or 0, tokenizer.pad or 0
         self.paired = paired
@@ -50,13 +52,14 @@ class Passages:
         if len(used) < (2 if paired else 1):
             raise SeriatimError(
                 "data.too-short",
-                f"{len(used)} documents of two sentences or more: there is no other one to take sentences from",
+                f"documents of two sentences or more in the {split} part: {len(used)}, and pairs need several",
                 "give more text, or set task.next=false, which asks for no pairs",
             )
-        self.document = np.repeat(np.arange(len(documents)), sizes)
-        self.until = documents[self.document]  # (S,) where the document of a sentence ends
-        self.fits = np.minimum(np.searchsorted(self.ends, self.starts + self.room, "right"), self.until)
-        self.first = _stretches(documents[used] - sizes[used], self.fits, self.until)
+        self.documents = documents
+        self.document = np.repeat(np.arange(len(documents), dtype=np.int32), sizes)  # (S,)
+        fits = np.minimum(np.searchsorted(self.ends, self.starts + self.room, "right"), documents[self.document])
+        self.fits = fits.astype(np.int32)  # (S,) the first sentence that has no room behind this one
+        self.first = _stretches(documents[used] - sizes[used], self.fits, documents[used])
         count = self.fits[self.first] - self.first
         opens = np.concatenate([[True], np.diff(self.document[self.first]) > 0])
         self.most = np.where(opens, 0, np.concatenate([[1], count[:-1]]) - 1)
@@ -65,7 +68,7 @@ class Passages:
         self.inputs = Sequences(np.zeros(0, np.int64), np.cumsum(lengths))  # how long each is; the tokens stay on disk
         # Sentences that follow another one, document by document: what b may begin with.
         begins = np.concatenate([[True], np.diff(self.document) > 0])
-        self.followers = np.flatnonzero(~begins)
+        self.followers = np.flatnonzero(~begins).astype(np.int32)
         self.follows_from = np.searchsorted(self.followers, documents - sizes)
         self.follows_until = np.searchsorted(self.followers, documents)
 
@@ -87,7 +90,8 @@ class Passages:
         cut = np.where(elsewhere, np.minimum(cut, roomy), cut)
         size = self.ends[cut - 1] - here
         there = self.starts[second]
-        last = np.minimum(np.searchsorted(self.ends, there + self.room - size, "right"), self.until[second])
+        last = np.searchsorted(self.ends, there + self.room - size, "right")
+        last = np.minimum(last, self.documents[self.document[second]])
         return self._framed(here, size, there, self.ends[last - 1] - there, elsewhere)
 
     def _another(self, document: np.ndarray, draw: np.random.Generator) -> np.ndarray:
@@ -140,6 +144,7 @@ def _stretches(begins: np.ndarray, fits: np.ndarray, until: np.ndarray) -> np.nd
     """The first sentence of each stretch: all documents go on at the same time, each by what fits."""
     found = [begins]
     while len(begins):
-        begins = fits[begins][fits[begins] < until[begins]]
+        further = fits[begins] < until
+        begins, until = fits[begins][further].astype(np.int64), until[further]
         found.append(begins)
     return np.sort(np.concatenate(found))

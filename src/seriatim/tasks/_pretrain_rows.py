@@ -87,7 +87,7 @@ def groups(part: Passages, masking: Masking | None, seed: int, split: str, rows:
     """Some rows of a part as they are always drawn where it is measured on, whichever others are."""
     for number in np.unique(rows // GROUP).tolist():
         there = np.arange(number * GROUP, min((number + 1) * GROUP, len(part)))
-        whole = Rows.draw(part, there, masking, seed, split, number)
+        whole = Rows.draw(part, there, masking, seed, f"evaluated {split}", number)
         yield whole.take(np.flatnonzero(np.isin(there, rows)))
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,7 @@ class PretrainTask(ExampleTask):
         counts = {"tokens": float(len(masked[0]))} if self.settings.masked else {}
         return total | found | counts | {"sequences": float(len(pairs[0]))}
 
-    @property
+    @cached_property
     def frequencies(self) -> np.ndarray:
         """How often each token occurs in the training part, special ones aside."""
         counts = np.bincount(self.parts["train"].tokens, minlength=len(self.masking.ordinary))
@@ -245,7 +246,7 @@ def _check_tokens(tokenizer: Tokenizer, settings: Settings) -> None:
 
 def _task(config: Any, coder: Coder, found: encoded.Encoded, notes: Notes) -> PretrainTask:
     parts = {
-        split: Passages(part, found.tokenizer, config.task.length, config.task.next)
+        split: Passages(part, found.tokenizer, config.task.length, config.task.next, split)
         for split, part in found.parts.items()
     }
     for split, part in parts.items():
