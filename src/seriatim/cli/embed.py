@@ -228,7 +228,8 @@ class Work:
     def word(self, word: str, source: Iterable[str], from_file: bool, out: Path | None, picture: Path | None) -> None:
         sentences = list(source) if not from_file else self._having(word, source)
         found = self.run.words(word, sentences, self.normalise, strict=not from_file)
-        self._tell_all()
+        behind = f'{found.lost:,} more places of "{word}" stand behind what the model can take in'
+        self._tell_all(behind if found.lost else "")
         if out is not None:
             from ..data.vector_files import writing
 

@@ -34,14 +34,16 @@ class TextRows:
         self.facts = Facts(notes=list(self.found.notes))
         self.sizes = [file.stat().st_size for file in self.found.files]
         self._before = 0  # bytes of the files that are read
-        self._stream: io.BufferedReader | None = None  # the file that is being read
+        self._stream: io.BufferedReader | None = None  # the file that is being read, …
+        self._inside = 0  # … and how far it was when it was last asked
 
     def __iter__(self) -> Iterator[str]:
-        alone = len(self.found.raws) == len(self.sizes)  # not so for the members of an archive
-        for number, raw in enumerate(self.found.raws):
+        sizes = self.sizes if len(self.found.raws) == len(self.sizes) else [0] * len(self.found.raws)  # an archive
+        for raw, size in zip(self.found.raws, sizes, strict=True):
             self._stream = None
             yield from self._rows(replace(raw, open=partial(self._watched, raw)))
-            self._before += self.sizes[number] if alone else 0
+            self._stream = None
+            self._before += size
 
     @property
     def size(self) -> int:
@@ -51,8 +53,9 @@ class TextRows:
     @property
     def done(self) -> int:
         """Bytes that are read, as far as that can be said."""
-        inside = self._stream is not None and not self._stream.closed
-        return self._before + (self._stream.tell() if inside and self._stream is not None else 0)
+        if self._stream is not None and not self._stream.closed:
+            self._inside = self._stream.tell()
+        return self._before + (self._inside if self._stream is not None else 0)
 
     def _rows(self, raw: Raw) -> Iterator[str]:
         if raw.kind == "text":

@@ -28,6 +28,7 @@ from ._translator import Interpreter
 from ._words import WordPart
 
 NO_TOKENS = np.zeros(0, np.int64)
+NO_WORD = "\ufffd"  # what a text without a word is read as
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,13 @@ class Reader:
         limit: int | None,
         lead: np.ndarray = NO_TOKENS,
         close: np.ndarray = NO_TOKENS,
+        framed: bool | None = None,
     ) -> None:
         self.network = network.eval()
         self.tokenizer = tokenizer
         self.lead, self.close = lead, close  # what every text begins and ends with, beside [CLS] and [SEP]
-        around = len(lead) + len(close) + 2 * tokenizer.framed
+        self.framed = tokenizer.framed if framed is None else framed
+        around = len(lead) + len(close) + 2 * self.framed
         self.limit = limit  # elements that the network takes
         self.room = None if limit is None else max(limit - around, 1)
         self.device = next(network.parameters()).device
@@ -83,13 +86,13 @@ class Reader:
         ids, spans = self.tokenizer.encode_spans(text)
         row = self._framed(ids)
         found = np.zeros((len(row), 2), np.int64)
-        before, kept = len(self.lead) + int(self.tokenizer.framed), len(ids[: self.room])
+        before, kept = len(self.lead) + int(self.framed), len(ids[: self.room])
         found[before : before + kept] = spans[:kept]
         return Encoded(Sequences.of([row]), int(kept < len(ids))), found
 
     def _framed(self, ids: np.ndarray) -> np.ndarray:
         ids = ids[: self.room]
-        if self.tokenizer.framed:
+        if self.framed:
             ids = self.tokenizer.frame(ids)
         elif not len(ids) and not len(self.close):  # a text without a word still has an end
             ids = np.array([self.tokenizer.eos or 0])
@@ -111,7 +114,8 @@ class SourceReader(Reader):
 
     def __init__(self, interpreter: Interpreter) -> None:
         coder = interpreter.coder
-        super().__init__(interpreter.model, coder.source, interpreter.context, close=np.array([end_of(coder.source)]))
+        end = np.array([end_of(coder.source)])
+        super().__init__(interpreter.model, coder.source, interpreter.context, close=end, framed=False)
         self.interpreter = interpreter
 
     @property
@@ -134,14 +138,13 @@ class WordReader(Reader):
         self.coder = tagger.coder
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        # a text without a word is read as a word that nobody knows
-        part = self.coder.encode([re.findall(WORDS, text) or [""] for text in texts])
+        part = self.coder.encode([re.findall(WORDS, text) or [NO_WORD] for text in texts])
         _, first, windows = np.unique(part.sentence, return_index=True, return_counts=True)
         return Encoded(part.inputs.take(first), int((windows > 1).sum()), (part, first))
 
     def spans(self, text: str) -> tuple[Encoded, np.ndarray]:
         encoded = self.encode([text])
-        whole = replace(self.coder, window=None).encode([re.findall(WORDS, text) or [""]])
+        whole = replace(self.coder, window=None).encode([re.findall(WORDS, text) or [NO_WORD]])
         row = encoded.rows[0]
         owner = np.maximum.accumulate(whole.where)[: len(row)]  # a piece belongs to the word that began last
         frame = [index for index in (self.tokenizer.cls, self.tokenizer.sep) if index is not None]
@@ -173,7 +176,8 @@ def reader(predictor: Any, who: str) -> Reader:
     if isinstance(predictor, Tagger):
         return WordReader(predictor, tokenizer)
     if isinstance(predictor, Speaker):
-        return Reader(model, tokenizer, getattr(predictor.engine, "context", None), lead=predictor.start)
+        context = getattr(predictor.engine, "context", None)
+        return Reader(model, tokenizer, context, lead=predictor.start, framed=False)
     limits = [getattr(coder, "limit", None), getattr(model.get_submodule("backbone"), "context", None)]
     return Reader(model, tokenizer, min((limit for limit in limits if limit is not None), default=None))
 

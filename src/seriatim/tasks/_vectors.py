@@ -39,8 +39,8 @@ class Embedder:
         kinds = get_args(Pooling)
         if pooling not in kinds:
             raise SeriatimError("embed.pooling", f'there is no pooling "{pooling}"', did_you_mean(pooling, kinds))
-        if pooling == "cls" and not reader.tokenizer.framed:
-            cause = "the tokenizer of this model sets no [CLS] before a text, whose vector could stand for the whole"
+        if pooling == "cls" and not reader.framed:
+            cause = "this model sets no [CLS] before a text, whose vector could stand for the whole"
             raise SeriatimError("embed.pooling", cause, "choose mean, max or last")
         self.reader = reader
         self.normalise = normalise
@@ -104,6 +104,7 @@ class WordVectors:
     pieces: list[list[str]]
     contextual: np.ndarray
     plain: np.ndarray
+    lost: int = 0  # places behind what the network can take in
 
     def fragments(self, side: int = EACH_SIDE) -> list[str]:
         """The word with what stands around it: "… the river bank was …"; in brackets where a sentence has it twice."""
@@ -120,6 +121,7 @@ def words(reader: Reader, word: str, texts: Sequence[str], normalise: bool = Tru
     read = [reader.read(text) for text in texts]
     places = _places(word, read, strict)
     sentences, spans, pieces, contextual, plain = [], [], [], [], []
+    lost = 0
     for text, found in zip(read, places, strict=True):
         encoded, offsets = reader.spans(text)
         row = encoded.rows[0]
@@ -127,7 +129,8 @@ def words(reader: Reader, word: str, texts: Sequence[str], normalise: bool = Tru
         for first, last in found:
             inside = np.flatnonzero((offsets[:, 0] < last) & (offsets[:, 1] > first))
             if not len(inside):
-                continue  # behind what the network can take
+                lost += 1
+                continue
             ids = torch.from_numpy(row[inside]).to(reader.device)
             sentences.append(text)
             spans.append((first, last))
@@ -137,8 +140,8 @@ def words(reader: Reader, word: str, texts: Sequence[str], normalise: bool = Tru
     if not contextual:
         cause = f'"{word}" stands only behind what the model can take in: {reader.limit:,} tokens'
         raise SeriatimError("embed.word", cause, "shorten the texts")
-    vectors = (_unit(torch.stack(some), normalise) for some in (contextual, plain))
-    return WordVectors(word, sentences, spans, pieces, *vectors)
+    here, anywhere = (_unit(torch.stack(some), normalise) for some in (contextual, plain))
+    return WordVectors(word, sentences, spans, pieces, here, anywhere, lost)
 
 
 def _places(word: str, texts: Sequence[str], strict: bool) -> list[list[tuple[int, int]]]:
