@@ -43,7 +43,7 @@ class Folder:
 
     @property
     def kind(self) -> str:
-        return str(self.config.get("model_type", ""))
+        return str(self.config.get("model_type") or "")
 
     @property
     def architecture(self) -> str:
@@ -64,7 +64,7 @@ class Folder:
 def _json(file: Path) -> dict[str, Any]:
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise SeriatimError("hub.damaged", f"{file} is not JSON: {error}", "restore the file") from None
     if not isinstance(values, dict):
         raise SeriatimError("hub.damaged", f"{file} holds no object", "restore the file")
@@ -91,7 +91,7 @@ def _tensors(file: Path) -> dict[str, Tensor]:
     except (SafetensorError, OSError, RuntimeError, EOFError, ValueError, LookupError) as error:
         first = str(error).strip().partition("\n")[0]
         raise SeriatimError("hub.damaged", f"{file} cannot be read: {first}", "copy the file once more") from None
-    if not isinstance(found, dict) or not all(isinstance(one, Tensor) for one in found.values()):
+    if not isinstance(found, dict) or not all(isinstance(n, str) and isinstance(t, Tensor) for n, t in found.items()):
         raise SeriatimError("hub.pickle", f"{file} holds something else than named tensors", "use model.safetensors")
     return found
 
