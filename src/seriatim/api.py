@@ -420,7 +420,6 @@ class Session:
         if wanted is None:
             raise TypeError("no teacher was asked for")
         if not wanted.alpha and not wanted.hidden:
-            self.teacher = teacher.about
             return task
         source, more = wanted.unlabelled, None
         if source is not None:

@@ -41,6 +41,7 @@ class Axis:
             "tokens": (f"Training {element}", "~s", 1.0),
             "flops": ("Training compute in FLOP", "~s", 1.0),
             "parameters": ("Parameters", "~s", 1.0),
+            "speed": ("Answers a second, 32 at a time", "~s", 1.0),
         }
         title, form, factor = counted.get(kind) or _clock(highest)
         wide = highest / min(positive, default=1.0) > WIDE if log is None else log

@@ -47,21 +47,19 @@ def trade_off(runs: Sequence[Run], over: Sequence[str] = ("flops", "seconds")) -
 
 
 def points(
-    figures: Sequence[Figures], values: Sequence[tuple[float, float]], name: str, heading: str
+    figures: Sequence[Figures], costs: Sequence[float], values: Sequence[float], kind: str, name: str, heading: str
 ) -> alt.HConcatChart:
-    """A measure over the size of models, each a point with its name."""
+    """A measure over the size or the speed of models, each a point with its name."""
     import altair as alt
 
-    sizes = [size for size, _ in values]
-    ends, lows = [1.4 * size for size in sizes], [size / 1.6 for size in sizes]
-    axis = Axis.over("parameters", "", ends, lows, max(sizes) / min(sizes) > 2)
-    span = Span.of([value for _, value in values], name)
-    rows = [_row_of(one, size, value) for one, (size, value) in zip(figures, values, strict=True)]
+    ends, lows = [1.4 * cost for cost in costs], [cost / 1.6 for cost in costs]
+    axis = Axis.over(kind, "", ends, lows, max(costs) / min(costs) > 2)
+    span = Span.of(values, name)
+    rows = [_row_of(one, cost, value) for one, cost, value in zip(figures, costs, values, strict=True)]
     names, colour = labels(rows, axis, span), _colour(figures, {})
     x, y = axis.x(), span.y()
     layers = [*_label_layers(names, x, y, colour), data(rows).mark_circle(size=110, opacity=1).encode(x, y, colour)]
-    panel = alt.layer(*layers).properties(width=_width(names), height=HEIGHT, title=title(heading))
-    return row([panel])
+    return row([alt.layer(*layers).properties(width=_width(names), height=HEIGHT, title=title(heading))])
 
 
 def schedule(run: Run, parts: Sequence[str] = ("rate", "norm")) -> alt.HConcatChart:

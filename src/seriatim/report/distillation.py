@@ -9,12 +9,12 @@ from typing import Any
 from ..core import measures
 from ..core.measures import NONE, better, finite, measure, phrase, shown, told
 from . import charts
-from .comparison import differing, learning, nested, samples, settings_of
+from .comparison import OPTIONS, differing, learning, nested, samples, settings_of
 from .figures import Figures
 from .looks import colours
 from .numbers import points, scaled, seconds
 from .page import block, bullets, dot, escape, folded, group, headline, number, page, paragraph, picture, section, table
-from .words import data_name, data_notes, data_source, made_by, task_title
+from .words import data_name, data_notes, data_source, flat, made_by, task_title
 
 SPLITS = {"valid": "validation", "test": "test"}
 Row = Mapping[str, Any]
@@ -26,17 +26,17 @@ def distillation_page(figures: Sequence[Figures], rows: Sequence[Row]) -> str:
     common, different = settings_of(students)
     sections = [
         headline(_headline(rows)),
-        section("What distillation gains", _table(figures, rows), _picture(figures, rows), paragraph(HOW, "note")),
+        section("What distillation gains", _table(figures, rows), _pictures(figures, rows), paragraph(HOW, "note")),
         learning(students),
         paragraph(MIXED, "note"),
-        samples(figures),
+        samples([*students, teacher]),
         section("Data", paragraph(data_source(students[0]), "note"), bullets(data_notes(students[0]))),
         section(
             "Settings",
             differing(students, different),
             folded("Settings that both students share", block(nested(common))),
             paragraph("The command for this page; what else was changed goes behind it with --set a.b=c:"),
-            block(_command(students[-1])),
+            block(_command(teacher, students[-1])),
         ),
     ]
     title = f"{students[-1].model} distilled from {teacher.model} on {data_name(students[-1])}"
@@ -97,7 +97,7 @@ def _times(factor: float) -> str:
 
 def _table(figures: Sequence[Figures], rows: Sequence[Row]) -> str:
     names = measures.telling(rows[0]["measures"], rows[0]["objective"])
-    pairs = colours(figures)
+    pairs = colours([*figures[1:], figures[0]])
     lines = []
     for one, row in zip(figures, rows, strict=True):
         label = f'<th scope="row">{dot(pairs[one.label])}{escape(one.label)}</th>'
@@ -116,28 +116,38 @@ def _table(figures: Sequence[Figures], rows: Sequence[Row]) -> str:
     return table(caption, heads, lines, texts=[1])
 
 
-def _picture(figures: Sequence[Figures], rows: Sequence[Row]) -> str:
+def _pictures(figures: Sequence[Figures], rows: Sequence[Row]) -> str:
+    """Quality over size and over speed."""
     name = main_of(rows)
-    values = [
-        (float(row["parameters"]), value) for row in rows if (value := finite(row["measures"].get(name))) is not None
-    ]
+    values = [value for row in rows if (value := finite(row["measures"].get(name))) is not None]
     if len(values) < len(rows):
         return ""
-    label = "; ".join(
-        f"{row['label']} {scaled(row['parameters'])}, {told(name, row['measures'][name])}" for row in rows
-    )
-    chart = charts.points(figures, values, name, f"{_part(rows[0])} {phrase(name)} over size")
-    return group("pair", [picture(chart, f"{measures.title(name)} against parameters: {label}.")])
+    students_first = [*figures[1:], figures[0]]  # the order that gives them the colours of their curves
+    costs = {"parameters": [row["parameters"] for row in rows], "speed": [row["speed"]["32"] for row in rows]}
+    titles = {"parameters": "size", "speed": "speed"}
+    pictures = []
+    for kind, found in costs.items():
+        chart = charts.points(
+            students_first,
+            [*found[1:], found[0]],
+            [*values[1:], values[0]],
+            kind,
+            name,
+            f"{_part(rows[0])} {phrase(name)} over {titles[kind]}",
+        )
+        each = zip(figures, found, values, strict=True)
+        label = "; ".join(f"{one.label} {scaled(cost)}, {told(name, value)}" for one, cost, value in each)
+        pictures.append(picture(chart, f"{measures.title(name)} against {titles[kind]}: {label}."))
+    return group("pair", pictures)
 
 
-def _command(taught: Figures) -> str:
+def _command(teacher: Figures, taught: Figures) -> str:
+    """Options whose values are not the teacher's own."""
     wanted = taught.settings.get("distil") or {}
     lines = [["seriatim", "distil", "--teacher", str(wanted.get("teacher"))], ["--model", taught.model]]
-    lines += [["--params", str(taught.budget)]] if taught.budget is not None else []
-    lines += [
-        [f"--{name}", str(wanted[name])]
-        for name in ("temperature", "alpha", "unlabelled")
-        if wanted.get(name) is not None
-    ]
+    ours, theirs = flat(taught.settings), flat(teacher.settings)
+    options = {option: ours.get(name) for name, option in OPTIONS.items() if ours.get(name) != theirs.get(name)}
+    options |= {name: wanted.get(name) for name in ("temperature", "alpha", "unlabelled")}
+    lines += [[f"--{option}", str(value)] for option, value in options.items() if value is not None]
     lines += [["--set", f"distil.hidden={wanted['hidden']}"]] if wanted.get("hidden") else []
     return " \\\n    ".join(shlex.join(line) for line in lines)
