@@ -34,7 +34,7 @@ from ._answer_scores import measures, score_all
 from ._answer_search import Found, among, search, target_losses
 from ._answer_views import spoken, views
 from ._answerer import Answerer
-from ._examples import ExampleTask, _digest, mismatch, refuse_counting, restore
+from ._examples import ExampleTask, _digest, mismatch, refuse_counting, restore, spread_over
 from ._spans import SpanCoder, SpanPart
 from ._task import Batch
 from ._unlike import unlike_tokens
@@ -44,6 +44,7 @@ __all__ = [
 ]  # fmt: skip
 
 DataSettings = questions.QuestionSettings
+SAME_TOKENS = True  # as its teacher a student must have: each may begin an answer or end it
 
 
 class Settings(config.Settings):
@@ -116,6 +117,11 @@ class AnswerTask(ExampleTask):
 
     def soft(self, network: nn.Module, scores: Tensor, taught: Tensor, temperature: float) -> Tensor:
         return soft_loss(scores, taught, temperature) / 2  # the mean of both choices, as in `hard`
+
+    def some(self, split: str, count: int) -> list[Any]:
+        """Some questions of a part with their passages, for a predictor to be asked."""
+        part = self.parts[split].asked
+        return [(one.text, part.passages[one.passage]) for one in spread_over(part.asked, count)]
 
     def unlike(self, teacher: Any) -> list[str]:
         ours, theirs, context = self.coder, teacher.coder, teacher.model.backbone.context

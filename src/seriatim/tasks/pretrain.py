@@ -50,6 +50,7 @@ __all__ = [
 ]  # fmt: skip
 
 DataSettings = DocumentSettings
+SAME_TOKENS = True  # as its teacher a student must have: each is an answer
 SHOWN = 3  # rows of a sample
 PIECES = 40  # of each
 LOOKED_AT = 10  # rows of a report
