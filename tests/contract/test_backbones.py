@@ -230,3 +230,12 @@ def test_deep_copies_are_apart(case: Any) -> None:
     for parameter in twin.parameters():
         parameter.data.zero_()
     assert torch.equal(backbone(x)[0], y)
+
+
+def test_an_older_gpt_keeps_the_bias_of_its_output() -> None:
+    network = token_network(settings_of(("gpt", {})), vocabulary=11, length=12).eval()
+    bias = torch.arange(11.0)
+    tokens = torch.arange(10).reshape(2, 5)
+    plain = network(tokens)[0]
+    load_weights(network, {name: tensor.clone() for name, tensor in weights(network).items()} | {"head.bias": bias})
+    torch.testing.assert_close(network(tokens)[0], plain + bias)

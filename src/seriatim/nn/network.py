@@ -99,6 +99,9 @@ def weights(network: nn.Module) -> dict[str, Tensor]:
 
 def load_weights(network: nn.Module, stored: dict[str, Tensor]) -> None:
     """The inverse of `weights`; raises KeyError or ValueError where names or shapes differ."""
+    head = getattr(network, "head", None)
+    if isinstance(head, TokenHead) and head.bias is None and "head.bias" in stored:
+        head.bias = nn.Parameter(torch.zeros(len(head.weight)))  # a GPT of the time when its output had one
     own = weights(network)
     if missing := own.keys() ^ stored.keys():
         raise KeyError(f"weights without a counterpart: {', '.join(sorted(missing))}")
