@@ -177,7 +177,8 @@ class PretrainTask(ExampleTask):
         likely = np.log(counts / counts.sum())[tokens]
         pairs = np.full(sum(len(one) for one in rows), -math.log(2))
         found = self._measures((likely, tokens == counts.argmax()), (pairs, np.full(len(pairs), 0.5)))
-        return {"frequencies and a coin": found}
+        names = ["frequencies"] * self.settings.masked + ["a coin"] * self.settings.next
+        return {" and ".join(names): found}
 
     def details(self, model: nn.Module, split: str) -> list[dict[str, Any]]:
         counts = self.frequencies if self.has("train") else None
