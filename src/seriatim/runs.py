@@ -254,13 +254,15 @@ class Run:
         `pooling` is mean, max, last or, for a model that sets [CLS] before a text, cls.
         """
         embedder = self.embedder(pooling, normalise)
-        found = embedder([texts] if isinstance(texts, str) else texts)
-        if notify is not None and embedder.told:
-            notify(embedder.told)
-        return found[0] if isinstance(texts, str) else found
+        return embedder.answer(texts, notify)
 
     def nearest(
-        self, text: str | Sequence[str] | None, among: Iterable[str] | Vectors, top: int = 5, pooling: str | None = None
+        self,
+        text: str | Sequence[str] | None,
+        among: Iterable[str] | Vectors,
+        top: int = 5,
+        pooling: str | None = None,
+        notify: Callable[[str], None] | None = None,
     ) -> Any:
         """The texts whose vectors have the largest cosine with that of a text: a list of neighbours, nearest first. For
         several texts a list of lists; for None, each of the texts with a list of the others.
@@ -268,13 +270,9 @@ class Run:
         `among` is read in parts, so it may be larger than the memory; it may be a file of vectors that was written
         before (`data.vector_files.stored`).
         """
-        from .tasks import _neighbours
+        from .tasks._neighbours import search
 
-        embedder, parts = _neighbours.looked_through(self.embedder, among, pooling, lambda: self.identity)
-        if text is None:
-            return _neighbours.each(parts, top)
-        found = _neighbours.nearest(embedder([text] if isinstance(text, str) else text), parts, top)
-        return found[0] if isinstance(text, str) else found
+        return search(self.embedder, text, among, top, pooling, notify, lambda: self.identity)
 
     @cached_property
     def identity(self) -> str:

@@ -209,7 +209,7 @@ class Work:
     # Neighbours
 
     def search(self, asked: list[str] | None, among: Iterable[str] | Vectors, top: int, out: Path | None) -> None:
-        found = self.run.nearest(asked, among, top, self.pooling)
+        found = self.run.nearest(asked, among, top, self.pooling, self.tell)
         pairs = found if asked is None else list(zip(asked, found, strict=True))
         self._tell_all()
         if not pairs or not any(neighbours for _, neighbours in pairs):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
@@ -63,14 +64,28 @@ def unit(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.maximum(lengths, 1e-12)
 
 
-def looked_through(
-    make: Callable[[str], Embedder], among: Iterable[str] | Vectors, pooling: str | None, model: Callable[[], str]
-) -> tuple[Embedder, Parts]:
-    """What embeds questions, and texts with their vectors: made now, or before by the same `model`."""
+def search(
+    make: Callable[[str], Embedder],
+    text: str | Sequence[str] | None,
+    among: Iterable[str] | Vectors,
+    top: int,
+    pooling: str | None,
+    notify: Callable[[str], None] | None,
+    model: Callable[[], str],
+) -> Any:
+    """The nearest to a text, to each of several, or (None) to each of those it is looked for among. Their vectors are
+    made now, by what `make` gives for a pooling, or were before by the same `model`."""
     if isinstance(among, Vectors):
-        return make(among.checked(model(), pooling)), among
-    embedder = make(pooling or "mean")
-    return embedder, ((some, embedder(some)) for some in _some(among))
+        parts: Parts = among
+        embedder = make(among.checked(model(), pooling))
+    else:
+        embedder = make(pooling or "mean")
+        parts = ((some, embedder(some)) for some in _some(among))
+    asked = [text] if isinstance(text, str) else text
+    found: Any = each(parts, top) if asked is None else nearest(embedder(asked), parts, top)
+    if notify is not None and embedder.told:
+        notify(embedder.told)
+    return found[0] if isinstance(text, str) else found
 
 
 def _some(texts: Iterable[str]) -> Iterator[list[str]]:

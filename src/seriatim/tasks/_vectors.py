@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -67,6 +67,14 @@ class Embedder:
                 cause = f"input {index + 1} is {cells.shown(text)}, no text"
                 raise SeriatimError("embed.input", cause, 'give "a text"')
         return self._vectors(texts) if len(texts) else np.zeros((0, self.width), np.float32)
+
+    def answer(self, texts: str | Sequence[str], notify: Callable[[str], None] | None = None) -> np.ndarray:
+        """The same, and for a single text its vector (D,); what was lost is told."""
+        found = self([texts] if isinstance(texts, str) else list(texts))
+        if notify is not None and self.told:
+            notify(self.told)
+        vectors: np.ndarray = found[0] if isinstance(texts, str) else found
+        return vectors
 
     @torch.inference_mode()
     def _vectors(self, texts: Sequence[str]) -> np.ndarray:
