@@ -61,7 +61,7 @@ def test_ids_are_those_of_the_package(kind: str, lowercase: bool, tmp_path: Path
         assert package_ids(tokenizer, text, tmp_path) == tokenizer.encode(text, strict=False).tolist()
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(UNICODE)
 def test_char_trained_on_the_text_loses_nothing(text: str) -> None:
     tokenizer = Tokenizer.train(TokenizerSettings(), [text])
@@ -72,7 +72,7 @@ def test_char_trained_on_the_text_loses_nothing(text: str) -> None:
     assert tokenizer.backend.decode(ids.tolist(), skip_special_tokens=False) == text
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(UNICODE)
 def test_fallback_and_byte_bpe_lose_nothing_of_all_unicode(text: str) -> None:
     for tokenizer in (trained("char", fallback=True), trained("bpe", fallback=True), trained("byte-bpe")):
@@ -82,7 +82,7 @@ def test_fallback_and_byte_bpe_lose_nothing_of_all_unicode(text: str) -> None:
         assert tokenizer.backend.decode(ids.tolist(), skip_special_tokens=False) == text
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(st.text(alphabet=st.sampled_from(sorted({*TEXT, "é", "\x1c", "\u00a0", "\t"})), max_size=60))
 def test_subwords_by_stretches_are_those_of_the_whole(text: str) -> None:
     for kind in SUBWORDS:
@@ -90,6 +90,7 @@ def test_subwords_by_stretches_are_those_of_the_whole(text: str) -> None:
         assert tokenizer.backend.encode(text).ids == tokenizer.encode(text, strict=False).tolist(), kind
 
 
+@settings(deadline=None)
 @given(st.lists(UNICODE, max_size=6))
 def test_many_are_each_alone(texts: list[str]) -> None:
     for tokenizer in (trained("char"), trained("char", fallback=True), trained("word"), trained("byte-bpe")):
