@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     bert["data"] = {"fractions": [0.6, 0.2, 0.2]}
     seriatim.train("pretrain", str(path / "documents.txt"), "bert", settings=bert, steps=3, out=path / "pretrained")
-    lstm = {"model": {"width": 12}, "train": {"batch": 8}}
+    lstm = {"model": {"width": 144, "tie": True}, "train": {"batch": 8}}
     data = {"data": {"tokenizer": {"kind": "word", "lowercase": True}}, "task": {"length": 8}}
     seriatim.train("language", str(path / "book.txt"), "lstm", settings=lstm | data, steps=3, out=path / "speaker")
     return path

@@ -58,7 +58,7 @@ class Origin:
         settings = dict(load_yaml(self.path / "config.yaml").get("model", {}))
         table = self.tensors.get("input.weight", self.tensors.get("input.words.weight"))
         if table is not None and table.dim() == 2:
-            settings["embedding"] = None if table.shape[1] == settings.get("width") else table.shape[1]
+            settings["embedding"] = table.shape[1]
         return settings
 
     @cached_property
