@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .tensors import without_contents
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -134,7 +136,7 @@ class Form:
 
     def shapes(self, settings: Any, head: Head, config: Mapping[str, Any], outputs: int) -> dict[str, Tensor]:
         """Our tensors as they must be for a config.json, without their contents."""
-        with torch.device("meta"):
+        with without_contents():
             parts = dict(self.modules(settings, config, int(config["vocab_size"])))
             if head.make is not None:
                 parts["head"] = head.make(settings, parts["input"], outputs)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .backbone import Backbone, BackboneSettings
-from .inputs import NumberInput, TokenInput
+from .inputs import TokenInput
 
 TIE_ABOVE = 4_096  # tokens; beyond, two tables would be the larger part of most models
 

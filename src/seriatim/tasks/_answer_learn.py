@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 
 from ..core.errors import SeriatimError
+from ..core.tensors import without_contents
 from ..data.notes import Notes
 from ..data.questions import Questions
 from ..data.tokenizers import Tokenizer
@@ -50,7 +50,7 @@ def learn(config: Any, train: Questions, unanswerable: bool, tokenizer: Tokenize
         cause = f"a model that takes {window} elements has no room for a question and a passage"
         raise SeriatimError("task.length", cause, f"raise model.context to {LEAST} or more")
     question = min(config.task.question, (window - 2) // 2)
-    with torch.device("meta"):
+    with without_contents():
         backbone: Backbone = config.model.build(config.model.input_width(tied=False), 1)
     closing = backbone.causal or not tokenizer.framed  # the first element of what looks back only has seen nothing
     return SpanCoder(tokenizer, unanswerable, window, config.task.stride, question, USUAL, closing)

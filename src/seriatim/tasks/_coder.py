@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 
 from ..core.errors import SeriatimError
 from ..core.files import write_json
+from ..core.tensors import without_contents
 from ..data import cells
 from ..data.sequences import Examples, Parts, Sequences
 from ..data.tokenizers import Tokenizer, TokenizerSettings
 from ..nn.backbone import BackboneSettings
-from ..nn.network import NumberInput
+from ..nn.inputs import NumberInput
 
 WORDS = 20_000  # of a vocabulary that was not asked for
 PIECES = (8_000, 30_000)  # the same for pieces of words: from a small text to the paper's
@@ -155,7 +155,7 @@ def context_of(model: BackboneSettings) -> tuple[bool, int | None]:
     is made for the longest sequence it is trained on."""
     if model.counts:
         return False, None
-    with torch.device("meta"):  # whether there is a limit shows when it is made
+    with without_contents():  # whether there is a limit shows when it is made
         limited = model.build(model.input_width(tied=False), 1).context is not None
     return limited, getattr(model, "context", None) if limited else None
 

@@ -23,7 +23,8 @@ from ..core.random import derive, numpy_stream
 from ..core.tensors import load_tensors
 from ..data.sequences import Examples, Sequences
 from ..nn.backbone import BackboneSettings
-from ..nn.network import Network, NumberInput, full, load_weights, weights
+from ..nn.inputs import NumberInput
+from ..nn.network import Network, full, load_weights, weights
 from ._coder import Coder
 from ._task import Batch
 

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from ..nn.backbone import BackboneSettings
 from ..nn.heads import StepHead
-from ..nn.network import Network, NumberInput, assemble
+from ..nn.inputs import NumberInput
+from ..nn.network import Network, assemble
 from ._forecast_layout import Layout
 
 

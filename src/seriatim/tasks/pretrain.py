@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from ..core import config
 from ..core.errors import SeriatimError
+from ..core.tensors import without_contents
 from ..data import encoded
 from ..data.documents import DocumentSettings
 from ..data.notes import Notes
@@ -229,7 +229,7 @@ def _check(config: Any, coder: Coder | None) -> None:
             "with neither task.masked nor task.next there is nothing to learn and nothing to measure",
             "ask for one of them; for another task begin with this run: --from",
         )
-    with torch.device("meta"):  # which way a model looks shows when it is made
+    with without_contents():  # which way a model looks shows when it is made
         length = config.task.length if coder is None else coder.longest
         if config.model.build(config.model.input_width(tied=False), length).causal:
             raise looks_back(config.model)

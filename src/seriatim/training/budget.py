@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
 from torch import nn
 
 from ..core.errors import SeriatimError
+from ..core.tensors import without_contents
 from ..nn.backbone import BackboneSettings
 from ..nn.network import count_parameters
 
@@ -44,7 +44,7 @@ def solve_width(
 
 
 def size_of(settings: BackboneSettings, build: Callable[[BackboneSettings], nn.Module]) -> int:
-    with torch.device("meta"):  # no memory, no initialisation
+    with without_contents():
         return count_parameters(build(settings))
 
 
