@@ -168,6 +168,28 @@ def test_language(folder: Path) -> None:
     assert back.generate(text, max_tokens=8) == run.generate(text, max_tokens=8)
 
 
+def test_a_foreign_gpt_says_what_it_says_there(folder: Path) -> None:
+    """Its prompts are read as they stand: no token of ours before them."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    _, made = trained(folder, "language", "language", "book.txt", "gpt", task={"length": 48})
+    there = folder / "foreign-gpt"
+    torch.manual_seed(1)
+    size = json.loads((made / "config.json").read_text("utf-8"))["vocab_size"]
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=size, n_positions=32, n_embd=16, n_layer=2, n_head=2)).eval()
+    model.save_pretrained(there)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (there / name).write_bytes((made / name).read_bytes())
+    _, tokenizer = opened("AutoModelForCausalLM", there)
+    run = import_model(there, folder / "foreign-gpt-run")
+    ids = tokenizer("a fine film", add_special_tokens=False, return_tensors="pt")["input_ids"]
+    found = model.generate(ids, max_new_tokens=8, do_sample=False, eos_token_id=None, suppress_tokens=[0])
+    assert run.generate("a fine film", max_tokens=8, temperature=0) == tokenizer.decode(found[0, ids.shape[1] :])
+    with torch.no_grad():
+        likely = model(ids).logits[0, :-1].log_softmax(dim=-1).gather(1, ids[0, 1:, None]).sum()
+    assert run.score("a fine film").log_probability == pytest.approx(float(likely), rel=1e-4)
+
+
 @pytest.mark.parametrize("norm", ["before", "after"])
 def test_translations(folder: Path, norm: str) -> None:
     model = {"width": 16, "heads": 2, "layers": 2, "norm": norm}

@@ -27,6 +27,7 @@ from .runs import Run, fresh_folder
 from .training.config import make_config
 
 Notify = Callable[[str], None]
+OPENING = "seriatim_opening"  # in a config.json of ours: whether texts are read behind a line end
 
 
 def import_model(source: str | Path, out: str | Path | None = None, notify: Notify | None = None) -> Run:
@@ -40,7 +41,7 @@ def import_model(source: str | Path, out: str | Path | None = None, notify: Noti
         raise SeriatimError("hub.tokenizer", cause, "add its tokenizer.json, vocab.txt, or vocab.json and merges.txt")
     task = {"name": foreign.head.task, **foreign.head.options}
     if foreign.head.task == "language":
-        task["length"] = foreign.model["context"]
+        task |= {"length": foreign.model["context"], "opening": bool(foreign.config.get(OPENING))}
     config = make_config({"task": task, "data": {"source": str(source)}, "model": foreign.model})
     folder = fresh_folder("runs", foreign.path.resolve().name) if out is None else Path(out)
     if has_begun(folder):
@@ -50,7 +51,7 @@ def import_model(source: str | Path, out: str | Path | None = None, notify: Noti
     known = (foreign.tokenizer, foreign.labels, getattr(config.model, "context", None), foreign.several)
     pairs = {"source": foreign.source_tokenizer, "start": foreign.start} if foreign.head.task == "translate" else {}
     module.adopt(folder, *known, **pairs)
-    save_tensors(folder / "model.safetensors", foreign.tensors | _unscaled(foreign))
+    save_tensors(folder / "model.safetensors", foreign.tensors | foreign.fresh | _unscaled(foreign))
     write_text(folder / "config.yaml", dump_yaml(config))
     run = Run(folder)
     about = {"version": __version__, "task": config.task.name, "model": config.model.name}
@@ -82,6 +83,7 @@ def export_model(path: str | Path, out: str | Path | None = None) -> Path:
         tokenizer, target = coder.source, None if coder.joint else coder.target
         extra |= {"decoder_start_token_id": coder.begin}
     else:
+        extra |= {OPENING: run.config.task.opening} if head.task == "language" else {}
         tokenizer = getattr(coder, "tokenizer", None) or getattr(predictor, "tokenizer", None)
     if tokenizer is None:
         raise SeriatimError("export.numbers", f"{path} reads numbers, not text", "no architecture there fits")

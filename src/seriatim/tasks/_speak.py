@@ -195,8 +195,9 @@ class Score:
 class Speaker:
     questions = ("next", "generate", "score")
 
-    def __init__(self, engine: Engine, tokenizer: Any) -> None:
+    def __init__(self, engine: Engine, tokenizer: Any, opening: bool = True) -> None:
         self.engine = engine
+        self.opening = opening  # texts are read behind what they begin with; else as they stand
         self.model = engine.model
         self.tokenizer = tokenizer
         self.forbidden = [] if tokenizer.unk is None else [tokenizer.unk]  # `<unk>` is no text
@@ -206,7 +207,8 @@ class Speaker:
         self.start = newline[-1:].astype(np.int64) if usable else np.array([other], dtype=np.int64)
 
     def encode(self, text: str) -> np.ndarray:
-        return np.concatenate([self.start, self._ids(text)])
+        ids = self._ids(text)
+        return ids if len(ids) and not self.opening else np.concatenate([self.start, ids])
 
     def _ids(self, text: str) -> np.ndarray:
         """Where every character counts, an unknown one is an error; an unknown word is `<unk>`, as in training."""
@@ -229,6 +231,8 @@ class Speaker:
     def score(self, text: str) -> Score:
         """How likely a text is, altogether and piece by piece."""
         row = self.encode(text)
+        if len(row) == 1 and not self.opening:  # a token is likely or not only behind another
+            row = np.concatenate([self.start, row])
         values = self.engine.score(row)
         pieces = [
             (self.tokenizer.token(int(token)), float(value)) for token, value in zip(row[1:], values, strict=True)
@@ -257,7 +261,7 @@ class Speaker:
         log_probs, state = self.engine.prompt(rows)
         eos = self.tokenizer.eos
         stopped = self._stopper(options)
-        history = padded([row[1:].tolist() for row in rows], left=True)
+        history = padded([row[1 if self.opening else 0 :].tolist() for row in rows], left=True)
         if options.beams > 1:
             return beam(self.engine.step, log_probs, state, options, eos, stopped, history, self.forbidden)
         hypotheses = sample(self.engine.step, log_probs, state, options, streams, eos, stopped, history, self.forbidden)

@@ -50,6 +50,9 @@ DataSettings = TextSettings  # the section `data` of a configuration
 class Settings(config.Settings):
     name: str = Field("language", description="the task: see `seriatim list tasks`")
     length: int = Field(128, ge=1, le=1_000_000, description="tokens of a training sequence")
+    opening: bool = Field(
+        True, description="texts are read as what follows a line end; false: as they stand, as `transformers` does"
+    )
 
 
 @dataclass
@@ -216,9 +219,9 @@ def counted_loss(model: Any, tokens: np.ndarray) -> float:
     return float(-model.log_probs(np.asarray(tokens[1:]), context=context).mean())
 
 
-def speaker(model: Any, tokenizer: Tokenizer, length: int) -> Speaker:
+def speaker(model: Any, tokenizer: Tokenizer, length: int, opening: bool = True) -> Speaker:
     """What answers questions, whichever kind of model it is, trained on sequences of some length."""
-    return Speaker(Neural(model, length) if isinstance(model, nn.Module) else Counted(model), tokenizer)
+    return Speaker(Neural(model, length) if isinstance(model, nn.Module) else Counted(model), tokenizer, opening)
 
 
 def _counter(settings: Any) -> Any:
@@ -290,7 +293,7 @@ def open_run(path: Path, config: Any) -> Speaker:
         load_weights(network, stored)
     except (KeyError, ValueError, SeriatimError) as error:
         raise mismatch(path, error) from None
-    return speaker(network, tokenizer, config.task.length)
+    return speaker(network, tokenizer, config.task.length, config.task.opening)
 
 
 def mismatch(path: Path, error: Exception) -> SeriatimError:
