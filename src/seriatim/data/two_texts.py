@@ -84,7 +84,7 @@ def of_lines(lines: Sequence[str], pairs: bool | None, place: Callable[[int], st
         raise SeriatimError(
             "data.pair",
             f"the model was trained on two texts at once, and not every line holds two: {where}{several}",
-            "write both with one tab between them (in bash $'one text\\tanother'), or give a table: --data, --column a,b",
+            "write both with one tab between them (in bash $'one text\\tanother'), or give a table: --data",
         )
     return [(first, second) for first, _, second in (line.partition("\t") for line in lines)]
 

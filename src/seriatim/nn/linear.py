@@ -2,8 +2,8 @@
 
 A matrix product first brings its weights into an order that suits the processor. While a model learns they change with
 every step, and this must be done each time; while it only answers, once is enough. Within `torch.inference_mode`, on a
-CPU, the layer keeps the weights in that order (beside the others: they take their place twice) and multiplies by oneDNN,
-whose results agree with those of the library to the last bits. A layer that is put to training forgets them.
+CPU, the layer keeps the weights in that order (beside the others: they take twice the place) and multiplies by oneDNN,
+whose results differ from those of the library in the last bits. A layer that is put to training forgets them.
 """
 
 from __future__ import annotations
