@@ -544,6 +544,20 @@ def test_a_body_takes_no_more_than_it_needs(peer: Any, tmp_path: Path) -> None:
     assert "classifier.weight" in found.notes[0]
 
 
+def test_a_body_without_its_pooler_gets_a_new_one(tokens: dict[str, Tokenizer], tmp_path: Path) -> None:
+    peer = transformers.BertModel(
+        transformers.BertConfig(vocab_size=tokens["bert"].size, **BERT), add_pooling_layer=False
+    )
+    said: list[str] = []
+    run = import_model(saved(shaken(peer), tmp_path / "theirs", tokens["bert"]), tmp_path / "run", said.append)
+    assert [one for one in said if "pooler.dense.weight, pooler.dense.bias: these begin anew" in one]
+    batch = framed(tokens["bert"])
+    found = body(run.predictor.model, batch)[0]
+    torch.testing.assert_close(found, peer(**asked(batch)).last_hidden_state[batch["real"]], **CLOSE)
+    assert 0.01 < run.predictor.model.head.pooler.weight.std() < 0.03
+    assert "head.pooler.weight" not in reading.read(tmp_path / "theirs").tensors  # what begins with it begins fresh
+
+
 # Runs, from the text to the answer
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..core import registry
@@ -18,6 +19,7 @@ from ..data.tokenizers import Tokenizer
 from .folder import CONFIG, Folder
 
 SHOWN = 20  # problems that are told one by one
+SPREAD = 0.02  # of weights that are made anew
 TARGET = "target"  # the folder of the second tokenizer, where a model has two
 
 
@@ -35,6 +37,7 @@ class Foreign:
     labels: tuple[str, ...] = ()  # of its outputs, in their order
     notes: list[str] = field(default_factory=list)
     source_tokenizer: Tokenizer | None = None
+    fresh: dict[str, Tensor] = field(default_factory=dict)  # parts that may be missing there and are: made anew
 
     @property
     def start(self) -> int | None:
@@ -73,6 +76,10 @@ def read(path: str | Path) -> Foreign:
     found = _fitting([*entries, *there], shapes, stored, problems)
     problems += form.check(stored)
     notes: list[str] = []
+    absent = [one for one in head.optional if one not in there]
+    if absent:
+        named = ", ".join(name for one in absent for name in one.theirs)
+        notes.append(f"{head.architecture} without {named}: these begin anew")
     tokenizer = _tokenizer(folder.path, problems)
     two = (folder.path / TARGET).is_dir()
     target = _tokenizer(folder.path / TARGET if two else folder.path, problems) if "target.weight" in found else None
@@ -90,7 +97,8 @@ def read(path: str | Path) -> Foreign:
             f"{len(left)} tensors that {head.architecture} has no use for were left: {', '.join(left[:5])}{more}"
         )
     known = (target or tokenizer, folder.config, labels, list(dict.fromkeys(notes)), tokenizer)
-    return Foreign(folder.path, values, form, head, found, *known)
+    fresh = {one.ours: _fresh(shapes[one.ours]) for one in absent}
+    return Foreign(folder.path, values, form, head, found, *known, fresh)
 
 
 def _settings(folder: Folder, form: Form) -> tuple[dict[str, Any], Any]:
@@ -141,6 +149,11 @@ def _rows(table: Tensor, tokenizer: Tokenizer | None, problems: list[str], notes
         return table
     notes.append(f"the table of vectors has {len(table):,} rows for {tokenizer.size:,} tokens; the rest is left out")
     return table[: tokenizer.size].clone()
+
+
+def _fresh(like: Tensor) -> Tensor:
+    made = torch.zeros(like.shape)
+    return made if made.dim() < 2 else made.normal_(std=SPREAD, generator=torch.Generator().manual_seed(0))
 
 
 def _labels(config: Mapping[str, Any], problems: list[str]) -> tuple[str, ...]:
