@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -536,6 +537,13 @@ def test_questions_that_cannot_be_asked(
     assert says in capsys.readouterr().err
 
 
+def test_a_run_of_another_task_is_not_asked(tmp_path: Path, book: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = seriatim.train("language", str(book), "gru", steps=1, batch=2, length=4, out=tmp_path / "run")
+    for arguments in (["--data", "a.json"], ["--passage", "a text", "who?"]):
+        assert cli.run(["answer", str(run.path), *arguments]) == 2
+        assert "a model of the task language cannot be asked to answer" in capsys.readouterr().err
+
+
 def test_inputs_that_are_no_questions_are_refused(trained: Any) -> None:
     for wrong in (["who?"], [3], [{"question": "who?"}], [("who?", 3)]):
         with pytest.raises(SeriatimError) as caught:
@@ -630,6 +638,30 @@ def test_a_whole_question_is_measured_or_not_at_all(tmp_path: Path) -> None:
     assert 0 < len(some) < len(part)
     for question in np.unique(part.inputs.question[some]):
         assert (part.inputs.question[some] == question).sum() == (part.inputs.question == question).sum()
+
+
+def test_what_a_teacher_is_asked(trained: Any) -> None:
+    """The loss is that of what is read; a teacher like the student is at distance 0, and others are told apart."""
+    run, _, unanswerable = trained
+    task = answer.reopen(run.path, run.config)
+    batch = task.batch(0, 0, 6, 6)
+    with torch.no_grad():
+        scores, vectors, _ = task.read(run.model, batch)
+    assert scores.shape == (12, batch.inputs.shape[1])
+    assert vectors.shape == (12, 64)
+    torch.testing.assert_close(task.hard(run.model, scores, batch, 0.1), task.loss(run.model, batch, None, 0.1)[0])
+    assert task.soft(run.model, scores, scores, 2.0).item() == pytest.approx(0, abs=1e-6)
+    other = torch.where(scores == -torch.inf, scores, torch.randn_like(scores)).requires_grad_()
+    distance = task.soft(run.model, other, scores, 2.0)
+    distance.backward()
+    assert distance > 0
+    assert other.grad is not None
+    assert other.grad.isfinite().all()
+    assert task.unlike(run.predictor) == []
+    strange = replace(task.coder, unanswerable=not unanswerable, tokenizer=tokenizer_of("word"))
+    found = task.unlike(Answerer(run.model, strange, 0.0))
+    assert any("may say that there is no answer" in text for text in found)
+    assert any("token" in text for text in found)
 
 
 def test_a_damaged_coder_is_told(trained: Any, tmp_path: Path) -> None:

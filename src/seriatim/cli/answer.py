@@ -60,6 +60,7 @@ def command(
     from .generate import read_lines
 
     opened = Run(run)
+    opened.answer("", [])  # a run of another task says now what it can be asked
     if data is not None:
         table = opened.predict_file(data, data_dir)
         if out is not None:
