@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,15 @@ from torch.nn import functional as F
 
 import seriatim
 from helpers import torchrun
+from seriatim import distil, distilling
 from seriatim.api import configure
 from seriatim.cli import run as cli
 from seriatim.core import registry
-from seriatim.core.config import merge
+from seriatim.core.config import dump_yaml, merge
 from seriatim.core.errors import SeriatimError
 from seriatim.core.tensors import load_tensors, save_tensors
 from seriatim.data.tokenizers import Tokenizer
+from seriatim.distilling import ALONE, TAUGHT, speeds, students
 from seriatim.nn.network import weights
 from seriatim.nn.soft import TokenScores, likeness_loss, soft_choices_loss, soft_loss, soft_token_loss
 from seriatim.runs import Run
@@ -32,6 +34,7 @@ from seriatim.training.config import Config
 from seriatim.training.distil import Teacher, distilled
 from seriatim.training.events import Event, Stepped
 from seriatim.training.loop import Loop
+from seriatim.training.settings import DistilSettings
 
 # The losses
 
@@ -97,6 +100,14 @@ TASKS: dict[str, tuple[str, dict[str, Any]]] = {
     "language": ("lstm", {"length": 12, "tokenizer": "char"}),
     "translate": ("bahdanau", {"tokenizer": "char"}),
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _without_pictures() -> Iterator[None]:
+    """Those of single runs take most of the time, and are tested elsewhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("seriatim.report.write_run_report", lambda run: None)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -237,11 +248,20 @@ def curve(run: Run) -> list[float]:
 def test_without_a_part_in_the_loss_a_teacher_changes_nothing(
     task: str, data: dict[str, str], teachers: dict[str, Run], tmp_path: Path
 ) -> None:
-    alone = student(task, data, tmp_path / "alone", None)
-    together = student(task, data, tmp_path / "together", teachers[task], alpha=0.0)
-    assert curve(together) == curve(alone)
-    other = student(task, data, tmp_path / "other", teachers[task])
-    assert curve(other) != curve(alone)
+    found = {}
+    for alpha in (0.0, 0.5):
+        config = taught(task, data, teachers, distil={"alpha": alpha})
+        made = loop(config, tmp_path, teachers)
+        found[alpha] = [made._update()[0] for _ in range(3)]
+    inner = made.task.task
+    plain = Loop(inner, inner.build(config.model), config.train, 1e-2, config.seed, Checkpoints(tmp_path / "plain"))
+    alone = [plain._update()[0] for _ in range(3)]
+    assert found[0.0] == alone
+    assert found[0.5] != alone
+    told: list[str] = []
+    run = student(task, data, tmp_path / "run", teachers[task], alpha=0.0, notify=told.append)
+    assert not [note for note in told if "teacher" in note], "it is not asked"
+    assert "teacher" not in run.summary
 
 
 def test_the_order_of_labels_does_not_matter(data: dict[str, str], teachers: dict[str, Run], tmp_path: Path) -> None:
@@ -405,3 +425,120 @@ def test_two_processes_equal_one_with_the_doubled_batch(
     torchrun(2, "train", "classify", *common, "--batch", "4", "--out", "two", cwd=tmp_path)
     assert cli(["train", "classify", *common, "--batch", "8", "--out", str(tmp_path / "one")]) == 0
     assert curve(Run(tmp_path / "two")) == pytest.approx(curve(Run(tmp_path / "one")), rel=1e-5)
+
+
+# What distillation gains
+
+
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ROUNDS", "SINGLES"):
+        monkeypatch.setattr(distilling, name, 1)
+
+
+def test_students_take_over_task_data_and_budget(
+    data: dict[str, str], teachers: dict[str, Run], tmp_path: Path
+) -> None:
+    teacher = teachers["classify"]
+    found = students(teacher, "lstm", None, {"model": {"width": 4}}, alpha=0.3)
+    taught, alone = found[TAUGHT], found[ALONE]
+    assert (taught.seed, taught.train.steps, taught.train.batch, taught.train.evaluate_steps) == (5, 6, 8, 100)
+    assert taught.data.column == "text"
+    assert taught.distil == DistilSettings(teacher=str(teacher.path), alpha=0.3)
+    assert alone.model_dump() == taught.model_dump() | {"distil": None}
+    other = students(teacher, "lstm", data["regress"], {}, epochs=2.0, target="label")[TAUGHT]
+    assert (other.train.steps, other.train.epochs, other.data.column) == (None, 2.0, None), "other data is read afresh"
+    first = {"task": {"pooling": "first"}, "model": {"name": "bert", "width": 8, "heads": 2}}
+    config = configure("classify", data["classify"], None, first)
+    (tmp_path / "bert").mkdir()
+    (tmp_path / "bert/config.yaml").write_text(dump_yaml(config), encoding="utf-8")
+    assert students(Run(tmp_path / "bert"), "lstm", None, {})[TAUGHT].task.pooling == "mean", "what suits BERT alone"
+    with pytest.raises(SeriatimError, match="no student is named"):
+        students(teacher, None, None, {})
+    language = students(teachers["language"], "gru", None, {})
+    assert language[ALONE].distil == DistilSettings(teacher=str(teachers["language"].path), alpha=0.0)
+
+
+def test_teacher_and_both_students_are_measured(
+    data: dict[str, str], teachers: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    hurry(monkeypatch)
+    arguments = ["distil", "--teacher", str(teachers["classify"].path), "--model", "gru", "--set", "model.width=4"]
+    arguments += ["--out", str(tmp_path / "d"), "--quiet"]
+    assert cli([*arguments, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["table"]
+    assert [row["label"] for row in rows] == ["teacher", "student alone", "student distilled"]
+    teacher, alone, taught = rows
+    assert teacher["measures"] == pytest.approx(teachers["classify"].summary["measures"]["test"])
+    assert alone["parameters"] == taught["parameters"] < teacher["parameters"]
+    assert taught["bytes"] == (tmp_path / "d/distilled/model.safetensors").stat().st_size
+    assert all(row["speed"][size] > 0 for row in rows for size in ("32", "1"))
+    by_hand = student(
+        "classify", data, tmp_path / "alone", None, seed=5, settings=SMALL["settings"] | {"model": {"width": 4}}
+    )
+    assert alone["measures"] == by_hand.summary["measures"]["test"], "trained as ever"
+    before = (tmp_path / "d/distilled/model.safetensors").stat().st_mtime_ns
+    assert cli(arguments) == 0
+    assert (tmp_path / "d/distilled/model.safetensors").stat().st_mtime_ns == before, "nothing is trained twice"
+    printed = capsys.readouterr().out
+    assert "student distilled" in printed
+    assert "one by one" in printed
+    page = (tmp_path / "d/report.html").read_text(encoding="utf-8")
+    assert "What distillation gains" in page
+    assert page.count("over size") >= 2
+    assert cli([*arguments, "--alpha", "0.9"]) == 2, "another distillation is not mistaken for this one"
+    assert cli(["distil", "--model", "gru"]) == 2
+    assert "distil.teacher" in capsys.readouterr().err
+
+
+def test_a_distillation_that_was_interrupted_goes_on(
+    data: dict[str, str], teachers: dict[str, Run], tmp_path: Path, monkeypatch: Any
+) -> None:
+    hurry(monkeypatch)
+    common: dict[str, Any] = {"model": "gru", "settings": {"model": {"width": 4}, "train": {"evaluate_steps": 2}}}
+    whole = distil(teachers["tag"].path, out=tmp_path / "whole", **common)
+
+    def power_cut(event: Event) -> None:
+        if isinstance(event, Stepped) and event.step == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        distil(
+            teachers["tag"].path,
+            out=tmp_path / "cut",
+            listeners=lambda label: [power_cut] if label == ALONE else [],
+            **common,
+        )
+    again = distil(teachers["tag"].path, out=tmp_path / "cut", **common)
+    assert [row["measures"] for row in again.table()] == [row["measures"] for row in whole.table()]
+
+
+@pytest.mark.parametrize("task", ["regress", "language", "translate"])
+def test_every_task_can_be_measured(
+    task: str, data: dict[str, str], teachers: dict[str, Run], tmp_path: Path, monkeypatch: Any
+) -> None:
+    hurry(monkeypatch)
+    settings = {"model": {"width": 4}}
+    found = distil(teachers[task].path, TASKS[task][0], out=tmp_path / "d", settings=settings, steps=2)
+    assert [row["measures"].keys() for row in found.table()] == [found.table()[0]["measures"].keys()] * 3
+    if task == "language":
+        wanted = Tokenizer.load(teachers[task].path).to_json()
+        assert [Tokenizer.load(run.path).to_json() for run in found.runs.values()] == [wanted] * 3
+
+
+def test_models_take_turns_and_have_the_median_of_their_rounds(monkeypatch: Any) -> None:
+    clock, asked = [0.0], []
+    pace = {"slow": iter([9.0, 2.0, 8.0, 2.0] + [1.0] * 40), "quick": iter([9.0, 1.0, 1.0, 7.0] + [0.5] * 40)}
+
+    def asker(label: str) -> Any:
+        def ask(first: int, count: int) -> None:
+            asked.append((label, count))
+            clock[0] += next(pace[label])
+
+        return ask
+
+    monkeypatch.setattr(distilling, "ROUNDS", 3)
+    monkeypatch.setattr(distilling, "SINGLES", 2)
+    monkeypatch.setattr(distilling.time, "perf_counter", lambda: clock[0])
+    found = speeds({label: asker(label) for label in pace})
+    assert asked[:4] == [("slow", 32), ("quick", 32)] * 2
+    assert found == {"slow": {32: 16.0, 1: 1.0}, "quick": {32: 32.0, 1: 2.0}}, "without the first round"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,14 @@ from seriatim.training.events import Stepped
 from seriatim.training.loop import Loop
 from seriatim.training.schedules import share_of_peak
 from seriatim.training.settings import ScheduleSettings
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _without_pictures() -> Iterator[None]:
+    """They take most of the time, and are tested elsewhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("seriatim.report.write_run_report", lambda run: None)
+        yield
 
 
 @pytest.fixture(scope="module")
