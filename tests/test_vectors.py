@@ -4,6 +4,7 @@ neighbours, files and pictures of them."""
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -431,14 +432,28 @@ def test_mistakes_of_the_user(bert: seriatim.Run, tmp_path: Path, capsys: pytest
     assert not (tmp_path / "x.npy").exists()
 
 
-def test_rows_say_how_far_they_are(tmp_path: Path) -> None:
-    lines = ["a text of some length\n"] * 100_000
-    (tmp_path / "t.txt").write_text("".join(lines), encoding="utf-8")
-    rows = TextRows(str(tmp_path / "t.txt"))
-    done = [rows.done for _ in rows]
-    assert len(done) == len(lines)
-    assert done == sorted(done)
-    assert 0 < done[0] < rows.size == rows.done == 22 * len(lines)
+def test_rows_of_every_form_and_how_many(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    texts = ["one, two", "", 'three "four"', "five"]
+    (tmp_path / "t.txt").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    (tmp_path / "t.txt.gz").write_bytes(gzip.compress((tmp_path / "t.txt").read_bytes()))
+    with open(tmp_path / "t.csv", "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["other", "text"], *(["x y", text] for text in texts)])
+    pq.write_table(pa.table({"text": texts, "number": [1, 2, 3, 4]}), tmp_path / "t.parquet")
+    for name, column, size in (
+        ("t.txt", None, 4),
+        ("t.txt.gz", None, None),
+        ("t.parquet", None, 4),
+        ("t.csv", "text", 5),
+    ):
+        rows = TextRows(str(tmp_path / name), column)
+        assert list(rows) == texts, name
+        assert rows.size == size, name
+    assert list(TextRows(str(tmp_path / "t.csv"), known="text")) == texts
+    with pytest.raises(seriatim.SeriatimError, match="2 columns of text"):
+        list(TextRows(str(tmp_path / "t.csv"), known="words"))
 
 
 # ── pictures ──────────────────────────────────────────────────────────────────────────────────────────────────────

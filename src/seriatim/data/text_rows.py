@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 from collections.abc import Iterator
-from dataclasses import replace
-from functools import partial
-from typing import BinaryIO
+from functools import cached_property
 
 from . import tables
-from .decoding import Facts, Raw, decode
+from .decoding import BLOCK, Facts, Raw, decode
 from .sources import blocks, find
 
 
@@ -32,30 +28,17 @@ class TextRows:
         self.found = find(source, data_dir)
         self.column, self.known, self.encoding = column, known, encoding
         self.facts = Facts(notes=list(self.found.notes))
-        self.sizes = [file.stat().st_size for file in self.found.files]
-        self._before = 0  # bytes of the files that are read
-        self._stream: io.BufferedReader | None = None  # the file that is being read, …
-        self._inside = 0  # … and how far it was when it was last asked
 
     def __iter__(self) -> Iterator[str]:
-        sizes = self.sizes if len(self.found.raws) == len(self.sizes) else [0] * len(self.found.raws)  # an archive
-        for raw, size in zip(self.found.raws, sizes, strict=True):
-            self._stream = None
-            yield from self._rows(replace(raw, open=partial(self._watched, raw)))
-            self._stream = None
-            self._before += size
+        for raw in self.found.raws:
+            yield from self._rows(raw)
 
-    @property
-    def size(self) -> int:
-        """Bytes of all files."""
-        return sum(self.sizes)
-
-    @property
-    def done(self) -> int:
-        """Bytes that are read, as far as that can be said."""
-        if self._stream is not None and not self._stream.closed:
-            self._inside = self._stream.tell()
-        return self._before + (self._inside if self._stream is not None else 0)
+    @cached_property
+    def size(self) -> int | None:
+        """About how many there are; None for packed files, which would have to be unpacked for it."""
+        if any(file.suffix.lower() in (".gz", ".zip") for file in self.found.files):
+            return None
+        return sum(_parquet_rows(raw) if raw.kind == "parquet" else _line_ends(raw) for raw in self.found.raws)
 
     def _rows(self, raw: Raw) -> Iterator[str]:
         if raw.kind == "text":
@@ -72,10 +55,14 @@ class TextRows:
         for place, row in tables.rows(raw, self.encoding, self.facts, choose):
             yield tables.text_of(row[chosen[0]], place, chosen[0], self.facts) or ""
 
-    def _watched(self, raw: Raw) -> BinaryIO:
-        """The open stream, whose place can be asked for while it is read."""
-        stream = raw.open()
-        inner = stream.fileobj if isinstance(stream, gzip.GzipFile) else stream
-        if isinstance(inner, io.BufferedReader) and raw.kind != "parquet":  # whose rows lie in no order of bytes
-            self._stream = inner
-        return stream
+
+def _line_ends(raw: Raw) -> int:
+    with raw.open() as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(BLOCK), b""))
+
+
+def _parquet_rows(raw: Raw) -> int:
+    import pyarrow.parquet as pq
+
+    with raw.open() as file:
+        return int(pq.ParquetFile(file).metadata.num_rows)
