@@ -25,7 +25,7 @@ from .hub import fetching, reading
 from .nn.network import weights
 
 SIZED = ("name", "width", "layers", "heads", "context", "embedding", "feedforward", "segments")
-KEPT = "head.pooler."  # a part of the head that means the same in every task
+KEPT = "pooler."  # a part of the head that means the same in every task, within another head or not
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Origin:
         the task."""
         if not self.is_run:
             return reading.read_settings(self.path)
-        settings = dict(load_yaml(self.path / "config.yaml").get("model", {}))
+        settings = dict(self._section("model"))
         table = self.tensors.get("input.weight", self.tensors.get("input.words.weight"))
         if table is not None and table.dim() == 2:
             settings["embedding"] = table.shape[1]
@@ -65,7 +65,15 @@ class Origin:
     def task(self) -> str:
         if not self.is_run:
             return self.foreign.head.task
-        return str(load_yaml(self.path / "config.yaml").get("task", {}).get("name", ""))
+        return str(self._section("task")["name"])
+
+    def _section(self, name: str) -> dict[str, Any]:
+        """What the configuration of a run says of its model, or of its task."""
+        file = self.path / "config.yaml"
+        found = load_yaml(file).get(name)
+        if not isinstance(found, dict) or not isinstance(found.get("name"), str):
+            raise SeriatimError("run.damaged", f"{file} names no {name}", "restore the file, or name another folder")
+        return found
 
     @cached_property
     def labels(self) -> list[str]:
@@ -73,8 +81,11 @@ class Origin:
         if not self.is_run:
             return list(self.foreign.labels) if self.foreign.head.task in ("classify", "tag") else []
         file = self.path / "data.json"
-        known = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-        return list(known.get("labels", []))
+        try:
+            known = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+            return [str(label) for label in known.get("labels", [])]
+        except (OSError, ValueError, AttributeError, TypeError) as error:
+            raise SeriatimError("run.damaged", f"{file} is not whole: {error}", "restore the file") from None
 
     @cached_property
     def tokenizer(self) -> Tokenizer | None:
@@ -101,7 +112,7 @@ class Origin:
         for name, tensor in own.items():
             found = self._counterpart(name)
             head = name.startswith("head.")
-            if head and not (same or name.startswith(KEPT)):
+            if head and not (same or _inner(name).startswith(KEPT)):
                 continue
             if found is not None and found.shape == tensor.shape:
                 taken[name] = found
@@ -122,6 +133,14 @@ class Origin:
         notify(f"began with {count:,} weights of {self.source}" + (f"; fresh: {', '.join(fresh)}" if fresh else ""))
 
     def _counterpart(self, name: str) -> Tensor | None:
-        """Vectors of words may stand beside features of their spelling, or alone."""
-        others = (name, name.replace("input.words.", "input."), name.replace("input.", "input.words.", 1))
+        """Vectors of words may stand beside features of their spelling, or alone; the pooler in the head, or in one
+        whose outputs are scaled."""
+        others = [name, name.replace("input.words.", "input."), name.replace("input.", "input.words.", 1)]
+        if _inner(name).startswith(KEPT):
+            others += [f"head.{_inner(name)}", f"head.head.{_inner(name)}"]
         return next((self.tensors[one] for one in others if one in self.tensors), None)
+
+
+def _inner(name: str) -> str:
+    """A tensor of the head by its name there, whatever stands around."""
+    return name.removeprefix("head.").removeprefix("head.")
