@@ -36,10 +36,10 @@ class Found:
     def places(self, part: SpanPart, rank: int = 0) -> list[tuple[int, int]]:
         """From which character to which the spans of a rank go in their passages; (0, 0) where there is none."""
         first, last = self.spans[:, rank].T
-        there = first != NOWHERE
-        starts = np.where(there, part.passages.starts[np.where(there, first, 0)], 0)
-        ends = np.where(there, part.passages.ends[np.where(there, last, 0)], 0)
-        return list(zip(starts.tolist(), ends.tolist(), strict=True))
+        there = first != NOWHERE  # passages may have no token at all
+        found = np.zeros((len(first), 2), np.int64)
+        found[there] = np.stack([part.passages.starts[first[there]], part.passages.ends[last[there]]], axis=1)
+        return [(start, end) for start, end in found.tolist()]
 
     def none(self, threshold: float) -> np.ndarray:
         """(n,) whether no answer is the better one: by more than the threshold."""
