@@ -161,6 +161,8 @@ def _places(word: str, texts: Sequence[str], strict: bool) -> list[list[tuple[in
     pattern = re.compile(edges[0] + re.escape(word) + edges[1], re.IGNORECASE)
     found = [[match.span() for match in pattern.finditer(text)] for text in texts]
     without = [text for text, places in zip(texts, found, strict=True) if not places]
+    if not texts:
+        raise SeriatimError("embed.word", f'no text has "{word}"', "give texts that have the word")
     if without and (strict or len(without) == len(texts)):
         names = "; ".join(cells.shown(text) for text in without[:SHOWN])
         more = f" and in {len(without) - SHOWN:,} more" if len(without) > SHOWN else ""
