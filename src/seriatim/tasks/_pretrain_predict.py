@@ -35,6 +35,12 @@ class Encoder:
 class Filler(Encoder):
     questions = ("predict", "embed")
 
+    @property
+    def pairs(self) -> bool | None:
+        """None: an input is one text or two, where the model can judge two."""
+        head: Any = self.model.get_submodule("head")
+        return False if head.next is None else None
+
     def predict(self, items: Any) -> list[dict[str, Any]]:
         """For each text the likeliest tokens of each [MASK] in it, and the text with the gaps filled; for two texts (a
         pair, or with a tab between them) also how likely the second follows the first."""
