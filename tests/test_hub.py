@@ -614,7 +614,7 @@ def test_a_translator_says_the_same_there(
 
 
 def test_a_language_model_goes_on_the_same_there(book: Path, tmp_path: Path) -> None:
-    """Here a text begins a line."""
+    """A text begins a line with a model that was trained here, and goes on doing so where it comes back."""
     settings = {
         "model": {"width": 16, "layers": 1, "heads": 2},
         "data": {"tokenizer": {"kind": "byte-bpe", "size": 300}},
@@ -672,6 +672,6 @@ def test_the_first_gpt_with_its_own_tokenizer(tmp_path: Path) -> None:
     run = import_model(tmp_path / "theirs", tmp_path / "run")
     ids = tokenizer("The cat sat, the man.")["input_ids"]
     assert run.predictor.tokenizer.encode("The cat sat, the man.").tolist() == ids
-    given = torch.tensor([[0, *ids[:6]]])  # what is unknown stands before a text, as there is nothing better
+    given = torch.tensor([ids[:6]])  # as they stand: nothing is set before them
     wanted = peer(given).logits[0].log_softmax(-1)[:-1].gather(1, given[0, 1:, None]).sum().item()
     assert run.score(tokenizer.decode(ids[:6])).log_probability == pytest.approx(wanted, abs=1e-4)
