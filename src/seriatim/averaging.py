@@ -15,13 +15,13 @@ from typing import Any
 from torch import Tensor
 
 from . import report
-from .api import Notify, Session, has_begun, unchanged
 from .core import registry
 from .core.errors import SeriatimError
 from .core.files import write_json
 from .core.tensors import load_tensors, save_tensors
 from .nn.network import load_weights
 from .runs import Run, fresh_folder
+from .session import Notify, Session, has_begun, unchanged
 from .training.checkpoint import Checkpoints
 from .training.events import Started, Stopped
 from .training.listeners import Outcome

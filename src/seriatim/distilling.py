@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from . import report
-from .api import Notify, completed, configure, must_agree, sections
+from .api import completed, configure, must_agree, sections
 from .core import registry
 from .core.config import merge
 from .core.device import joined_ranks
@@ -26,6 +26,7 @@ from .core.errors import SeriatimError
 from .core.files import write_json
 from .decode.options import TranslateSettings
 from .runs import Run, fresh_folder
+from .session import Notify
 from .training.config import ENDS, Config
 from .training.listeners import Listener
 

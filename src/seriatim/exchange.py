@@ -14,7 +14,6 @@ from torch import Tensor
 
 from . import report
 from ._version import __version__
-from .api import has_begun
 from .core import registry
 from .core.config import dump_yaml
 from .core.errors import SeriatimError
@@ -24,6 +23,7 @@ from .core.tensors import save_tensors
 from .hub import fetching, reading, writing
 from .nn.network import count_parameters, weights
 from .runs import Run, fresh_folder
+from .session import has_begun
 from .training.config import make_config
 
 Notify = Callable[[str], None]
