@@ -21,9 +21,9 @@ class Predictor:
         self.coder = coder
         self.data = data  # the settings by which a file is read
 
-    def answer(self, scores: Tensor) -> list[dict[str, Any]]:
+    def meaning(self, scores: Tensor) -> list[dict[str, Any]]:
         """What outputs (N,…) mean."""
-        raise TypeError(f"{type(self).__name__} has no answer")
+        raise TypeError(f"{type(self).__name__} has no meaning")
 
     def table(self, answers: list[dict[str, Any]]) -> Table:
         """Answers as the columns of a file."""
@@ -39,7 +39,7 @@ class Predictor:
         sequences = self.coder.encode(items)
         answers: list[dict[str, Any]] = [{}] * len(sequences)
         for rows, scores in through(self.model, sequences, np.arange(len(sequences))):
-            for row, answer in zip(rows.tolist(), self.answer(scores), strict=True):
+            for row, answer in zip(rows.tolist(), self.meaning(scores), strict=True):
                 answers[row] = answer
         return answers
 

@@ -214,7 +214,7 @@ def several_measures(scores: np.ndarray, true: np.ndarray) -> dict[str, float]:
 
 
 class ClassifyPredictor(Predictor):
-    def answer(self, scores: Tensor) -> list[dict[str, Any]]:
+    def meaning(self, scores: Tensor) -> list[dict[str, Any]]:
         labels = self.coder.labels
         if self.coder.several:
             found = scores.sigmoid().tolist()

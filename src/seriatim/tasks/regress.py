@@ -203,9 +203,9 @@ class RegressPredictor(Predictor):
             return super().predict(items)
         sequences = self.coder.encode(items)
         points = _kernel.asked(self.model, self.coder, sequences, np.arange(len(sequences)), None)
-        return self.answer(torch.from_numpy(self.model.predict(points)))
+        return self.meaning(torch.from_numpy(self.model.predict(points)))
 
-    def answer(self, scores: Tensor) -> list[dict[str, Any]]:
+    def meaning(self, scores: Tensor) -> list[dict[str, Any]]:
         return [dict(zip(self.coder.labels, row, strict=True)) for row in scores.tolist()]
 
     def table(self, answers: list[dict[str, Any]]) -> Table:
