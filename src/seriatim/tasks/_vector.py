@@ -12,6 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ..core import config
+from ..core.errors import SeriatimError
 from ..data import examples, partition
 from ..data.notes import Notes
 from ..data.sequences import Examples, Parts, Sequences
@@ -46,6 +47,9 @@ def vector_network(
     outputs = len(coder.labels)
 
     def head(backbone: Backbone) -> nn.Module:
+        if settings.pooling == "first" and backbone.causal:
+            cause = f"{model.name} looks back only: its first output has seen nothing but the first element"
+            raise SeriatimError("task.pooling", cause, "choose last, mean, max or attention: --pooling")
         directions = getattr(backbone, "directions", 1)
         dropout = model.dropout if settings.pooling == "first" else 0.0
         return around(VectorHead(backbone.width, outputs, settings.pooling, directions, dropout), outputs)
@@ -122,7 +126,7 @@ class VectorTask(ExampleTask):
         found, _, notes = partition.without_empty(found)
         coder = replace(self.coder, limit=self.coder.longest)  # what the network is made for
         more = coder.encode(found.inputs)
-        for note in [*notes, f"{source}: {len(more):,} unlabelled examples"]:
+        for note in [*notes, f"{source}: {len(more):,} unlabelled examples", *self._measured_on(found)]:
             notify(note)
         part = self.parts["train"]
         targets = np.concatenate([part.targets, np.zeros((len(more), *part.targets.shape[1:]), part.targets.dtype)])
@@ -131,6 +135,15 @@ class VectorTask(ExampleTask):
         extended = Part(joined(part.inputs, more), targets, Examples(both, None))
         mark = partition.fingerprint({"unlabelled": found})
         return replace(self, parts={**self.parts, "train": extended}, fingerprint=mark)
+
+    def _measured_on(self, found: Examples) -> list[str]:
+        """What is learnt from, be it without targets, is no longer new to the model."""
+        if isinstance(found.inputs, Sequences):
+            return []
+        texts = set(found.inputs)
+        again = {split: sum(one in texts for one in self.parts[split].examples.inputs) for split in ("valid", "test")}
+        many = [f"{count:,} of {len(self.parts[split]):,} {split} examples" for split, count in again.items() if count]
+        return [f"{' and '.join(many)} are among the unlabelled ones: measures on them flatter"] if many else []
 
     @classmethod
     def make(cls, config: Any, coder: Coder, parts: Parts, notes: list[str]) -> VectorTask:
