@@ -99,7 +99,7 @@ class LanguageTask:
             raise SeriatimError(
                 "task.not-causal",
                 "a bidirectional model sees the token that it is to predict",
-                "leave model.bidirectional off for the task language",
+                "leave model.bidirectional off, or choose a model that looks back, such as gpt or lstm",
             )
         return network
 

@@ -66,7 +66,7 @@ class MusicTask(ExampleTask):
             raise SeriatimError(
                 "task.not-causal",
                 "a bidirectional model sees the frame that it is to predict",
-                "leave model.bidirectional off for the task music",
+                "leave model.bidirectional off, or choose a model that looks back, such as gpt or lstm",
             )
         with torch.no_grad():  # each key begins at how often it sounds
             shares = _shares(self.parts["train"].inputs.values)
