@@ -11,6 +11,7 @@ import pytest
 
 import seriatim
 from seriatim.cli import run as cli
+from seriatim.core.errors import SeriatimError
 from seriatim.core.tensors import load_tensors
 
 WORDS = ["the", "cat", "dog", "sat", "ran", "on", "mat", "tree", "river", "bank", "green", "old"]
@@ -77,3 +78,17 @@ def test_a_word_that_no_text_of_a_file_has(folder: Path, capsys: pytest.CaptureF
     command = ["embed", str(folder / "pretrained"), "--file", str(folder / "documents.txt"), "--word", "zebra"]
     assert cli(command) == 2
     assert 'no text has "zebra"' in capsys.readouterr().err
+
+
+def test_a_classifier_is_not_asked_questions_about_passages(folder: Path) -> None:
+    columns = BERT | {"data": {"column": "text", "target": "label"}}
+    run = seriatim.train("classify", str(folder / "rows.csv"), "bert", settings=columns, steps=1, out=folder / "labels")
+    with pytest.raises(SeriatimError, match="cannot be asked to answer"):
+        run.answer("The cat sat.", "Who?")
+
+
+def test_the_first_element_stands_for_nothing_where_a_model_looks_back_only(folder: Path, tmp_path: Path) -> None:
+    columns = {"data": {"column": "text", "target": "label"}, "model": {"width": 8}}
+    with pytest.raises(SeriatimError, match="lstm looks back only"):
+        seriatim.train("classify", str(folder / "rows.csv"), "lstm", settings=columns, pooling="first", steps=1,
+                       out=tmp_path / "out")  # fmt: skip
