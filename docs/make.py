@@ -16,7 +16,7 @@ from pydantic_core import PydanticUndefined
 
 from seriatim.core import registry
 from seriatim.decode.options import DecodeSettings, TranslateSettings
-from seriatim.training.settings import TrainSettings
+from seriatim.training.settings import DistilSettings, TrainSettings
 
 PAGE = Path(__file__).parent / "reference.md"
 
@@ -50,7 +50,8 @@ def page() -> str:
         module = registry.tasks.load(name)
         parts += [f"## Task `{name}`", inspect.cleandoc(module.__doc__ or "")]
         parts += [table(module.Settings, "task."), table(module.DataSettings, "data.")]
-    parts += ["## Training", table(TrainSettings, "train."), "## Generating", table(DecodeSettings, "")]
+    parts += ["## Training", table(TrainSettings, "train."), "## Distilling", table(DistilSettings, "distil.")]
+    parts += ["## Generating", table(DecodeSettings, "")]
     parts += ["## Translating", table(TranslateSettings, "")]
     parts += ["# Models"]
     for name in registry.models.names():

@@ -326,6 +326,17 @@ def test_unlabelled_examples_have_a_soft_target_alone(
         assert len(losses(made.run())) == 6
 
 
+def test_unlabelled_examples_that_are_measured_on_are_told(data: dict[str, str], teachers: dict[str, Run]) -> None:
+    config = taught("classify", data, teachers)
+    task, told = registry.tasks.load("classify").prepare(config), []
+    again = task.with_unlabelled(data["regress"], config, None, told.append)
+    assert (
+        told[-1]
+        == "6 of 6 valid examples and 6 of 6 test examples are among the unlabelled ones: measures on them flatter"
+    )
+    assert (again.size, task.size) == (108, 48)
+
+
 def test_a_teacher_alone_needs_no_true_targets(data: dict[str, str], teachers: dict[str, Run], tmp_path: Path) -> None:
     """With α = 1 the student learns the same from labels that were thrown among the examples."""
     lines = Path(data["classify"]).read_text(encoding="utf-8").splitlines()

@@ -141,7 +141,8 @@ class VectorTask(ExampleTask):
         if isinstance(found.inputs, Sequences):
             return []
         texts = set(found.inputs)
-        again = {split: sum(one in texts for one in self.parts[split].examples.inputs) for split in ("valid", "test")}
+        measured: dict[str, Any] = {split: self.parts[split].examples.inputs for split in ("valid", "test")}
+        again = {split: sum(one in texts for one in inputs) for split, inputs in measured.items()}
         many = [f"{count:,} of {len(self.parts[split]):,} {split} examples" for split, count in again.items() if count]
         return [f"{' and '.join(many)} are among the unlabelled ones: measures on them flatter"] if many else []
 
