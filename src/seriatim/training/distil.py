@@ -141,7 +141,7 @@ class Asked(Distilled):
 
     def __init__(self, task: Any, settings: DistilSettings, teacher: nn.Module) -> None:
         super().__init__(task, settings)
-        self.teacher = teacher.eval()
+        self.teacher = teacher.eval().requires_grad_(False)  # a part of a weight would still be one that learns
         self.carries = bool(getattr(teacher.get_submodule("backbone"), "carries", False))
 
     def loss(self, network: nn.Module, batch: Batch, state: Any, smoothing: float) -> tuple[Tensor, Any]:
