@@ -92,3 +92,12 @@ def test_the_first_element_stands_for_nothing_where_a_model_looks_back_only(fold
     with pytest.raises(SeriatimError, match="lstm looks back only"):
         seriatim.train("classify", str(folder / "rows.csv"), "lstm", settings=columns, pooling="first", steps=1,
                        out=tmp_path / "out")  # fmt: skip
+
+
+def test_a_teacher_with_learned_positions_is_asked_batch_by_batch(folder: Path) -> None:
+    """A slice of a weight, as positions are, would want a gradient even where none is computed."""
+    student = {"model": BERT["model"] | {"width": 8}, "task": {"length": 24}, "data": {"fractions": [0.6, 0.2, 0.2]}}
+    run = seriatim.train("pretrain", str(folder / "documents.txt"), "bert", settings=BERT | student, steps=1,
+                         teacher=str(folder / "pretrained"), out=folder / "student")  # fmt: skip
+    assert run.summary["flops"] > 0
+    assert run.summary["teacher"]["path"] == str(folder / "pretrained")
