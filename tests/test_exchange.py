@@ -134,6 +134,10 @@ def test_answers(folder: Path) -> None:
     assert answer.text == passage[span[best[0]][0] : span[best[1]][1]]
     back = import_model(there, folder / "answer-back")
     assert back.answer(passage, question).text == answer.text
+    assert not back.predictor.coder.unanswerable
+    config = json.loads((there / "config.json").read_text("utf-8"))
+    (there / "config.json").write_text(json.dumps(config | {"seriatim_unanswerable": True}), "utf-8")
+    assert import_model(there, folder / "answer-or-none-back").predictor.coder.unanswerable
 
 
 def test_pretrained(folder: Path) -> None:

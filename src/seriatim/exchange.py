@@ -27,7 +27,9 @@ from .session import has_begun
 from .training.config import make_config
 
 Notify = Callable[[str], None]
-OPENING = "seriatim_opening"  # in a config.json of ours: whether texts are read behind a line end
+# In a config.json of ours, what theirs has no name for:
+OPENING = "seriatim_opening"  # whether texts are read behind a line end
+UNANSWERABLE = "seriatim_unanswerable"  # whether a question may have no answer
 
 
 def import_model(source: str | Path, out: str | Path | None = None, notify: Notify | None = None) -> Run:
@@ -50,7 +52,8 @@ def import_model(source: str | Path, out: str | Path | None = None, notify: Noti
     module = registry.tasks.load(foreign.head.task)
     known = (foreign.tokenizer, foreign.labels, getattr(config.model, "context", None), foreign.several)
     pairs = {"source": foreign.source_tokenizer, "start": foreign.start} if foreign.head.task == "translate" else {}
-    module.adopt(folder, *known, **pairs)
+    silent = {"unanswerable": bool(foreign.config.get(UNANSWERABLE))} if foreign.head.task == "answer" else {}
+    module.adopt(folder, *known, **pairs, **silent)
     save_tensors(folder / "model.safetensors", foreign.tensors | foreign.fresh | _unscaled(foreign))
     write_text(folder / "config.yaml", dump_yaml(config))
     run = Run(folder)
@@ -84,6 +87,7 @@ def export_model(path: str | Path, out: str | Path | None = None) -> Path:
         extra |= {"decoder_start_token_id": coder.begin}
     else:
         extra |= {OPENING: run.config.task.opening} if head.task == "language" else {}
+        extra |= {UNANSWERABLE: coder.unanswerable} if head.task == "answer" else {}
         tokenizer = getattr(coder, "tokenizer", None) or getattr(predictor, "tokenizer", None)
     if tokenizer is None:
         raise SeriatimError("export.numbers", f"{path} reads numbers, not text", "no architecture there fits")

@@ -61,7 +61,10 @@ Target = Annotated[
     str | None, typer.Option("--target", help="What is to be predicted: a column, several, or a file of labels.")
 ]
 Pooling = Annotated[
-    str | None, typer.Option("--pooling", help="classify, regress: last, mean, max or attention. [default: mean]")
+    str | None,
+    typer.Option(
+        "--pooling", help="classify, regress: last, mean, max, attention; bert: first. [default: mean; first]"
+    ),
 ]
 Horizon = Annotated[int | None, typer.Option("--horizon", help="forecast: steps to look ahead. [default: 1]")]
 Encoding = Annotated[str | None, typer.Option("--encoding", help="Of the text. [default: utf-8]")]

@@ -245,12 +245,20 @@ def reopen_on(
     return AnswerTask(config.task, coder, parts, config.seed, list(notes), fingerprint)  # type: ignore[arg-type]
 
 
-def adopt(folder: Path, tokenizer: Tokenizer, labels: tuple[str, ...], longest: int, several: bool) -> None:
+def adopt(
+    folder: Path,
+    tokenizer: Tokenizer,
+    labels: tuple[str, ...],
+    longest: int,
+    several: bool,
+    unanswerable: bool = False,
+) -> None:
     """What a run keeps besides weights, for a model that was trained elsewhere."""
     usual = Settings()
     window = min(usual.length, longest)
     question = min(usual.question, (window - 2) // 2)
-    SpanCoder(tokenizer, False, window, usual.stride, question, USUAL, not tokenizer.framed, longest).save(folder)
+    sizes = (window, usual.stride, question, USUAL)
+    SpanCoder(tokenizer, unanswerable, *sizes, not tokenizer.framed, longest).save(folder)
 
 
 def open_run(path: Path, config: Any) -> Answerer:
