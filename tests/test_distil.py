@@ -301,6 +301,21 @@ def test_a_teacher_may_read_other_tokens(
     assert made.vectors.shape == (len(made.scores), 24 if task == "tag" else 12)
 
 
+@pytest.mark.parametrize("task", ["classify", "tag"])
+def test_bert_may_teach_a_model_of_words(task: str, data: dict[str, str], tmp_path: Path) -> None:
+    """Its texts stand between [CLS] and [SEP], in pieces, and some are longer than it can take."""
+    small = {"width": 8, "heads": 2, "layers": 1, "context": 12}
+    values = options(task, data) | {"settings": {"model": small}, "steps": 1, "vocabulary": 60}
+    bert = seriatim.train(task, data[task], "bert", out=tmp_path / "bert", **values, length=12)
+    made = loop(taught(task, data, {task: bert}), tmp_path, {}).task
+    part = made.task.parts["train"]
+    if task == "tag":
+        sure = [value for one in bert.predict(part.words()) for value in one["confidence"]]
+    else:
+        sure = [one["confidence"] for one in bert.predict(part.examples.inputs)]
+    assert torch.from_numpy(made.scores).softmax(dim=-1).amax(dim=-1).numpy() == pytest.approx(sure, abs=1e-5)
+
+
 # Unlabelled examples
 
 

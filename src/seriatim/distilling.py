@@ -98,7 +98,8 @@ def students(
         raise SeriatimError("distil.student", "no student is named", "name its architecture: --model lstm")
     wanted = {name: short.pop(name) for name in ("temperature", "alpha", "unlabelled") if name in short}
     chosen = {name: value for name, value in wanted.items() if value is not None}
-    common = merge(_inherited(teacher, named, ended), {name: v for name, v in own.items() if name != "distil"})
+    begun = short.get("start") is not None or own.get("start") is not None
+    common = merge(_inherited(teacher, named, ended, begun), {n: v for n, v in own.items() if n != "distil"})
     distil = {**(own.get("distil") or {}), **chosen, "teacher": str(teacher.path)}
     # Where each token is an answer both students need the teacher's tokens, also the one that learns nothing from it.
     module = registry.tasks.load(common["task"]["name"])
@@ -109,13 +110,13 @@ def students(
     }
 
 
-def _inherited(teacher: Run, other_data: bool, other_end: bool) -> dict[str, Any]:
+def _inherited(teacher: Run, other_data: bool, other_end: bool, begun: bool) -> dict[str, Any]:
     """What the teacher's run says of the task, the data and the budget. What only suits its own model is left out."""
     stored = teacher.config.model_dump(mode="json")
     suits = getattr(type(teacher.config.model), "suits", {})
     module = registry.tasks.load(stored["task"]["name"])
     data = {} if other_data else {name: value for name, value in stored["data"].items() if value is not None}
-    if getattr(module, "SAME_TOKENS", False):
+    if begun or getattr(module, "SAME_TOKENS", False):  # the tokens come from elsewhere
         data.pop("tokenizer", None)
     skipped = ENDS if other_end else ()
     return {

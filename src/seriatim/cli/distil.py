@@ -26,6 +26,7 @@ MEASURES = 3  # columns besides the main one: the page has all of them
 def command(
     data: o.Data = None,
     model: o.Model = None,
+    start: o.From = None,
     config: o.ConfigFile = None,
     sets: o.Sets = None,
     plugin: o.Plugin = None,
@@ -40,7 +41,7 @@ def command(
     from ..runs import Run
     from ._progress import Progress
 
-    teacher = short.pop("teacher")
+    teacher, short["start"] = short.pop("teacher"), start
     if teacher is None:
         raise SeriatimError("distil.teacher", "no teacher is named", "name a trained run: --teacher runs/large")
     settings = o.gather(config, sets)
