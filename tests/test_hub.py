@@ -675,3 +675,18 @@ def test_the_first_gpt_with_its_own_tokenizer(tmp_path: Path) -> None:
     given = torch.tensor([ids[:6]])  # as they stand: nothing is set before them
     wanted = peer(given).logits[0].log_softmax(-1)[:-1].gather(1, given[0, 1:, None]).sum().item()
     assert run.score(tokenizer.decode(ids[:6])).log_probability == pytest.approx(wanted, abs=1e-4)
+
+
+def test_a_translator_of_theirs_is_trained_on(pairs: Path, tokens: dict[str, Tokenizer], tmp_path: Path) -> None:
+    """From their folder, and from the run that it became: the weights, and the token that its decoder begins with."""
+    marian = next(case for case in CASES if case.architecture == "MarianMTModel")
+    peer = random_peer(marian, 0, tokens["bpe"])
+    folder = saved(peer, tmp_path / "theirs", tokens["bpe"])
+    imported = import_model(folder, tmp_path / "imported")
+    batch = paired(tokens["bpe"])
+    for number, source in enumerate([folder, imported.path]):
+        settings = {"start": str(source), "train": {"optimiser": {"rate": 1e-9}}}
+        out = tmp_path / f"run{number}"
+        run = seriatim.train("translate", str(pairs), settings=settings, out=out, steps=1)
+        assert run.predictor.coder.begin == peer.config.decoder_start_token_id == 0
+        torch.testing.assert_close(translated(run.predictor.model, batch), whole("logits")(peer, batch), **CLOSE)

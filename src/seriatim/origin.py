@@ -80,12 +80,25 @@ class Origin:
         """What the outputs of its head mean, where they are labels."""
         if not self.is_run:
             return list(self.foreign.labels) if self.foreign.head.task in ("classify", "tag") else []
+        return [str(label) for label in self._data.get("labels") or []]
+
+    @cached_property
+    def start(self) -> int | None:
+        """What its decoder begins with, where it has one and that is not the end of a text."""
+        found = self._data.get("start") if self.is_run else self.foreign.start
+        return found if isinstance(found, int) else None
+
+    @cached_property
+    def _data(self) -> dict[str, Any]:
+        """What a run keeps of its data."""
         file = self.path / "data.json"
         try:
             known = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-            return [str(label) for label in known.get("labels", [])]
-        except (OSError, ValueError, AttributeError, TypeError) as error:
+        except (OSError, ValueError) as error:
             raise SeriatimError("run.damaged", f"{file} is not whole: {error}", "restore the file") from None
+        if not isinstance(known, dict) or not isinstance(known.get("labels") or [], list):
+            raise SeriatimError("run.damaged", f"{file} is not whole", "restore the file")
+        return known
 
     @cached_property
     def tokenizer(self) -> Tokenizer | None:

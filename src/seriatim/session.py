@@ -172,8 +172,8 @@ class Session:
         if "tokenizer" not in names:
             cause = f"{origin.source} reads text, the task {self.config.task.name} does not"
             raise SeriatimError("start.task", cause, "begin with a run of the same kind of data")
-        sources = {"source_tokenizer": origin.source_tokenizer} if "source_tokenizer" in names else {}
-        return {"tokenizer": origin.tokenizer, **sources}
+        pairs = {name: getattr(origin, name) for name in ("source_tokenizer", "start") if name in names}
+        return {"tokenizer": origin.tokenizer, **pairs}
 
     def _learn(
         self,

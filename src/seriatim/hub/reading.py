@@ -41,7 +41,9 @@ class Foreign:
 
     @property
     def start(self) -> int | None:
-        """The token that a decoder begins with."""
+        """The token that a decoder begins with, where there is one."""
+        if self.head.task != "translate":
+            return None
         named = self.config.get("decoder_start_token_id", self.config.get("pad_token_id"))
         return named if isinstance(named, int) and 0 <= named < len(self.tensors[self.form.tables[-1]]) else None
 

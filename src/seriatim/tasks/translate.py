@@ -224,13 +224,14 @@ def prepare(
     coder: PairCoder | None = None,
     tokenizer: Tokenizer | None = None,
     source_tokenizer: Tokenizer | None = None,
+    start: int | None = None,
 ) -> TranslateTask:
     refuse_counting(config.model, config.task.name)
     notes = Notes(notify)
     data = pairs.read(config.data, data_dir, notes)
     if coder is None and tokenizer is not None:
         longest = LONGEST if config.data.longest is None else config.data.longest
-        coder = PairCoder(source_tokenizer or tokenizer, tokenizer, longest)
+        coder = PairCoder(source_tokenizer or tokenizer, tokenizer, longest, None if start == tokenizer.eos else start)
     elif coder is None:
         coder = _learn(config, data.train, notes)
     parts = {split: PairPart.of(data.part(split), coder) for split in PARTS}
