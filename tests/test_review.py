@@ -51,7 +51,8 @@ def test_empty_sequences_alone_fit_every_width() -> None:
 def test_a_text_model_takes_texts() -> None:
     parts = Parts(train=Examples(["a b c", "a b c d e"], ["x", "y"]))
     told: list[str] = []
-    coder = learn_coder(parts, None, 4, told.append)
+    model = registry.models.load("gru").Settings(name="gru")
+    coder = learn_coder(parts, None, 4, told.append, model)
     assert coder.longest == 4
     assert coder.encode(["a b c d e"]).lengths.tolist() == [4]
     assert told[-1] == "1 sequences are longer than 4 and lose what stands behind"
