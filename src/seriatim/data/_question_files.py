@@ -185,7 +185,7 @@ def _read(raw: Raw, encoding: str, facts: Facts, reader: _Reader) -> str:
             if not _begins_with_record(text):
                 where = f"{raw.name}, line {error.lineno}, column {error.colno}"
                 cause = f"{where}: not JSON ({error.msg})"
-                raise SeriatimError("data.json", cause, "mend the file") from None
+                raise SeriatimError("data.json", cause, f"mend the file; {FORM}; {SQUAD}") from None
         else:
             if not isinstance(whole, dict) or "question" not in whole:
                 _squad(raw, whole, reader)

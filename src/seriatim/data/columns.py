@@ -127,7 +127,11 @@ def _guess_target(heading: Heading, named: list[str], split: list[str]) -> str:
     numbers = [name for name in free if heading.kinds[name] == "number"]
     if not named and len(free) == 2 and len(numbers) == 1:
         return numbers[0]
-    which = f"has several columns that may be the target ({', '.join(likely)})" if likely else "which is the target?"
+    which = (
+        f"has several columns that may be the target ({', '.join(likely)})"
+        if likely
+        else "it is not clear which is the target"
+    )
     raise SeriatimError(
         "data.column",
         f"{heading.name}: {which}; its columns are: {', '.join(heading.columns)}",

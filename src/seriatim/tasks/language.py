@@ -96,10 +96,11 @@ class LanguageTask:
         network = self.shape(model)
         self.carry = network.backbone.carries
         if not network.backbone.causal:
+            off = "leave model.bidirectional off, or " if hasattr(model, "bidirectional") else ""
             raise SeriatimError(
                 "task.not-causal",
-                "a bidirectional model sees the token that it is to predict",
-                "leave model.bidirectional off, or choose a model that looks back, such as gpt or lstm",
+                f"a bidirectional {model.name} sees the token that it is to predict",
+                f"{off}choose a model that looks back, such as gpt or lstm",
             )
         return network
 

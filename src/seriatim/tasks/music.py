@@ -63,10 +63,11 @@ class MusicTask(ExampleTask):
     def build(self, model: BackboneSettings) -> Network:
         network = super().build(model)
         if not network.backbone.causal:
+            off = "leave model.bidirectional off, or " if hasattr(model, "bidirectional") else ""
             raise SeriatimError(
                 "task.not-causal",
-                "a bidirectional model sees the frame that it is to predict",
-                "leave model.bidirectional off, or choose a model that looks back, such as gpt or lstm",
+                f"a bidirectional {model.name} sees the frame that it is to predict",
+                f"{off}choose a model that looks back, such as gpt or lstm",
             )
         with torch.no_grad():  # each key begins at how often it sounds
             shares = _shares(self.parts["train"].inputs.values)
