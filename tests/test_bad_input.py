@@ -268,7 +268,9 @@ MODEL = [
     Case(
         "bidirectional", "task.not-causal", ("bidirectional", "model.bidirectional"), sets("model.bidirectional=true")
     ),
-    Case("bert-language", "task.not-causal", ("a bidirectional bert", "→ choose"), sets("model.width=32", model="bert")),
+    Case(
+        "bert-language", "task.not-causal", ("a bidirectional bert", "→ choose"), sets("model.width=32", model="bert")
+    ),
     Case("budget", "budget.too-small", ('"lstm" of 10 parameters', "--params"), train("--params", "10")),
     Case("order", "config.invalid", ("model.order: ", "7", "9"), sets("model.order=9", model="ngram")),
     Case("no-plugin", "plugin.missing", ("mine.py",), train("--plugin", "mine.py")),
