@@ -457,8 +457,8 @@ def test_two_processes_equal_one_with_the_doubled_batch(
 
 
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("ROUNDS", "SINGLES"):
-        monkeypatch.setattr(distilling, name, 1)
+    monkeypatch.setattr(distilling, "ROUNDS", 1)
+    monkeypatch.setattr(distilling, "TURN", 0.0)
 
 
 def test_students_take_over_task_data_and_budget(
@@ -553,18 +553,19 @@ def test_every_task_can_be_measured(
 
 def test_models_take_turns_and_have_the_median_of_their_rounds(monkeypatch: Any) -> None:
     clock, asked = [0.0], []
-    pace = {"slow": iter([9.0, 2.0, 8.0, 2.0] + [1.0] * 40), "quick": iter([9.0, 1.0, 1.0, 7.0] + [0.5] * 40)}
+    pace = {"slow": [9.0, 2.0, 8.0, 2.0, 1.0], "quick": [9.0, 0.5, 0.5, 7.0, 0.0625]}  # the last for all that follow
 
     def asker(label: str) -> Any:
         def ask(first: int, count: int) -> None:
-            asked.append((label, count))
-            clock[0] += next(pace[label])
+            asked.append((label, first, count))
+            clock[0] += pace[label][0] if len(pace[label]) == 1 else pace[label].pop(0)
 
         return ask
 
     monkeypatch.setattr(distilling, "ROUNDS", 3)
-    monkeypatch.setattr(distilling, "SINGLES", 2)
+    monkeypatch.setattr(distilling, "TURN", 0.25)
     monkeypatch.setattr(distilling.time, "perf_counter", lambda: clock[0])
     found = speeds({label: asker(label) for label in pace})
-    assert asked[:4] == [("slow", 32), ("quick", 32)] * 2
-    assert found == {"slow": {32: 16.0, 1: 1.0}, "quick": {32: 32.0, 1: 2.0}}, "without the first round"
+    assert asked[:4] == [("slow", 0, 32), ("quick", 0, 32)] * 2
+    assert asked[8:13] == [("slow", 0, 1), *(("quick", first, 1) for first in range(4))], "a turn lasts a while"
+    assert found == {"slow": {32: 16.0, 1: 1.0}, "quick": {32: 64.0, 1: 16.0}}, "without the first round"
