@@ -86,7 +86,7 @@ def _rows(question: str, answers: list[Any]) -> list[tuple[str, ...]]:
             one_line(question) if rank == 0 else "",
             one_line(one.text) or "(none)",
             f"{one.start}–{one.end}" if one.text else "",
-            f"{one.probability:.1%}",
+            f"{100 * one.probability:.1f} %",
         )
         for rank, one in enumerate(answers)
     ]
