@@ -34,10 +34,12 @@ UNANSWERABLE = "seriatim_unanswerable"  # whether a question may have no answer
 
 def import_model(source: str | Path, out: str | Path | None = None, notify: Notify | None = None) -> Run:
     """A run around a model in the format of `transformers`: a folder, or a name on the hub."""
+    if (Path(source) / "config.yaml").is_file():
+        raise SeriatimError("hub.run", f"{source} is the folder of a run already", "use it as it is")
     foreign = reading.read(fetching.located(str(source)))
+    notify = notify or (lambda text: None)
     for note in foreign.notes:
-        if notify is not None:
-            notify(note)
+        notify(note)
     if foreign.tokenizer is None:
         cause = f"{foreign.path} holds no tokenizer"
         raise SeriatimError("hub.tokenizer", cause, "add its tokenizer.json, vocab.txt, or vocab.json and merges.txt")
@@ -61,6 +63,8 @@ def import_model(source: str | Path, out: str | Path | None = None, notify: Noti
     about |= {"parameters": count_parameters(run.model), "reason": "imported"}
     write_json(folder / "summary.json", about | {"data": {"source": str(source)}})
     report.write_card(run)
+    size = f"{about['parameters']:,} parameters"
+    notify(f"{foreign.head.architecture}: {config.model.name} of {size}, task {config.task.name}")
     return run
 
 

@@ -191,6 +191,8 @@ class Session:
             labels = list(getattr(getattr(task, "coder", None), "labels", ()))
             origin.give(network, self.config.task.name, labels, self._notify(ranks))
             task.begun = None  # it began with these weights, not with fresh ones
+        if self.config.train.freeze != "none" and self.config.start is None and not resumed:
+            self._notify(ranks)("what is frozen has fresh weights: nothing was trained before (--from)")
         given = self.config.train.optimiser.rate
         usual = model.rate() if self.config.start is None else model.tuning_rate()
         rate = usual if given is None else given

@@ -58,7 +58,7 @@ class Embedder:
         if not self.cut:
             return ""
         which = "1 text is" if self.cut == 1 else f"{self.cut:,} texts are"
-        return f"{which} longer than the {self.reader.limit:,} tokens that the model takes: what stands behind is cut"
+        return f"{which} longer than the {self.reader.limit:,} tokens that the model was made for: the rest is cut"
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """The vectors of texts (n,D)."""
