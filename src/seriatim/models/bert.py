@@ -12,7 +12,7 @@ Initialisation: normal, 0.02. The norm stands after each part, as in the paper, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -25,7 +25,7 @@ from ..nn.dropout import Dropout
 from ..nn.heads import PretrainHead, Scaled, SpanHead, StepHead, VectorHead
 from ..nn.inputs import SegmentedInput
 from ..nn.positions import Learned
-from ..nn.transformer import Activation, Block, HeadedSettings
+from ..nn.transformer import Activation, Block, HeadedSettings, Packing
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"width": 128, "layers": 2, "heads": 2},
@@ -73,21 +73,33 @@ class Bert(Backbone):
         self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: dict[str, Tensor] | None = None
     ) -> tuple[Tensor, Any]:
         x, visible = self._placed(x, mask)
+        if trace is None:
+            return self._through(self.blocks, x, mask, visible), None
         for index, block in enumerate(self.blocks):
-            inner: dict[str, Tensor] | None = None if trace is None else {}
+            inner: dict[str, Tensor] = {}
             x, _ = block(x, None, visible, causal=False, trace=inner)
-            if trace is not None and inner is not None:
-                trace.update({f"layer{index}.{name}": value for name, value in inner.items()})
+            trace.update({f"layer{index}.{name}": value for name, value in inner.items()})
         return x, None
 
     def first(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """What stands for the whole text: of the last block no other element is needed."""
         x, visible = self._placed(x, mask)
-        *blocks, last = self.blocks
-        for block in blocks:
-            x, _ = block(x, None, visible, causal=False, trace=None)
-        y: Tensor = last.first(x, visible)[:, 0]  # type: ignore[operator]
+        x = self._through(self.blocks[:-1], x, mask, visible)
+        y: Tensor = self.blocks[-1].first(x, visible)[:, 0]  # type: ignore[operator]
         return y
+
+    @staticmethod
+    def _through(blocks: Iterable[Any], x: Tensor, mask: Tensor | None, visible: Tensor | None) -> Tensor:
+        """Block after block; where much is padding, it is left out of all but attention."""
+        real = None if mask is None else Packing(mask)
+        if real is None or visible is None or not real.pays:
+            for block in blocks:
+                x, _ = block(x, None, visible, causal=False, trace=None)
+            return x
+        x = real.pack(x)
+        for block in blocks:
+            x = block.packed(x, real, visible)
+        return real.unpack(x)
 
     def _placed(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Elements with their places, and which of them may be looked at (B,1,1,T)."""

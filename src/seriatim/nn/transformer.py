@@ -26,6 +26,7 @@ from .linear import Linear
 Cache = tuple[Tensor, Tensor]  # keys and values, (B,H,S,d) each
 Trace = dict[str, Tensor]
 Activation = Literal["relu", "gelu", "gelu-tanh", "silu"]
+WORTH = 0.9  # share of real elements up to which padding is left out of what is done to each element
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
@@ -89,6 +90,26 @@ def _mix(query: Tensor, cache: Cache, visible: Tensor | None, causal: bool, trac
     return mixed.transpose(1, 2).flatten(2)
 
 
+class Packing:
+    """The real elements of a padded batch, one behind the other: what is done to each by itself spares padding."""
+
+    def __init__(self, mask: Tensor) -> None:
+        self.shape = mask.shape
+        self.places = mask.flatten().nonzero()[:, 0]
+
+    @property
+    def pays(self) -> bool:
+        """Whether there is enough padding to be worth the way there and back."""
+        return len(self.places) <= WORTH * self.shape.numel()
+
+    def pack(self, x: Tensor) -> Tensor:
+        return x.flatten(0, 1).index_select(0, self.places)  # (B,T,D) → (N,D)
+
+    def unpack(self, x: Tensor) -> Tensor:
+        whole = x.new_zeros(self.shape.numel(), x.shape[-1]).index_copy(0, self.places, x)
+        return whole.view(*self.shape, -1)  # (N,D) → (B,T,D), zero in the padding
+
+
 class SelfAttention(nn.Module):
     """Multi-head self-attention; queries, keys and values of all heads are one product."""
 
@@ -111,6 +132,13 @@ class SelfAttention(nn.Module):
         else:
             mixed = _mix(query, (key, value), visible, causal, trace, "attention")
         return self.dropout(self.output(mixed)), (key, value)
+
+    def gathered(self, inputs: Tensor, visible: Tensor | None) -> Tensor:
+        """What every element gathers from all, (B,T,D), by queries, keys and values side by side (B,T,3·D)."""
+        query, key, value = (_heads(part, self.heads) for part in inputs.chunk(3, dim=-1))
+        if _natively(query, key, visible):
+            return kernels.self_attend(inputs, self.heads, _keys(visible), False)
+        return _mix(query, (key, value), visible, False, None, "attention")
 
     def first(self, x: Tensor, visible: Tensor | None) -> Tensor:
         """What the first element gathers from all, (B,1,D): one query, so nearly nothing but keys and values."""
@@ -205,6 +233,13 @@ class Block(nn.Module):
             x = self._out(x + found, self.cross_norm)
         x = self._out(x + self.feedforward(self._in(x, self.feedforward_norm)), self.feedforward_norm)
         return x, cache
+
+    def packed(self, x: Tensor, real: Packing, visible: Tensor) -> Tensor:
+        """The same for real elements alone (N,D): only attention sees them in their rows, with padding between."""
+        inputs = real.unpack(self.attention.inputs(self._in(x, self.attention_norm)))
+        mixed = real.pack(self.attention.gathered(inputs, visible))
+        x = self._out(x + self.attention.dropout(self.attention.output(mixed)), self.attention_norm)
+        return self._out(x + self.feedforward(self._in(x, self.feedforward_norm)), self.feedforward_norm)
 
     def first(self, x: Tensor, visible: Tensor | None) -> Tensor:
         """The output of the first element alone, (B,1,D), of a block that looks in both directions."""
