@@ -123,10 +123,10 @@ def prepare_single(
 
 def spans_of(settings: TextSettings, data_dir: str | None, notes: Notes) -> dict[str, Span]:
     """What each part is made of: given files as they are, or blocks of the source."""
-    found, given = _found(settings.source, data_dir, notes)
+    found, given = with_parts(settings.source, data_dir, notes)
     if settings.valid is not None or settings.test is not None:
         named = {"valid": settings.valid, "test": settings.test}
-        given = {split: _found(source, data_dir, notes)[0] for split, source in named.items() if source is not None}
+        given = {split: with_parts(source, data_dir, notes)[0] for split, source in named.items() if source is not None}
     train = _whole_text(found, settings.column, settings.encoding, notes)
     if given:
         spans = {split: _whole_text(one, settings.column, settings.encoding, notes) for split, one in given.items()}
@@ -142,11 +142,11 @@ def spans_of(settings: TextSettings, data_dir: str | None, notes: Notes) -> dict
 
 def whole_span(source: str, column: str | None, encoding: str, data_dir: str | None, notes: Notes) -> tuple[Span, str]:
     """All of one source, and its title."""
-    found, _ = _found(source, data_dir, notes)
+    found, _ = with_parts(source, data_dir, notes)
     return _whole_text(found, column, encoding, notes), found.title
 
 
-def _found(source: str, data_dir: str | None, notes: Notes) -> tuple[Found, dict[str, Found]]:
+def with_parts(source: str, data_dir: str | None, notes: Notes) -> tuple[Found, dict[str, Found]]:
     """The source, and the validation and test files that the catalogue gives with it."""
     located = locate(source, data_dir, fetching(source, notes.notify))
     if located is None:

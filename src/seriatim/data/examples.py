@@ -22,6 +22,7 @@ from .array_files import is_arrays
 from .columns import Columns
 from .corpus import fetching
 from .decoding import Facts, decodes
+from .fractions import Fractions
 from .labelled import Gathered, gather
 from .notes import Notes
 from .ready import from_arrays, last_part, made_parts
@@ -54,7 +55,7 @@ class ExampleSettings(Settings):
         None, min_length=1, description="what stands between several labels in one cell, such as |"
     )
     encoding: str = Field("utf-8", description="the encoding of the files, such as utf-8, utf-16 or cp1252")
-    fractions: tuple[float, float, float] = Field(
+    fractions: Fractions = Field(
         (0.8, 0.1, 0.1), description="the shares of training, validation and test where the data does not say"
     )
     scale: Literal["standard", "none"] = Field(
@@ -68,13 +69,6 @@ class ExampleSettings(Settings):
     @classmethod
     def _words(cls, given: Any) -> Any:
         return with_kind(given, kind="word", lowercase=True)
-
-    @field_validator("fractions")
-    @classmethod
-    def _shares(cls, fractions: tuple[float, float, float]) -> tuple[float, float, float]:
-        if min(fractions) < 0 or fractions[0] == 0 or abs(sum(fractions) - 1) > 1e-6:
-            raise ValueError("three shares that add up to 1, the first above 0, such as 0.8, 0.1, 0.1")
-        return fractions
 
 
 def read(

@@ -11,7 +11,6 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,9 +21,10 @@ from seriatim.core.config import Settings
 from . import partition
 from ._pair_texts import keys_of
 from ._question_files import Question, Questions, gather, unreadable
-from .corpus import fetching
+from .corpus import with_parts
+from .fractions import Fractions
 from .notes import Notes
-from .sources import Found, find_path, locate
+from .sources import Found
 from .splits import too_short
 from .tokenizers import TokenizerSettings, with_kind
 
@@ -42,7 +42,7 @@ class QuestionSettings(Settings):
     valid: str | None = Field(None, description="the file to validate on; without one the source is split")
     test: str | None = Field(None, description="the file to test on; without one the source is split")
     encoding: str = Field("utf-8", description="the encoding of the files, such as utf-8, utf-16 or cp1252")
-    fractions: tuple[float, float, float] = Field(
+    fractions: Fractions = Field(
         (0.8, 0.1, 0.1), description="the shares of training, validation and test where no files are given, by article"
     )
     tokenizer: TokenizerSettings | None = Field(
@@ -53,13 +53,6 @@ class QuestionSettings(Settings):
     @classmethod
     def _words(cls, given: Any) -> Any:
         return with_kind(given, kind="word", lowercase=True)
-
-    @field_validator("fractions")
-    @classmethod
-    def _shares(cls, fractions: tuple[float, float, float]) -> tuple[float, float, float]:
-        if min(fractions) < 0 or fractions[0] == 0 or abs(sum(fractions) - 1) > 1e-6:
-            raise ValueError("three shares that add up to 1, the first above 0, such as 0.8, 0.1, 0.1")
-        return fractions
 
 
 @dataclass(frozen=True)
@@ -73,10 +66,10 @@ class Asked:
 def read(settings: QuestionSettings, data_dir: str | None = None, notify: Notify | None = None) -> Asked:
     """The three parts of the settings."""
     notes = Notes(notify)
-    found, given = _found(settings.source, data_dir, notes)
+    found, given = with_parts(settings.source, data_dir, notes)
     if settings.valid is not None or settings.test is not None:
         named = {"valid": settings.valid, "test": settings.test}
-        given = {split: _found(source, data_dir, notes)[0] for split, source in named.items() if source is not None}
+        given = {split: with_parts(source, data_dir, notes)[0] for split, source in named.items() if source is not None}
     whole = _gather(found, settings.encoding, notes)
     if given:
         parts = {"train": whole} | {split: _gather(one, settings.encoding, notes) for split, one in given.items()}
@@ -98,18 +91,9 @@ def read_single(
     """All questions of a source and their fingerprint: what a trained model is evaluated on; without `answers`, what it
     is to answer."""
     notes = Notes(notify)
-    found, _ = _found(source, data_dir, notes)
+    found, _ = with_parts(source, data_dir, notes)
     questions = _gather(found, encoding, notes, answers)
     return questions, _fingerprint({"test": questions})
-
-
-def _found(source: str, data_dir: str | None, notes: Notes) -> tuple[Found, dict[str, Found]]:
-    located = locate(source, data_dir, fetching(source, notes.notify))
-    if located is None:
-        return find_path(Path(source).expanduser()), {}
-    notes(f"{source}: {located.source}")
-    given = {"valid": located.valid, "test": located.test}
-    return find_path(located.train), {split: find_path(path) for split, path in given.items() if path is not None}
 
 
 def _gather(found: Found, encoding: str, notes: Notes, answers: bool = True) -> Questions:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from seriatim.core.config import Settings
 from seriatim.core.errors import SeriatimError
 
 from . import tables
 from .decoding import LONG_LINE, Facts, Raw, check_encoding, decode, normalise
+from .fractions import Fractions
 from .pieces import Piece
 from .sources import Found, blocks, find
 from .tokenizers import TokenizerSettings
@@ -25,17 +26,10 @@ class TextSettings(Settings):
     test: str | None = Field(None, description="the file to test on; without one the source is split")
     column: str | None = Field(None, description="the column that holds the text in JSONL, CSV, TSV and Parquet")
     encoding: str = Field("utf-8", description="the encoding of the files, such as utf-8, utf-16 or cp1252")
-    fractions: tuple[float, float, float] = Field(
+    fractions: Fractions = Field(
         (0.9, 0.05, 0.05), description="the shares of training, validation and test where no files are given"
     )
     tokenizer: TokenizerSettings = Field(TokenizerSettings(), description="how the text becomes tokens")
-
-    @field_validator("fractions")
-    @classmethod
-    def _shares(cls, fractions: tuple[float, float, float]) -> tuple[float, float, float]:
-        if min(fractions) < 0 or fractions[0] == 0 or abs(sum(fractions) - 1) > 1e-6:
-            raise ValueError("three shares that add up to 1, the first above 0, such as 0.9, 0.05, 0.05")
-        return fractions
 
 
 def read_documents(

@@ -148,7 +148,7 @@ class ExampleTask:
 
         Measures and details ask for the same one after the other: the last answer is kept while the weights stay.
         """
-        asked = (_digest(network), split, limit)
+        asked = (digest(network), split, limit)
         if self._last is not None and self._last[0] == asked:
             return self._last[1]
         rows = self.chosen(split, limit)
@@ -230,7 +230,7 @@ def through(network: nn.Module, sequences: Sequences, rows: np.ndarray) -> Itera
         yield some, full(scores).cpu()
 
 
-def _digest(network: nn.Module) -> str:
+def digest(network: nn.Module) -> str:
     """Of all weights. (Torch's own count of changes misses those of the fused optimisers.)"""
     found = hashlib.blake2b(digest_size=16)
     for tensor in weights(network).values():

@@ -34,7 +34,7 @@ from ._answer_scores import measures, score_all
 from ._answer_search import Found, among, search, target_losses
 from ._answer_views import spoken, views
 from ._answerer import Answerer
-from ._examples import ExampleTask, _digest, mismatch, refuse_counting, restore, spread_over
+from ._examples import ExampleTask, digest, mismatch, refuse_counting, restore, spread_over
 from ._spans import SpanCoder, SpanPart
 from ._task import Batch
 from ._unlike import unlike_tokens
@@ -142,7 +142,7 @@ class AnswerTask(ExampleTask):
 
     def found(self, model: nn.Module, split: str, limit: int | None = None) -> Found:
         """What the model says about the questions of a part; the last answer is kept while the weights stay."""
-        asked: Any = (_digest(model), split, limit)
+        asked: Any = (digest(model), split, limit)
         if self._last is None or self._last[0] != asked:
             found: Any = search(model, self.parts[split], self.chosen(split, limit), self.coder.answer)
             self._last = (asked, found)

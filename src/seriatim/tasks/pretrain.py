@@ -35,7 +35,7 @@ from ..nn.backbone import BackboneSettings
 from ..nn.network import Network
 from . import _pretrain_network as nets
 from ._coder import Coder
-from ._examples import ExampleTask, _digest, mismatch, refuse_counting, restore
+from ._examples import ExampleTask, digest, mismatch, refuse_counting, restore
 from ._masking import Masking
 from ._passages import Passages
 from ._pretrain_network import Scores, looks_back, tokenizer_of
@@ -132,7 +132,7 @@ class PretrainTask(ExampleTask):
 
     def said(self, network: nn.Module, split: str, limit: int | None = None) -> Said:
         """Kept while the weights stay: measures and details ask one after the other."""
-        asked = (_digest(network), split, limit)
+        asked = (digest(network), split, limit)
         if self._said is None or self._said[0] != asked:
             self._said = asked, said_of(network, self._drawn(split, self.chosen(split, limit)))
         return self._said[1]

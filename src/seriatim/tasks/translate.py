@@ -35,7 +35,7 @@ from ..nn.pair import Translator, pair_network
 from ..nn.scores import ScoreName
 from ..nn.soft import TokenScores, soft_loss
 from ._bleu import Manner, Wanted, judged
-from ._examples import ELEMENTS, ExampleTask, _digest, mismatch, refuse_counting, restore, spread_over
+from ._examples import ELEMENTS, ExampleTask, digest, mismatch, refuse_counting, restore, spread_over
 from ._nearest import Memory
 from ._pairs import NO_TOKEN, Batches, PairCoder, PairPart
 from ._task import Batch
@@ -152,7 +152,7 @@ class TranslateTask(ExampleTask):
         wanted = Wanted.of(part.inputs, part.targets)  # type: ignore[arg-type]
         if limit is not None or split == "train":
             wanted = wanted.spread(JUDGED if limit is not None else TRAINED)
-        asked = (_digest(model), limit is None)
+        asked = (digest(model), limit is None)
         if split not in self._said or self._said[split][0] != asked:
             options = TranslateSettings(beams=self.settings.beams if limit is None else 1)
             self._said[split] = asked, answers(Interpreter([model], self.coder), wanted.sources, options)  # type: ignore[list-item]
