@@ -125,10 +125,30 @@ def row(panels: Sequence[Panel]) -> alt.HConcatChart:
     """Panels side by side, in the type and the light colours of all pictures."""
     import altair as alt
 
+    chart: alt.HConcatChart = _typed(alt.hconcat(*panels, spacing=36, background=GROUND[0]))
+    return chart
+
+
+def stack(rows: Sequence[alt.HConcatChart]) -> alt.VConcatChart:
+    """Pictures one below the other, each with its own scales, as one picture that can be saved."""
+    import altair as alt
+
+    inner = []
+    for one in rows:
+        part = one.copy(deep=False)
+        part.config = part.background = alt.Undefined  # they belong to the outermost only
+        inner.append(part)
+    whole = alt.vconcat(*inner, spacing=30, background=GROUND[0]).resolve_scale(
+        color="independent", fill="independent", stroke="independent", strokeDash="independent", size="independent"
+    )
+    chart: alt.VConcatChart = _typed(whole)
+    return chart
+
+
+def _typed(chart: Any) -> Any:
     font = "Liberation Sans, Helvetica, Arial, sans-serif"
-    chart: alt.HConcatChart = (
-        alt.hconcat(*panels, spacing=36, background=GROUND[0])
-        .configure(font=font, padding=6, aria=False)
+    return (
+        chart.configure(font=font, padding=6, aria=False)
         .configure_view(stroke=None)
         .configure_axis(
             labelColor=FAINT[0],
@@ -165,7 +185,6 @@ def row(panels: Sequence[Panel]) -> alt.HConcatChart:
         )
         .configure_text(fontSize=11.5)
     )
-    return chart
 
 
 def _dressed(chart: alt.TopLevelMixin, dark: bool) -> dict[str, Any]:

@@ -19,11 +19,13 @@ from .figures import Figures
 from .forecast import forecast
 from .heat import heat
 from .lines import lines
-from .looks import HALF, WHOLE, colours
+from .looks import HALF, WHOLE, colours, stack
 from .page import escape, group, number, paragraph, picture, section, table
 from .text import cut, label
 
 if TYPE_CHECKING:
+    import altair as alt
+
     from .looks import Drawn
 
 ROWS = 200  # of a table
@@ -42,6 +44,19 @@ DRAWN: dict[str, Callable[[dict[str, Any], int], Drawn]] = {
 }
 PAIRED = ("scatter", "forecast", "bars")  # small enough to stand side by side
 PARTS = {"test": "On the test data", "valid": "On the validation data"}
+
+
+def drawn(view: dict[str, Any], width: int = WHOLE) -> Drawn:
+    """The picture of any one view, with its sentence for those who listen."""
+    kind = str(view.get("kind"))
+    if kind not in DRAWN:
+        raise ValueError(f"there is no picture of the kind {label(kind)}")
+    return DRAWN[kind](view, width)
+
+
+def stacked(views: Sequence[dict[str, Any]]) -> alt.VConcatChart:
+    """Several views as one picture, one below the other."""
+    return stack([drawn(view)[0] for view in views])
 
 
 def evaluation(one: Figures) -> str:
@@ -89,7 +104,7 @@ def _part(view: dict[str, Any], kind: str, width: int) -> str:
         if kind == "table":
             return _table(view)
         if kind in DRAWN:
-            chart, told = DRAWN[kind](view, width)
+            chart, told = drawn(view, width)
             return picture(chart, told, "wide" if width == WHOLE else "")
         why = "there is no such kind of view"
     except KeyError as error:
