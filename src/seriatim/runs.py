@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .data.vector_files import Vectors
     from .data.writing import Table
     from .decode.options import TranslateSettings
+    from .inspect import Inspector
     from .tasks._alignment import Looked
     from .tasks._answerer import Answer
     from .tasks._readers import Reader
@@ -293,6 +294,13 @@ class Run:
     ) -> None:
         """Writes music as a MIDI file; it goes on from `opening`, another such file."""
         self._ask("compose")(Path(out), frames, temperature, seed, opening)
+
+    @property
+    def inspect(self) -> Inspector:
+        """Looks inside: `run.inspect.attention("text")`, and whatever else `run.inspect.offered()` lists."""
+        from .inspect import Inspector
+
+        return Inspector(self)
 
     def plot(self) -> Any:
         """The curves of the training as an Altair chart."""

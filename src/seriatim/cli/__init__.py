@@ -22,6 +22,7 @@ from . import (
     export,
     generate,
     import_,
+    inspect,
     next,
     predict,
     reproduce,
@@ -76,6 +77,7 @@ _answers = (
     generate,
     next,
     score,
+    inspect,
 )
 _household = (average, export, import_, runs, list_command, doctor)
 for module in _answers + _household:
