@@ -21,9 +21,10 @@ from torch import Tensor, nn
 
 from ..nn.attention import ONE_LENGTH, ScoreName, make_score, masked_softmax
 from ..nn.dropout import Dropout
-from ..nn.pair import PairBackbone, PairSettings, Trace
+from ..nn.pair import PairBackbone, PairSettings
 from ..nn.product import Product
 from ..nn.recurrent import Recurrent, State
+from ..nn.trace import Trace, inside, show
 from ._cells import CellName, Reset, cell_maker, cell_rate
 
 
@@ -54,14 +55,14 @@ class Bahdanau(PairBackbone):
         self.attended = nn.Linear(self.encoder.width, self.cell.input.out_features, bias=False)  # W of c_t in f
         self.bridge = nn.Linear(self.encoder.width, width * self.cell.parts)
         self.score = make_score(score, width, self.encoder.width, width)
-        self.above = Recurrent(maker, width, width, layers - 1, dropout) if layers > 1 else None
+        self.above = Recurrent(maker, width, width, layers - 1, dropout, below=1) if layers > 1 else None
         self.readout = nn.Linear(width + self.encoder.width + inputs, width)
         self.dropout = Dropout(dropout)
         for block in self.attended.weight.chunk(len(self.cell.gates)):
             nn.init.xavier_uniform_(block)
 
     def encode(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Any:
-        memory, states = self.encoder(x, mask)
+        memory, states = self.encoder(x, mask, None, inside(trace, "encoder"))
         ends = torch.cat([state[0] for state in states[-self.encoder.directions :]], dim=-1)
         first = torch.tanh(self.bridge(ends)).chunk(self.cell.parts, dim=-1)
         return memory, self.score.prepare(memory), self.attended(memory), mask, first
@@ -72,19 +73,22 @@ class Bahdanau(PairBackbone):
         inner: State = first if state is None else state[0]
         projected = self.cell.input(self.dropout(y))  # (B,T,G·D) of all steps at once
         products, to_gates = self.cell.products(), Product(pulls)
-        hidden, looked = [], []
+        hidden, looked, gates = [], [], []
         for t in range(y.shape[1]):
             weights = masked_softmax(self.score(inner[0][:, None], keys), visible)  # (B,1,S)
-            inner, _ = self.cell.step(projected[:, t] + to_gates(weights)[:, 0], inner, products)
+            inner, told = self.cell.step(projected[:, t] + to_gates(weights)[:, 0], inner, products)
             hidden.append(inner[0])
             looked.append(weights)
+            if trace is not None:
+                gates.append(told)
         alignment = torch.cat(looked, dim=1)  # (B,T,S)
-        if trace is not None:
-            trace["alignment"] = alignment
+        show(trace, "alignment", alignment)
+        for name in gates[0] if gates else ():
+            show(trace, f"decoder.layer0.{name}", torch.stack([told[name] for told in gates], dim=1))
         above = None
         outputs = torch.stack(hidden, dim=1)  # (B,T,D)
         if self.above is not None:
-            outputs, above = self.above(outputs, None, None if state is None else state[1])
+            outputs, above = self.above(outputs, None, None if state is None else state[1], inside(trace, "decoder"))
         seen = torch.cat([outputs, alignment @ values, y], dim=-1)
         return self.dropout(torch.tanh(self.readout(self.dropout(seen)))), (inner, above)
 

@@ -25,6 +25,7 @@ from ..nn.dropout import Dropout
 from ..nn.heads import PretrainHead, Scaled, SpanHead, StepHead, VectorHead
 from ..nn.inputs import SegmentedInput
 from ..nn.positions import Learned
+from ..nn.trace import Trace, inside, show
 from ..nn.transformer import Activation, Block, HeadedSettings, Packing
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -70,16 +71,11 @@ class Bert(Backbone):
                 nn.init.zeros_(module.bias)
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: dict[str, Tensor] | None = None
+        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: Trace | None = None
     ) -> tuple[Tensor, Any]:
         x, visible = self._placed(x, mask)
-        if trace is None:
-            return self._through(self.blocks, x, mask, visible), None
-        for index, block in enumerate(self.blocks):
-            inner: dict[str, Tensor] = {}
-            x, _ = block(x, None, visible, causal=False, trace=inner)
-            trace.update({f"layer{index}.{name}": value for name, value in inner.items()})
-        return x, None
+        show(trace, "embedded", x, mask)
+        return self._through(self.blocks, x, mask, visible, trace), None
 
     def first(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """What stands for the whole text: of the last block no other element is needed."""
@@ -89,16 +85,18 @@ class Bert(Backbone):
         return y
 
     @staticmethod
-    def _through(blocks: Iterable[Any], x: Tensor, mask: Tensor | None, visible: Tensor | None) -> Tensor:
+    def _through(
+        blocks: Iterable[Any], x: Tensor, mask: Tensor | None, visible: Tensor | None, trace: Trace | None = None
+    ) -> Tensor:
         """Block after block; where much is padding, it is left out of all but attention."""
         real = None if mask is None else Packing(mask)
         if real is None or visible is None or not real.pays:
-            for block in blocks:
-                x, _ = block(x, None, visible, causal=False, trace=None)
+            for index, block in enumerate(blocks):
+                x, _ = block(x, None, visible, False, inside(trace, f"layer{index}", mask))
             return x
         x = real.pack(x)
-        for block in blocks:
-            x = block.packed(x, real, visible)
+        for index, block in enumerate(blocks):
+            x = block.packed(x, real, visible, inside(trace, f"layer{index}", mask))
         return real.unpack(x)
 
     def _placed(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:

@@ -28,6 +28,7 @@ from ..core.exchange import ACTIVATIONS, Entry, Form, Head, choose, inverse, lay
 from ..nn.attention import causal_mask
 from ..nn.backbone import Backbone
 from ..nn.dropout import Dropout
+from ..nn.trace import Trace, inside, show
 from ..nn.transformer import Activation, Block, HeadedSettings
 
 SPREAD = 0.02
@@ -70,7 +71,7 @@ class GPT(Backbone):
                 nn.init.normal_(writer.weight, std=SPREAD / math.sqrt(2 * layers))
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: dict[str, Tensor] | None = None
+        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: Trace | None = None
     ) -> tuple[Tensor, Any]:
         steps = x.shape[1]
         caches, seen, read = state if state is not None else ([None] * len(self.blocks), None, None)
@@ -80,14 +81,12 @@ class GPT(Backbone):
         places = places.clamp(max=self.context - 1)  # only padding can stand beyond: the caller minds the context
         x = self.dropout(self.project(x) + self.positions(places))
 
+        show(trace, "embedded", x, mask)
         visible, real = self._visible(x, mask, seen, caches[0])
         after = []
         for index, (block, cache) in enumerate(zip(self.blocks, caches, strict=True)):
-            inner: dict[str, Tensor] | None = None if trace is None else {}
-            x, cache = block(x, cache, visible, causal=caches[0] is None, trace=inner)
+            x, cache = block(x, cache, visible, caches[0] is None, inside(trace, f"layer{index}", mask))
             after.append(cache)
-            if trace is not None and inner is not None:
-                trace.update({f"layer{index}.{name}": value for name, value in inner.items()})
         added = torch.full((len(x),), steps, device=x.device) if mask is None else mask.sum(dim=1)
         return self.norm(x), (after, real, added if read is None else read + added)
 

@@ -31,6 +31,7 @@ Reset = Literal["before", "after"]
 
 class GRUCell(Cell):
     gates = ("reset", "update", "candidate")
+    shown = ("reset_gate", "update_gate")
 
     def __init__(self, inputs: int, width: int, reset: Reset = "before", memory: int | None = None) -> None:
         super().__init__(inputs, width)

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from ..nn.backbone import Backbone, BackboneSettings
 from ..nn.dropout import Dropout
+from ..nn.trace import Trace, show
 from ..nn.window import extend, remember
 
 
@@ -36,15 +37,14 @@ class WindowMLP(Backbone):
             nn.init.zeros_(layer.bias)
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: dict[str, Tensor] | None = None
+        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: Trace | None = None
     ) -> tuple[Tensor, Any]:
         before = self.window - 1
         extended = extend(x, state, before)  # (B,n−1+T,D)
         y = extended.unfold(1, self.window, 1).transpose(2, 3).flatten(2)  # (B,T,n·D), oldest first
         for index, layer in enumerate(self.layers):
             y = self.dropout(torch.tanh(layer(y)))
-            if trace is not None:
-                trace[f"layer{index}.hidden"] = y
+            show(trace, f"layer{index}.hidden", y, mask)
         return y, remember(extended, mask, before)
 
 

@@ -147,6 +147,15 @@ class NGram:
         """The order of the n-gram found for each token: lower than `order` where the model had to back off."""
         return self._score(tokens, context)[1]
 
+    def shares(self, tokens: Array, context: Array | None = None) -> Array:
+        """How much of the probability of each token comes from each order, (T,order): of interpolated smoothing, where
+        p(w | h) is what the counts of the whole context give, plus γ(h) times what a shorter one says."""
+        before = self._before(context)
+        line = self._checked(np.concatenate([before, tokens]))
+        parts = np.zeros((self.order, len(line)))
+        self._score_line(line, parts)
+        return (parts / parts.sum(axis=0)).T[len(before) :]
+
     def next_log_probs(self, contexts: Array) -> Array:
         """log p of every next token: contexts (N, order−1), ending with the last token, −1 where nothing → (N, V).
 
@@ -187,10 +196,7 @@ class NGram:
         return log_probs, line.gather(1, lengths[:, None] + torch.arange(n, device=tokens.device))
 
     def _score(self, tokens: Array, context: Array | None) -> tuple[Array, Array]:
-        n = self.order - 1
-        before = np.zeros(0, np.int64) if context is None else np.asarray(context)[max(0, len(context) - n) :]
-        if self.boundary is not None and len(before) < n:
-            before = np.concatenate([[self.boundary], before])
+        n, before = self.order - 1, self._before(context)
         scores, orders = np.empty(len(tokens)), np.empty(len(tokens), np.int8)
         for start in range(0, len(tokens), QUERY):
             new = np.asarray(tokens[start : start + QUERY])
@@ -200,11 +206,20 @@ class NGram:
             before = line[max(0, len(line) - n) :]
         return scores, orders
 
-    def _score_line(self, line: Array) -> tuple[Array, Array]:
-        """The same for one array of ids with nothing before it; entry t of a result belongs to line[t]."""
+    def _before(self, context: Array | None) -> Array:
+        """What of a context matters, behind the boundary where it is all there is."""
+        n = self.order - 1
+        before = np.zeros(0, np.int64) if context is None else np.asarray(context)[max(0, len(context) - n) :]
+        return np.concatenate([[self.boundary], before]) if self.boundary is not None and len(before) < n else before
+
+    def _score_line(self, line: Array, parts: Array | None = None) -> tuple[Array, Array]:
+        """The same for one array of ids with nothing before it; entry t of a result belongs to line[t]. `parts` (order,
+        T) take what each order adds to p."""
         score, order = self.levels[0].log_probs[line].astype(np.float64), np.ones(len(line), np.int8)
         places = line  # of the n-gram that starts here, −1 where it is not stored
         whole = np.ones(len(line), bool)  # whether it crosses no boundary
+        if parts is not None:
+            parts[0] = np.exp(score)
         for m, level in enumerate(self.levels[1:], start=1):
             contexts, whole = places[:-1], whole[:-1]
             if m > 1 and self.boundary is not None:
@@ -214,6 +229,9 @@ class NGram:
             rest = self._back_off(self.levels[m - 1], contexts, whole, score[m:])
             score[m:] = np.where(found, level.log_probs[places], rest)
             order[m:][found] = m + 1
+            if parts is not None:
+                parts[:m, m:] *= np.exp(self.levels[m - 1].back_off[contexts])
+                parts[m, m:] = np.where(found, np.maximum(np.exp(score[m:]) - np.exp(rest), 0.0), 0.0)
         return score, order
 
     def _find(self, level: Level, contexts: Array, tokens: Array) -> Array:

@@ -15,8 +15,9 @@ from typing import Any
 from pydantic import Field
 from torch import Tensor
 
-from ..nn.pair import PairBackbone, PairSettings, Trace
+from ..nn.pair import PairBackbone, PairSettings
 from ..nn.recurrent import Recurrent
+from ..nn.trace import Trace, inside
 from ._cells import CellName, Reset, cell_maker, cell_rate
 
 
@@ -33,12 +34,12 @@ class Seq2Seq(PairBackbone):
         self.decoder = Recurrent(maker, inputs, width, layers, dropout)
 
     def encode(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Any:
-        _, state = self.encoder(x, mask)
+        _, state = self.encoder(x, mask, None, inside(trace, "encoder"))
         return state
 
     def decode(self, y: Tensor, memory: Any, state: Any = None, trace: Trace | None = None) -> tuple[Tensor, Any]:
         hidden: Tensor
-        hidden, state = self.decoder(y, None, memory if state is None else state)
+        hidden, state = self.decoder(y, None, memory if state is None else state, inside(trace, "decoder"))
         return hidden, state
 
 

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from ..nn.backbone import Backbone, BackboneSettings
 from ..nn.dropout import Dropout
+from ..nn.trace import Trace, inside, show
 from ..nn.window import extend, remember
 
 
@@ -63,11 +64,16 @@ class Block(nn.Module):
         self.skip = nn.Identity() if inputs == width else nn.Linear(inputs, width)
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Tensor, mask: Tensor | None, state: Any) -> tuple[Tensor, Any]:
+    def forward(self, x: Tensor, mask: Tensor | None, state: Any, trace: Trace | None = None) -> tuple[Tensor, Any]:
         before = (None, None) if state is None else state
-        y, first = self.first(x, mask, before[0])
-        y, second = self.second(self.dropout(torch.relu(y)), mask, before[1])
-        return torch.relu(self.dropout(torch.relu(y)) + self.skip(x)), (first, second)
+        inner, first = self.first(x, mask, before[0])
+        inner = self.dropout(torch.relu(inner))
+        outer, second = self.second(inner, mask, before[1])
+        outer = self.dropout(torch.relu(outer))
+        y = torch.relu(outer + self.skip(x))
+        for name, value in (("first", inner), ("second", outer), ("activation", y)):
+            show(trace, name, value)
+        return y, (first, second)
 
     def sparse(self, x: Tensor) -> Tensor:
         """The same for a part of the elements; of its outputs every second, which is all that the next level needs."""
@@ -86,14 +92,12 @@ class TCN(Backbone):
         self.receptive_field = 1 + sum(2 * (kernel - 1) * 2**level for level in range(levels))
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: dict[str, Tensor] | None = None
+        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: Trace | None = None
     ) -> tuple[Tensor, Any]:
         states = []
         for level, block in enumerate(self.blocks):
-            x, after = block(x, mask, None if state is None else state[level])
+            x, after = block(x, mask, None if state is None else state[level], inside(trace, f"level{level}", mask))
             states.append(after)
-            if trace is not None:
-                trace[f"level{level}.activation"] = x
         return x, states
 
     def final(self, x: Tensor) -> Tensor:

@@ -25,8 +25,9 @@ from torch import Tensor, nn
 from ..core.errors import SeriatimError
 from ..nn.attention import causal_mask
 from ..nn.dropout import Dropout
-from ..nn.pair import PairBackbone, PairSettings, Trace
+from ..nn.pair import PairBackbone, PairSettings
 from ..nn.positions import Learned, Sinusoidal
+from ..nn.trace import Trace, inside, show, wants
 from ..nn.transformer import Activation, Block, HeadedSettings
 from ._marian import HUB as HUB
 
@@ -87,10 +88,9 @@ class Transformer(PairBackbone):
     def read(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Tensor:
         visible = None if mask is None else mask[:, None, None]  # (B,1,1,S)
         x = self._placed(x, 0)
+        show(trace, "encoder.embedded", x, mask)
         for index, block in enumerate(self.encoder):
-            inner: Trace | None = None if trace is None else {}
-            x, _ = block(x, None, visible, False, inner)
-            _collect(trace, f"encoder{index}", inner)
+            x, _ = block(x, None, visible, False, inside(trace, f"encoder.layer{index}", mask))
         y: Tensor = self.encoder_norm(x)
         return y
 
@@ -99,29 +99,25 @@ class Transformer(PairBackbone):
         source = None if mask is None else mask[:, None, None]
         past, steps = 0 if state is None else state[0][0].shape[2], y.shape[1]
         y = self._placed(y, past)
+        show(trace, "decoder.embedded", y)
         visible = causal_mask(steps, past + steps, y.device) if past and steps > 1 else None
         after, looked = [], []
+        keep = ("cross_attention",) if wants(trace, "alignment") else ()
         for index, block in enumerate(self.decoder):
-            inner: Trace | None = None if trace is None else {}
             before = None if state is None else state[index]
+            inner = inside(trace, f"decoder.layer{index}", keep=keep)
             y, cache = block(y, before, visible, past == 0, inner, remembered[index], source)
             after.append(cache)
-            _collect(trace, f"layer{index}", inner)
-            if inner is not None:
+            if inner:
                 looked.append(inner["cross_attention"].mean(dim=1))
-        if trace is not None:
-            trace["alignment"] = torch.stack(looked).mean(dim=0)  # (B,T,S)
+        if looked:
+            show(trace, "alignment", torch.stack(looked).mean(dim=0))  # (B,T,S)
         return self.decoder_norm(y), after
 
     def _placed(self, x: Tensor, first: int) -> Tensor:
         x = self.project(x)
         y: Tensor = self.dropout(x + self.positions(first, x))
         return y
-
-
-def _collect(trace: Trace | None, place: str, inner: Trace | None) -> None:
-    if trace is not None and inner is not None:
-        trace.update({f"{place}.{name}": value for name, value in inner.items()})
 
 
 class Settings(HeadedSettings, PairSettings):

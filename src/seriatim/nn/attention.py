@@ -23,6 +23,7 @@ __all__ = [
     "ScoreName",
     "attend",
     "attend_visibly",
+    "attention_weights",
     "causal_mask",
     "make_score",
     "masked_softmax",
@@ -69,10 +70,15 @@ def attend_visibly(
     query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None = None, causal: bool = False
 ) -> tuple[Tensor, Tensor]:
     """The same, with the weights (…,T,S)."""
+    weights = attention_weights(query, key, visible, causal)
+    return weights @ value, weights
+
+
+def attention_weights(query: Tensor, key: Tensor, visible: Tensor | None = None, causal: bool = False) -> Tensor:
+    """The weights alone."""
     if causal:
         visible = _causally(visible, query.shape[-2], key.shape[-2], query.device)
-    weights = masked_softmax(query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1]), visible)
-    return weights @ value, weights
+    return masked_softmax(query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1]), visible)
 
 
 def _causally(visible: Tensor | None, queries: int, keys: int, device: torch.device) -> Tensor:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from ..core.config import Settings
 from .inputs import TokenInput
+from .trace import Trace
 
 _readable = ContextVar("readable", default=False)
 
@@ -47,7 +48,7 @@ class Backbone(nn.Module):
     context: int | None = None  # how many elements it can take in at all; None: any number
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: dict[str, Tensor] | None = None
+        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: Trace | None = None
     ) -> tuple[Tensor, Any]:
         """`trace`, where given, collects what happened inside under names; it never changes the result."""
         raise TypeError(f"{type(self).__name__} has no forward")

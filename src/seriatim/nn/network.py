@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from .backbone import Backbone, BackboneSettings
 from .inputs import TokenInput
+from .trace import Trace
 
 TIE_ABOVE = 4_096  # tokens; beyond, two tables would be the larger part of most models
 
@@ -38,25 +39,28 @@ class Network(nn.Module):
         self.head = head
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: dict[str, Tensor] | None = None
+        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: Trace | None = None
     ) -> tuple[Tensor, Any]:
         hidden, mask, state = self.given(x, mask, state, trace)
         return self.head(hidden, mask), state
 
     def given(
-        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: dict[str, Tensor] | None = None
+        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: Trace | None = None
     ) -> tuple[Tensor, Tensor | None, Any]:
         """What the head needs, at no more cost than that: where it looks at one element, the output of that alone."""
-        whole = state is None and trace is None
-        if getattr(self.head, "final", False) and mask is None and whole:
+        final = getattr(self.head, "final", False) and mask is None and state is None
+        first = getattr(self.head, "first", False) and state is None  # an empty sequence is the pool's affair
+        if trace is not None and (final or first):  # what is shown is the whole, what is answered as ever
+            self.hidden(x, mask, None, trace)
+        if final:
             return self.backbone.final(self.input(x))[:, None], None, None
-        if getattr(self.head, "first", False) and whole:  # an empty sequence is the pool's affair
+        if first:
             return self.backbone.first(self.input(x), mask)[:, None], None if mask is None else mask[:, :1], None
         hidden, state = self.hidden(x, mask, state, trace)
         return hidden, mask, state
 
     def hidden(
-        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: dict[str, Tensor] | None = None
+        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: Trace | None = None
     ) -> tuple[Tensor, Any]:
         """The outputs for all elements, for a loss that has no need of all scores (see nn/loss.py)."""
         y, state = self.backbone(self.input(x), mask, state, trace)

@@ -19,8 +19,7 @@ from ..core.errors import SeriatimError
 from .attention import ONE_LENGTH, make_score, pool
 from .backbone import Backbone, BackboneSettings
 from .network import TokenHead, TokenInput
-
-Trace = dict[str, Tensor]
+from .trace import Trace, inside, show
 
 
 class PairBackbone(nn.Module):
@@ -34,7 +33,7 @@ class PairBackbone(nn.Module):
 
     def read(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Tensor:
         """What the encoder makes of each element (B,S,D), before the decoder takes what it needs of it."""
-        y: Tensor = self.get_submodule("encoder")(x, mask)[0]
+        y: Tensor = self.get_submodule("encoder")(x, mask, None, inside(trace, "encoder"))[0]
         return y
 
     def decode(self, y: Tensor, memory: Any, state: Any = None, trace: Trace | None = None) -> tuple[Tensor, Any]:
@@ -68,9 +67,9 @@ class Translator(nn.Module):
     def encode(self, source: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Any:
         return self.backbone.encode(self.source(source) * self.scale, mask, trace)
 
-    def read(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
+    def read(self, source: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Tensor:
         """What the encoder makes of each element of a source (B,S,D)."""
-        return self.backbone.read(self.source(source) * self.scale, mask)
+        return self.backbone.read(self.source(source) * self.scale, mask, trace)
 
     def decode(self, target: Tensor, memory: Any, state: Any = None, trace: Trace | None = None) -> tuple[Tensor, Any]:
         return self.backbone.decode(self.target(target) * self.scale, memory, state, trace)
@@ -103,15 +102,14 @@ class Attended(PairBackbone):
         self.mix = nn.Linear(decoder.width + width, decoder.width)
 
     def encode(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Any:
-        memory = self.bring(self.encoder(x, mask)[0])
+        memory = self.bring(self.encoder(x, mask, None, inside(trace, "encoder"))[0])
         return memory, self.score.prepare(memory), mask
 
     def decode(self, y: Tensor, memory: Any, state: Any = None, trace: Trace | None = None) -> tuple[Tensor, Any]:
         values, keys, mask = memory
-        hidden, state = self.decoder(y, None, state)
+        hidden, state = self.decoder(y, None, state, inside(trace, "decoder"))
         found, weights = pool(self.score(hidden, keys), values, None if mask is None else mask[:, None])
-        if trace is not None:
-            trace["alignment"] = weights
+        show(trace, "alignment", weights)
         return torch.tanh(self.mix(torch.cat([hidden, found], dim=-1))), state
 
 

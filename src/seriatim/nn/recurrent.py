@@ -12,9 +12,9 @@ from ..kernels import recurrent as kernels
 from .backbone import Backbone, wants_equations
 from .dropout import Dropout
 from .product import Product
+from .trace import Trace, inside, show, wants
 
 State = tuple[Tensor, ...]
-Trace = dict[str, Tensor]
 Products = tuple[Product, ...]
 
 
@@ -27,6 +27,7 @@ class Cell(nn.Module):
 
     gates: tuple[str, ...]  # the order of the blocks in the stacked weights
     parts = 1  # tensors in a state: 1 for h, 2 for (h, c)
+    shown: tuple[str, ...] = ()  # what `step` tells besides the output
 
     def __init__(self, inputs: int, width: int) -> None:
         super().__init__()
@@ -51,7 +52,7 @@ class Cell(nn.Module):
         return (Product(self.recurrent.T),)
 
     def step(self, projected: Tensor, state: State, products: Products | None = None) -> tuple[State, Trace]:
-        """From W_x x_t + b of one step (B,G·D) and the state to the next state, and what the gates did."""
+        """From W_x x_t + b of one step (B,G·D) and the state to the next state, and what the gates did (`shown`)."""
         raise TypeError(f"{type(self).__name__} has no step")
 
     def fast(self, projected: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State]:
@@ -63,10 +64,14 @@ class Cell(nn.Module):
     ) -> tuple[Tensor, State]:
         if state is None:
             state = self.start(x)
-        if trace is None and not wants_equations():
-            projected = kernels.project(x, self.input.weight, self.input.bias)  # (B,T,G·D)
-            return self.fast(projected, state, mask, reverse)
-        return scan(self, self.input(x).to(self.recurrent.dtype), state, mask, reverse, trace)
+        if wants_equations():
+            return scan(self, self.input(x).to(self.recurrent.dtype), state, mask, reverse, trace)
+        projected = kernels.project(x, self.input.weight, self.input.bias)  # (B,T,G·D)
+        if trace is not None and wants(trace, *self.shown):  # once more, by the equations: fused, no gate is seen
+            scan(self, projected.to(self.recurrent.dtype), state, mask, reverse, trace)
+        y, after = self.fast(projected, state, mask, reverse)
+        show(trace, "hidden", y)
+        return y, after
 
 
 def keeping(width: int, steps: int) -> Tensor:
@@ -95,7 +100,7 @@ def scan(
             outputs[t] = torch.where(real, new[0], 0.0)
             new = tuple(torch.where(real, after, before) for after, before in zip(new, state, strict=True))
         state = new
-    if trace is not None:
+    if trace is not None and steps:
         trace.update({name: torch.stack([one[name] for one in traces], dim=1) for name in traces[0]})
     return torch.stack(outputs, dim=1), state
 
@@ -118,8 +123,11 @@ class Recurrent(Backbone):
         layers: int = 1,
         dropout: float = 0.0,
         bidirectional: bool = False,
+        below: int = 0,
     ) -> None:
+        """`below`: layers that stand below these elsewhere, for the names in a trace."""
         super().__init__()
+        self.below = below
         self.directions = 2 if bidirectional else 1
         self.causal = self.carries = not bidirectional
         self.width = width * self.directions
@@ -136,13 +144,16 @@ class Recurrent(Backbone):
             outputs = []
             for direction in range(self.directions):
                 index = first + direction
-                inner: Trace | None = None if trace is None else {}
                 before = None if state is None else state[index]
+                inner = inside(trace, self._place(index), mask)
                 y, after = self.cells[index](x, mask, before, reverse=direction == 1, trace=inner)
                 outputs.append(y)
                 states.append(after)
-                if trace is not None and inner is not None:
-                    side = ("forward." if direction == 0 else "backward.") if self.directions == 2 else ""
-                    trace.update({f"layer{first // self.directions}.{side}{name}": v for name, v in inner.items()})
             x = torch.cat(outputs, dim=-1) if self.directions == 2 else outputs[0]
         return self.dropout(x), states
+
+    def _place(self, index: int) -> str:
+        """Of a cell, in a trace."""
+        layer, direction = divmod(index, self.directions)
+        side = (".forward", ".backward")[direction] if self.directions == 2 else ""
+        return f"layer{self.below + layer}{side}"

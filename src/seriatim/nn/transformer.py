@@ -18,13 +18,13 @@ from torch.nn import functional as F
 
 from ..core.errors import SeriatimError
 from ..kernels import attention as kernels
-from .attention import attend, attend_visibly
+from .attention import attend, attend_visibly, attention_weights
 from .backbone import BackboneSettings, wants_equations
 from .dropout import Dropout
 from .linear import Linear
+from .trace import Trace, show, wants
 
 Cache = tuple[Tensor, Tensor]  # keys and values, (B,H,S,d) each
-Trace = dict[str, Tensor]
 Activation = Literal["relu", "gelu", "gelu-tanh", "silu"]
 WORTH = 0.9  # share of real elements up to which padding is left out of what is done to each element
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -79,15 +79,16 @@ def _keys(visible: Tensor | None) -> Tensor | None:
     return None if visible is None else visible[:, 0, 0]
 
 
-def _mix(query: Tensor, cache: Cache, visible: Tensor | None, causal: bool, trace: Trace | None, name: str) -> Tensor:
-    """What the heads gather, side by side (B,T,D); `trace` is shown the weights."""
-    if trace is None and not wants_equations():
-        mixed = attend(query, *cache, visible, causal)
-    else:
-        mixed, weights = attend_visibly(query, *cache, visible, causal)
-        if trace is not None:
-            trace[name] = weights
-    return mixed.transpose(1, 2).flatten(2)
+def _mix(query: Tensor, cache: Cache, visible: Tensor | None, causal: bool) -> Tensor:
+    """What the heads gather, side by side (B,T,D)."""
+    gather = (lambda *given: attend_visibly(*given)[0]) if wants_equations() else attend
+    return gather(query, *cache, visible, causal).transpose(1, 2).flatten(2)
+
+
+def _show(trace: Trace | None, name: str, query: Tensor, key: Tensor, visible: Tensor | None, causal: bool) -> None:
+    """The weights of every head, worked out once more: fused, attention never has them."""
+    if trace is not None and wants(trace, name):
+        trace[name] = attention_weights(query, key, visible, causal)
 
 
 class Packing:
@@ -110,6 +111,12 @@ class Packing:
         return whole.view(*self.shape, -1)  # (N,D) → (B,T,D), zero in the padding
 
 
+def _lengths(trace: Trace | None, part: str, x: Tensor) -> None:
+    """Of the vectors of the residual stream behind a part of a block."""
+    if trace is not None and wants(trace, name := f"{part}_residual"):
+        trace[name] = x.norm(dim=-1)
+
+
 class SelfAttention(nn.Module):
     """Multi-head self-attention; queries, keys and values of all heads are one product."""
 
@@ -127,18 +134,20 @@ class SelfAttention(nn.Module):
         query, key, value = (_heads(part, self.heads) for part in inputs.chunk(3, dim=-1))
         if past is not None:
             key, value = torch.cat([past[0], key], dim=2), torch.cat([past[1], value], dim=2)
-        if trace is None and past is None and _natively(query, key, visible):
+        _show(trace, "attention", query, key, visible, causal)
+        if past is None and _natively(query, key, visible):
             mixed = kernels.self_attend(inputs, self.heads, _keys(visible), causal)
         else:
-            mixed = _mix(query, (key, value), visible, causal, trace, "attention")
+            mixed = _mix(query, (key, value), visible, causal)
         return self.dropout(self.output(mixed)), (key, value)
 
-    def gathered(self, inputs: Tensor, visible: Tensor | None) -> Tensor:
+    def gathered(self, inputs: Tensor, visible: Tensor | None, trace: Trace | None = None) -> Tensor:
         """What every element gathers from all, (B,T,D), by queries, keys and values side by side (B,T,3·D)."""
         query, key, value = (_heads(part, self.heads) for part in inputs.chunk(3, dim=-1))
+        _show(trace, "attention", query, key, visible, False)
         if _natively(query, key, visible):
             return kernels.self_attend(inputs, self.heads, _keys(visible), False)
-        return _mix(query, (key, value), visible, False, None, "attention")
+        return _mix(query, (key, value), visible, False)
 
     def first(self, x: Tensor, visible: Tensor | None) -> Tensor:
         """What the first element gathers from all, (B,1,D): one query, so nearly nothing but keys and values."""
@@ -147,7 +156,7 @@ class SelfAttention(nn.Module):
         query = _heads(F.linear(x[:, :1], weight[:width], bias[:width]), self.heads)
         both = F.linear(x, weight[width:], bias[width:])  # (B,T,2·D)
         key, value = (_heads(part, self.heads) for part in both.chunk(2, dim=-1))
-        y: Tensor = self.dropout(self.output(_mix(query, (key, value), visible, False, None, "attention")))
+        y: Tensor = self.dropout(self.output(_mix(query, (key, value), visible, False)))
         return y
 
 
@@ -171,10 +180,11 @@ class CrossAttention(nn.Module):
         inputs = self.query(x)
         query = _heads(inputs, self.heads)
         key, value = (_heads(part, self.heads) for part in memory.chunk(2, dim=-1))
-        if trace is None and _natively(query, key, visible):
+        _show(trace, "cross_attention", query, key, visible, False)
+        if _natively(query, key, visible):
             mixed = kernels.cross_attend(inputs, memory, self.heads, _keys(visible))
         else:
-            mixed = _mix(query, (key, value), visible, False, trace, "cross_attention")
+            mixed = _mix(query, (key, value), visible, False)
         y: Tensor = self.dropout(self.output(mixed))
         return y
 
@@ -228,18 +238,29 @@ class Block(nn.Module):
     ) -> tuple[Tensor, Cache]:
         mixed, cache = self.attention(self._in(x, self.attention_norm), past, visible, causal, trace)
         x = self._out(x + mixed, self.attention_norm)
+        _lengths(trace, "attention", x)
         if memory is not None:
             found = self.cross(self._in(x, self.cross_norm), memory, memory_visible, trace)
             x = self._out(x + found, self.cross_norm)
+            _lengths(trace, "cross_attention", x)
         x = self._out(x + self.feedforward(self._in(x, self.feedforward_norm)), self.feedforward_norm)
+        _lengths(trace, "feedforward", x)
+        show(trace, "hidden", x)
         return x, cache
 
-    def packed(self, x: Tensor, real: Packing, visible: Tensor) -> Tensor:
+    def packed(self, x: Tensor, real: Packing, visible: Tensor, trace: Trace | None = None) -> Tensor:
         """The same for real elements alone (N,D): only attention sees them in their rows, with padding between."""
         inputs = real.unpack(self.attention.inputs(self._in(x, self.attention_norm)))
-        mixed = real.pack(self.attention.gathered(inputs, visible))
+        mixed = real.pack(self.attention.gathered(inputs, visible, trace))
         x = self._out(x + self.attention.dropout(self.attention.output(mixed)), self.attention_norm)
-        return self._out(x + self.feedforward(self._in(x, self.feedforward_norm)), self.feedforward_norm)
+        if trace is not None:
+            _lengths(trace, "attention", real.unpack(x))
+        x = self._out(x + self.feedforward(self._in(x, self.feedforward_norm)), self.feedforward_norm)
+        if trace is not None:
+            whole = real.unpack(x)
+            _lengths(trace, "feedforward", whole)
+            trace["hidden"] = whole
+        return x
 
     def first(self, x: Tensor, visible: Tensor | None) -> Tensor:
         """The output of the first element alone, (B,1,D), of a block that looks in both directions."""

@@ -16,9 +16,11 @@ from torch import Tensor
 from ..core.state import select
 from ..nn.loss import token_log_probs
 from ..nn.network import full
-from ..nn.pair import Trace, Translator
+from ..nn.pair import Translator
+from ..nn.trace import Only, Trace
 from ._pairs import NO_TOKEN, PairPart
 
+ALIGNMENT = "alignment"  # in a trace: the weights over the source
 ROWS = 64  # sentences that go through together
 ELEMENTS = 32_768  # places of sources that are held at once, those of every hypothesis counted
 
@@ -46,7 +48,7 @@ class Engine:
             self._rows, self._current = rows, select(self.memories, rows)
         found, after, traces = [], [], []
         for network, memory, before in zip(self.networks, self._current, inner, strict=True):
-            trace: Trace | None = {} if self.watched else None
+            trace: Trace | None = Only(ALIGNMENT) if self.watched else None
             hidden, kept = network.decode(tokens[:, None], memory, before, trace)
             found.append(full(network.head(hidden[:, 0])).log_softmax(dim=-1))
             after.append(kept)
@@ -69,16 +71,16 @@ def mean_of(log_probs: Sequence[Tensor]) -> Tensor:
 
 def looking(traces: Sequence[Trace | None]) -> Tensor | None:
     """The weights over the source (B,T,S), averaged over the networks that have any."""
-    found = [full(trace["alignment"]) for trace in traces if trace is not None and "alignment" in trace]
+    found = [full(trace[ALIGNMENT]) for trace in traces if trace is not None and ALIGNMENT in trace]
     return torch.stack(found).mean(dim=0) if found else None
 
 
 def attends(network: Translator) -> bool:
     """Whether it shows where it looks, which only a try can tell."""
-    trace: Trace = {}
+    trace = Only(ALIGNMENT)
     token = torch.zeros(1, 1, dtype=torch.long, device=next(network.parameters()).device)
     network.decode(token, network.encode(token), None, trace)
-    return "alignment" in trace
+    return ALIGNMENT in trace
 
 
 def batches(lengths: Sequence[int], order: Sequence[int], copies: int = 1) -> Iterator[list[int]]:
@@ -107,7 +109,7 @@ def forced(
         real = batch.targets != NO_TOKEN
         found, traces = [], []
         for network in networks:
-            trace: Trace | None = {} if watched else None
+            trace: Trace | None = Only(ALIGNMENT) if watched else None
             hidden, _ = network.decode(given, network.encode(source, batch.mask), None, trace)
             head = network.head
             found.append(token_log_probs(hidden[real], head.weight, head.bias, batch.targets[real]))
