@@ -1,0 +1,267 @@
+"""What gates do over a text: how much is let in, kept and given out at each element.
+
+An LSTM keeps C_t = F ⊙ C_{t−1} + I ⊙ C̃ and gives H_t = O ⊙ tanh(C_t), a GRU keeps H_t = Z ⊙ H_{t−1} + (1 − Z) ⊙ H̃: a
+forget gate F or update gate Z near 1 holds on to what was read, one near 0 lets it go. A plain RNN has no gates; of it
+the state is shown, and how many units are saturated, where its gradient ends. Units are averaged, drawn in groups that
+keep alike, or one is looked at alone.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import SeriatimError
+from ..core.measures import plain
+from ..nn.recurrent import Cell
+from . import own
+from .seen import Array, Seen
+from .subject import Subject
+from .trace import Trace
+
+PLACE = re.compile(r"(?:(encoder|decoder)\.)?layer(\d+)\.(?:(forward|backward)\.)?(\w+)")
+GATES = ("input", "forget", "output", "reset", "update")
+KEEPING = ("forget", "update")
+STATES = ("cell", "hidden")
+ROWS = 48  # of units in a heat map; more are put together
+COLUMNS = 120  # elements likewise
+CLOSED, OPEN = 0.1, 0.9  # a gate below or above is as good as shut or open
+FLAT = 0.95  # |tanh| above lets less than a tenth of a gradient through
+STRIP = 600  # elements that are written
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What one layer did in one direction: each part (T,D)."""
+
+    index: int
+    name: str  # "layer 0", "encoder, layer 0, backward"
+    parts: dict[str, np.ndarray]
+
+    @property
+    def gates(self) -> list[str]:
+        return [name for name in GATES if name in self.parts]
+
+    @property
+    def keeping(self) -> str:
+        """The gate that keeps; "" where there is none."""
+        return next((name for name in KEEPING if name in self.parts), "")
+
+    def activity(self, name: str) -> np.ndarray:
+        """As it is given on: a cell is squashed before it is read."""
+        values = self.parts[name]
+        return np.tanh(values) if name == "cell" else values
+
+    @property
+    def bounded(self) -> bool:
+        """Whether its states are between −1 and 1, as all are but those of a relu."""
+        return bool(self.gates) or bool((np.abs(self.parts["hidden"]) <= 1).all())
+
+
+def suits(subject: Subject) -> str:
+    if why := own.lacking(subject):
+        return why
+    return "" if any(isinstance(part, Cell) for part in subject.network.modules()) else "keeps no gates"
+
+
+def look(subject: Subject, text: str, *, layer: int | None = None, unit: int | None = None) -> Seen:
+    """All layers, or one, counted from 0; all units, or one of a layer (by default the first)."""
+    reading = subject.read(text)
+    found = [one for one in layers(subject.trace(reading)) if len(one.parts["hidden"]) == len(reading.names)]
+    wanted = 0 if layer is None and unit is not None else layer
+    chosen = [one for one in found if wanted in (None, one.index)]
+    if not chosen:
+        last = max(one.index for one in found)
+        raise SeriatimError("inspect.layer", f"there is no layer {layer}", f"choose from 0 to {last}")
+    width = chosen[0].parts["hidden"].shape[1]
+    if unit is not None and not 0 <= unit < width:
+        raise SeriatimError("inspect.unit", f"there is no unit {unit}", f"choose from 0 to {width - 1}")
+    units = list(range(width)) if unit is None else [unit]
+    names = [f"unit {index}" for index in units]
+    arrays = {
+        f"{one.name}, {part}": Array(values[:, units], (("element", reading.names), ("unit", names)))
+        for one in chosen
+        for part, values in one.parts.items()
+    }
+    what = "Gates" if chosen[0].gates else "States"
+    if unit is not None:
+        title = f"{what} over the text: {subject.label}, unit {unit}"
+        return Seen(title, arrays, _of_unit(chosen, unit, reading.names), _told_unit(chosen, unit, reading.names))
+    title = f"{what} over the text: {subject.label}"
+    views = [view for one in chosen for view in _of_layer(one, reading.names, subject.label)]
+    table = _table(chosen)
+    return Seen(title, arrays, [*views, table], _told(table))
+
+
+def layers(trace: Trace) -> list[Layer]:
+    """What the trace of one sequence holds of recurrent layers."""
+    found: dict[tuple[str, int, str], dict[str, np.ndarray]] = {}
+    for name, values in trace.items():
+        match = PLACE.fullmatch(name)
+        part = match[4].removesuffix("_gate") if match else ""
+        if match and part in GATES + STATES:
+            key = match[1] or "", int(match[2]), match[3] or ""
+            found.setdefault(key, {})[part] = values[0].float().numpy()
+    order = {name: place for place, name in enumerate(GATES + STATES)}
+    made = []
+    for (side, index, direction), parts in sorted(
+        found.items(), key=lambda pair: (pair[0][0] == "decoder", pair[0][1])
+    ):
+        name = ", ".join(part for part in (side, f"layer {index}", direction) if part)
+        made.append(Layer(index, name, dict(sorted(parts.items(), key=lambda pair: order[pair[0]]))))
+    return [one for one in made if "hidden" in one.parts]
+
+
+def _of_layer(one: Layer, names: list[str], label: str) -> list[dict[str, Any]]:
+    """Averages as curves, the gate that keeps over the text itself, and all units as heat maps."""
+    where = f"{label}, {one.name}"
+    views: list[dict[str, Any]] = []
+    if len(names) > 1:
+        series = [[name, _points(values)] for name, values in _averages(one).items()]
+        note = {"note": _about(one)} if _about(one) else {}
+        views.append(
+            {"kind": "lines", "title": f"Averaged over units: {where}", "x": "element", "y": "mean over units",
+             "series": series} | note
+        )  # fmt: skip
+    if len(names) <= STRIP:
+        shown, values = _shown(one)
+        ends = {"low": 0, "high": 1} if one.bounded else {}
+        views.append({"kind": "strip", "title": f"{shown}: {where}", "tokens": names, "values": values.tolist()} | ends)
+    return views + _maps(one, names, where)
+
+
+def _averages(one: Layer) -> dict[str, np.ndarray]:
+    """Over units, at each element."""
+    found = {_named(name): one.parts[name].mean(axis=1) for name in one.gates}
+    if "cell" in one.parts:
+        found["size of tanh(cell)"] = np.abs(one.activity("cell")).mean(axis=1)
+    found["size of the state"] = np.abs(one.parts["hidden"]).mean(axis=1)
+    if not one.gates:
+        found["saturated units" if one.bounded else "silent units"] = _ended(one).mean(axis=1)
+    return found
+
+
+def _ended(one: Layer) -> np.ndarray:
+    """Units of a plain RNN that hardly let a gradient through (T,D)."""
+    hidden = one.parts["hidden"]
+    return np.abs(hidden) > FLAT if one.bounded else hidden <= 0
+
+
+def _about(one: Layer) -> str:
+    if one.gates:
+        return ""
+    return f"saturated: |h| above {FLAT}" if one.bounded else "silent: at 0, where relu lets nothing through"
+
+
+def _shown(one: Layer) -> tuple[str, np.ndarray]:
+    """What is written over the text: how much is kept, else the size of the state."""
+    if one.keeping:
+        return f"The {one.keeping} gate, mean over units", one.parts[one.keeping].mean(axis=1)
+    return "The size of the state, mean over units", np.abs(one.parts["hidden"]).mean(axis=1)
+
+
+def _maps(one: Layer, names: list[str], where: str) -> list[dict[str, Any]]:
+    """Units in rows, those that keep most first; many are put together in groups that keep alike."""
+    by = one.parts[one.keeping] if one.keeping else np.abs(one.parts["hidden"])
+    order = np.argsort(-by.mean(axis=0), kind="stable")
+    down = np.array_split(order, min(len(order), ROWS))
+    across = np.array_split(np.arange(len(names)), min(len(names), COLUMNS))
+    alone = len(order) <= ROWS
+    rows = [f"unit {some[0]}" if alone else plain(float(by[:, some].mean()), 2) for some in down]
+    sorted_by = f"their mean {one.keeping} gate" if one.keeping else "the mean size of their state"
+    note = f"sorted by {sorted_by}" if alone else f"{len(order)} units in {ROWS} groups, named by {sorted_by}"
+    grid = {"kind": "heats", "rows": rows, "columns": [names[some[0]] for some in across], "x": "element", "y": "units",
+            "note": note, "across": 1 if len(across) > 40 else 2} | ({"high": 1.0} if one.bounded else {})  # fmt: skip
+
+    def folded(values: np.ndarray) -> list[list[float]]:
+        groups = np.stack([values[:, some].mean(axis=1) for some in down])  # (rows,T)
+        cells: list[list[float]] = np.stack([groups[:, some].mean(axis=1) for some in across], axis=1).tolist()
+        return cells
+
+    gates = [[_named(name), folded(one.parts[name])] for name in one.gates]
+    states = [
+        ["tanh(cell)" if name == "cell" else "state", folded(one.activity(name))]
+        for name in STATES
+        if name in one.parts
+    ]
+    views = [grid | {"title": f"Gates of all units: {where}", "panels": gates}] if gates else []
+    return [*views, grid | {"title": f"States of all units: {where}", "panels": states}]
+
+
+def _of_unit(chosen: list[Layer], unit: int, names: list[str]) -> list[dict[str, Any]]:
+    """Its states and gates, each over the text."""
+    views: list[dict[str, Any]] = []
+    for one in chosen:
+        for part in one.parts:
+            values = one.activity(part)[:, unit]
+            title = f"{_named(part)}: {one.name}, unit {unit}"
+            ends = {"low": 0, "high": 1} if part in GATES else {"low": -1, "high": 1, "diverging": True}
+            strip = {
+                "kind": "strip",
+                "title": title[:1].upper() + title[1:],
+                "tokens": names,
+                "values": values.tolist(),
+            }
+            views.append(strip | (ends if one.bounded or part in GATES else {}))
+    return views
+
+
+def _named(part: str) -> str:
+    return f"{part} gate" if part in GATES else "tanh(cell)" if part == "cell" else "state"
+
+
+def _points(values: np.ndarray) -> list[list[float]]:
+    return [[place, float(value)] for place, value in enumerate(values)]
+
+
+def _table(chosen: list[Layer]) -> dict[str, Any]:
+    """How far gates are from 0 and 1, after Karpathy et al., "Visualizing and understanding recurrent networks"."""
+    rows: list[list[Any]] = []
+    for one in chosen:
+        for name in one.gates:
+            values = one.parts[name]
+            shares = [float((values < CLOSED).mean()), float((values > OPEN).mean())]
+            rows.append([one.name, _named(name), float(values.mean()), *shares])
+        if not one.gates:
+            hidden = np.abs(one.parts["hidden"])
+            rows.append(
+                [
+                    one.name,
+                    "size of the state",
+                    float(hidden.mean()),
+                    float((hidden < CLOSED).mean()),
+                    float(_ended(one).mean()),
+                ]
+            )
+    rows = [[value if isinstance(value, str) else round(value, 4) for value in row] for row in rows]
+    above = f"share above {OPEN}"
+    if not chosen[0].gates:
+        above = f"share saturated (above {FLAT})" if chosen[0].bounded else "share silent (at 0)"
+    columns = ["layer", "what", "mean", f"share below {CLOSED}", above]
+    return {
+        "kind": "table",
+        "title": "Gates in figures" if chosen[0].gates else "States in figures",
+        "columns": columns,
+        "rows": rows,
+    }
+
+
+def _told(table: dict[str, Any]) -> list[str]:
+    cells = [table["columns"], *([*row[:2], *(plain(value) for value in row[2:])] for row in table["rows"])]
+    widths = [max(len(row[index]) for row in cells) for index in range(5)]
+    return ["  ".join(value.ljust(size) for value, size in zip(row, widths, strict=True)).rstrip() for row in cells]
+
+
+def _told_unit(chosen: list[Layer], unit: int, names: list[str]) -> list[str]:
+    """A line for each element."""
+    lines = []
+    for one in chosen:
+        heads = [_named(part) for part in one.parts]
+        lines.append("  ".join([f"{one.name:<16}", *(f"{head:>11}" for head in heads)]))
+        for place, name in enumerate(names):
+            values = [one.activity(part)[place, unit] for part in one.parts]
+            lines.append("  ".join([f"{name[:16]:<16}", *(f"{plain(float(value)):>11}" for value in values)]))
+    return lines
