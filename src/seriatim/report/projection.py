@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from .text import letters
 
 LETTER = 6.0  # pixels of a letter
 LINE = 15  # pixels of a line
@@ -102,5 +103,5 @@ def _overlaps(box: Box, others: np.ndarray) -> bool:
 
 
 def wide(text: str) -> float:
-    """Pixels of a text; a letter of Chinese, Japanese and Korean is as wide as two."""
-    return LETTER * sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+    """Pixels of a text."""
+    return LETTER * letters(text)

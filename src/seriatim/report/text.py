@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
 LONGEST = 4_000  # characters of a text from outside
 
@@ -25,3 +26,12 @@ def label(text: object, longest: int = 40) -> str:
     """One short line for a picture."""
     line = " ".join(visible(str(text)).split())
     return line if len(line) <= longest else line[: longest - 1] + "…"
+
+
+def letters(text: str) -> int:
+    """How wide a text is, in letters: those of Chinese, Japanese and Korean, and pictures, count two, marks upon others
+    none."""
+    return sum(
+        0 if unicodedata.category(one) in ("Mn", "Me", "Cf") else 2 if unicodedata.east_asian_width(one) in "WF" else 1
+        for one in text
+    )

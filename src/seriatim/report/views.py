@@ -18,9 +18,12 @@ from .drawings import bars, roll, scatter
 from .figures import Figures
 from .forecast import forecast
 from .heat import heat
+from .heats import heats
 from .lines import lines
 from .looks import HALF, WHOLE, colours, stack
 from .page import escape, group, number, paragraph, picture, section, table
+from .signed import signed
+from .strip import strip
 from .text import cut, label
 
 if TYPE_CHECKING:
@@ -35,6 +38,9 @@ PICTURES = 24
 DRAWN: dict[str, Callable[[dict[str, Any], int], Drawn]] = {
     "confusion": confusion,
     "heat": heat,
+    "signed": signed,
+    "heats": heats,
+    "strip": strip,
     "scatter": scatter,
     "forecast": forecast,
     "lines": lines,
