@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -37,6 +38,9 @@ class Engine(Protocol):
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
         """The same after one more token of each row (N,)."""
+
+    def along(self, row: np.ndarray) -> Iterator[Tensor]:
+        """Log-probabilities (n,V) of what follows each token of the row but the last, some tokens at a time."""
 
     def score(self, row: np.ndarray) -> np.ndarray:
         """The log-probability of each token of the row but the first."""
@@ -83,25 +87,28 @@ class Neural:
         return log_probs, (history, used, inner)
 
     @torch.inference_mode()
-    def score(self, row: np.ndarray) -> np.ndarray:
-        targets = torch.from_numpy(row[1:].astype(np.int64))
-        parts: list[Tensor] = []
+    def along(self, row: np.ndarray) -> Iterator[Tensor]:
+        tokens = torch.from_numpy(row.astype(np.int64))
+        asked, done = len(tokens) - 1, 0
         state: Any = None
-        if self.context is None:
-            for first in range(0, len(targets), CHUNK):
-                inputs = torch.from_numpy(row[first : first + CHUNK].astype(np.int64))
-                wanted = targets[first : first + CHUNK]
-                logits, state = self.network(inputs[None, : len(wanted)].to(self.device), None, state)
-                parts.append(_chosen(logits[0], wanted))
-        else:
-            kept, done = self.context // 2, 0
-            while done < len(targets):
-                start = 0 if done == 0 else done - kept
-                inputs = torch.from_numpy(row[start : start + self.context].astype(np.int64))
-                wanted = targets[done : start + self.context]
-                logits, _ = self.network(inputs[None].to(self.device))
-                parts.append(_chosen(logits[0, done - start :][: len(wanted)], wanted))
-                done += len(wanted)
+        while done < asked:
+            if self.context is None:
+                part = tokens[done : min(done + CHUNK, asked)]
+                logits, state = self.network(part[None].to(self.device), None, state)
+                found = logits[0]
+            else:
+                start = 0 if done == 0 else done - self.context // 2
+                logits, _ = self.network(tokens[None, start : start + self.context].to(self.device))
+                found = logits[0, done - start :][: asked - done]
+            yield full(found).log_softmax(dim=-1)
+            done += len(found)
+
+    def score(self, row: np.ndarray) -> np.ndarray:
+        wanted = torch.from_numpy(row[1:].astype(np.int64))
+        parts: list[Tensor] = []
+        for log_probs in self.along(row):
+            some, wanted = wanted[: len(log_probs)], wanted[len(log_probs) :]
+            parts.append(log_probs.cpu().gather(1, some[:, None])[:, 0])
         return torch.cat(parts).double().numpy() if parts else np.empty(0)
 
     def _used(self, length: int) -> int:
@@ -133,10 +140,6 @@ class Neural:
         return full(last).log_softmax(dim=-1), state
 
 
-def _chosen(logits: Tensor, wanted: Tensor) -> Tensor:
-    return full(logits).log_softmax(dim=-1).cpu().gather(1, wanted[:, None])[:, 0]
-
-
 class Counted:
     """A model that counts. Its state is the last few tokens (N,order−1), −1 where there are none."""
 
@@ -153,6 +156,12 @@ class Counted:
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
         return self._next(torch.cat([state, tokens[:, None]], dim=1)[:, 1:])
+
+    def along(self, row: np.ndarray) -> Iterator[Tensor]:
+        line = np.concatenate([np.full(self.places, -1), row]).astype(np.int64)
+        for first in range(1, len(row), CHUNK):
+            places = np.arange(first, min(first + CHUNK, len(row)))
+            yield self._next(torch.from_numpy(line[places[:, None] + np.arange(self.places)]))[0]
 
     def score(self, row: np.ndarray) -> np.ndarray:
         scores: np.ndarray = self.model.log_probs(row[1:], context=row[:1])
