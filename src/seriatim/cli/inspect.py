@@ -23,6 +23,10 @@ OPTIONS: dict[str, tuple[Any, str]] = {
     "position": (int, "At this token, counted from 0."),
     "top": (int, "So many of the best."),
     "target": (str, "The second text: a translation, or the label that is explained."),
+    "part": (str, "Of a translator: encoder, decoder or cross."),
+    "example": (int, "Without a text: this sequence of the run's own validation data, counted from 0."),
+    "generate": (int, "So many tokens that the model writes behind the text, watched step by step."),
+    "tokens": (bool, "Token by token, not word by word."),
     "word": (str, "The word that is looked at."),
     "lengths": (str, "Lengths of sequences, as 64,128,256."),
 }

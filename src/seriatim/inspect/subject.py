@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ..core import registry
 from ..core.errors import SeriatimError
 from ..core.random import derive
 from ..nn.backbone import BackboneSettings
-from .trace import Trace, traced
+from ..nn.pair import PairBackbone
+from ..nn.trace import Trace as AnyTrace
+from .reading import Reading, of_example, of_noise, of_texts
+from .trace import MOST, Trace, traced
 
 if TYPE_CHECKING:
     from ..runs import Run
     from ..tasks._readers import Reader
 
 LENGTH = 512  # that a fresh network is made for
-
-
-@dataclass(frozen=True)
-class Reading:
-    """A sequence as the network reads it."""
-
-    inputs: Any  # (1,T) tokens, or whatever the network takes
-    names: list[str]  # of its elements, fit to be shown
-    mask: Tensor | None = None
 
 
 class Subject:
@@ -60,6 +53,11 @@ class Subject:
         """Whether it counts instead of learning, and has no network."""
         return bool(self.settings.counts)
 
+    @property
+    def pairs(self) -> bool:
+        """Whether it reads one sequence and writes another; any model does where its task is to translate."""
+        return isinstance(self.backbone, PairBackbone)
+
     @cached_property
     def network(self) -> nn.Module:
         """The whole network of a run."""
@@ -86,25 +84,47 @@ class Subject:
             raise self.lacks("was never trained and knows no tokens", "name a run")
         return self.run._reader
 
-    def read(self, text: str) -> Reading:
-        """A text as the network reads it; one that is too long for it is refused."""
-        reader = self.reader
-        encoded = reader.encode([text])
-        if encoded.cut:
-            raise SeriatimError(
-                "inspect.length", f"the text is longer than the {reader.limit} elements that {self.label} takes",
-                "give a shorter one",
-            )  # fmt: skip
-        row = encoded.rows[0]
-        names = [reader.tokenizer.token(index) for index in row.tolist()]
-        return Reading(torch.from_numpy(row)[None].to(reader.device), names)
+    @cached_property
+    def data(self) -> Any:
+        """The task of a run with its data, as it was trained on them."""
+        if self.run is None:
+            raise self.lacks("was never trained and has no data", "name a run")
+        return registry.tasks.load(self.run.config.task.name).reopen(self.run.path, self.run.config)
 
-    def trace(self, reading: Reading) -> Trace:
-        """What happens inside the network while it reads."""
-        return traced(self.network, reading.inputs, reading.mask)[1]
+    def read(self, *texts: str, target: str | None = None, example: int | None = None) -> Reading:
+        """Texts as the network reads them, or where none is given a sequence of its own data: the first, or that of
+        the number `example`. `target` is the second text of a translator; by default what it says itself."""
+        if texts and example is not None:
+            raise SeriatimError("inspect.example", "a text and an example are two things", "give one of both")
+        if texts:
+            return of_texts(self, texts, target)
+        if self.run is None and example is None:
+            return of_noise(self)
+        return of_example(self, 0 if example is None else example)
+
+    def trace(self, reading: Reading, wanted: Iterable[str] = (), most: int = MOST) -> Trace:
+        """What happens inside the network while it reads; `wanted` are names, or last parts of them (see trace.py)."""
+        return self.answer(reading, wanted, most)[1]
+
+    def answer(self, reading: Reading, wanted: Iterable[str] = (), most: int = MOST) -> tuple[Any, Trace]:
+        """The same with what the network says."""
+        network = self.network if self.run is not None else self.backbone.eval()
+        if reading.target is None:
+            return traced(network, reading.inputs, reading.mask, most=most, wanted=wanted)
+        through = network if self.run is not None else _both(network)
+        return traced(through, reading.inputs, reading.target.inputs, reading.mask, most=most, wanted=wanted)
 
     def lacks(self, why: str, remedy: str) -> SeriatimError:
         return SeriatimError("inspect.offer", f"{self.label} {why}", remedy)
+
+
+def _both(backbone: Any) -> Callable[..., Any]:
+    """An encoder and its decoder, without tokens before or behind them."""
+
+    def through(source: Any, target: Any, mask: Any, trace: AnyTrace) -> Any:
+        return backbone.decode(target, backbone.encode(source, mask, trace), None, trace)
+
+    return through
 
 
 def subjects(what: Iterable[Any]) -> list[Subject]:

@@ -23,6 +23,9 @@ class Chosen(Trace):
     def wants(self, name: str) -> bool:
         raise TypeError(f"{type(self).__name__} has no wants")
 
+    def expect(self, size: int) -> None:
+        """Told before something of so many bytes is worked out, it may refuse."""
+
     def update(self, *others: Any, **more: Tensor) -> None:
         for name, value in dict(*others, **more).items():
             self[name] = value
@@ -50,6 +53,10 @@ class Place(Chosen):
     def __init__(self, trace: Trace, place: str, mask: Tensor | None = None, keep: tuple[str, ...] = ()) -> None:
         super().__init__()
         self.trace, self.place, self.mask, self.keep = trace, place, mask, keep
+
+    def expect(self, size: int) -> None:
+        if isinstance(self.trace, Chosen):
+            self.trace.expect(size)
 
     def wants(self, name: str) -> bool:
         return name in self.keep or wants(self.trace, f"{self.place}.{name}")

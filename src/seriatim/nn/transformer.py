@@ -22,7 +22,7 @@ from .attention import attend, attend_visibly, attention_weights
 from .backbone import BackboneSettings, wants_equations
 from .dropout import Dropout
 from .linear import Linear
-from .trace import Trace, show, wants
+from .trace import Chosen, Trace, show, wants
 
 Cache = tuple[Tensor, Tensor]  # keys and values, (B,H,S,d) each
 Activation = Literal["relu", "gelu", "gelu-tanh", "silu"]
@@ -88,6 +88,8 @@ def _mix(query: Tensor, cache: Cache, visible: Tensor | None, causal: bool) -> T
 def _show(trace: Trace | None, name: str, query: Tensor, key: Tensor, visible: Tensor | None, causal: bool) -> None:
     """The weights of every head, worked out once more: fused, attention never has them."""
     if trace is not None and wants(trace, name):
+        if isinstance(trace, Chosen):  # they grow with the square of the length
+            trace.expect(query.shape[:3].numel() * key.shape[2] * query.element_size())
         trace[name] = attention_weights(query, key, visible, causal)
 
 

@@ -67,11 +67,11 @@ class Answerer:
         """
         if nbest < 1:
             raise SeriatimError("answer.nbest", f"{nbest} answers are none", "ask for 1 or more")
-        return self._answers(_questions([(text, passage) for text in questions]), nbest, threshold)
+        return self._answers(questions_of([(text, passage) for text in questions]), nbest, threshold)
 
     def predict(self, items: Sequence[Any]) -> list[dict[str, Any]]:
         """An answer for each input: a dictionary with "question" and "context", or a pair of both."""
-        found = self._answers(_questions([_pair(item, number) for number, item in enumerate(items, 1)]), 1)
+        found = self._answers(questions_of([_pair(item, number) for number, item in enumerate(items, 1)]), 1)
         return [_named(best) for best, *_ in found]
 
     def predict_file(self, source: str, data_dir: str | None = None) -> Predictions:
@@ -127,7 +127,7 @@ def _pair(item: Any, number: int) -> tuple[str, str]:
     return item[0], item[1]
 
 
-def _questions(pairs: Sequence[tuple[str, str]]) -> Questions:
+def questions_of(pairs: Sequence[tuple[str, str]]) -> Questions:
     asked = Questions("")
     known: dict[str, int] = {}
     for number, pair in enumerate(pairs, 1):

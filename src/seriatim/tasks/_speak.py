@@ -224,6 +224,11 @@ class Speaker:
         ids: np.ndarray = self.tokenizer.encode(text, strict=not self.tokenizer.by_words).astype(np.int64)
         return ids
 
+    def row(self, text: str) -> np.ndarray:
+        """The ids that are scored, and before them one that is not: a token is likely or not only behind another."""
+        row = self.encode(text)
+        return np.concatenate([self.start, row]) if len(row) == 1 and not self.opening else row
+
     def next(self, prompt: str, top: int = 10) -> list[Continuation]:
         """The likeliest tokens behind a prompt."""
         log_probs, _ = self.engine.prompt([self.encode(prompt)])
@@ -239,9 +244,7 @@ class Speaker:
 
     def score(self, text: str) -> Score:
         """How likely a text is, altogether and piece by piece."""
-        row = self.encode(text)
-        if len(row) == 1 and not self.opening:  # a token is likely or not only behind another
-            row = np.concatenate([self.start, row])
+        row = self.row(text)
         values = self.engine.score(row)
         pieces = [
             (self.tokenizer.token(int(token)), float(value)) for token, value in zip(row[1:], values, strict=True)
@@ -263,6 +266,11 @@ class Speaker:
                 found[index] = [self._generation(jobs[index], one, options) for one in hypotheses]
         groups = (found[first : first + copies] for first in range(0, len(found), copies))
         return [[one for answers in group for one in answers] for group in groups]
+
+    def continued(self, prompt: str, options: DecodeSettings) -> tuple[np.ndarray, list[int]]:
+        """The tokens of a prompt, and those that `generate` writes behind it first."""
+        row = self.encode(prompt)
+        return row, self._decode([row], options, own_streams([prompt], options.seed))[0][0].tokens
 
     def _decode(
         self, rows: list[np.ndarray], options: DecodeSettings, streams: list[np.random.Generator]

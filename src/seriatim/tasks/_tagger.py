@@ -76,7 +76,7 @@ class Tagger:
 
     def predict(self, items: Sequence[str | Sequence[str]]) -> list[dict[str, Any]]:
         """For each sentence (a text, or a list of words) its words, their tags and how sure each is."""
-        sentences = [self._words(item) for item in items]
+        sentences = [self.words(item) for item in items]
         part = self.coder.encode(sentences)
         said = tagging(self.model, part, np.arange(len(part)))
         labels = self.coder.labels
@@ -96,7 +96,7 @@ class Tagger:
             answers.append(answer)
         return answers
 
-    def _words(self, item: str | Sequence[str]) -> list[str]:
+    def words(self, item: str | Sequence[str]) -> list[str]:
         """A text is split at blanks, its punctuation apart; a list of words is taken as it is."""
         if isinstance(item, str):
             return item.split() if self.coder.kind == "symbols" else re.findall(WORDS, item)

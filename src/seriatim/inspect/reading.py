@@ -1,0 +1,209 @@
+"""Sequences as the network of a run reads them, with names for their elements.
+
+A text; two texts, for a network that reads two, or a question and its passage; a source with its target, for a
+translator; words, for a tagger. Without a text a sequence of the run's own validation data, whatever its kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..core.errors import SeriatimError
+from ..core.random import torch_stream
+from ..decode.options import TranslateSettings
+from ..tasks._answerer import Answerer, questions_of
+from ..tasks._forecast_measures import origins
+from ..tasks._pairs import end_of
+from ..tasks._tagger import Tagger, spells
+from ..tasks._translator import Interpreter
+from ..tasks.forecast import ForecastTask
+from ..tasks.language import LanguageTask
+from ..tasks.pretrain import PretrainTask
+
+if TYPE_CHECKING:
+    from .subject import Subject
+
+NOISE = 32  # elements of a sequence that means nothing, for a network that knows no tokens
+SPLITS = ("valid", "test", "train")  # where examples are taken from, the first that there is
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a decoder reads: a token to begin with, then what it said; at each place it is to say the next."""
+
+    inputs: Tensor  # (1,T)
+    names: list[str]
+    said: list[str]  # what comes out at each place …
+    tokens: Tensor  # … (T,)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A sequence as the network reads it."""
+
+    inputs: Any  # (1,T) tokens, or whatever the network takes
+    names: list[str]  # of its elements, fit to be shown
+    mask: Tensor | None = None
+    target: Target | None = None  # of an encoder–decoder, which reads it besides
+    written: int | None = None  # the first element that the model wrote itself
+
+
+def of_texts(subject: Subject, texts: Sequence[str], target: str | None = None) -> Reading:
+    """One that is too long for the network is refused."""
+    predictor = _predictor(subject)
+    count = 2 if isinstance(predictor, Answerer) or getattr(predictor, "pairs", False) else 1
+    both = getattr(predictor, "pairs", False) is None  # one text or two
+    if len(texts) != count and not (both and len(texts) == 2):
+        what = {1: "one text", 2: "two texts"}[count]
+        given = f"{len(texts)} were given" if len(texts) > 1 else "one was given"
+        raise SeriatimError("inspect.text", f"{subject.label} reads {what}, and {given}", f"give {what}")
+    if isinstance(predictor, Interpreter):
+        return _pair(subject, predictor, texts[0], target)
+    if target is not None:
+        raise SeriatimError("inspect.target", f"{subject.label} does not translate", "leave --target away")
+    if isinstance(predictor, Tagger):
+        return _words(subject, predictor, texts[0])
+    if isinstance(predictor, Answerer):
+        part = predictor.coder.encode(questions_of([(texts[0], texts[1])]))
+        if part.cut or len(part) > 1:
+            raise _long(subject, predictor.coder.window)
+        return _tokens(subject, part.inputs.padded([0])[0][0])
+    return _tokens(subject, _one_or_two(subject, predictor, texts))
+
+
+def _predictor(subject: Subject) -> Any:
+    if subject.run is None:
+        raise subject.lacks("was never trained and knows no tokens", "name a run")
+    return subject.run.predictor
+
+
+def _one_or_two(subject: Subject, predictor: Any, texts: Sequence[str]) -> np.ndarray:
+    reader = subject.reader
+    if len(texts) == 1:
+        encoded = reader.encode(texts)
+        if encoded.cut:
+            raise _long(subject, reader.limit)
+        return encoded.rows[0]
+    row: np.ndarray = replace(predictor.coder, limit=None).encode([tuple(texts)])[0]
+    if reader.limit is not None and len(row) > reader.limit:
+        raise _long(subject, reader.limit)
+    return row
+
+
+def _tokens(subject: Subject, row: np.ndarray) -> Reading:
+    reader = subject.reader
+    names = [reader.tokenizer.token(index) for index in row.tolist()]
+    return Reading(torch.from_numpy(row.astype(np.int64))[None].to(reader.device), names)
+
+
+def _words(subject: Subject, tagger: Tagger, text: str) -> Reading:
+    part = tagger.coder.encode([tagger.words(text)])
+    if not len(part) or not part.inputs.lengths[0]:
+        raise SeriatimError("inspect.text", "the text has no words", "give one that has some")
+    if len(part) > 1:
+        raise _long(subject, tagger.coder.window)
+    batch = part.collate(np.array([0]), spells(tagger.model)).to(next(tagger.model.parameters()).device)
+    return Reading(batch.inputs, _named(tagger.coder, part.inputs[0]), batch.mask)
+
+
+def _pair(subject: Subject, interpreter: Interpreter, source: str, target: str | None) -> Reading:
+    """A source, and the target that is given or what it is translated into."""
+    reader = subject.reader
+    encoded = reader.encode([source])
+    if encoded.cut:
+        raise _long(subject, reader.limit)
+    coder = interpreter.coder
+    if target is None:
+        said = interpreter.translate([source], TranslateSettings())[0][0].tokens or [end_of(coder.target)]
+    else:
+        said = coder.targets([reader.read(target)])[0].tolist()
+    if interpreter.context is not None and len(said) > interpreter.context:
+        raise _long(subject, interpreter.context)
+    return pair(subject, encoded.rows[0], said)
+
+
+def pair(subject: Subject, source: np.ndarray, said: Sequence[int]) -> Reading:
+    """Tokens of a source, and those that a translator says."""
+    interpreter: Interpreter = _predictor(subject)
+    coder, device = interpreter.coder, interpreter.device
+    given = [coder.begin, *said[:-1]]
+    read, out = ([coder.target.token(index) for index in some] for some in (given, said))
+    target = Target(torch.tensor([given], device=device), read, out, torch.tensor(said, device=device))
+    names = [coder.source.token(index) for index in source.tolist()]
+    return Reading(torch.from_numpy(source.astype(np.int64))[None].to(device), names, target=target)
+
+
+def of_example(subject: Subject, number: int) -> Reading:
+    """The sequence of that number of the run's own validation data (of the test part, where there is none)."""
+    task, predictor = subject.data, _predictor(subject)
+    split = next((name for name in SPLITS if task.has(name)), SPLITS[-1])
+    if isinstance(task, PretrainTask):
+        raise subject.lacks("is shown a text, not one of its examples", "give a text")
+    if isinstance(task, LanguageTask):
+        tokens, length = getattr(task.corpus, split), task.settings.length
+        number = _within(number, -(-len(tokens) // length), split)
+        return _tokens(subject, np.asarray(tokens[number * length : (number + 1) * length]))
+    if isinstance(task, ForecastTask):
+        return _window(subject, task, split, number)
+    rows = np.array([_within(number, len(task.parts[split]), split)])
+    batch = task.collate(split, rows)
+    if isinstance(predictor, Interpreter):
+        limit = predictor.context
+        return pair(subject, batch.inputs[0][0].numpy()[:limit], batch.targets[0].tolist()[:limit])
+    return _fitted(subject, task.coder, batch)
+
+
+def _fitted(subject: Subject, coder: Any, batch: Any) -> Reading:
+    """As far as the network reads."""
+    spelled = isinstance(batch.inputs, tuple)
+    block = batch.inputs[0] if spelled else batch.inputs  # (1,T) or (1,T,F)
+    device = next(subject.network.parameters()).device
+    limit = None if spelled else subject.backbone.context
+    names = _named(coder, block[0].numpy())[:limit]
+    return Reading(batch.to(device).inputs if spelled else block[:, :limit].to(device), names)
+
+
+def _window(subject: Subject, task: ForecastTask, split: str, number: int) -> Reading:
+    """What is read before a forecast; elements are named by how long before it they stand."""
+    at = origins(task.arrays, split, task.settings.stride)
+    row, place = (int(some[_within(number, len(at), split)]) for some in (at.rows, at.places))
+    context = min(place, task.layout.length)
+    places = task.arrays.starts[row] + place - context + np.arange(context)
+    inputs = task.arrays.window(np.array([row]), places[None], task.settings.outputs)
+    device = next(subject.network.parameters()).device
+    return Reading(torch.from_numpy(inputs).to(device), [str(step - context) for step in range(context)])
+
+
+def _named(coder: Any, row: np.ndarray) -> list[str]:
+    """Tokens and symbols by their names, steps of numbers by their places."""
+    tokenizer, symbols = getattr(coder, "tokenizer", None), getattr(coder, "symbols", ())
+    if row.ndim == 1 and (tokenizer is not None or symbols):
+        return [symbols[index] if tokenizer is None else tokenizer.token(index) for index in row.tolist()]
+    return [str(step) for step in range(len(row))]
+
+
+def _within(number: int, count: int, split: str) -> int:
+    if not 0 <= number < count:
+        cause = f"there is no example {number} in the {split} part"
+        raise SeriatimError("inspect.example", cause, f"choose from 0 to {count - 1}" if count else "give a text")
+    return number
+
+
+def of_noise(subject: Subject) -> Reading:
+    """Vectors that mean nothing, for a network that was never trained; elements are named by their places."""
+    size, draw = subject.settings.input_width(tied=True), torch_stream(0, "noise")
+    names = [str(place) for place in range(NOISE)]
+    inputs, other = (torch.randn(1, NOISE, size, generator=draw) for _ in range(2))
+    target = Target(other, names, names, torch.zeros(NOISE, dtype=torch.long)) if subject.settings.pairs else None
+    return Reading(inputs, names, target=target)
+
+
+def _long(subject: Subject, limit: int | None) -> SeriatimError:
+    cause = f"the text is longer than the {limit} elements that {subject.label} takes"
+    return SeriatimError("inspect.length", cause, "give a shorter one")
