@@ -185,7 +185,7 @@ def _curves(chain: Chain) -> dict[str, object]:
     series = [[name, [[steps - k, value[k - 1]] for k in range(steps, 0, -1)]] for name, value in sizes.items()]
     return {
         "kind": "lines", "title": "How much of the loss reaches step k", "x": "steps before the last, T − k",
-        "y": "norm", "series": series, "log": True, "log_y": True,
+        "y": "norm", "series": series, "log_y": True, "marks": True,
         "note": "of the product the largest singular value; h_0 = 0, so the first step has no term of W_h",
     }  # fmt: skip
 

@@ -47,8 +47,7 @@ class Read:
 
     @property
     def names(self) -> list[str]:
-        pairs = zip(self.readings, self.kept, strict=True)
-        return [reading.names[place] for reading, places in pairs for place in places]
+        return [self.text[start:end] for start, end in self.spans.tolist()]
 
     def signals(self) -> dict[str, np.ndarray]:
         own_signals = signals(self.text, [(int(start), int(end)) for start, end in self.spans])
@@ -97,7 +96,11 @@ def look(subject: Subject, text: str | None = None, *, top: int = 3) -> Seen:
     best.sort(key=lambda one: (not one.tracked, -(abs(one.correlation) - max(one.chance, one.untrained))))
     title = f"Units that keep track of something: {subject.label}"
     table = _table(best, units)
-    strips = [_strip(one, units, activity, read.names) for one in best[:top] if one.tracked]
+    shown: dict[int, Best] = {}
+    for one in best:
+        if one.tracked:
+            shown.setdefault(one.unit, one)  # each unit for what it tracks best
+    strips = [_strip(one, units, activity, read.names) for one in list(shown.values())[:top]]
     arrays = {
         "correlation": Array(found, (("signal", names), ("unit", units))),
         "chance": Array(luck, (("signal", names),)),

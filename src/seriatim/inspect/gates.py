@@ -2,8 +2,8 @@
 
 An LSTM keeps C_t = F ⊙ C_{t−1} + I ⊙ C̃ and gives H_t = O ⊙ tanh(C_t), a GRU keeps H_t = Z ⊙ H_{t−1} + (1 − Z) ⊙ H̃: a
 forget gate F or update gate Z near 1 holds on to what was read, one near 0 lets it go. A plain RNN has no gates; of it
-the state is shown, and how many units are saturated, where its gradient ends. Units are averaged, drawn in groups that
-keep alike, or one is looked at alone.
+the state is shown, and how many units are saturated, where its gradient ends. Units are averaged, drawn in rows, or one
+is looked at alone.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ PLACE = re.compile(r"(?:(encoder|decoder)\.)?layer(\d+)\.(?:(forward|backward)\.
 GATES = ("input", "forget", "output", "reset", "update")
 KEEPING = ("forget", "update")
 STATES = ("cell", "hidden")
-ROWS = 48  # of units in a heat map; more are put together
-COLUMNS = 120  # elements likewise
+ROWS = 24  # units in a heat map
+COLUMNS = 120  # elements in it; more are put together
 CLOSED, OPEN = 0.1, 0.9  # a gate below or above is as good as shut or open
 FLAT = 0.95  # |tanh| above lets less than a tenth of a gradient through
 STRIP = 600  # elements that are written
@@ -86,12 +86,13 @@ def look(subject: Subject, text: str, *, layer: int | None = None, unit: int | N
         for one in chosen
         for part, values in one.parts.items()
     }
+    written = own.written(subject, text, reading)
     what = "Gates" if chosen[0].gates else "States"
     if unit is not None:
         title = f"{what} over the text: {subject.label}, unit {unit}"
-        return Seen(title, arrays, _of_unit(chosen, unit, reading.names), _told_unit(chosen, unit, reading.names))
+        return Seen(title, arrays, _of_unit(chosen, unit, written), _told_unit(chosen, unit, reading.names))
     title = f"{what} over the text: {subject.label}"
-    views = [view for one in chosen for view in _of_layer(one, reading.names, subject.label)]
+    views = [view for one in chosen for view in _of_layer(one, reading.names, written, subject.label)]
     table = _table(chosen)
     return Seen(title, arrays, [*views, table], _told(table))
 
@@ -115,7 +116,7 @@ def layers(trace: Trace) -> list[Layer]:
     return [one for one in made if "hidden" in one.parts]
 
 
-def _of_layer(one: Layer, names: list[str], label: str) -> list[dict[str, Any]]:
+def _of_layer(one: Layer, names: list[str], written: list[str], label: str) -> list[dict[str, Any]]:
     """Averages as curves, the gate that keeps over the text itself, and all units as heat maps."""
     where = f"{label}, {one.name}"
     views: list[dict[str, Any]] = []
@@ -128,8 +129,8 @@ def _of_layer(one: Layer, names: list[str], label: str) -> list[dict[str, Any]]:
         )  # fmt: skip
     if len(names) <= STRIP:
         shown, values = _shown(one)
-        ends = {"low": 0, "high": 1} if one.bounded else {}
-        views.append({"kind": "strip", "title": f"{shown}: {where}", "tokens": names, "values": values.tolist()} | ends)
+        strip = {"kind": "strip", "title": f"{shown}: {where}", "tokens": written, "values": values.tolist()}
+        views.append(strip)
     return views + _maps(one, names, where)
 
 
@@ -164,34 +165,31 @@ def _shown(one: Layer) -> tuple[str, np.ndarray]:
 
 
 def _maps(one: Layer, names: list[str], where: str) -> list[dict[str, Any]]:
-    """Units in rows, those that keep most first; many are put together in groups that keep alike."""
+    """Units in rows, those that keep most first; of many, some, evenly spread."""
     by = one.parts[one.keeping] if one.keeping else np.abs(one.parts["hidden"])
     order = np.argsort(-by.mean(axis=0), kind="stable")
-    down = np.array_split(order, min(len(order), ROWS))
+    units = order[np.unique(np.linspace(0, len(order) - 1, ROWS).round().astype(int))]
     across = np.array_split(np.arange(len(names)), min(len(names), COLUMNS))
-    alone = len(order) <= ROWS
-    rows = [f"unit {some[0]}" if alone else plain(float(by[:, some].mean()), 2) for some in down]
     sorted_by = f"their mean {one.keeping} gate" if one.keeping else "the mean size of their state"
-    note = f"sorted by {sorted_by}" if alone else f"{len(order)} units in {ROWS} groups, named by {sorted_by}"
-    grid = {"kind": "heats", "rows": rows, "columns": [names[some[0]] for some in across], "x": "element", "y": "units",
-            "note": note, "across": 1 if len(across) > 40 else 2} | ({"high": 1.0} if one.bounded else {})  # fmt: skip
+    some = f"{len(units)} of {len(order)} units" if len(units) < len(order) else "all units"
+    grid = {
+        "kind": "heats", "rows": [f"unit {unit}" for unit in units], "columns": [names[few[0]] for few in across],
+        "x": "element", "y": "unit", "note": f"{some}, by {sorted_by}", "across": 1 if len(across) > 30 else 2,
+    }  # fmt: skip
+    grid |= {"high": 1.0} if one.bounded else {}
 
-    def folded(values: np.ndarray) -> list[list[float]]:
-        groups = np.stack([values[:, some].mean(axis=1) for some in down])  # (rows,T)
-        cells: list[list[float]] = np.stack([groups[:, some].mean(axis=1) for some in across], axis=1).tolist()
+    def folded(part: str) -> list[list[float]]:
+        values = one.activity(part)[:, units]  # (T,rows)
+        cells: list[list[float]] = np.stack([values[few].mean(axis=0) for few in across], axis=1).tolist()
         return cells
 
-    gates = [[_named(name), folded(one.parts[name])] for name in one.gates]
-    states = [
-        ["tanh(cell)" if name == "cell" else "state", folded(one.activity(name))]
-        for name in STATES
-        if name in one.parts
-    ]
-    views = [grid | {"title": f"Gates of all units: {where}", "panels": gates}] if gates else []
-    return [*views, grid | {"title": f"States of all units: {where}", "panels": states}]
+    gates = [[_named(name), folded(name)] for name in one.gates]
+    states = [[_named(name), folded(name)] for name in STATES if name in one.parts]
+    views = [grid | {"title": f"Gates unit by unit: {where}", "panels": gates}] if gates else []
+    return [*views, grid | {"title": f"States unit by unit: {where}", "panels": states}]
 
 
-def _of_unit(chosen: list[Layer], unit: int, names: list[str]) -> list[dict[str, Any]]:
+def _of_unit(chosen: list[Layer], unit: int, written: list[str]) -> list[dict[str, Any]]:
     """Its states and gates, each over the text."""
     views: list[dict[str, Any]] = []
     for one in chosen:
@@ -202,7 +200,7 @@ def _of_unit(chosen: list[Layer], unit: int, names: list[str]) -> list[dict[str,
             strip = {
                 "kind": "strip",
                 "title": title[:1].upper() + title[1:],
-                "tokens": names,
+                "tokens": written,
                 "values": values.tolist(),
             }
             views.append(strip | (ends if one.bounded or part in GATES else {}))

@@ -47,7 +47,7 @@ class Flow:
 
     @property
     def name(self) -> str:
-        return self.subject.label if self.trained else f"{self.subject.label}, fresh"
+        return f"{self.subject.label}, fresh" if self.subject.trained and not self.trained else self.subject.label
 
     @property
     def reach(self) -> int:
@@ -161,11 +161,12 @@ def _curves(flows: Sequence[Flow]) -> dict[str, Any]:
         [flow.name, [[place, float(value)] for place, value in enumerate(flow.norms) if value > SMALLEST]]
         for flow in flows
     ]
+    both = any(flow.trained for flow in flows)
     return {
         "kind": "lines", "title": "How far back the last loss reaches", "x": "distance T − t in elements",
-        "y": "size of ∂loss_T/∂x_t (at T: 1)", "series": series, "log": True, "log_y": True,
-        "dashes": [flow.name for flow in flows if not flow.trained],
-        "note": "dashed: before training; solid: after" if any(flow.trained for flow in flows) else "before training",
+        "y": "size of ∂loss_T/∂x_t (at T: 1)", "series": series, "log_y": True,
+        "dashes": [flow.name for flow in flows if both and not flow.trained],
+        "note": "dashed: before training; solid: after" if both else "before training",
     }  # fmt: skip
 
 
@@ -182,13 +183,11 @@ def _table(flows: Sequence[Flow]) -> dict[str, Any]:
 
 def _norms(clipped: Sequence[tuple[Subject, np.ndarray]]) -> dict[str, Any]:
     """The norms over the training, and where they were cut."""
-    series: list[list[Any]] = [[one.label, norms.tolist()] for one, norms in clipped]
-    levels = {level for one, _ in clipped if (level := _level(one)) is not None}
-    first, last = (pick(pick(norms[:, 0]) for _, norms in clipped) for pick in (min, max))
-    lines = [[f"clipped above {plain(level)}", [[first, level], [last, level]]] for level in sorted(levels)]
+    levels = sorted({level for one, _ in clipped if (level := _level(one)) is not None})
     return {
         "kind": "lines", "title": "The norm of the whole gradient while training", "x": "step", "y": "norm",
-        "series": [*series, *lines], "log": True, "log_y": True, "dashes": [name for name, _ in lines],
+        "series": [[one.label, norms.tolist()] for one, norms in clipped], "log_y": True,
+        "annotations": [{"y": level, "text": f"clipped above {level:g}"} for level in levels],
         "note": "before clipping, at the steps that were recorded",
     }  # fmt: skip
 

@@ -13,7 +13,7 @@ from ..core import registry
 from ..core.errors import SeriatimError
 from ..core.random import derive
 from ..nn.network import Network, token_network
-from .subject import LENGTH, Subject
+from .subject import LENGTH, Reading, Subject
 
 TEXTS = "language"  # the task whose data are running text
 
@@ -29,6 +29,13 @@ def lacking(subject: Subject) -> str:
     except SeriatimError:
         return "does not read text"
     return ""
+
+
+def written(subject: Subject, text: str, reading: Reading) -> list[str]:
+    """The elements as they stand in the text, with its ends of lines; those that do not stand there by their names."""
+    text = subject.reader.read(text)
+    spans = subject.reader.spans(text)[1].tolist()
+    return [text[start:end] or name for (start, end), name in zip(spans, reading.names, strict=True)]
 
 
 def tokens(subject: Subject, most: int) -> np.ndarray:
