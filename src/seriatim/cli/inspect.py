@@ -29,6 +29,11 @@ OPTIONS: dict[str, tuple[Any, str]] = {
     "tokens": (bool, "Token by token, not word by word."),
     "word": (str, "The word that is looked at."),
     "lengths": (str, "Lengths of sequences, as 64,128,256."),
+    "length": (int, "Elements of the windows that gradients are followed through."),
+    "width": (int, "Units of the tiny network of --backpropagation."),
+    "steps": (int, "Elements that it reads."),
+    "scale": (float, "What its recurrent matrix is multiplied by: 0.5 vanishes, 2 may explode."),
+    "seed": (int, "What it is drawn by."),
 }
 
 
