@@ -69,7 +69,7 @@ class Inspector:
         self.subjects = subjects(what)
 
     def offered(self) -> list[str]:
-        """The views that can be shown of all of them."""
+        """The views that can be shown of them; one of several leaves those away that it does not suit."""
         return [name for name in VIEWS if not self._why(name)]
 
     def look(self, name: str, *texts: str, **options: Any) -> Seen:
@@ -81,11 +81,14 @@ class Inspector:
         if texts and not VIEWS[name].text:
             raise SeriatimError("inspect.text", f"{name} is not about a text", "leave the text away")
         look: Callable[..., Seen] = _module(name).look
-        known = {one.name for one in inspect.signature(look).parameters.values() if one.kind == one.KEYWORD_ONLY}
+        parameters = list(inspect.signature(look).parameters.values())
+        _enough(name, parameters[1:], len(texts))
+        known = {one.name for one in parameters if one.kind == one.KEYWORD_ONLY}
         if strange := sorted(options.keys() - known):
             takes = f"it takes: {', '.join(sorted(known))}" if known else "it has none"
             raise SeriatimError("inspect.option", f"{name} has no option {strange[0]}", takes)
-        return look(self.subjects if VIEWS[name].several else self.subjects[0], *texts, **options)
+        fit = [one for one in self.subjects if not _module(name).suits(one)]
+        return look(fit if VIEWS[name].several else fit[0], *texts, **options)
 
     def __getattr__(self, name: str) -> Callable[..., Seen]:
         if name not in VIEWS:
@@ -99,7 +102,17 @@ class Inspector:
         """Why a view cannot be shown, as a sentence; "" where it can."""
         if not VIEWS[name].several and len(self.subjects) > 1:
             return f"{name} is a view of one model, and there are {len(self.subjects)}"
-        return next((f"{one.label} {why}" for one in self.subjects if (why := _module(name).suits(one))), "")
+        reasons = [_module(name).suits(one) for one in self.subjects]
+        return f"{self.subjects[0].label} {reasons[0]}" if all(reasons) else ""  # of several, those that suit
+
+
+def _enough(name: str, parameters: list[inspect.Parameter], texts: int) -> None:
+    """Whether a view has the texts that it needs, and no more than it takes."""
+    wanted = [one for one in parameters if one.kind == one.POSITIONAL_OR_KEYWORD]
+    if texts < sum(one.default is one.empty for one in wanted):
+        raise SeriatimError("inspect.text", f"{name} is about a text, and none is given", "give one")
+    if texts > len(wanted) and not any(one.kind == one.VAR_POSITIONAL for one in parameters):
+        raise SeriatimError("inspect.text", f"{name} is about one text, and {texts} are given", "give one")
 
 
 def _module(name: str) -> ModuleType:

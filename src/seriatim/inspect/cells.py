@@ -19,8 +19,9 @@ from ..core.errors import SeriatimError
 from ..core.measures import plain
 from . import own
 from ._signals import signals
+from .reading import Reading
 from .seen import Array, Seen
-from .subject import Reading, Subject
+from .subject import Subject
 from .trace import Trace, traced
 
 PLACE = re.compile(r"(layer|level)(\d+)\.(?:(forward|backward)\.)?(cell|hidden|activation)")
@@ -73,7 +74,7 @@ class Best:
 def suits(subject: Subject) -> str:
     if why := own.lacking(subject):
         return why
-    return "is an encoder–decoder; this is shown of one sequence" if subject.settings.pairs else ""
+    return "is an encoder–decoder; this is shown of one sequence" if subject.pairs else ""
 
 
 def look(subject: Subject, text: str | None = None, *, top: int = 3) -> Seen:
@@ -83,7 +84,8 @@ def look(subject: Subject, text: str | None = None, *, top: int = 3) -> Seen:
     if len(read.spans) < LEAST or not told:
         raise SeriatimError("inspect.length", f"{len(read.spans)} tokens say too little", f"give {LEAST} or more")
     units, activity = _activity(subject.network, read)
-    fresh = [_activity(own.untrained(subject, seed), read)[1] for seed in range(FRESH)]
+    width = subject.reader.table.embedding_dim
+    fresh = [_activity(own.untrained(subject, width, seed), read)[1] for seed in range(FRESH)]
     names = list(told)
     values = np.stack(list(told.values()))  # (S,n)
     found = correlations(activity, values)  # (S,U)
@@ -139,7 +141,7 @@ def _activity(network: Any, read: Read) -> tuple[list[str], np.ndarray]:
     names: list[str] = []
     found = []
     for reading, kept in zip(read.readings, read.kept, strict=True):
-        layers = _layers(traced(network, reading.inputs, reading.mask)[1])
+        layers = _layers(traced(network, reading.inputs, reading.mask, wanted=("cell", "hidden", "activation"))[1])
         names = [f"{place}, unit {unit}" for place, values in layers.items() for unit in range(values.shape[1])]
         found.append(np.concatenate(list(layers.values()), axis=1)[kept])
     return names, np.concatenate(found)

@@ -9,18 +9,20 @@ is looked at alone.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from ..core.errors import SeriatimError
 from ..core.measures import plain
 from ..nn.recurrent import Cell
 from . import own
+from .reading import Reading
 from .seen import Array, Seen
 from .subject import Subject
-from .trace import Trace
 
 PLACE = re.compile(r"(?:(encoder|decoder)\.)?layer(\d+)\.(?:(forward|backward)\.)?(\w+)")
 GATES = ("input", "forget", "output", "reset", "update")
@@ -39,6 +41,7 @@ class Layer:
 
     index: int
     name: str  # "layer 0", "encoder, layer 0, backward"
+    names: list[str]  # of the elements that it read
     parts: dict[str, np.ndarray]
 
     @property
@@ -62,43 +65,54 @@ class Layer:
 
 
 def suits(subject: Subject) -> str:
-    if why := own.lacking(subject):
-        return why
-    return "" if any(isinstance(part, Cell) for part in subject.network.modules()) else "keeps no gates"
+    if subject.counts:
+        return "counts, and has no network"
+    return "" if any(isinstance(part, Cell) for part in subject.backbone.modules()) else "keeps no gates"
 
 
-def look(subject: Subject, text: str, *, layer: int | None = None, unit: int | None = None) -> Seen:
-    """All layers, or one, counted from 0; all units, or one of a layer (by default the first)."""
-    reading = subject.read(text)
-    found = [one for one in layers(subject.trace(reading)) if len(one.parts["hidden"]) == len(reading.names)]
+def look(
+    subject: Subject,
+    *texts: str,
+    layer: int | None = None,
+    unit: int | None = None,
+    target: str | None = None,
+    example: int | None = None,
+) -> Seen:
+    """All layers, or one, counted from 0; all units, or one of a layer (by default of the first)."""
+    reading = subject.read(*texts, target=target, example=example)
+    found = layers(subject.trace(reading, (*(f"{name}_gate" for name in GATES), *STATES)), reading)
     wanted = 0 if layer is None and unit is not None else layer
     chosen = [one for one in found if wanted in (None, one.index)]
     if not chosen:
         last = max(one.index for one in found)
         raise SeriatimError("inspect.layer", f"there is no layer {layer}", f"choose from 0 to {last}")
-    width = chosen[0].parts["hidden"].shape[1]
+    width = min(one.parts["hidden"].shape[1] for one in chosen)
     if unit is not None and not 0 <= unit < width:
         raise SeriatimError("inspect.unit", f"there is no unit {unit}", f"choose from 0 to {width - 1}")
-    units = list(range(width)) if unit is None else [unit]
-    names = [f"unit {index}" for index in units]
-    arrays = {
-        f"{one.name}, {part}": Array(values[:, units], (("element", reading.names), ("unit", names)))
-        for one in chosen
-        for part, values in one.parts.items()
-    }
-    written = own.written(subject, text, reading)
-    what = "Gates" if chosen[0].gates else "States"
+    arrays = {f"{one.name}, {part}": _array(one, part, unit) for one in chosen for part in one.parts}
+    title = f"{'Gates' if chosen[0].gates else 'States'} over the text: {subject.label}"
+    shown = own.written(subject, texts, reading.names)
     if unit is not None:
-        title = f"{what} over the text: {subject.label}, unit {unit}"
-        return Seen(title, arrays, _of_unit(chosen, unit, written), _told_unit(chosen, unit, reading.names))
-    title = f"{what} over the text: {subject.label}"
-    views = [view for one in chosen for view in _of_layer(one, reading.names, written, subject.label)]
+        views = [view for one in chosen for view in _of_unit(one, unit, _tokens(one, reading, shown))]
+        return Seen(f"{title}, unit {unit}", arrays, views, _told_unit(chosen, unit))
+    views = [view for one in chosen for view in _of_layer(one, _tokens(one, reading, shown), subject.label)]
     table = _table(chosen)
     return Seen(title, arrays, [*views, table], _told(table))
 
 
-def layers(trace: Trace) -> list[Layer]:
-    """What the trace of one sequence holds of recurrent layers."""
+def _array(one: Layer, part: str, unit: int | None) -> Array:
+    values = one.parts[part]
+    units = list(range(values.shape[1])) if unit is None else [unit]
+    return Array(values[:, units], (("element", one.names), ("unit", [f"unit {index}" for index in units])))
+
+
+def _tokens(one: Layer, reading: Reading, shown: list[str]) -> list[str]:
+    """As they stand in the text, where it is that which the layer read."""
+    return shown if one.names is reading.names else one.names
+
+
+def layers(trace: Mapping[str, Tensor], reading: Reading) -> list[Layer]:
+    """What the trace of one sequence holds of recurrent layers, an encoder before its decoder."""
     found: dict[tuple[str, int, str], dict[str, np.ndarray]] = {}
     for name, values in trace.items():
         match = PLACE.fullmatch(name)
@@ -106,32 +120,33 @@ def layers(trace: Trace) -> list[Layer]:
         if match and part in GATES + STATES:
             key = match[1] or "", int(match[2]), match[3] or ""
             found.setdefault(key, {})[part] = values[0].float().numpy()
-    order = {name: place for place, name in enumerate(GATES + STATES)}
     made = []
     for (side, index, direction), parts in sorted(
         found.items(), key=lambda pair: (pair[0][0] == "decoder", pair[0][1])
     ):
-        name = ", ".join(part for part in (side, f"layer {index}", direction) if part)
-        made.append(Layer(index, name, dict(sorted(parts.items(), key=lambda pair: order[pair[0]]))))
+        told = ", ".join(part for part in (side, f"layer {index}", direction) if part)
+        names = reading.target.names if side == "decoder" and reading.target is not None else reading.names
+        ordered = {part: parts[part] for part in GATES + STATES if part in parts}
+        made.append(Layer(index, told, names, ordered))
     return [one for one in made if "hidden" in one.parts]
 
 
-def _of_layer(one: Layer, names: list[str], written: list[str], label: str) -> list[dict[str, Any]]:
+def _of_layer(one: Layer, tokens: list[str], label: str) -> list[dict[str, Any]]:
     """Averages as curves, the gate that keeps over the text itself, and all units as heat maps."""
     where = f"{label}, {one.name}"
     views: list[dict[str, Any]] = []
-    if len(names) > 1:
+    if len(tokens) > 1:
         series = [[name, _points(values)] for name, values in _averages(one).items()]
         note = {"note": _about(one)} if _about(one) else {}
         views.append(
             {"kind": "lines", "title": f"Averaged over units: {where}", "x": "element", "y": "mean over units",
              "series": series} | note
         )  # fmt: skip
-    if len(names) <= STRIP:
+    if len(tokens) <= STRIP:
         shown, values = _shown(one)
-        strip = {"kind": "strip", "title": f"{shown}: {where}", "tokens": written, "values": values.tolist()}
+        strip = {"kind": "strip", "title": f"{shown}: {where}", "tokens": tokens, "values": values.tolist()}
         views.append(strip)
-    return views + _maps(one, names, where)
+    return views + _maps(one, where)
 
 
 def _averages(one: Layer) -> dict[str, np.ndarray]:
@@ -164,16 +179,16 @@ def _shown(one: Layer) -> tuple[str, np.ndarray]:
     return "The size of the state, mean over units", np.abs(one.parts["hidden"]).mean(axis=1)
 
 
-def _maps(one: Layer, names: list[str], where: str) -> list[dict[str, Any]]:
+def _maps(one: Layer, where: str) -> list[dict[str, Any]]:
     """Units in rows, those that keep most first; of many, some, evenly spread."""
     by = one.parts[one.keeping] if one.keeping else np.abs(one.parts["hidden"])
     order = np.argsort(-by.mean(axis=0), kind="stable")
     units = order[np.unique(np.linspace(0, len(order) - 1, ROWS).round().astype(int))]
-    across = np.array_split(np.arange(len(names)), min(len(names), COLUMNS))
+    across = np.array_split(np.arange(len(one.names)), min(len(one.names), COLUMNS))
     sorted_by = f"their mean {one.keeping} gate" if one.keeping else "the mean size of their state"
     some = f"{len(units)} of {len(order)} units" if len(units) < len(order) else "all units"
     grid: dict[str, Any] = {
-        "kind": "heats", "rows": [f"unit {unit}" for unit in units], "columns": [names[few[0]] for few in across],
+        "kind": "heats", "rows": [f"unit {unit}" for unit in units], "columns": [one.names[few[0]] for few in across],
         "x": "element", "y": "unit", "note": f"{some}, by {sorted_by}", "across": 1 if len(across) > 30 else 2,
     }  # fmt: skip
     grid |= {"high": 1.0} if one.bounded else {}
@@ -189,21 +204,15 @@ def _maps(one: Layer, names: list[str], where: str) -> list[dict[str, Any]]:
     return [*views, grid | {"title": f"States unit by unit: {where}", "panels": states}]
 
 
-def _of_unit(chosen: list[Layer], unit: int, written: list[str]) -> list[dict[str, Any]]:
+def _of_unit(one: Layer, unit: int, tokens: list[str]) -> list[dict[str, Any]]:
     """Its states and gates, each over the text."""
     views: list[dict[str, Any]] = []
-    for one in chosen:
-        for part in one.parts:
-            values = one.activity(part)[:, unit]
-            title = f"{_named(part)}: {one.name}, unit {unit}"
-            ends = {"low": 0, "high": 1} if part in GATES else {"low": -1, "high": 1, "diverging": True}
-            strip = {
-                "kind": "strip",
-                "title": title[:1].upper() + title[1:],
-                "tokens": written,
-                "values": values.tolist(),
-            }
-            views.append(strip | (ends if one.bounded or part in GATES else {}))
+    for part in one.parts:
+        name = _named(part)
+        strip: dict[str, Any] = {"kind": "strip", "title": f"{name[:1].upper()}{name[1:]}: {one.name}, unit {unit}"}
+        strip |= {"tokens": tokens, "values": one.activity(part)[:, unit].tolist()}
+        ends = {"low": 0, "high": 1} if part in GATES else {"low": -1, "high": 1, "diverging": True}
+        views.append(strip | (ends if one.bounded or part in GATES else {}))
     return views
 
 
@@ -253,13 +262,12 @@ def _told(table: dict[str, Any]) -> list[str]:
     return ["  ".join(value.ljust(size) for value, size in zip(row, widths, strict=True)).rstrip() for row in cells]
 
 
-def _told_unit(chosen: list[Layer], unit: int, names: list[str]) -> list[str]:
+def _told_unit(chosen: list[Layer], unit: int) -> list[str]:
     """A line for each element."""
     lines = []
     for one in chosen:
-        heads = [_named(part) for part in one.parts]
-        lines.append("  ".join([f"{one.name:<16}", *(f"{head:>11}" for head in heads)]))
-        for place, name in enumerate(names):
+        lines.append("  ".join([f"{one.name:<16}", *(f"{_named(part):>11}" for part in one.parts)]))
+        for place, name in enumerate(one.names):
             values = [one.activity(part)[place, unit] for part in one.parts]
             lines.append("  ".join([f"{name[:16]:<16}", *(f"{plain(float(value)):>11}" for value in values)]))
     return lines

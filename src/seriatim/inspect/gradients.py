@@ -3,7 +3,7 @@
 x_t is the vector that goes into the backbone at t: what every architecture has, so that all can stand in one picture.
 In a plain RNN the way from there to the loss is a product of T − t matrices, and the gradient vanishes; an LSTM or GRU
 keeps what its gates leave open; attention is one step away from everything; a convolution ends where its receptive
-field does. Each curve is the mean over several windows, in units of the gradient at the last element itself.
+field does. Each curve is the mean over several sequences, in units of the gradient at the last element itself.
 
 What made gradients too long while training shows beside it: how often they were clipped.
 """
@@ -23,16 +23,18 @@ from ..core.errors import SeriatimError
 from ..core.measures import plain
 from ..core.random import derive, numpy_stream
 from ..nn.network import full, token_network
-from . import own
+from . import _clipping, own
 from .seen import Array, Seen
 from .subject import Subject
 
-LENGTH = 128  # elements of a window
-WINDOWS = 32
-TOKENS = 64  # kinds of them, for a network without a text
-STRETCH = 20_000  # tokens of the validation part that windows are taken from
+LENGTH = 128  # elements of a sequence
+SEQUENCES = 32
+TOKENS = 64  # kinds of them, for a network without a run
+STRETCH = 20_000  # tokens of the validation part that sequences are taken from
 AT = (1, 10, 50, 100)  # distances in the table
 SMALLEST = 1e-30  # near where single precision ends
+
+Read = list[tuple[Any, Tensor | None]]  # inputs (n,T,…), and the tokens that follow (n,) where there are any
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,8 @@ class Flow:
     subject: Subject
     trained: bool
     norms: np.ndarray  # (T,)
-    windows: int
-    judged: bool = True  # by a loss
+    sequences: int
+    judged: bool  # by a loss
 
     @property
     def name(self) -> str:
@@ -66,146 +68,148 @@ class Flow:
 def suits(subject: Subject) -> str:
     if subject.counts:
         return "counts, and has no gradients"
-    if subject.settings.pairs:
-        return "is an encoder–decoder; this is shown of one sequence"
-    return "" if subject.run is None else own.lacking(subject)
+    pairs = subject.settings.pairs if subject.run is None else subject.pairs
+    return "is an encoder–decoder; this is shown of one sequence" if pairs else ""
 
 
 def look(subjects: Sequence[Subject], *texts: str, length: int = LENGTH) -> Seen:
-    """Over windows of at most `length` elements: of the texts, of a run's own validation part, or for networks that
+    """Over sequences of at most `length` elements: of the texts, of a run's own validation data, or for networks that
     were never trained of random tokens."""
     if length < 2:
         raise SeriatimError("inspect.length", f"{length} elements have no distance", "2 or more")
-    flows = [flow for subject in subjects for flow in _flows(subject, texts, length)]
-    if flows and max(len(flow.norms) for flow in flows) < 2:
-        raise SeriatimError("inspect.length", "the text is too short to have a distance", "give a longer one")
-    longest = max(len(flow.norms) for flow in flows)
+    flows = [one for subject in subjects for one in _flows(subject, texts, length)]
+    longest = max(len(one.norms) for one in flows)
+    if longest < 2:
+        raise SeriatimError("inspect.length", "a sequence of one element has no distance", "give a longer one")
     values = np.full((len(flows), longest), np.nan)
-    for row, flow in zip(values, flows, strict=True):
-        row[: len(flow.norms)] = flow.norms
-    axes = (("network", [flow.name for flow in flows]), ("distance", [str(place) for place in range(longest)]))
-    arrays = {"gradient": Array(values, axes)}
-    fits = [float("nan") if flow.factor is None else flow.factor for flow in flows]
-    arrays["factor"] = Array(np.array(fits), (axes[0],))
-    clipped = [(one, norms) for one in subjects if len(norms := recorded(one))]
-    for one, norms in clipped:
-        steps = [str(int(step)) for step in norms[:, 0]]
-        arrays[f"norm, {one.label}"] = Array(norms[:, 1], (("step", steps),))
+    for row, one in zip(values, flows, strict=True):
+        row[: len(one.norms)] = one.norms
+    names = [one.name for one in flows]
+    factors = np.array([np.nan if one.factor is None else one.factor for one in flows])
+    axis = ("network", names)
+    arrays = {"gradient": Array(values, (axis, ("distance", [str(place) for place in range(longest)])))}
+    arrays["factor"] = Array(factors, (axis,))
     views = [_curves(flows), _table(flows)]
-    views += [_norms(clipped), _clipped(clipped)] if clipped else []
-    title = "How far back the last loss reaches"
-    return Seen(title, arrays, views, _told(views[1::2]), _notes(flows))
+    if found := _clipping.recorded(subjects):
+        arrays |= _clipping.arrays(found)
+        views += [_clipping.curves(found), _clipping.table(found)]
+    return Seen("How far back the last loss reaches", arrays, views, _told(views[1::2]), _notes(flows))
 
 
 def _flows(subject: Subject, texts: Sequence[str], length: int) -> list[Flow]:
-    """Fresh and, where it was trained, after that; over the same windows."""
+    """Fresh and, where it was trained, after that; over the same sequences."""
     if subject.run is None:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive(0, "init"))
             network = token_network(subject.settings, TOKENS, length).eval()
-        draw = numpy_stream(0, "gradients")
-        rows = draw.integers(0, TOKENS, (WINDOWS, length + 1))
-        return [Flow(subject, False, flow(network, rows), len(rows))]
-    rows = _windows(subject, texts, length)
-    networks = ((own.untrained(subject), False), (subject.network, True))
-    judged = subject.run.config.task.name == own.TEXTS
-    return [Flow(subject, trained, flow(network, rows, judged), len(rows), judged) for network, trained in networks]
+        rows = numpy_stream(0, "gradients").integers(0, TOKENS, (SEQUENCES, length + 1))
+        return [Flow(subject, False, flow(network, _split(rows)), len(rows), True)]
+    judged = own.speaks(subject)
+    read = _windows(subject, texts, length) if judged else _examples(subject, texts, length)
+    trained: Any = subject.network
+    with torch.no_grad():
+        width = trained.input(read[0][0]).shape[-1]
+    count = sum(_size(inputs) for inputs, _ in read)
+    networks = ((own.untrained(subject, width), False), (trained, True))
+    return [Flow(subject, known, flow(network, read), count, judged) for network, known in networks]
 
 
-def _windows(subject: Subject, texts: Sequence[str], length: int) -> np.ndarray:
-    """(n,T+1) tokens: windows and what follows them. Those of a text that is longer are spread over it."""
+def _windows(subject: Subject, texts: Sequence[str], length: int) -> Read:
+    """Tokens, and what follows them. Windows of a text that is longer are spread over it."""
     context = subject.backbone.context
     size = length if context is None else min(length, context)
-    if texts:
-        sources = [subject.reader.tokenizer.encode_many([one], strict=False)[0] for one in texts]
-        size = min(size, min(len(ids) for ids in sources) - 1)
-    else:
-        sources = [own.tokens(subject, STRETCH)]
+    sources = [subject.reader.tokenizer.encode_many([one], strict=False)[0] for one in texts]
+    sources = sources or [own.tokens(subject, STRETCH)]
+    size = min(size, min(len(ids) for ids in sources) - 1)
     if size < 1:
-        raise SeriatimError("inspect.length", "a text is too short to have a distance", "give a longer one")
-    each = -(-WINDOWS // len(sources))
+        raise SeriatimError("inspect.length", "a text of one token has no next one", "give a longer one")
+    each = -(-SEQUENCES // len(sources))
     rows = []
     for ids in sources:
         places = np.unique(np.linspace(0, len(ids) - size - 1, each).round().astype(int))
         rows += [ids[place : place + size + 1] for place in places]
-    return np.stack(rows).astype(np.int64)
+    return _split(np.stack(rows).astype(np.int64))
 
 
-def flow(network: Any, rows: np.ndarray, judged: bool = True) -> np.ndarray:
-    """The mean norm of ∂loss_T/∂x_t by distance (T,), in units of the one at distance 0. The loss is that of the last
-    token of each row; where a network gives no scores of tokens, its last output along a random direction."""
+def _split(rows: np.ndarray) -> Read:
+    tokens = torch.from_numpy(rows)
+    return [(tokens[:, :-1], tokens[:, -1])]
+
+
+def _examples(subject: Subject, texts: Sequence[str], length: int) -> Read:
+    """Of a run that does not predict what comes next: the texts, or the first sequences of its own data."""
+    if texts:
+        return [(_last(subject.read(one).inputs, length), None) for one in texts]
+    found: Read = []
+    for number in range(SEQUENCES):
+        try:
+            found.append((_last(subject.read(example=number).inputs, length), None))
+        except SeriatimError as error:
+            if not found or error.code != "inspect.example":
+                raise
+            break  # there are no more
+    return found
+
+
+def _last(inputs: Any, length: int) -> Any:
+    """The end of a sequence; words with their spelling stay as they are."""
+    return inputs[:, -length:] if isinstance(inputs, Tensor) else inputs
+
+
+def _size(inputs: Any) -> int:
+    return len(inputs if isinstance(inputs, Tensor) else inputs[0])
+
+
+def flow(network: Any, read: Read) -> np.ndarray:
+    """The mean norm of ∂loss_T/∂x_t by distance, in units of the one at distance 0, as far back as half of the
+    sequences go."""
+    found = [row for inputs, targets in read for row in norms(network, inputs, targets)]
+    longest = int(np.median([len(row) for row in found]))
+    means = [np.mean([row[place] for row in found if len(row) > place]) for place in range(longest)]
+    return np.array(means) / means[0]
+
+
+def norms(network: Any, inputs: Any, targets: Tensor | None = None) -> np.ndarray:
+    """‖∂loss_T/∂x_t‖ for each sequence by distance, 0 first (n,T). The loss is that of the token that follows; where a
+    network is not asked for one, its last output along a random direction."""
     device = next(network.parameters()).device
-    tokens = torch.from_numpy(rows).to(device)
+    inputs = inputs.to(device) if isinstance(inputs, Tensor) else inputs
     with torch.enable_grad():
-        x = network.input(tokens[:, :-1]).detach().requires_grad_()
+        x = network.input(inputs).detach().requires_grad_()
         y: Tensor = network.backbone(x)[0][:, -1]  # (n,D)
-        if judged:
-            loss = F.cross_entropy(full(network.head(y[:, None])[:, 0]), tokens[:, -1], reduction="sum")
+        if targets is not None:
+            loss = F.cross_entropy(full(network.head(y[:, None])[:, 0]), targets.to(device), reduction="sum")
         else:
-            way = torch.randn(y.shape, generator=torch.Generator().manual_seed(derive(0, "gradients"))).to(device)
-            loss = (y * way).sum()
+            way = torch.randn(y.shape, generator=torch.Generator().manual_seed(derive(0, "gradients")))
+            loss = (y * way.to(device)).sum()
         (gradient,) = torch.autograd.grad(loss, x)
-    norms: np.ndarray = gradient.double().norm(dim=-1).mean(dim=0).flip(0).cpu().numpy()
-    return norms / norms[0]
-
-
-def recorded(subject: Subject) -> np.ndarray:
-    """Steps of the training and the norm of the gradient at each, before clipping (n,2)."""
-    events = [] if subject.run is None else subject.run.history("stepped")
-    pairs = [(event["step"], event["norm"]) for event in events if event.get("norm") is not None]
-    return np.array(pairs, dtype=np.float64).reshape(-1, 2)
+    found: np.ndarray = gradient.double().norm(dim=-1).flip(1).cpu().numpy()
+    return found
 
 
 def _curves(flows: Sequence[Flow]) -> dict[str, Any]:
     series = [
-        [flow.name, [[place, float(value)] for place, value in enumerate(flow.norms) if value > SMALLEST]]
-        for flow in flows
+        [one.name, [[place, float(value)] for place, value in enumerate(one.norms) if value > SMALLEST]]
+        for one in flows
     ]
-    both = any(flow.trained for flow in flows)
+    both = any(one.trained for one in flows)
     return {
         "kind": "lines", "title": "How far back the last loss reaches", "x": "distance T − t in elements",
         "y": "size of ∂loss_T/∂x_t (at T: 1)", "series": series, "log_y": True,
-        "dashes": [flow.name for flow in flows if both and not flow.trained],
+        "dashes": [one.name for one in flows if both and not one.trained],
         "note": "dashed: before training; solid: after" if both else "before training",
     }  # fmt: skip
 
 
 def _table(flows: Sequence[Flow]) -> dict[str, Any]:
-    longest = max(len(flow.norms) for flow in flows)
+    longest = max(len(one.norms) for one in flows)
     places = [place for place in AT if place < longest]
     rows = []
-    for flow in flows:
-        values = [float(flow.norms[place]) if place < len(flow.norms) else None for place in places]
-        rows.append([flow.name, _short(flow.factor), flow.reach, *map(_short, values)])
+    for one in flows:
+        values = [float(one.norms[place]) if place < len(one.norms) else None for place in places]
+        rows.append([one.name, _short(one.factor), one.reach, *map(_short, values)])
     columns = ["network", "factor per step", "reaches back", *(f"at distance {place}" for place in places)]
     return {"kind": "table", "title": "The same in figures", "columns": columns, "rows": rows}
-
-
-def _norms(clipped: Sequence[tuple[Subject, np.ndarray]]) -> dict[str, Any]:
-    """The norms over the training, and where they were cut."""
-    levels = sorted({level for one, _ in clipped if (level := _level(one)) is not None})
-    return {
-        "kind": "lines", "title": "The norm of the whole gradient while training", "x": "step", "y": "norm",
-        "series": [[one.label, norms.tolist()] for one, norms in clipped], "log_y": True,
-        "annotations": [{"y": level, "text": f"clipped above {level:g}"} for level in levels],
-        "note": "before clipping, at the steps that were recorded",
-    }  # fmt: skip
-
-
-def _clipped(clipped: Sequence[tuple[Subject, np.ndarray]]) -> dict[str, Any]:
-    rows = []
-    for one, norms in clipped:
-        level = _level(one)
-        times = 0 if level is None else int((norms[:, 1] > level).sum())
-        middle, largest = float(np.median(norms[:, 1])), float(norms[:, 1].max())
-        rows.append([one.label, level, len(norms), times, times / len(norms), _short(middle), _short(largest)])
-    columns = ["network", "clipped above", "recorded steps", "clipped", "share clipped", "median norm", "largest norm"]
-    return {"kind": "table", "title": "Clipping while training", "columns": columns, "rows": rows}
-
-
-def _level(subject: Subject) -> float | None:
-    clip: float | None = None if subject.run is None else subject.run.config.train.clip
-    return clip
 
 
 def _short(value: float | None) -> float | None:
@@ -215,29 +219,24 @@ def _short(value: float | None) -> float | None:
 def _told(tables: Sequence[dict[str, Any]]) -> list[str]:
     lines: list[str] = []
     for table in tables:
-        cells = [
-            table["columns"],
-            *([one if isinstance(one, str) else _figure(one) for one in row] for row in table["rows"]),
-        ]
+        cells = [table["columns"], *([_figure(one) for one in row] for row in table["rows"])]
         widths = [max(len(row[index]) for row in cells) for index in range(len(cells[0]))]
-        lines += [table["title"]] if lines else []
-        lines += [
-            "  ".join(value.ljust(size) for value, size in zip(row, widths, strict=True)).rstrip() for row in cells
-        ]
-    return lines
+        lines += ["", table["title"]] if lines else []
+        lines += ["  ".join(one.ljust(size) for one, size in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return [*lines, ""]
 
 
-def _figure(value: float | None) -> str:
-    return plain(value, 0 if isinstance(value, int) else 3, 2)
+def _figure(value: Any) -> str:
+    return value if isinstance(value, str) else plain(value, 0 if isinstance(value, int) else 3, 2)
 
 
 def _notes(flows: Sequence[Flow]) -> list[str]:
-    windows, longest = max(flow.windows for flow in flows), max(len(flow.norms) for flow in flows)
-    notes = [f"The mean over {windows} windows of up to {longest} elements."]
-    if not all(flow.subject.trained for flow in flows):
+    count, longest = max(one.sequences for one in flows), max(len(one.norms) for one in flows)
+    notes = [f"The mean over {count} sequence{'s' * (count > 1)} of up to {longest} elements."]
+    if not all(one.subject.trained for one in flows):
         notes.append(f"Networks without a run read random tokens, of {TOKENS} kinds, with the settings of their model.")
-    if others := list(dict.fromkeys(flow.subject.label for flow in flows if not flow.judged)):
+    if others := list(dict.fromkeys(one.subject.label for one in flows if not one.judged)):
         notes.append(f"Of {', '.join(others)} not the loss but the last output along a random direction.")
-    if short := [flow.name for flow in flows if flow.reach < len(flow.norms) - 1]:
-        notes.append(f"Nothing arrives from further back than the table says: {', '.join(short)}.")
+    if short := [one.name for one in flows if one.reach < len(one.norms) - 1]:
+        notes.append(f"Nothing arrives from further back than the table says: {'; '.join(short)}.")
     return notes

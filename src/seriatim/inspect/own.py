@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
-from ..core import registry
 from ..core.errors import SeriatimError
 from ..core.random import derive
 from ..nn.network import Network, token_network
-from .subject import LENGTH, Reading, Subject
+from .subject import LENGTH, Subject
 
 TEXTS = "language"  # the task whose data are running text
 
@@ -31,20 +30,28 @@ def lacking(subject: Subject) -> str:
     return ""
 
 
-def written(subject: Subject, text: str, reading: Reading) -> list[str]:
-    """The elements as they stand in the text, with its ends of lines; those that do not stand there by their names."""
-    text = subject.reader.read(text)
+def written(subject: Subject, texts: Sequence[str], names: list[str]) -> list[str]:
+    """The elements of a text as they stand there, with its ends of lines; those that do not stand there, and those of
+    anything else, by their names."""
+    if len(texts) != 1 or subject.pairs:
+        return names
+    text = subject.reader.read(texts[0])
     spans = subject.reader.spans(text)[1].tolist()
-    return [text[start:end] or name for (start, end), name in zip(spans, reading.names, strict=True)]
+    if len(spans) != len(names):
+        return names
+    return [text[start:end] or name for (start, end), name in zip(spans, names, strict=True)]
+
+
+def speaks(subject: Subject) -> bool:
+    """Whether it is a run that predicts the next token of running text."""
+    return subject.run is not None and subject.run.config.task.name == TEXTS
 
 
 def tokens(subject: Subject, most: int) -> np.ndarray:
     """The first tokens of the validation part, which the network did not learn from."""
-    run = subject.run
-    if run is None or run.config.task.name != TEXTS:
+    if not speaks(subject):
         raise subject.lacks("has no running text of its own", "give a text")
-    task = registry.tasks.load(TEXTS).reopen(run.path, run.config)
-    found: np.ndarray = np.asarray(task.corpus.valid[:most]).astype(np.int64)
+    found: np.ndarray = np.asarray(subject.data.corpus.valid[:most]).astype(np.int64)
     return found
 
 
@@ -53,21 +60,20 @@ def text(subject: Subject, most: int) -> str:
     return subject.reader.tokenizer.decode(tokens(subject, most))
 
 
-def untrained(subject: Subject, seed: int | None = None) -> Any:
-    """The network of a run with fresh weights: those it began with, or those of another seed. Where its task has no
-    such network at hand, the input and what follows the backbone stay as they are."""
+def untrained(subject: Subject, width: int, seed: int | None = None) -> Any:
+    """The network of a run with fresh weights: those it began with, or those of another seed. But for language models
+    only the backbone is made anew, for input vectors of size `width`; what stands before and behind it stays."""
     run = subject.run
     if run is None:
         raise subject.lacks("was never trained", "name a run")
     settings = subject.settings
+    device = next(subject.network.parameters()).device
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(run.config.seed if seed is None else seed, "init"))
-        if run.config.task.name == TEXTS:
+        if speaks(subject):
             made: Network = token_network(settings, subject.reader.tokenizer.size, run.config.task.length)
-            return made.to(subject.reader.device).eval()
-        network = copy.deepcopy(subject.network)
-        width = subject.reader.table.embedding_dim
-        length = getattr(subject.backbone, "context", None)
-        backbone: nn.Module = settings.build(width, LENGTH if length is None else length)
-        network.backbone = backbone.to(subject.reader.device)
+            return made.to(device).eval()
+        network: Any = copy.deepcopy(subject.network)
+        length = subject.backbone.context
+        network.backbone = settings.build(width, LENGTH if length is None else length).to(device)
     return network.eval()
