@@ -39,7 +39,7 @@ def heat(view: dict[str, Any], width: int = WHOLE) -> Drawn:
     x, y = across(columns, str(view.get("x", "")), wide), down(rows, str(view.get("y", "")))
     titles = str(view.get("y", "")), str(view.get("x", ""))
     mark = painted(rows_of(values, high, -1 if few else FAINTEST), few, (rows, columns), titles).encode(x, y)
-    hint = "; ".join([f"the deeper a field, the larger its weight (the deepest: {plain(high, 3)})", *note])
+    hint = "; ".join([f"the deeper a field, the larger (the deepest: {plain(high, 3)})", *note])
     chart = alt.layer(mark, view=alt.ViewBackground(fill=PALE[0])).properties(
         width=wide * len(columns), height=tall * len(rows), title=looks.title(label(view["title"], 100), hint)
     )

@@ -138,9 +138,8 @@ def stack(rows: Sequence[alt.HConcatChart]) -> alt.VConcatChart:
         part = one.copy(deep=False)
         part.config = part.background = alt.Undefined  # they belong to the outermost only
         inner.append(part)
-    whole = alt.vconcat(*inner, spacing=30, background=GROUND[0]).resolve_scale(
-        color="independent", fill="independent", stroke="independent", strokeDash="independent", size="independent"
-    )
+    own: Any = dict.fromkeys(("color", "fill", "fillOpacity", "stroke", "strokeDash", "size"), "independent")
+    whole = alt.vconcat(*inner, spacing=30, background=GROUND[0]).resolve_scale(**own)
     chart: alt.VConcatChart = _typed(whole)
     return chart
 
