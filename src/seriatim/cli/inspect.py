@@ -29,6 +29,7 @@ OPTIONS: dict[str, tuple[Any, str]] = {
     "tokens": (bool, "Token by token, not word by word."),
     "word": (str, "The word that is looked at."),
     "lengths": (str, "Lengths of sequences, as 64,128,256."),
+    "budget": (float, "Seconds for each curve of --growth."),
     "length": (int, "Elements of the windows that gradients are followed through."),
     "width": (int, "Units of the tiny network of --backpropagation."),
     "steps": (int, "Elements that it reads."),
@@ -90,7 +91,7 @@ def command(
     if not wanted:
         _offers(inspector)
         return
-    seen = inspector.look(wanted[0], *(texts or ()), **options)
+    seen = inspector.look(wanted[0], *(texts or ()), notify=None if quiet else note, **options)
     if out is not None:
         seen.save(out)
         (silent if quiet else note)(f"wrote {out}")

@@ -72,8 +72,8 @@ class Inspector:
         """The views that can be shown of them; one of several leaves those away that it does not suit."""
         return [name for name in VIEWS if not self._why(name)]
 
-    def look(self, name: str, *texts: str, **options: Any) -> Seen:
-        """One view; options are those of its `look`."""
+    def look(self, name: str, *texts: str, notify: Callable[[str], None] | None = None, **options: Any) -> Seen:
+        """One view; options are those of its `look`. `notify` hears of one that takes long how far it is."""
         if name not in VIEWS:
             raise SeriatimError("inspect.view", f'there is no view "{name}"', did_you_mean(name, VIEWS))
         if why := self._why(name):
@@ -87,6 +87,8 @@ class Inspector:
         if strange := sorted(options.keys() - known):
             takes = f"it takes: {', '.join(sorted(known))}" if known else "it has none"
             raise SeriatimError("inspect.option", f"{name} has no option {strange[0]}", takes)
+        if notify is not None and "notify" in known:
+            options["notify"] = notify
         fit = [one for one in self.subjects if not _module(name).suits(one)]
         return look(fit if VIEWS[name].several else fit[0], *texts, **options)
 

@@ -217,7 +217,8 @@ def _seen(curves: Sequence[Curve], lengths: Sequence[int]) -> Seen:
         title = "Time" if what == "seconds" else "Memory"
         views.append(
             {"kind": "lines", "title": f"{title} over the length n, forward and backward", "x": "length n",
-             "y": unit, "series": series, "log_x": True, "log_y": True, "note": f"fitted: {told}"}
+             "y": unit, "series": series, "log_x": True, "log_y": True, "marks": True, "note": f"fitted: {told}",
+             "dashes": [curve.name for curve in curves if curve.theory is VISIBLE]}
         )  # fmt: skip
     both = np.stack([fits["seconds"], fits["bytes"]])
     axes = (("of", ("time", "memory")), ("model", names), ("pass", KINDS))
