@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from ..core.measures import finite
 from . import looks
 from .axes import named
+from .fields import depth
 from .looks import ACCENT, GROUND, INK, PALE, WHOLE, data
 from .numbers import whole
 from .text import label
@@ -28,6 +30,7 @@ def confusion(view: dict[str, Any], width: int = WHOLE) -> Drawn:
         {
             "true": true,
             "answer": answer,
+            "count": counts[true][answer],
             "share": counts[true][answer] / max(sum(counts[true]), 1),
             "text": _count(counts[true][answer], cell),
         }
@@ -48,11 +51,24 @@ def confusion(view: dict[str, Any], width: int = WHOLE) -> Drawn:
         axis=alt.Axis(title="true", labelExpr=naming, titleAngle=0, titleAlign="right", titleAnchor="start"),
         scale=alt.Scale(padding=0),
     )
-    fill = alt.Color("share:Q", scale=alt.Scale(domain=[0, 1], range=[PALE[0], ACCENT[0]]), legend=None)
     ink = alt.condition("datum.share > 0.65", alt.value(GROUND[0]), alt.value(INK[0]))
-    fields = data(rows).mark_rect(stroke=GROUND[0], strokeWidth=1).encode(x, y, fill)
+    tips = [
+        alt.Tooltip("true_name:N", title="true"),
+        alt.Tooltip("answer_name:N", title="answer"),
+        alt.Tooltip("count:Q", format=","),
+        alt.Tooltip("share:Q", title="share of the true class", format=".1%"),
+    ]
+    fields = (
+        data(rows)
+        .mark_rect(color=ACCENT[0], stroke=GROUND[0], strokeWidth=1)
+        .transform_calculate(
+            true_name=f"{json.dumps(names)}[datum.true]", answer_name=f"{json.dumps(names)}[datum.answer]"
+        )
+        .encode(x, y, fillOpacity=depth(), tooltip=tips)
+    )
     text = data([row for row in rows if row["text"]]).mark_text(fontSize=max(8, min(13, 0.42 * cell)))
-    chart = alt.layer(fields, text.encode(x, y, text="text:N", color=ink)).properties(
+    layers = fields, text.encode(x, y, text="text:N", color=ink)
+    chart = alt.layer(*layers, view=alt.ViewBackground(fill=PALE[0])).properties(
         width=side,
         height=side,
         title=looks.title(label(view["title"], 100), "the deeper a field, the larger its share of the true class"),

@@ -124,9 +124,9 @@ def rows_of(values: Values, deepest: float, faintest: float = FAINTEST, **more: 
     ]
 
 
-def rounded(value: float) -> float:
-    """Four digits: more nobody reads, and they make files large."""
-    return float(f"{value:.4g}")
+def rounded(value: float, digits: int = 4) -> float:
+    """So many digits: more nobody reads, and they make files large."""
+    return float(f"{value:.{digits}g}")
 
 
 def painted(

@@ -50,6 +50,7 @@ SPARE = (
     ("#a50f4e", "#ec6a9c"),
     ("#2b6f77", "#6fc1ca"),
 )
+PAIRS = dict([INK, FAINT, GRID, GROUND, ACCENT, SECOND, PALE, *OWN.values(), *SPARE])  # light: dark
 
 
 def colours(figures: Sequence[Figures]) -> dict[str, tuple[str, str]]:
@@ -71,13 +72,20 @@ def svg(chart: alt.TopLevelMixin, dark: bool = False) -> str:
     import vl_convert
 
     spec = _dressed(chart, dark) | {"background": None}
-    return _renumbered(vl_convert.vegalite_to_svg(spec))
+    return _compact(vl_convert.vegalite_to_svg(spec))
 
 
-def _renumbered(text: str) -> str:
-    """The renderer numbers its clipping paths through all its pictures; a picture made again should be the same."""
+def _compact(text: str) -> str:
+    """Without what only a pointer would find, and with no more decimals than an eye can see. The renderer numbers its
+    clipping paths through all its pictures; a picture made again should be the same."""
     numbers: dict[str, int] = {}
-    return re.sub(r"\bclip(\d+)\b", lambda match: f"clip{numbers.setdefault(match[1], len(numbers))}", text)
+    text = re.sub(r"\bclip(\d+)\b", lambda match: f"clip{numbers.setdefault(match[1], len(numbers))}", text)
+    text = re.sub(r'<path\b[^>]*\sopacity="0"[^>]*/>', "", text)
+    return re.sub(r"<[^>]*>", lambda tag: re.sub(r"\d+\.\d{3,}", _rounded, tag[0]), text)
+
+
+def _rounded(match: re.Match[str]) -> str:
+    return f"{float(match[0]):.2f}".rstrip("0").rstrip(".")
 
 
 def check_ending(path: Path) -> None:
@@ -101,7 +109,7 @@ def save(chart: alt.TopLevelMixin, path: str | Path) -> None:
         with atomic_file(path) as aside:
             aside.write_bytes(vl_convert.vegalite_to_png(spec, scale=2))
     elif ending == ".svg":
-        write_text(path, vl_convert.vegalite_to_svg(spec))
+        write_text(path, _compact(vl_convert.vegalite_to_svg(spec)))
     elif ending == ".html":
         write_text(path, vl_convert.vegalite_to_html(spec, bundle=True))
     else:
@@ -188,7 +196,7 @@ def _typed(chart: Any) -> Any:
 
 def _dressed(chart: alt.TopLevelMixin, dark: bool) -> dict[str, Any]:
     """The specification in the colours of a ground."""
-    pairs = dict([INK, FAINT, GRID, GROUND, ACCENT, SECOND, PALE, *OWN.values(), *SPARE]) if dark else {}
+    pairs = PAIRS if dark else {}
     spec: dict[str, Any] = chart.to_dict()
     rows = {name: json.loads(text) for name, text in spec.pop("datasets", {}).items()}
     return {**_swapped(spec, pairs), "datasets": rows}

@@ -100,11 +100,20 @@ def block(text: str) -> str:
 
 
 def picture(chart: alt.TopLevelMixin, label: str, kind: str = "") -> str:
-    """A chart in both renderings; the page shows the one that suits the reader's ground, and paper the light one."""
-    one = f'<div class="light">{_inline(looks.svg(chart), label)}</div>'
-    other = f'<div class="dark">{_inline(looks.svg(chart, dark=True), label)}</div>'
+    """A chart in the colours for light grounds; where the reader's ground is dark, the style of the page puts others in
+    their place, and paper has the light ones."""
     opening = f'<figure class="{kind}">' if kind else "<figure>"
-    return f"{opening}\n{one}\n{other}\n</figure>"
+    return f"{opening}\n{_inline(looks.svg(chart), label)}\n</figure>"
+
+
+def _swaps() -> str:
+    """Rules that turn the colours of pictures into those for a dark ground."""
+    rules = [
+        f'  figure [{part}="{light}"] {{ {part}: {dark}; }}'
+        for light, dark in looks.PAIRS.items()
+        for part in ("fill", "stroke")
+    ]
+    return "@media screen and (prefers-color-scheme: dark) {\n" + "\n".join(rules) + "\n}\n"
 
 
 def _inline(svg: str, label: str) -> str:
@@ -121,7 +130,7 @@ def _inline(svg: str, label: str) -> str:
 
 
 def page(title: str, over: str, lead: str, sections: Sequence[str], foot: str) -> str:
-    style = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
+    style = Path(__file__).with_name("style.css").read_text(encoding="utf-8") + _swaps()
     body = "\n".join(part for part in sections if part)
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     return f"""<!DOCTYPE html>

@@ -85,7 +85,7 @@ def strip(view: dict[str, Any], width: int = WHOLE) -> Drawn:
     layers: list[alt.Chart] = [
         data(known).mark_rect(color=PALE[0]).encode(x, y, **ends),
         data(known).mark_rect().encode(x, y, **ends, fill=fill, fillOpacity=depth(DEEPEST), tooltip=tips),
-        data(unknown).mark_rect(fillOpacity=0, stroke=GRID[0]).encode(x, y, **ends, tooltip=tips),
+        data(unknown).mark_rect(color=PALE[0], fillOpacity=0, stroke=GRID[0]).encode(x, y, **ends, tooltip=tips),
     ]
     type_: dict[str, Any] = {"font": FONT, "fontSize": TYPE, "baseline": "middle", "color": INK[0]}
     layers.append(data(rows).mark_text(**type_).encode(middle, centre, text="text:N", tooltip=tips))

@@ -10,9 +10,11 @@ import numpy as np
 from ..core.errors import SeriatimError
 from . import looks
 from .axes import named
-from .looks import ACCENT, FAINT, GRID, GROUND, INK, PALE, SECOND, data
+from .fields import depth, sign
+from .looks import GROUND, INK, PALE, SECOND, WHOLE, data
 from .numbers import whole
-from .projection import Frame, Name, names, principal
+from .places import LONGEST, NAMED, plane
+from .projection import Frame, principal
 from .text import label
 
 if TYPE_CHECKING:
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
 
 FIELDS = 30  # texts whose similarities are drawn one and all
 WRITTEN = 12  # texts up to which the figures stand in the fields
-NAMED = 60  # points whose names are moved away where they would cover others; of more these have none
-LONGEST = 44  # letters of a name
 TOLD = 12
 
 
@@ -44,14 +44,14 @@ def word_picture(word: str, fragments: Sequence[str], contextual: np.ndarray, pl
     points, shares = principal(contextual)
     frame = Frame.around(points, 760, 460)
     hint = "each point is the word in one sentence; near points mean alike"
-    left = _points(frame, points, list(map(_name, fragments)), list(fragments), shares)
+    left = plane(frame, points, list(map(_name, fragments)), fragments, shares)
     alone, alone_shares = principal(plain)
     groups = _together(alone)
     said = [_how_often(len(some), len(fragments)) for some in groups]
     spread = max(float(np.abs(alone).max()) * 2, 1e-12)
     small = Frame.around(alone, 240, 460, max(frame.unit, spread / 180))
     firsts = alone[[some[0] for some in groups]]
-    right = _points(small, firsts, said, said, alone_shares, SECOND[0])
+    right = plane(small, firsts, said, said, alone_shares, colour=SECOND)
     by_itself = "its vectors of the input: the same in every sentence" if len(groups) == 1 else "as it is written"
     chart = looks.row(
         [
@@ -60,6 +60,15 @@ def word_picture(word: str, fragments: Sequence[str], contextual: np.ndarray, pl
         ]
     )
     return chart, f"{label(word)} in {whole(len(fragments))} places; {_told(fragments, contextual)}"
+
+
+def word(view: dict[str, Any], width: int = WHOLE) -> Drawn:
+    """The same of a view: `word`, the `fragments` around it, and its vectors, `contextual` and `plain`."""
+    fragments = [str(fragment) for fragment in view["fragments"]]
+    contextual, plain = (np.array(view[name], dtype=np.float64) for name in ("contextual", "plain"))
+    if not fragments or contextual.ndim != 2 or plain.ndim != 2 or not len(fragments) == len(contextual) == len(plain):
+        raise ValueError("a word has two vectors in every sentence")
+    return word_picture(str(view["word"]), fragments, contextual, plain)
 
 
 def _name(text: str) -> str:
@@ -72,8 +81,8 @@ def _fields(texts: Sequence[str], cosines: np.ndarray, title: str) -> Panel:
 
     count = len(texts)
     rows = [
-        {"row": i, "column": j, "value": float(cosines[i, j]), "text": f"{cosines[i, j]:.2f}".replace("-", "−"),
-         "tip": f"{_name(texts[i])} – {_name(texts[j])}"}
+        {"row": i, "column": j, "value": float(cosines[i, j]), "share": min(abs(float(cosines[i, j])), 1.0),
+         "text": f"{cosines[i, j]:.2f}".replace("-", "−"), "tip": f"{_name(texts[i])} – {_name(texts[j])}"}
         for i in range(count)
         for j in range(count)
     ]  # fmt: skip
@@ -84,14 +93,17 @@ def _fields(texts: Sequence[str], cosines: np.ndarray, title: str) -> Panel:
     scale = alt.Scale(padding=0, domain=list(range(count)))
     x = alt.X("column:O", scale=scale, axis=alt.Axis(orient="top", labelAngle=0, labelExpr=named(numbers), **plain))
     y = alt.Y("row:O", scale=scale, axis=alt.Axis(labelExpr=named(sentences), labelLimit=300, **plain))
-    fill = alt.Color("value:Q", scale=alt.Scale(domain=[-1, 0, 1], range=[SECOND[0], PALE[0], ACCENT[0]]), legend=None)
     tip = [alt.Tooltip("tip:N", title="texts"), alt.Tooltip("value:Q", title="cosine", format=".4f")]
-    layers = [data(rows).mark_rect(stroke=GROUND[0], strokeWidth=1).encode(x, y, fill, tooltip=tip)]
+    layers = [
+        data(rows)
+        .mark_rect(stroke=GROUND[0], strokeWidth=1)
+        .encode(x, y, fill=sign(), fillOpacity=depth(), tooltip=tip)
+    ]
     if count <= WRITTEN:
         deep = alt.condition("abs(datum.value) > 0.55", alt.value(GROUND[0]), alt.value(INK[0]))
         layers.append(data(rows).mark_text().encode(x, y, text="text:N", color=deep))
     hint = "cosines of their vectors: 1 alike, 0 nothing in common"
-    return alt.layer(*layers).properties(
+    return alt.layer(*layers, view=alt.ViewBackground(fill=PALE[0])).properties(
         width=size * count, height=size * count, title=looks.title(label(title, 80), hint)
     )
 
@@ -99,58 +111,8 @@ def _fields(texts: Sequence[str], cosines: np.ndarray, title: str) -> Panel:
 def _plane(vectors: np.ndarray, labels: list[str], texts: list[str], width: int, height: int) -> Panel:
     points, shares = principal(vectors)
     hint = "near points are alike" + ("" if len(texts) <= NAMED else f"; {whole(len(texts))} texts")
-    chart = _points(Frame.around(points, width, height), points, labels, texts, shares)
+    chart = plane(Frame.around(points, width, height), points, labels, texts, shares)
     return chart.properties(title=looks.title("On a plane", hint))
-
-
-def _points(
-    frame: Frame,
-    points: np.ndarray,
-    labels: list[str],
-    texts: list[str],
-    shares: tuple[float, float],
-    colour: str = ACCENT[0],
-) -> Panel:
-    """Points with names beside them, in pixels, so that what was measured is what is drawn."""
-    import altair as alt
-
-    pixels = frame.pixels(points)
-    places = names(pixels, labels, frame, far=len(labels) <= NAMED)
-    rows = [{"x": x, "y": y, "text": label(text, 200)} for (x, y), text in zip(pixels.tolist(), texts, strict=True)]
-    x, y = (_axis(alt, side, share, size) for side, share, size in zip("xy", shares, _sizes(frame), strict=True))
-    layers: list[Any] = []
-    lines = [_line(place, pixels) for place in places if place.line]
-    if lines:
-        layers.append(data(lines).mark_rule(color=GRID[0]).encode(x, y, x2="toward:Q", y2="up:Q"))
-    faint = 0.9 if len(rows) <= NAMED else 0.5
-    dots = data(rows).mark_circle(size=60 if len(rows) <= NAMED else 24, color=colour, opacity=faint)
-    layers.append(dots.encode(x, y, tooltip=[alt.Tooltip("text:N", title="text")]))
-    for align in ("left", "right", "center"):
-        some = [{"x": p.x, "y": p.y, "text": labels[p.index]} for p in places if p.align == align]
-        if some:
-            layers.append(
-                data(some).mark_text(align=align, baseline="middle", color=INK[0]).encode(x, y, text="text:N")
-            )
-    return alt.layer(*layers).properties(width=frame.width, height=frame.height)
-
-
-def _sizes(frame: Frame) -> tuple[int, int]:
-    return frame.width, frame.height
-
-
-def _axis(alt: Any, side: str, share: float, size: int) -> Any:
-    number = 1 if side == "x" else 2
-    title = f"direction {number}: {100 * share:.0f} % of the variance" if share else None
-    axis = alt.Axis(
-        title=title, labels=False, ticks=False, grid=False, domain=True, domainColor=GRID[0], titleColor=FAINT[0]
-    )
-    kind = alt.X if side == "x" else alt.Y
-    return kind(f"{side}:Q", scale=alt.Scale(domain=[0, size] if side == "x" else [size, 0], nice=False), axis=axis)
-
-
-def _line(place: Name, pixels: np.ndarray) -> dict[str, float]:
-    x, y = pixels[place.index].tolist()
-    return {"x": x, "y": y, "toward": place.x, "up": place.y}
 
 
 def _together(points: np.ndarray) -> list[list[int]]:

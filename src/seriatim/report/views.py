@@ -19,12 +19,16 @@ from .figures import Figures
 from .forecast import forecast
 from .heat import heat
 from .heats import heats
+from .inscribed import words
 from .lines import lines
 from .looks import HALF, WHOLE, colours, stack
 from .page import escape, group, number, paragraph, picture, section, table
+from .places import places
 from .signed import signed
 from .strip import strip
+from .tabular import tabular
 from .text import cut, label
+from .vectors import word
 
 if TYPE_CHECKING:
     import altair as alt
@@ -41,6 +45,9 @@ DRAWN: dict[str, Callable[[dict[str, Any], int], Drawn]] = {
     "signed": signed,
     "heats": heats,
     "strip": strip,
+    "words": words,
+    "places": places,
+    "word": word,
     "scatter": scatter,
     "forecast": forecast,
     "lines": lines,
@@ -55,6 +62,8 @@ PARTS = {"test": "On the test data", "valid": "On the validation data"}
 def drawn(view: dict[str, Any], width: int = WHOLE) -> Drawn:
     """The picture of any one view, with its sentence for those who listen."""
     kind = str(view.get("kind"))
+    if kind == "table":
+        return tabular(view, width)
     if kind not in DRAWN:
         raise ValueError(f"there is no picture of the kind {label(kind)}")
     return DRAWN[kind](view, width)
