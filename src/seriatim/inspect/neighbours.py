@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import SeriatimError
-from ..tasks._neighbours import Nearest
 from .seen import Array, Seen
 from .subject import Subject
-from .tokens import Table, chosen, lacking, tables
+from .tokens import chosen, lacking, nearest, tables
 
 
 def suits(subject: Subject) -> str:
@@ -38,7 +37,9 @@ def look(subject: Subject, text: str = "", *, top: int = 8, target: str | None =
         table = found[min(index, len(found) - 1)]
         side = ("source", "target")[index] if found[0].of else ""
         ids = chosen(table, text_of_side)
-        names, near, cosines = nearest(table, ids, top)
+        search = nearest(table, ids, top)
+        names, cosines = [table.name(index) for index in ids], search.values
+        near = np.array([[table.name(row) for row in rows] for rows in search.rows.tolist()])
         where = f"{title}, {side}" if side else title
         ranks = [str(rank) for rank in range(1, near.shape[1] + 1)]
         of = f"{side} " if side else ""
@@ -46,7 +47,8 @@ def look(subject: Subject, text: str = "", *, top: int = 8, target: str | None =
         arrays[f"{of}cosines"] = Array(cosines, (("token", names), ("rank", ranks)))
         views.append(
             {"kind": "words", "title": where, "rows": names, "columns": ranks, "texts": near.tolist(),
-             "values": cosines.tolist(), "x": "nearest first", "y": "token", "high": 1}
+             "values": cosines.tolist(), "x": "nearest first", "y": "token", "high": 1,
+             "note": "by the cosine of their vectors"}
         )  # fmt: skip
         lines += [
             f"{name:<16} " + "  ".join(f"{other} {cosine:.2f}" for other, cosine in zip(*pair, strict=True))
@@ -55,11 +57,3 @@ def look(subject: Subject, text: str = "", *, top: int = 8, target: str | None =
     if not views:
         raise SeriatimError("inspect.text", "there is no text whose tokens to look up", "give one")
     return Seen(title, arrays, views, lines)
-
-
-def nearest(table: Table, ids: list[int], top: int) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """Names of tokens (n,), of those nearest to each (n,top), and their cosines (n,top); none is its own neighbour."""
-    search = Nearest(table.vectors[ids], min(top, len(table) - 1))
-    search.show(table.vectors, 0, without=np.array(ids))
-    names = [[table.name(row) for row in rows] for rows in search.rows.tolist()]
-    return [table.name(index) for index in ids], np.array(names, dtype=object), search.values

@@ -11,6 +11,7 @@ import torch
 from ..core.errors import SeriatimError
 from ..data.tokenizers import Tokenizer
 from ..nn.pair import Translator
+from ..tasks._neighbours import Nearest
 from ..tasks._readers import SourceReader
 from .subject import Subject
 
@@ -80,6 +81,13 @@ def chosen(table: Table, text: str) -> list[int]:
     if not ids:
         raise SeriatimError("inspect.text", "the text has no tokens", "give one that has some")
     return ids
+
+
+def nearest(table: Table, ids: list[int], top: int) -> Nearest:
+    """The `top` nearest to each of some tokens by cosine; none is its own neighbour."""
+    search = Nearest(table.vectors[ids], min(top, len(table) - 1))
+    search.show(table.vectors, 0, without=np.array(ids))
+    return search
 
 
 def _vectors(weight: torch.Tensor) -> np.ndarray:
