@@ -29,7 +29,10 @@ bench: kernels
 	@$(PYTHON) -m benchmarks
 
 docs: setup
+	@./setup docs
 	@$(PYTHON) docs/make.py
+	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --quiet
+	@echo "open site/index.html; with search: $(PYTHON) -m http.server -d site"
 
 clean:
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis site

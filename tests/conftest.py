@@ -46,3 +46,18 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("book") / "book.txt"
     path.write_text("\n".join(lines * 40) + "\n", encoding="utf-8")
     return path
+
+
+@pytest.fixture
+def desk(tmp_path: Path, book: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A working folder with a small file of every name that the documentation uses."""
+    from desk import lay
+    from pages import DOCS, blocks
+    from seriatim.core import registry
+
+    lay(tmp_path, book.read_text(encoding="utf-8"))
+    model = blocks((DOCS / "adding.md").read_text(encoding="utf-8"), "python")[0]
+    (tmp_path / "mymodel.py").write_text(model.text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    registry.models._files.clear()
