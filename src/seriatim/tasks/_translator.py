@@ -24,9 +24,10 @@ from ..decode.beam import beam
 from ..decode.coverage import Coverage
 from ..decode.options import TranslateSettings
 from ..decode.sampling import Hypothesis, sample
+from ..nn.network import full
 from ..nn.pair import Translator
 from ._alignment import Looked, Side, words_of
-from ._pair_engine import Engine, attends, batches, forced
+from ._pair_engine import Engine, attends, batches, forced, mean_of
 from ._pairs import PairCoder, PairPart, end_of
 from ._predict import short
 from ._speak import Score, own_streams
@@ -251,6 +252,16 @@ class Interpreter:
         (values,), _, _, targets = self._pair(source, target)
         names = [self.coder.target.token(token) for token in targets[0].tolist()]
         return Score(target, float(values.sum()), len(values), list(zip(names, values.tolist(), strict=True)))
+
+    @torch.inference_mode()
+    def along(self, source: str, target: str) -> tuple[np.ndarray, torch.Tensor]:
+        """The tokens of a target with its end (T,), and log-probabilities (T,V) of what could stand at each place."""
+        _, _, sources, targets = self._pair(source, target)
+        batch = PairPart(sources, targets, NOTHING).collate(np.array([0]), self.coder.begin).to(self.device)
+        tokens, given = batch.inputs
+        hidden = [network.decode(given, network.encode(tokens, batch.mask))[0][0] for network in self.networks]
+        scores = [network.head(one) for network, one in zip(self.networks, hidden, strict=True)]
+        return targets[0], mean_of([full(one).log_softmax(dim=-1) for one in scores])
 
     def _pair(
         self, source: str, target: str, watched: bool = False
