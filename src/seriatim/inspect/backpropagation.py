@@ -28,7 +28,6 @@ from .subject import Subject
 
 MOST = {"width": 16, "steps": 64}  # beyond, nobody could follow
 WEIGHTS = ("recurrent", "input", "bias")
-SYMBOLS = {"recurrent": "W_h", "input": "W_x", "bias": "b"}
 SMALL = 0.2  # inputs, so that φ is not flat from the first step on
 ACROSS = 8  # terms beside each other
 DIGITS = 4
@@ -200,10 +199,10 @@ def _table(chain: Chain) -> dict[str, object]:
         *(_norms(chain.terms[name]) for name in WEIGHTS),
         strict=True,
     )
-    columns = ["k", "T − k", "‖∂h_k/∂h_k−1‖", "‖product‖", "‖∂L/∂h_k‖"]
-    columns += [f"‖term of {SYMBOLS[name]}‖" for name in WEIGHTS]
+    columns = ["step", "before the last", "factor", "product", "∂L/∂h", *(f"{name} term" for name in WEIGHTS)]
     rows = [[k, steps - k, *map(_rounded, rest)] for k, *rest in sizes]
-    return {"kind": "table", "title": "The terms in figures", "columns": columns, "rows": rows}
+    note = "sizes: of matrices that multiply the largest singular value, of the rest the norm"
+    return {"kind": "table", "title": "The terms in figures", "columns": columns, "rows": rows, "note": note}
 
 
 def _rounded(value: float) -> float:

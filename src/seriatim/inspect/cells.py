@@ -3,8 +3,8 @@
 Karpathy et al., "Visualizing and understanding recurrent networks" (2015), found such units by eye; here they are found
 by correlation: of every unit over a text with what a rule says of each place (`_signals`). With hundreds of units some
 correlation is always there, so a unit counts only where it beats two things: chance, which is the best of as many units
-against the same signal moved along the text, and the best unit of the same network before training: a random network
-carries what it has just read, too.
+against the same signal moved along the text, and the best unit of several such networks before training: a random one
+carries what it has just read, too. So tried, networks without training track nothing but for a rare stroke of luck.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from .trace import Trace, traced
 PLACE = re.compile(r"(layer|level)(\d+)\.(?:(forward|backward)\.)?(cell|hidden|activation)")
 LENGTH = 4_000  # tokens of a run's own text
 LEAST = 50  # tokens, without which a correlation says nothing
-FRESH = 3  # networks without training
+FRESH = (3, 24)  # networks without training: so many at least and at most, …
+UNITS = 600  # … so that they have as many units together: of few units the best is a matter of luck
 MARGIN = 0.1  # by which a unit has to beat the best one of them
 SURE = 0.99  # share of the moved signals that a unit has to beat
 NEAR = 20  # a signal is moved by a 1/NEAR of the text at least
-STRIP = 400  # tokens that are written
+STRIP = 300  # tokens that are written
 PART = 128  # units together
 SINCE = "position since the beginning"
 
@@ -85,7 +86,8 @@ def look(subject: Subject, text: str | None = None, *, top: int = 3) -> Seen:
         raise SeriatimError("inspect.length", f"{len(read.spans)} tokens say too little", f"give {LEAST} or more")
     units, activity = _activity(subject.network, read)
     width = subject.reader.table.embedding_dim
-    fresh = [_activity(own.untrained(subject, width, seed), read)[1] for seed in range(FRESH)]
+    count = min(max(-(-UNITS // len(units)), FRESH[0]), FRESH[1])
+    fresh = [_activity(own.untrained(subject, width, seed), read)[1] for seed in range(count)]
     names = list(told)
     values = np.stack(list(told.values()))  # (S,n)
     found = correlations(activity, values)  # (S,U)
@@ -108,7 +110,7 @@ def look(subject: Subject, text: str | None = None, *, top: int = 3) -> Seen:
         "chance": Array(luck, (("signal", names),)),
         "untrained": Array(before, (("signal", names),)),
     }
-    return Seen(title, arrays, [table, *strips], _told(table), _notes(best, len(read.spans), len(units)))
+    return Seen(title, arrays, [table, *strips], _told(table), _notes(best, len(read.spans), len(units), count))
 
 
 def parts_of(subject: Subject, text: str) -> Read:
@@ -218,11 +220,11 @@ def _told(table: dict[str, Any]) -> list[str]:
     return ["  ".join(value.ljust(size) for value, size in zip(row, widths, strict=True)).rstrip() for row in cells]
 
 
-def _notes(best: list[Best], tokens: int, units: int) -> list[str]:
-    count = sum(one.tracked for one in best)
-    found = "No unit tracks any of these" if not count else f"{count} of {len(best)} are tracked"
+def _notes(best: list[Best], tokens: int, units: int, fresh: int) -> list[str]:
+    tracked = sum(one.tracked for one in best)
+    found = "No unit tracks any of these" if not tracked else f"{tracked} of {len(best)} are tracked"
     return [
         f"{found}: over {tokens:,} tokens, {units:,} units.",
         f"Tracked: beyond chance ({SURE:.0%} of the same signals moved along the text), and at least {MARGIN} beyond "
-        f"the best unit of {FRESH} such networks without training.",
+        f"the best unit of {fresh} such networks without training.",
     ]

@@ -32,6 +32,8 @@ ROWS = 24  # units in a heat map
 COLUMNS = 120  # elements in it; more are put together
 CLOSED, OPEN = 0.1, 0.9  # a gate below or above is as good as shut or open
 FLAT = 0.95  # |tanh| above lets less than a tenth of a gradient through
+MAPS = 2  # layers that are drawn unit by unit
+CURVES = 4  # elements from which on a curve says more than a table
 STRIP = 600  # elements that are written
 
 
@@ -60,8 +62,9 @@ class Layer:
 
     @property
     def bounded(self) -> bool:
-        """Whether its states are between −1 and 1, as all are but those of a relu."""
-        return bool(self.gates) or bool((np.abs(self.parts["hidden"]) <= 1).all())
+        """Whether its states are between −1 and 1, as all are but those of a relu, which are never below 0."""
+        hidden = self.parts["hidden"]
+        return bool(self.gates) or bool((np.abs(hidden) <= 1).all() and (hidden < 0).any())
 
 
 def suits(subject: Subject) -> str:
@@ -96,8 +99,11 @@ def look(
         views = [view for one in chosen for view in _of_unit(one, unit, _tokens(one, reading, shown))]
         return Seen(f"{title}, unit {unit}", arrays, views, _told_unit(chosen, unit))
     views = [view for one in chosen for view in _of_layer(one, _tokens(one, reading, shown), subject.label)]
+    few = len(chosen) <= MAPS
+    views += [view for one in chosen if few for view in _maps(one, f"{subject.label}, {one.name}")]
     table = _table(chosen)
-    return Seen(title, arrays, [*views, table], _told(table))
+    notes = [] if few else ["Unit by unit: choose a layer."]
+    return Seen(title, arrays, [*views, table], _told(table), notes)
 
 
 def _array(one: Layer, part: str, unit: int | None) -> Array:
@@ -132,10 +138,10 @@ def layers(trace: Mapping[str, Tensor], reading: Reading) -> list[Layer]:
 
 
 def _of_layer(one: Layer, tokens: list[str], label: str) -> list[dict[str, Any]]:
-    """Averages as curves, the gate that keeps over the text itself, and all units as heat maps."""
+    """Averages as curves, and the gate that keeps over the text itself."""
     where = f"{label}, {one.name}"
     views: list[dict[str, Any]] = []
-    if len(tokens) > 1:
+    if len(tokens) >= CURVES:
         series = [[name, _points(values)] for name, values in _averages(one).items()]
         note = {"note": _about(one)} if _about(one) else {}
         views.append(
@@ -146,7 +152,7 @@ def _of_layer(one: Layer, tokens: list[str], label: str) -> list[dict[str, Any]]
         shown, values = _shown(one)
         strip = {"kind": "strip", "title": f"{shown}: {where}", "tokens": tokens, "values": values.tolist()}
         views.append(strip)
-    return views + _maps(one, where)
+    return views
 
 
 def _averages(one: Layer) -> dict[str, np.ndarray]:
