@@ -1,7 +1,8 @@
-"""What one pass over a sequence costs: the seconds it takes, and the bytes of all tensors that live at once.
+"""What one pass over a sequence costs: the seconds of work it takes, and the bytes of all tensors that live at once.
 
-Bytes are counted as tensors come and go, so they are exact and the same every time; what a kernel needs only while it
-runs is not seen. Weights and their gradients do not grow with a sequence and are not counted.
+Seconds are those that a processor works, so that others who share it do not count; with one thread they are what passes
+on an idle machine. Bytes are counted as tensors come and go, so they are exact and the same every time; what a kernel
+needs only while it runs is not seen. Weights and their gradients do not grow with a sequence and are not counted.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import contextlib
 import copy
 import time
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -20,6 +21,17 @@ from torch.utils._pytree import tree_leaves
 
 from ..nn.backbone import readable_equations
 from ..nn.pair import PairBackbone
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Within it torch works with one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class Live(TorchDispatchMode):
@@ -57,18 +69,20 @@ class Pass:
 
     def __init__(self, backbone: nn.Module, inputs: int, visible: bool = False) -> None:
         self.backbone, self.inputs, self.visible = backbone.eval(), inputs, visible
+        self._made: set[tuple[int, bool]] = set()
         for weight in backbone.parameters():
             weight.grad = torch.zeros_like(weight)
 
     def seconds(self, length: int, learns: bool) -> float:
         x = self._given(length, learns)
-        began = time.perf_counter()
+        began = time.process_time()
         self._go(x, learns)
-        return time.perf_counter() - began
+        return time.process_time() - began
 
     def bytes(self, length: int, learns: bool) -> int:
         """The most at once."""
-        self._go(self._given(length, learns), learns)  # what is kept for ever is made the first time
+        if (length, learns) not in self._made:  # what is kept for ever is made the first time
+            self._go(self._given(length, learns), learns)
         x = self._given(length, learns)
         weights = list(self.backbone.parameters())
         with Live([x, *weights, *(weight.grad for weight in weights if weight.grad is not None)]) as live:
@@ -85,6 +99,7 @@ class Pass:
         return torch.randn(1, length, self.inputs, generator=made, device=device, requires_grad=learns)
 
     def _go(self, x: Tensor, learns: bool) -> None:
+        self._made.add((x.shape[1], learns))
         with readable_equations() if self.visible else contextlib.nullcontext():
             if learns:
                 self._through(x).sum().backward()

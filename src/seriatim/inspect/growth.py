@@ -23,16 +23,20 @@ from ..models.tcn import CausalConv
 from ..nn.recurrent import Cell
 from ..nn.scores import Score
 from ..nn.transformer import SelfAttention
-from .cost import Pass
+from .cost import Pass, one_thread
 from .seen import Array, Seen
 from .subject import Subject
 
 LENGTHS = tuple(64 << power for power in range(8))  # 64 … 8,192
-BUDGET = 20.0  # seconds for each curve
+BUDGET = 20.0  # seconds of work for each curve
 MEMORY = 2**30  # bytes up to which attention that holds its weights is timed
 REPEATS = (3, 9)  # at least, and at most
 ENOUGH = 0.3  # seconds of repeats
 KINDS = ("forward", "forward and backward")
+NOTES = {
+    "seconds": "time: of one sequence on one core, the median of several passes",
+    "bytes": "memory: of the tensors that live at once, beside the weights",
+}
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,8 @@ def look(
 ) -> Seen:
     """`lengths` of sequences, as 64,128,256; a curve that would need more than `budget` seconds ends before."""
     wanted = _lengths(lengths)
-    curves = measured(subjects, wanted, budget, notify)
+    with one_thread():
+        curves = measured(subjects, wanted, budget, notify)
     return _seen(curves, wanted)
 
 
@@ -209,29 +214,27 @@ def _seen(curves: Sequence[Curve], lengths: Sequence[int]) -> Seen:
         fitted = np.array([[exponent(lengths, row) for row in both] for both in values])
         arrays[what] = Array(values, (("model", names), ("pass", KINDS), ("length", columns)))
         fits[what] = fitted
+        labels = [f"{name}: n^{_plain(one)}" for name, (_, one) in zip(names, fitted.tolist(), strict=True)]
         series = [
-            [name, [[n, factor * value] for n, value in zip(lengths, row[1].tolist(), strict=True) if value > 0]]
-            for name, row in zip(names, values, strict=True)
+            [label, [[n, factor * value] for n, value in zip(lengths, row[1].tolist(), strict=True) if value > 0]]
+            for label, row in zip(labels, values, strict=True)
         ]
-        told = ", ".join(f"{name} n^{_plain(one)}" for name, (_, one) in zip(names, fitted.tolist(), strict=True))
         title = "Time" if what == "seconds" else "Memory"
         views.append(
             {"kind": "lines", "title": f"{title} over the length n, forward and backward", "x": "length n",
-             "y": unit, "series": series, "log_x": True, "log_y": True, "marks": True, "note": f"fitted: {told}",
-             "dashes": [curve.name for curve in curves if curve.theory is VISIBLE]}
+             "y": unit, "series": series, "log_x": True, "log_y": True, "marks": True, "note": NOTES[what],
+             "dashes": [one for one, curve in zip(labels, curves, strict=True) if curve.theory is VISIBLE]}
         )  # fmt: skip
     both = np.stack([fits["seconds"], fits["bytes"]])
     axes = (("of", ("time", "memory")), ("model", names), ("pass", KINDS))
     arrays["exponents"] = Array(both, axes)
     views.append(_table(curves, fits))
-    threads = torch.get_num_threads()
-    notes = [f"one sequence at a time, {threads} thread{'s' * (threads > 1)}; memory: of the tensors that live at once"]
-    notes += [curve.why for curve in curves if curve.why]
+    notes = [*NOTES.values(), *(curve.why for curve in curves if curve.why)]
     return Seen("Growth with the length of a sequence", arrays, views, _text(curves, fits), notes)
 
 
 def _table(curves: Sequence[Curve], fits: dict[str, np.ndarray]) -> dict[str, Any]:
-    passes = ("n^, forward", "n^, and backward")
+    passes = ("exponent forward", "with backward")
     columns = ["model", "layer", "time", *passes, "memory", *passes, "steps in a row", "longest path"]
     rows = []
     for index, curve in enumerate(curves):
@@ -240,7 +243,7 @@ def _table(curves: Sequence[Curve], fits: dict[str, np.ndarray]) -> dict[str, An
         rows.append([curve.name, about.of, about.time, *seconds, about.memory, *held, about.steps, about.path])
     return {
         "kind": "table", "title": "Exponents of n, measured, beside the theory", "columns": columns, "rows": rows,
-        "note": "fitted over the longer half of the lengths",
+        "note": "fitted over the longer half of the lengths; theory: of one layer of width d",
     }  # fmt: skip
 
 
@@ -258,8 +261,8 @@ def _text(curves: Sequence[Curve], fits: dict[str, np.ndarray]) -> list[str]:
 
 
 def _exponents(pair: np.ndarray) -> list[float | None]:
-    return [None if math.isnan(value) else round(value, 2) for value in pair.tolist()]
+    return [None if math.isnan(value) else value for value in pair.tolist()]
 
 
 def _plain(value: float) -> str:
-    return "?" if math.isnan(value) else f"{value:.2f}".replace("-", "−")
+    return "…" if math.isnan(value) else f"{value:.2f}".replace("-", "−")
