@@ -160,23 +160,6 @@ def test_gradcheck(case: Any) -> None:
     assert torch.autograd.gradcheck(run, [value.requires_grad_() for value in inputs], atol=1e-6, fast_mode=True)
 
 
-@every
-def test_traces_change_nothing(case: Any) -> None:
-    backbone = build(case)
-    before = {name: id(value) for name, value in vars(backbone).items()}
-    x = sequence(2, 7)
-    trace: dict[str, torch.Tensor] = {}
-    y, _ = backbone(x, None, None, trace)
-    equal(y, backbone(x)[0])
-    assert trace, "every model has something to show"
-    assert {name: id(value) for name, value in vars(backbone).items()} == before, "nothing is left on the module"
-    for name, value in trace.items():
-        assert value.shape[0] == 2, name
-        if name.endswith("attention"):
-            equal(value.sum(dim=-1), torch.ones_like(value[..., 0]))
-            assert (value >= 0).all()
-
-
 @causal
 def test_same_seed_same_weights_and_a_round_trip(case: Any) -> None:
     def fresh(seed: int) -> Any:

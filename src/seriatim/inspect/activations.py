@@ -24,6 +24,7 @@ PLACE = re.compile(r"(?:(encoder|decoder)\.)?(?:(layer|level)(\d+)\.)?(?:(forwar
 OUTPUTS = ("embedded", "hidden", "activation")  # what a place gives; the others are what happens within it
 RESIDUAL = "_residual"
 COLUMNS = 120  # elements of a picture; of more, neighbours are put together
+UNITS = 48  # of a layer that are drawn
 FLAT = 0.95  # of a unit that is between −1 and 1: nearly all that it can be
 
 
@@ -154,7 +155,7 @@ def _by_side(trace: Mapping[str, Tensor], reading: Reading) -> dict[str, list[tu
 def _streams(label: str, side: str, lines: list[tuple[str, float]]) -> dict[str, Any]:
     return {
         "kind": "bars", "title": f"Length of the residual stream: {label}{f', {side}' if side else ''}",
-        "x": "mean over the elements", "bars": [[name, value] for name, value in lines],
+        "measure": "mean over the elements", "rows": [[name, value] for name, value in lines],
     }  # fmt: skip
 
 
@@ -189,10 +190,13 @@ def _of_layer(subject: Subject, found: list[Output], layer: int) -> Seen:
     title = f"What each unit gives: {subject.label}"
     views = []
     for one in chosen:
+        width = one.values.shape[1]
         names, values = folded(one.elements, one.values.T)
-        units = [f"unit {index}" for index in range(len(values))]
+        kept = np.sort(np.argsort(-one.values.std(axis=0), kind="stable")[:UNITS])  # those that vary most
+        units, values = [f"unit {index}" for index in kept.tolist()], values[kept]
         views.append({
             "kind": "signed", "title": f"{title}, {one.name}", "rows": units, "columns": names,
             "values": values.tolist(), "x": "element", "y": "",
+            **({"note": f"the {UNITS} units that vary most over the elements, of {width}"} if width > UNITS else {}),
         })  # fmt: skip
     return Seen(title, {one.name: _array(one) for one in chosen}, views, _told(_table(chosen)))

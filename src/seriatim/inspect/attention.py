@@ -25,6 +25,7 @@ from .subject import Subject
 WEIGHTS = re.compile(r"((?:encoder\.|decoder\.)?)layer(\d+)\.(attention|cross_attention)")
 SIDES = {"": "", "encoder": "encoder.", "decoder": "decoder.", "cross": "decoder."}
 PARTS = ("cross", "encoder", "decoder")  # of a translator, the first that it has by default
+ACROSS = 16  # heads that stand beside each other
 TOLD, BEST = 40, 3  # elements that are told in words, and to how many of those they look at
 
 
@@ -98,7 +99,8 @@ def look(
     if len(panels) == 1:
         views = [view | {"kind": "heat", "title": f"{title}, {panels[0][0]}", "values": panels[0][1]}]
     else:
-        views = [view | {"kind": "heats", "panels": panels, "across": min(len(names[1]), 8)}]
+        across = {"across": len(heads)} if 1 < len(heads) <= ACROSS and len(values) > 1 else {}  # a row for each layer
+        views = [view | {"kind": "heats", "panels": panels, **across}]
     notes = [] if reading.written is None else [_said(reading)]
     return Seen(title, {"attention": Array(values, axes)}, views, _told(found, values), notes)
 

@@ -18,7 +18,8 @@ from torch import Tensor
 from ..nn.heads import PretrainHead
 from ..nn.network import Network, TokenHead, full
 from ..nn.pair import Translator
-from .attention import parts
+from .activations import folded
+from .attention import chosen, parts
 from .reading import Reading
 from .seen import Array, Seen
 from .subject import Subject
@@ -64,6 +65,7 @@ def look(
         return _at(title, layers, places, position, best, likely, token, arrays)
     order = slice(None, None, -1)  # the last layer on top, as it stands in the model
     view = {"rows": layers[order], "columns": places, "x": "at", "y": ""}
+    names, chances_of_true = folded(places, np.nan_to_num(true[order]))
     views: list[dict[str, Any]] = [
         view | {
             "kind": "words", "title": title, "texts": texts_of[order], "values": likely[order, :, 0].tolist(),
@@ -71,7 +73,7 @@ def look(
         },
         view | {
             "kind": "heat", "title": f"How likely each layer holds what {_true(subject)}: {subject.label}",
-            "values": np.nan_to_num(true[order]).tolist(), "high": 1.0,
+            "columns": names, "values": chances_of_true.tolist(), "high": 1.0,
         },
     ]  # fmt: skip
     return Seen(title, arrays, views, _told(layers, places, texts_of, likely[..., 0], true))
@@ -167,8 +169,6 @@ def _at(
     token: Any,
     arrays: dict[str, Array],
 ) -> Seen:
-    from .attention import chosen
-
     chosen("position", position, len(places))
     columns = ["layer", *(f"{rank + 1}." for rank in range(best.shape[-1]))]
     rows = [

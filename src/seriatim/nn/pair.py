@@ -33,7 +33,7 @@ class PairBackbone(nn.Module):
 
     def read(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Tensor:
         """What the encoder makes of each element (B,S,D), before the decoder takes what it needs of it."""
-        y: Tensor = self.get_submodule("encoder")(x, mask, None, inside(trace, "encoder"))[0]
+        y: Tensor = self.get_submodule("encoder")(x, mask, None, inside(trace, "encoder", mask))[0]
         return y
 
     def decode(self, y: Tensor, memory: Any, state: Any = None, trace: Trace | None = None) -> tuple[Tensor, Any]:
@@ -102,7 +102,7 @@ class Attended(PairBackbone):
         self.mix = nn.Linear(decoder.width + width, decoder.width)
 
     def encode(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Any:
-        memory = self.bring(self.encoder(x, mask, None, inside(trace, "encoder"))[0])
+        memory = self.bring(self.encoder(x, mask, None, inside(trace, "encoder", mask))[0])
         return memory, self.score.prepare(memory), mask
 
     def decode(self, y: Tensor, memory: Any, state: Any = None, trace: Trace | None = None) -> tuple[Tensor, Any]:
