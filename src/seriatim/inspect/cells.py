@@ -20,6 +20,7 @@ from ..core.measures import plain
 from . import own
 from ._signals import signals
 from .reading import Reading
+from .rows import aligned
 from .seen import Array, Seen
 from .subject import Subject
 from .trace import Trace, traced
@@ -215,9 +216,8 @@ def _strip(one: Best, units: list[str], activity: np.ndarray, names: list[str]) 
 
 
 def _told(table: dict[str, Any]) -> list[str]:
-    cells = [table["columns"], *([one if isinstance(one, str) else plain(one) for one in row] for row in table["rows"])]
-    widths = [max(len(row[index]) for row in cells) for index in range(len(cells[0]))]
-    return ["  ".join(value.ljust(size) for value, size in zip(row, widths, strict=True)).rstrip() for row in cells]
+    rows = [[one if isinstance(one, str) else plain(one) for one in row] for row in table["rows"]]
+    return aligned([table["columns"], *rows], (0, 1, 5))
 
 
 def _notes(best: list[Best], tokens: int, units: int, fresh: int) -> list[str]:

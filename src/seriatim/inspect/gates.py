@@ -21,6 +21,7 @@ from ..core.measures import plain
 from ..nn.recurrent import Cell
 from . import own
 from .reading import Reading
+from .rows import aligned
 from .seen import Array, Seen
 from .subject import Subject
 
@@ -93,13 +94,13 @@ def look(
     if unit is not None and not 0 <= unit < width:
         raise SeriatimError("inspect.unit", f"there is no unit {unit}", f"choose from 0 to {width - 1}")
     arrays = {f"{one.name}, {part}": _array(one, part, unit) for one in chosen for part in one.parts}
-    title = f"{'Gates' if chosen[0].gates else 'States'} over the text: {subject.label}"
+    title = f"What the {'gates' if chosen[0].gates else 'states'} do: {subject.label}"
     shown = own.written(subject, texts, reading.names)
     if unit is not None:
         views = [view for one in chosen for view in _of_unit(one, unit, _tokens(one, reading, shown))]
         return Seen(f"{title}, unit {unit}", arrays, views, _told_unit(chosen, unit))
     views = [view for one in chosen for view in _of_layer(one, _tokens(one, reading, shown), subject.label)]
-    few = len(chosen) <= MAPS
+    few = layer is not None or len(chosen) <= MAPS
     views += [view for one in chosen if few for view in _maps(one, f"{subject.label}, {one.name}")]
     table = _table(chosen)
     notes = [] if few else ["Unit by unit: choose a layer."]
@@ -263,17 +264,13 @@ def _table(chosen: list[Layer]) -> dict[str, Any]:
 
 
 def _told(table: dict[str, Any]) -> list[str]:
-    cells = [table["columns"], *([*row[:2], *(plain(value) for value in row[2:])] for row in table["rows"])]
-    widths = [max(len(row[index]) for row in cells) for index in range(5)]
-    return ["  ".join(value.ljust(size) for value, size in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return aligned([table["columns"], *([*row[:2], *map(plain, row[2:])] for row in table["rows"])], (0, 1))
 
 
 def _told_unit(chosen: list[Layer], unit: int) -> list[str]:
     """A line for each element."""
     lines = []
     for one in chosen:
-        lines.append("  ".join([f"{one.name:<16}", *(f"{_named(part):>11}" for part in one.parts)]))
-        for place, name in enumerate(one.names):
-            values = [one.activity(part)[place, unit] for part in one.parts]
-            lines.append("  ".join([f"{name[:16]:<16}", *(f"{plain(float(value)):>11}" for value in values)]))
+        values = [[plain(float(value)) for value in one.activity(part)[:, unit]] for part in one.parts]
+        lines += aligned([[one.name, *map(_named, one.parts)], *zip(one.names, *values, strict=True)])
     return lines

@@ -23,7 +23,9 @@ from ..core.errors import SeriatimError
 from ..core.measures import plain
 from ..core.random import derive, numpy_stream
 from ..nn.network import full, token_network
+from ..tasks._answerer import Answerer
 from . import _clipping, own
+from .rows import aligned
 from .seen import Array, Seen
 from .subject import Subject
 
@@ -139,7 +141,10 @@ def _split(rows: np.ndarray) -> Read:
 def _examples(subject: Subject, texts: Sequence[str], length: int) -> Read:
     """Of a run that does not predict what comes next: the texts, or the first sequences of its own data."""
     if texts:
-        return [(_last(subject.read(one).inputs, length), None) for one in texts]
+        predictor = None if subject.run is None else subject.run.predictor
+        together = isinstance(predictor, Answerer) or getattr(predictor, "pairs", False)  # it reads two as one
+        groups = [texts] if together else [(one,) for one in texts]
+        return [(_last(subject.read(*some).inputs, length), None) for some in groups]
     found: Read = []
     for number in range(SEQUENCES):
         try:
@@ -219,10 +224,8 @@ def _short(value: float | None) -> float | None:
 def _told(tables: Sequence[dict[str, Any]]) -> list[str]:
     lines: list[str] = []
     for table in tables:
-        cells = [table["columns"], *([_figure(one) for one in row] for row in table["rows"])]
-        widths = [max(len(row[index]) for row in cells) for index in range(len(cells[0]))]
         lines += ["", table["title"]] if lines else []
-        lines += ["  ".join(one.ljust(size) for one, size in zip(row, widths, strict=True)).rstrip() for row in cells]
+        lines += aligned([table["columns"], *([_figure(one) for one in row] for row in table["rows"])])
     return [*lines, ""]
 
 
