@@ -215,7 +215,10 @@ class Page(HTMLParser):
         assert all(attrs.get("role") == "img" and attrs.get("aria-label") for attrs in self.named("svg"))
         assert all(attrs.get("scope") in ("row", "col") for attrs in self.named("th"))
         assert len(self.named("caption")) == len(self.named("table"))
-        assert len(self.named("svg")) % 2 == 0  # light and dark
+        parts = [attrs[part] for _, attrs in self.tags for part in ("fill", "stroke") if attrs.get(part)]
+        assert set(parts) <= {*looks.PAIRS, "none", "transparent"}  # what the style can turn into dark colours
+        assert all(f'[fill="{light}"] {{ fill: {dark}; }}' in self.source for light, dark in looks.PAIRS.items())
+        assert all("tabindex" in attrs for attrs in self.named("figure") if "wide" in str(attrs.get("class")))
         identifiers = [attrs["id"] for _, attrs in self.tags if "id" in attrs]
         assert len(identifiers) == len(set(identifiers))
         used = set(re.findall(r"url\(#([^)]*)\)", self.source))
@@ -303,7 +306,7 @@ def test_times_are_told_as_people_do(value: float, text: str) -> None:
 
 def test_the_page_of_a_comparison_is_sound(comparison: Page) -> None:
     comparison.check()
-    assert len(comparison.named("svg")) == 8
+    assert len(comparison.named("svg")) == 4
 
 
 def test_the_table_holds_the_figures_of_the_summaries_best_first(comparison: Page, lineage: list[Run]) -> None:
@@ -389,7 +392,7 @@ def test_the_page_of_a_run_is_sound(model: str, lineage: list[Run]) -> None:
     report.write_run_report(run)
     page = Page(run.path / "report.html")
     page.check()
-    assert len(page.named("svg")) == (0 if model == "ngram" else 8)
+    assert len(page.named("svg")) == (0 if model == "ngram" else 4)
     assert f"{LOSSES[model]:.3f}" in page.text
     assert "length: 128" in page.text
     assert len(page.named("article")) == (1 if model == "ngram" else 8)
@@ -572,6 +575,8 @@ def test_names_beside_the_lines_never_cover_each_other() -> None:
     assert places[3] == 3.0
     assert places[-1] >= 0.0
     assert sum(places[:3]) / 3 == pytest.approx(4.99)
+    below = axes.spread([5.0, 4.99, 4.98, 3.0, 0.02, 0.01], gap=0.5, floor=0.0, ceiling=5.0)
+    assert below[:4] == pytest.approx([5.0, 4.5, 4.0, 3.0])
 
 
 # Layering

@@ -138,21 +138,24 @@ def labels(ends: list[dict[str, Any]], axis: Axis, span: Span) -> list[dict[str,
     """Names at the right edge, as level with the ends of their lines as can be without covering each other."""
     names = sorted(ends, key=lambda row: -row["y"])
     wanted = [min(max(row["y"], span.low), span.high) for row in names]
-    places = spread(wanted, span.line, span.low)
+    places = spread(wanted, span.line, span.low, span.high)
     return [
         {**row, "edge": axis.edge, "place": place, "y": y} for row, y, place in zip(names, wanted, places, strict=True)
     ]
 
 
-def spread(wanted: list[float], gap: float, floor: float) -> list[float]:
-    """Falling values moved apart by at least `gap`: those that crowd together become a block around their mean."""
+def spread(wanted: list[float], gap: float, floor: float, ceiling: float = math.inf) -> list[float]:
+    """Falling values moved apart by at least `gap`: those that crowd together become a block around their mean, but
+    none stands above `ceiling` where there is room below, and none below `floor`."""
     blocks: list[list[float]] = []
     for value in wanted:
         blocks.append([value])
         while len(blocks) > 1 and _ends(blocks[-2], gap)[1] - _ends(blocks[-1], gap)[0] < gap:
             blocks[-2:] = [blocks[-2] + blocks[-1]]
     places = [_ends(block, gap)[0] - gap * index for block in blocks for index in range(len(block))]
-    for index in reversed(range(len(places))):  # none below the picture
+    for index in range(len(places)):
+        places[index] = min(places[index], ceiling if index == 0 else places[index - 1] - gap)
+    for index in reversed(range(len(places))):
         lowest = floor if index == len(places) - 1 else places[index + 1] + gap
         places[index] = max(places[index], lowest)
     return places

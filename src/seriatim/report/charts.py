@@ -1,4 +1,4 @@
-"""The pictures of a training: curves, what quality costs, the schedule. Altair charts, the same in notebooks and
+"""The pictures of a training: curves, and what quality costs. Altair charts, the same in notebooks and
 reports.
 
 Each chart is a row of panels, and each panel can be had alone: a report sets them side by side on a wide screen
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from ..core import measures
 from ..core.measures import finite
 from ..runs import Run
-from .axes import HEIGHT, Axis, Span, horizontal, labels, ticks
+from .axes import HEIGHT, Axis, Span, labels
 from .figures import Figures, Point, baselines_of, read
-from .looks import FAINT, INK, colours, data, row, save, svg, title
-from .numbers import scaled
+from .looks import FAINT, INK, colours, data, nothing, row, save, svg, title
+from .schedule import schedule
 from .text import label as short
 
 if TYPE_CHECKING:
@@ -62,12 +62,6 @@ def points(
     return row([alt.layer(*layers).properties(width=_width(names), height=HEIGHT, title=title(heading))])
 
 
-def schedule(run: Run, parts: Sequence[str] = ("rate", "norm")) -> alt.HConcatChart:
-    """The learning rate and the norm of the gradient, step by step."""
-    one = read([run])[0]
-    return row([_rate(one) if part == "rate" else _norm(one) for part in parts])
-
-
 # Panels
 
 
@@ -77,7 +71,7 @@ def _curves(figures: Sequence[Figures], kind: str, name: str) -> Panel:
     training = {one.label: _thinned(one.training) if name == "loss" else [] for one in figures}
     validation = {one.label: one.evaluations(name) for one in figures}
     if not any([*training.values(), *validation.values()]):
-        return _nothing("nothing was recorded")
+        return nothing("nothing was recorded")
     axis, span = _curve_axes(figures, training, validation, kind, name)
     span, baselines = _within(span, baselines_of(figures, "valid"), name)
     colour = _colour(figures, baselines)
@@ -136,7 +130,7 @@ def _costs(figures: Sequence[Figures], kind: str) -> Panel:
 
     placed = [one for one in figures if finite(one.summary.get(kind))]
     if not placed:
-        return _nothing(f"no {kind} were recorded")
+        return nothing(f"no {kind} were recorded")
     name = figures[0].main
     costs = [float(one.summary[kind]) for one in placed]
     far = max(costs) / min(costs) > 2
@@ -173,50 +167,6 @@ def _front(points: list[dict[str, Any]], axis: Axis, name: str) -> list[dict[str
         if not steps or measures.better(name, point["y"], steps[-1]["y"]):
             steps.append({"x": point["x"], "y": point["y"]})
     return [*steps, {"x": axis.high, "y": steps[-1]["y"]}] if steps else []
-
-
-def _rate(one: Figures) -> Panel:
-    import altair as alt
-
-    rows = _series(one, "rate")
-    if not rows:
-        return _nothing("no learning rate: this model counts")
-    x = alt.X("step:Q", axis=horizontal("Step", "~s"), scale=alt.Scale(nice=False))
-    y = alt.Y("value:Q", axis=alt.Axis(title=None, tickCount=5, format="~g", minExtent=44), scale=alt.Scale(zero=True))
-    line = data(rows).mark_line(strokeWidth=2, color=_first_colour(one)).encode(x, y)
-    return alt.layer(line).properties(width=WIDTH, height=190, title=title("Learning rate"))
-
-
-def _norm(one: Figures) -> Panel:
-    import altair as alt
-
-    rows = [line for line in _series(one, "norm") if line["value"] > 0]
-    if not rows:
-        return _nothing("no gradient was recorded")
-    clip = finite(one.setting("train", "clip"))
-    x = alt.X("step:Q", axis=horizontal("Step", "~s"), scale=alt.Scale(nice=False))
-    shown = [*(line["value"] for line in rows), *([clip] if clip is not None else [])]
-    low, high = min(shown) / 1.3, max(shown) * 1.5
-    y = alt.Y(
-        "value:Q",
-        axis=alt.Axis(title=None, values=ticks(low, high), format="~g", minExtent=44),
-        scale=alt.Scale(type="log", domain=[low, high], nice=False),
-    )
-    layers = [data(rows).mark_line(strokeWidth=1, color=_first_colour(one)).encode(x, y)]
-    if clip is not None:
-        last = [{"step": rows[-1]["step"], "value": clip, "text": f"clipped above {scaled(clip)}"}]
-        rule = data(last).mark_rule(strokeDash=[5, 4], strokeWidth=1.25, color=INK[0]).encode(y=y)
-        text = data(last).mark_text(align="right", dy=-8, color=INK[0]).encode(x, y, text="text:N")
-        layers += [rule, text]
-    heading = title("Norm of the gradient, log scale")
-    return alt.layer(*layers).properties(width=WIDTH, height=190, title=heading)
-
-
-def _nothing(text: str) -> Panel:
-    import altair as alt
-
-    mark = data([{"text": text}]).mark_text(fontSize=13, color=FAINT[0]).encode(text="text:N")
-    return alt.layer(mark).properties(width=WIDTH, height=HEIGHT)
 
 
 # Rows of data
@@ -256,14 +206,6 @@ def _thinned(points: Sequence[Point]) -> list[Point]:
     return [replace(part[-1], value=math.fsum(point.value for point in part) / len(part)) for part in parts]
 
 
-def _series(one: Figures, name: str) -> list[dict[str, Any]]:
-    """A quantity of the steps; at most about 400 of them, since a picture has no more columns."""
-    rows = [{"step": event["step"], "value": finite(event.get(name))} for event in one.events("stepped")]
-    rows = [line for line in rows if line["value"] is not None]
-    stride = max(len(rows) // WIDTH, 1)
-    return [line for index, line in enumerate(rows) if index % stride == 0 or index == len(rows) - 1]
-
-
 # Names and colours
 
 
@@ -296,10 +238,6 @@ def _colour(figures: Sequence[Figures], baselines: dict[str, float]) -> alt.Colo
     pairs = {**dict.fromkeys(baselines, FAINT), **colours(figures)}
     scale = alt.Scale(domain=list(pairs), range=[light for light, _ in pairs.values()])
     return alt.Color("run:N", scale=scale, legend=None)
-
-
-def _first_colour(one: Figures) -> str:
-    return next(iter(colours([one]).values()))[0]
 
 
 def _per(one: Figures, name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -178,6 +179,18 @@ class Figures:
             if isinstance(found.get(split), list) and found[split]:
                 return split, [view for view in found[split] if isinstance(view, dict)]
         return "", []
+
+    @cached_property
+    def inside(self) -> list[dict[str, Any]]:
+        """What was seen inside the model at the end of its training."""
+        file = self.run.path / "inspection.json"
+        if not file.is_file():
+            return []
+        try:
+            found = json.loads(file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise SeriatimError("run.damaged", f"{file} is not whole: {error}", "remove the file") from None
+        return [view for view in found if isinstance(view, dict)] if isinstance(found, list) else []
 
 
 @dataclass(frozen=True)

@@ -98,10 +98,11 @@ def lines(view: dict[str, Any], width: int = WHOLE, colours: Mapping[str, tuple[
     strokes = [DASHED if name in dashed else [1, 0] for name in names]
     dash = alt.StrokeDash("name:N", scale=alt.Scale(domain=names, range=strokes), legend=shown)
     rows: list[dict[str, Any]] = [{"name": name, "x": x, "y": y} for name, points in series.items() for x, y in points]
-    layers = [data([{"x": a, "y": b} for a, b in dots]).mark_circle(size=16, color=FAINT[0], opacity=0.55).encode(x, y)]
-    layers = layers if dots else []
-    layers += _annotated(notes, across, up, x, y)
-    layers.append(data(rows).mark_line(strokeWidth=1.75, clip=True).encode(x, y, colour, dash))
+    layers = _annotated(notes, across, up, x, y)
+    if dots:
+        behind = data([{"x": a, "y": b} for a, b in dots])
+        layers.append(behind.mark_circle(size=16, color=FAINT[0], opacity=0.55).encode(x, y))
+    layers.append(data(rows).mark_line(strokeWidth=1.75).encode(x, y, colour, dash))
     alone = [row for row in rows if len(series[row["name"]]) == 1]
     marked = rows if view.get("marks") else alone
     if marked:
@@ -111,7 +112,7 @@ def lines(view: dict[str, Any], width: int = WHOLE, colours: Mapping[str, tuple[
         alt.Tooltip("x:Q", title=label(view.get("x", ""), 60) or "x", format=".5~g"),
         alt.Tooltip("y:Q", title=label(view.get("y", ""), 80) or "y", format=".4~g"),
     ]
-    layers.append(data(rows).mark_circle(size=70, opacity=0).encode(x, y, tooltip=tips))  # what the pointer finds
+    layers.append(data(rows).mark_circle(size=70, color=INK[0], opacity=0).encode(x, y, tooltip=tips))  # for pointers
     if at_ends:
         layers += _names(series, across, up, tall, width - room, x, y, colour)
     hint = [label(view["note"], 160)] if view.get("note") else []
@@ -218,7 +219,7 @@ def _names(
     import altair as alt
 
     ends = sorted(((up.share(points[-1][1]), name) for name, points in series.items()), reverse=True)
-    places = spread([share for share, _ in ends], LINE / tall, 0.0)
+    places = spread([share for share, _ in ends], LINE / tall, 0.0, 1.0)
     edge = across.at(1 + 10 / wide)
     leaders, words = [], []
     for (share, name), place in zip(ends, places, strict=True):

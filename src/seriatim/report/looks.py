@@ -129,6 +129,14 @@ def title(text: str, hint: str = "") -> alt.TitleParams:
     return alt.TitleParams(text, subtitle=[hint] if hint else [])
 
 
+def nothing(text: str, width: int = 400, height: int = 270) -> Panel:
+    """A panel that says why there is nothing in it."""
+    import altair as alt
+
+    mark = data([{"text": text}]).mark_text(fontSize=13, color=FAINT[0]).encode(text="text:N")
+    return alt.layer(mark).properties(width=width, height=height)
+
+
 def row(panels: Sequence[Panel]) -> alt.HConcatChart:
     """Panels side by side, in the type and the light colours of all pictures."""
     import altair as alt

@@ -16,6 +16,8 @@ from .text import LONGEST, cut, visible
 if TYPE_CHECKING:
     import altair as alt
 
+FULL = 1_300  # pixels of a picture from which on it is not made to fit, since its letters would be too small
+
 
 def escape(text: Any) -> str:
     """Anything, safe to stand in a page and in an attribute."""
@@ -102,8 +104,11 @@ def block(text: str) -> str:
 def picture(chart: alt.TopLevelMixin, label: str, kind: str = "") -> str:
     """A chart in the colours for light grounds; where the reader's ground is dark, the style of the page puts others in
     their place, and paper has the light ones."""
-    opening = f'<figure class="{kind}">' if kind else "<figure>"
-    return f"{opening}\n{_inline(looks.svg(chart), label)}\n</figure>"
+    svg = looks.svg(chart)
+    size = re.search(r'\bwidth="([\d.]+)"', svg)
+    kinds = f"{kind} full" if kind and size and float(size[1]) > FULL else kind
+    opening = f'<figure class="{kinds}" tabindex="0">' if kind else "<figure>"  # wide ones scroll, by keyboard too
+    return f"{opening}\n{_inline(svg, label)}\n</figure>"
 
 
 def _swaps() -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from ..core.measures import NONE, finite, phrase, shown, told
+from ..core.measures import finite, phrase, shown, told
 from . import charts
 from .figures import Figures
 from .lessons import lessons
 from .numbers import percent, scaled, seconds, whole
 from .page import block, bullets, folded, group, headline, noticed, page, paragraph, picture, sample, section
+from .schedule import told as clipping
 from .text import cut
-from .views import evaluation
+from .views import evaluation, inside
 from .words import (
     along_the_way,
     budget_text,
@@ -35,6 +36,7 @@ def run_page(one: Figures) -> str:
         evaluation(one),
         _curves(one),
         _schedule(one),
+        inside(one),
         _samples(one),
         section("Data", *_data(one)),
         section("Settings", folded("config.yaml: every setting of this run", block(settings_text(one)))),
@@ -97,13 +99,13 @@ def _curves(one: Figures) -> str:
 def _schedule(one: Figures) -> str:
     if not one.events("stepped"):
         return ""
-    clip = one.setting("train", "clip")
+    said = clipping(one)
     labels = {
         "rate": f"The learning rate of {one.label} over its steps.",
-        "norm": f"The norm of the gradient of {one.label} over its steps; clipped above {clip or NONE}.",
+        "norm": f"The norm of the gradient of {one.label} over its steps. {said}".strip(),
     }
-    pictures = [picture(charts.schedule(one.run, [part]), label) for part, label in labels.items()]
-    return section("Schedule", group("pair", pictures))
+    pictures = [picture(charts.schedule(one, [part]), label) for part, label in labels.items()]
+    return section("Schedule", paragraph(said, "note") if said else "", group("pair", pictures))
 
 
 def _samples(one: Figures) -> str:

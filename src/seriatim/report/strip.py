@@ -101,6 +101,8 @@ def _checked(view: dict[str, Any]) -> tuple[list[str], list[float | None], list[
     hints = ["" if hint is None else str(hint) for hint in view.get("hints") or [""] * len(tokens)]
     if not tokens or len(values) != len(tokens) or len(hints) != len(tokens):
         raise ValueError("a strip has a figure (and a hint, where there are any) for every token")
+    if any(not isinstance(value, int | float | None) for value in view["values"]):
+        raise ValueError("the values of a strip are figures, or none")
     return tokens, values, hints
 
 

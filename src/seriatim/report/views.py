@@ -20,6 +20,7 @@ from .forecast import forecast
 from .heat import heat
 from .heats import heats
 from .inscribed import words
+from .lines import NAME as NAMES
 from .lines import lines
 from .looks import HALF, WHOLE, colours, stack
 from .page import escape, group, number, paragraph, picture, section, table
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 ROWS = 200  # of a table
 NAME = 40  # characters of what names a row
 PICTURES = 24
+ROOM = 1_200_000  # bytes of all views of a section
 
 DRAWN: dict[str, Callable[[dict[str, Any], int], Drawn]] = {
     "confusion": confusion,
@@ -75,43 +77,87 @@ def stacked(views: Sequence[dict[str, Any]]) -> alt.VConcatChart:
 
 
 def evaluation(one: Figures) -> str:
-    """The section of the views, in the order of the task; small pictures of one kind stand in pairs."""
+    """The section of what the task found worth looking at, in its order."""
     split, views = one.views
+    return section(PARTS.get(split, ""), *_parts(views, "evaluation.json"))
+
+
+def inside(one: Figures) -> str:
+    """The section of what was seen inside the model."""
+    if not one.inside:
+        return ""
+    more = f"More, and of any text: seriatim inspect {one.run.path}"
+    return section("Inside the model", *_parts(one.inside, "inspection.json"), paragraph(more, "note"))
+
+
+def _parts(views: Sequence[dict[str, Any]], file: str) -> list[str]:
+    """Views as parts of a page, of which there are only so many and so large ones: a page is to open at once. Small
+    pictures of one kind stand in pairs."""
     pictures = [view for view in views if view.get("kind") in DRAWN]
     shown_views = [view for view in views if view.get("kind") not in DRAWN or view in pictures[:PICTURES]]
-    parts = []
+    left, room, parts = len(views) - len(shown_views), ROOM, []
     for kind, found in groupby(shown_views, key=lambda view: str(view.get("kind"))):
         some = list(found)
-        if kind in PAIRED and len(some) > 1:
-            parts.append(group("pair", [_part(view, kind, HALF) for view in some]))
-        else:
-            parts += [_part(view, kind, WHOLE) for view in some]
-    left = len(views) - len(shown_views)
-    more = [paragraph(f"{left} more pictures are in evaluation.json.", "note")] if left else []
-    return section(PARTS.get(split, ""), *parts, *more)
+        pairs = kind in PAIRED and len(some) > 1
+        kept = []
+        for view in some:
+            part = _part(view, kind, HALF if pairs else WHOLE)
+            fits = len(part.encode()) <= room
+            left, room = left + (not fits), room - (len(part.encode()) if fits else 0)
+            kept += [part] if fits else []
+        parts += [group("pair", kept)] if pairs and kept else kept
+    return [*parts, paragraph(f"{left} more {'is' if left == 1 else 'are'} in {file}.", "note")] if left else parts
 
 
 def together(ordered: Sequence[Figures]) -> str:
-    """The views of several runs that belong into one picture: those with the same name under `together`, on the same
-    part and over the same ranges."""
+    """The views of several runs that belong into one picture: those with the same name under `together`."""
     splits = {one.views[0] for one in ordered if one.views[1]}
-    found: dict[str, list[tuple[Figures, dict[str, Any]]]] = {}
-    for one in ordered:
-        for view in one.views[1]:
-            if view.get("kind") == "bins" and view.get("together"):
-                found.setdefault(str(view["together"]), []).append((one, view))
+    measured = _together(ordered, [one.views[1] for one in ordered]) if len(splits) == 1 else []
+    seen = _together(ordered, [one.inside for one in ordered])
+    return section(PARTS.get(next(iter(splits), ""), ""), *measured) + section("Inside the models", *seen)
+
+
+def _together(ordered: Sequence[Figures], views: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
+    found: dict[tuple[str, str], list[tuple[Figures, dict[str, Any]]]] = {}
+    for one, some in zip(ordered, views, strict=True):
+        for view in some:
+            if view.get("kind") in JOINED and view.get("together"):
+                found.setdefault((str(view["kind"]), str(view["together"])), []).append((one, view))
     parts = []
-    for pairs in found.values():
-        same = [(one, view) for one, view in pairs if view.get("bins") == pairs[0][1].get("bins")]
-        if len(same) > 1 and len(splits) == 1:
-            try:
-                series = [[one.label, view["series"][0][1]] for one, view in same]
-                shared = {one.label: colours(ordered)[one.label] for one, _ in same}
-                chart, told = bins(same[0][1] | {"series": series}, WHOLE, shared)
-            except (KeyError, ValueError, TypeError, IndexError):
-                continue  # the page of the run says what is wrong with it
-            parts.append(picture(chart, told, "wide"))
-    return section(PARTS.get(next(iter(splits), ""), ""), *parts)
+    for (kind, _), pairs in found.items():
+        try:
+            same = [(one, view) for one, view in pairs if view.get("bins") == pairs[0][1].get("bins")]
+            if len(same) > 1:
+                chart, told = JOINED[kind](same, {one.label: colours(ordered)[one.label] for one, _ in same})
+                parts.append(picture(chart, told, "wide"))
+        except (KeyError, ValueError, TypeError, IndexError):
+            continue  # the page of the run says what is wrong with it
+    return parts
+
+
+def _bins_of(same: Sequence[tuple[Figures, dict[str, Any]]], hues: dict[str, tuple[str, str]]) -> Drawn:
+    series = [[one.label, view["series"][0][1]] for one, view in same]
+    return bins(same[0][1] | {"series": series}, WHOLE, hues)
+
+
+def _lines_of(same: Sequence[tuple[Figures, dict[str, Any]]], hues: dict[str, tuple[str, str]]) -> Drawn:
+    """Curves bear the name of their run, and where a run has several, their own behind it."""
+    series, dashes, own = [], [], {}
+    for one, view in same:
+        heads = {str(name).partition(", ")[0] for name, _ in view["series"]}
+        for name, points in view["series"]:
+            rest = str(name).partition(", ")[2] if len(heads) == 1 else str(name)
+            full = f"{one.label}, {rest}" if rest else one.label
+            series.append([full, points])
+            own[label(full, NAMES)] = hues[one.label]
+            dashes += [full] if name in (view.get("dashes") or ()) else []
+    return lines(same[0][1] | {"series": series, "dashes": dashes}, WHOLE, own)
+
+
+JOINED: dict[str, Callable[[Sequence[tuple[Figures, dict[str, Any]]], dict[str, tuple[str, str]]], Drawn]] = {
+    "bins": _bins_of,
+    "lines": _lines_of,
+}
 
 
 def _part(view: dict[str, Any], kind: str, width: int) -> str:
