@@ -483,3 +483,44 @@ def test_an_encoder_without_heads_answers_nothing_and_embeds(library: Path, tmp_
         run.predict(["the [MASK] cat"])
     assert caught.value.code == "run.question"
     assert np.allclose(np.linalg.norm(run.embed(["the old cat", "a dog"]), axis=1), 1.0, atol=1e-5)
+
+
+# ── how a fresh network begins ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("preset", ["tiny", "mini"])
+def test_fresh_heads_look_at_neighbours_and_at_the_same_word_of_the_other_text(preset: str) -> None:
+    torch.manual_seed(0)
+    settings = registry.models.load("bert").Settings(name="bert", preset=preset)
+    inputs = settings.token_input(1_000, 3)
+    bert = settings.build(inputs.embedding_dim, 128).eval()
+    tokens = torch.randint(5, 1_000, (8, 101))
+    tokens[:, 0], tokens[:, 50], tokens[:, 100] = 2, 3, 3  # [CLS] a [SEP] b [SEP]
+    tokens[:, 20] = tokens[:, 80] = 4
+    trace: dict[str, torch.Tensor] = {}
+    with torch.inference_mode():
+        bert(inputs(tokens), None, None, trace)
+    places = torch.arange(1, 100)
+    first, second = trace["layer0.attention"], trace["layer1.attention"]
+    assert first[:, 0, places, places - 1].mean() > 0.9
+    assert second[:, 0, places, places + 1].mean() > 0.5
+    same = first[:, 1, 80, 20]  # the one word of b that a has
+    assert same.median() > 0.3
+    assert first[:, 1, 80, 0].median() < 0.5 < 10 * first[:, 1, 60:79, 0].mean()
+    assert (same > first[:, 1, 60:79, 20].mean(dim=1)).all()
+
+
+def test_pairs_may_come_first_but_not_where_weights_are_trained(library: Path) -> None:
+    config, _ = prepared(library, pairs_first=2)
+    config = config.model_copy(update={"train": config.train.model_copy(update={"steps": 10})})
+    task = registry.tasks.load("pretrain").prepare(config)
+    assert [len(task.batch(step, 0, 4, 4).targets["places"]) > 0 for step in range(4)] == [False, False, True, True]
+    network = task.build(config.model)
+    loss, _ = task.loss(network, batch := task.batch(0, 0, 4, 4), None, 0.0)
+    scores, _, _ = task.read(network, batch)
+    wanted = torch.nn.functional.cross_entropy(scores.next, batch.targets["elsewhere"], reduction="sum")
+    assert loss.item() == wanted.item() and batch.count == 4
+    started = config.model_copy(update={"start": "elsewhere"})
+    assert registry.tasks.load("pretrain").prepare(started).settings.pairs_first == 0
+    short = config.model_copy(update={"train": config.train.model_copy(update={"steps": 5})})
+    assert registry.tasks.load("pretrain").prepare(short).settings.pairs_first == 1

@@ -7,7 +7,8 @@ Devlin et al., "BERT: pre-training of deep bidirectional Transformers for langua
 New since GPT: every element sees all others, before and behind, so that its vector says what it means here; what is
 predicted are elements that were hidden (the task `pretrain`), as there is no next one to ask for. A text begins with
 [CLS], whose vector stands for the whole, and ends with [SEP]; a second text may follow, told apart by its segment.
-Initialisation: normal, 0.02. The norm stands after each part, as in the paper, so the learning rate wants a warm-up.
+Initialisation: normal, 0.02, tokens 1/√width; a few heads begin with something to look at (see `_bert_start`). The norm
+stands after each part, as in the paper, so the learning rate wants a warm-up.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from ..nn.inputs import SegmentedInput
 from ..nn.positions import Learned
 from ..nn.trace import Trace, inside, show
 from ..nn.transformer import Activation, Block, HeadedSettings, Packing
+from . import _bert_start
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"width": 128, "layers": 2, "heads": 2},
@@ -69,6 +71,7 @@ class Bert(Backbone):
                 nn.init.normal_(module.weight, std=SPREAD)
             if isinstance(module, nn.Linear):
                 nn.init.zeros_(module.bias)
+        _bert_start.begin(self, heads)
 
     def forward(
         self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: Trace | None = None
@@ -115,7 +118,7 @@ class Bert(Backbone):
 class Settings(HeadedSettings):
     causal: ClassVar[bool] = False
     spread: ClassVar[float | None] = SPREAD
-    suits: ClassVar[Mapping[str, Any]] = {"pooling": "first"}
+    suits: ClassVar[Mapping[str, Any]] = {"pooling": "first", "pairs_first": 400}
     tokens: ClassVar[Mapping[str, Any]] = {"kind": "bert", "lowercase": True}
 
     preset: Literal["tiny", "mini", "small", "base", "large"] = Field(
@@ -145,7 +148,12 @@ class Settings(HeadedSettings):
         return min(self.rate() / 4, 0.0192 / self.width)
 
     def token_input(self, vocabulary: int, separator: int | None = None, tied: bool = False) -> SegmentedInput:
-        return SegmentedInput(vocabulary, self.input_width(tied), SPREAD, self.segments, separator)
+        width = self.input_width(tied)
+        inputs = SegmentedInput(vocabulary, width, self.segments, separator)
+        nn.init.normal_(inputs.segments.weight, std=SPREAD)
+        if width == self.width:
+            _bert_start.mark(inputs.segments.weight, self.heads)
+        return inputs
 
     def build(self, inputs: int, length: int) -> Bert:
         self.check_heads()

@@ -44,10 +44,9 @@ class SegmentedInput(TokenInput):
     segment known it stays that one.
     """
 
-    def __init__(self, vocabulary: int, width: int, spread: float, segments: int, separator: int | None) -> None:
-        super().__init__(vocabulary, width, spread)
+    def __init__(self, vocabulary: int, width: int, segments: int, separator: int | None) -> None:
+        super().__init__(vocabulary, width)
         self.segments = nn.Embedding(segments, width)
-        nn.init.normal_(self.segments.weight, std=spread)
         self.separator = separator
 
     def forward(self, tokens: Tensor, segments: Tensor | None = None) -> Tensor:

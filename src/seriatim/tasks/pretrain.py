@@ -63,6 +63,11 @@ class Settings(config.Settings):
     )
     masked: bool = Field(True, description="ask for hidden tokens")
     next: bool = Field(True, description="ask whether the second passage follows the first; false: no pairs")
+    pairs_first: int = Field(
+        0,
+        ge=0,
+        description="steps about pairs alone, at most a fifth of all, before hidden tokens join in (none with --from)",
+    )
     share: float = Field(0.15, gt=0, lt=1, description="share of the tokens that is hidden")
     whole_word: bool = Field(False, description="hide all pieces of a word together")
 
@@ -91,7 +96,8 @@ class PretrainTask(ExampleTask):
     def batch(self, step: int, first: int, last: int, rows: int) -> Batch:
         """The rows of a step are drawn together, by every process and only once."""
         if self._rows is None or self._rows[0] != (step, rows):
-            masking = self.masking if self.settings.masked else None
+            pairs_alone = self.settings.next and step < self.settings.pairs_first
+            masking = self.masking if self.settings.masked and not pairs_alone else None
             drawn = Rows.draw(self.parts["train"], self.rows(step, rows), masking, self.seed, "train", step)
             self._rows = (step, rows), drawn
         drawn = self._rows[1]
@@ -256,7 +262,17 @@ def _task(config: Any, coder: Coder, found: encoded.Encoded, notes: Notes) -> Pr
             notes(f"{split}: left out {part.left_out:,} documents of a single sentence, which nothing follows")
     what = "pairs of passages" if config.task.next else "passages"
     notes(f"{what}: " + ", ".join(f"{len(part):,} {split}" for split, part in parts.items()))
-    return PretrainTask(config.task, coder, parts, config.seed, list(notes), found.fingerprint)  # type: ignore[arg-type]
+    settings = config.task.model_copy(update={"pairs_first": _pairs_first(config)})
+    return PretrainTask(settings, coder, parts, config.seed, list(notes), found.fingerprint)  # type: ignore[arg-type]
+
+
+def _pairs_first(config: Any) -> int:
+    """Whether passages belong together is found with difficulty once everything serves to guess tokens. Weights that
+    were trained before have been through that."""
+    if config.start is not None or not (config.task.masked and config.task.next):
+        return 0
+    steps = config.train.steps
+    return config.task.pairs_first if steps is None else min(config.task.pairs_first, steps // 5)
 
 
 def reopen(
