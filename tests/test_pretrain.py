@@ -519,7 +519,8 @@ def test_pairs_may_come_first_but_not_where_weights_are_trained(library: Path) -
     loss, _ = task.loss(network, batch := task.batch(0, 0, 4, 4), None, 0.0)
     scores, _, _ = task.read(network, batch)
     wanted = torch.nn.functional.cross_entropy(scores.next, batch.targets["elsewhere"], reduction="sum")
-    assert loss.item() == wanted.item() and batch.count == 4
+    assert loss.item() == wanted.item()
+    assert batch.count == 4
     started = config.model_copy(update={"start": "elsewhere"})
     assert registry.tasks.load("pretrain").prepare(started).settings.pairs_first == 0
     short = config.model_copy(update={"train": config.train.model_copy(update={"steps": 5})})
