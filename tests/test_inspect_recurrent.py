@@ -305,6 +305,8 @@ def test_without_a_text_a_run_reads_its_own(runs: dict[str, Run], model: str) ->
     assert seen.arrays["correlation"].values.shape[1] == 24
     with pytest.raises(SeriatimError, match="say too little"):
         runs[model].inspect.cells("a cat")
+    with pytest.raises(SeriatimError, match="about one text, and 2 are given"):
+        runs[model].inspect.cells("a cat", "a dog")
 
 
 # How far gradients reach

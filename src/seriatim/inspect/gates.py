@@ -101,7 +101,8 @@ def look(
         return Seen(f"{title}, unit {unit}", arrays, views, _told_unit(chosen, unit))
     views = [view for one in chosen for view in _of_layer(one, _tokens(one, reading, shown), subject.label)]
     few = layer is not None or len(chosen) <= MAPS
-    views += [view for one in chosen if few for view in _maps(one, f"{subject.label}, {one.name}")]
+    for one in chosen if few else ():
+        views += _maps(one, _tokens(one, reading, shown), f"{subject.label}, {one.name}")
     table = _table(chosen)
     notes = [] if few else ["Unit by unit: choose a layer."]
     return Seen(title, arrays, [*views, table], _told(table), notes)
@@ -186,16 +187,17 @@ def _shown(one: Layer) -> tuple[str, np.ndarray]:
     return "The size of the state, mean over units", np.abs(one.parts["hidden"]).mean(axis=1)
 
 
-def _maps(one: Layer, where: str) -> list[dict[str, Any]]:
+def _maps(one: Layer, tokens: list[str], where: str) -> list[dict[str, Any]]:
     """Units in rows, those that keep most first; of many, some, evenly spread."""
     by = one.parts[one.keeping] if one.keeping else np.abs(one.parts["hidden"])
     order = np.argsort(-by.mean(axis=0), kind="stable")
     units = order[np.unique(np.linspace(0, len(order) - 1, ROWS).round().astype(int))]
-    across = np.array_split(np.arange(len(one.names)), min(len(one.names), COLUMNS))
+    names = [token if token.strip() else name for token, name in zip(tokens, one.names, strict=True)]  # no blanks
+    across = np.array_split(np.arange(len(names)), min(len(names), COLUMNS))
     sorted_by = f"their mean {one.keeping} gate" if one.keeping else "the mean size of their state"
     some = f"{len(units)} of {len(order)} units" if len(units) < len(order) else "all units"
     grid: dict[str, Any] = {
-        "kind": "heats", "rows": [f"unit {unit}" for unit in units], "columns": [one.names[few[0]] for few in across],
+        "kind": "heats", "rows": [f"unit {unit}" for unit in units], "columns": [names[few[0]] for few in across],
         "x": "element", "y": "unit", "note": f"{some}, by {sorted_by}", "across": 1 if len(across) > 30 else 2,
     }  # fmt: skip
     grid |= {"high": 1.0} if one.bounded else {}
