@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "inspect": {"core", "nn", "models", "data", "decode", "tasks", "runs", "report"},
     "runs": {"core", "nn", "models", "data", "decode", "tasks", "training", "report", "inspect"},
     "report": {"core", "runs"},
-    "session": {"core", "nn", "models", "tasks", "training", "runs", "report", "origin"},
+    "session": {"core", "nn", "models", "tasks", "training", "runs", "report", "origin", "inspect"},
     "api": {"core", "models", "data", "tasks", "training", "runs", "report", "origin", "session"},
     "origin": {"core", "nn", "data", "hub"},
     "exchange": {"core", "nn", "hub", "training", "runs", "report", "session"},

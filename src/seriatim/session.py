@@ -37,6 +37,7 @@ from .training.settings import TrainSettings
 from .training.signals import halting
 
 Notify = Callable[[str], None]
+LEARNT = 100  # steps after which a network is worth looking into
 
 
 def has_begun(folder: Path) -> bool:
@@ -306,9 +307,20 @@ class Session:
             if views:
                 write_json(self.folder / "evaluation.json", views)
         write_json(self.folder / "summary.json", summary)
+        if summary.get("measures"):
+            self._look_inside(task, summary["step"])
         if "measures" in summary:
             report.write_card(Run(self.folder))
             report.write_run_report(Run(self.folder))
+
+    def _look_inside(self, task: Any, step: int) -> None:
+        """inspection.json: what the report shows of the inside. A network that hardly learnt has nothing to show."""
+        if step < LEARNT and not self.config.model.counts:
+            return
+        from .inspect.overview import overview
+
+        if views := overview(Run(self.folder), task):
+            write_json(self.folder / "inspection.json", views)
 
     def _best_sample(self, step: int) -> str:
         """What the best weights wrote, where that was before this session."""

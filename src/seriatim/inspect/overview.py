@@ -1,0 +1,53 @@
+"""What a report shows of the inside of a model: the views that suit it, over a little of its own validation data."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..core.errors import SeriatimError
+from ..nn.network import count_parameters
+from . import own
+from .seen import Seen
+from .subject import Subject
+
+if TYPE_CHECKING:
+    from ..runs import Run
+
+TOKENS = 96  # of running text that is shown
+PICTURES = 2  # of a view: the first are its main ones
+LARGE = 5_000_000  # parameters from which on gradients take longer than somebody waits for a report
+VIEWS = ("surprise", "backoff", "saliency", "attention", "gates", "gradients")
+
+
+def overview(run: Run, task: Any) -> list[dict[str, Any]]:
+    """Views as `report/views.py` draws them. `task` is the run's, with its data, which need not be read again."""
+    subject = Subject(run.config.model.name, run.config.model.name, run)
+    subject.data = task
+    found: list[dict[str, Any]] = []
+    for name in VIEWS:
+        try:
+            found += _seen(subject, name).views[:PICTURES]
+        except SeriatimError:  # this data has nothing to show of it: too short, no label, …
+            continue
+    return found
+
+
+def _seen(subject: Subject, name: str) -> Seen:
+    module = importlib.import_module(f"{__package__}.{name}")
+    if why := module.suits(subject):
+        raise subject.lacks(why, "")
+    if name == "gradients" and count_parameters(subject.network) > LARGE:
+        raise subject.lacks("is too large for it", "")
+    seen: Seen = module.look([subject]) if name == "gradients" else module.look(subject, *_texts(subject))
+    return seen
+
+
+def _texts(subject: Subject) -> Sequence[str]:
+    """Some running text, cut at a word; other tasks take their own first example, what counts its own text."""
+    if not own.speaks(subject) or subject.counts:
+        return ()
+    context = getattr(subject.run.predictor.engine, "context", None) if subject.run is not None else None
+    text = own.text(subject, TOKENS if context is None else min(TOKENS, context - 2))
+    return (text.strip().rsplit(" ", 1)[0] or text,)
