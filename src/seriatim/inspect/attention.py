@@ -25,8 +25,9 @@ from .subject import Subject
 WEIGHTS = re.compile(r"((?:encoder\.|decoder\.)?)layer(\d+)\.(attention|cross_attention)")
 SIDES = {"": "", "encoder": "encoder.", "decoder": "decoder.", "cross": "decoder."}
 PARTS = ("cross", "encoder", "decoder")  # of a translator, the first that it has by default
+FIELDS = 120  # on a side of a picture
 ACROSS = 16  # heads that stand beside each other
-TOLD, BEST = 40, 3  # elements that are told in words, and to how many of those they look at
+TOLD, BEST, LEAST = 40, 3, 0.005  # elements that are told in words, how many each looks at, and how much
 
 
 @dataclass(frozen=True)
@@ -89,19 +90,24 @@ def look(
     values = found.values[:, heads]
     names = found.layers, [f"head {index}" for index in heads]
     axes = (("layer", names[0]), ("head", names[1]), ("from", found.rows), ("to", found.columns))
+    title = f"Where each element looks: {subject.label}{f', {found.part}' if found.part else ''}"
+    rows, columns, drawn = folded(found.rows, found.columns, values)
     panels = [
-        [f"{first}, {second}", values[i, j].tolist()]
+        [f"{first}, {second}", drawn[i, j].tolist()]
         for i, first in enumerate(names[0])
         for j, second in enumerate(names[1])
     ]
-    title = f"Where each element looks: {subject.label}{f', {found.part}' if found.part else ''}"
-    view = {"title": title, "rows": found.rows, "columns": found.columns, "x": "looked at", "y": "looks", "high": 1.0}
+    notes = [] if reading.written is None else [_said(reading)]
+    less = [] if drawn.size == values.size else [f"{len(found.rows)} × {len(found.columns)}, neighbours put together"]
+    view = {
+        "title": title, "note": "; ".join(notes + less), "rows": rows, "columns": columns,
+        "x": "looked at", "y": "looks", "high": 1.0,
+    }  # fmt: skip
     if len(panels) == 1:
         views = [view | {"kind": "heat", "title": f"{title}, {panels[0][0]}", "values": panels[0][1]}]
     else:
         across = {"across": len(heads)} if 1 < len(heads) <= ACROSS and len(values) > 1 else {}  # a row for each layer
         views = [view | {"kind": "heats", "panels": panels, **across}]
-    notes = [] if reading.written is None else [_said(reading)]
     return Seen(title, {"attention": Array(values, axes)}, views, _told(found, values), notes)
 
 
@@ -177,12 +183,24 @@ def _told(found: Weights, values: np.ndarray) -> list[str]:
     return lines + looks_at(found.rows, found.columns, mean)
 
 
+def folded(
+    rows: list[str], columns: list[str], values: np.ndarray, most: int = FIELDS
+) -> tuple[list[str], list[str], np.ndarray]:
+    """Weights (…,T,S) as many as a picture has room for: of neighbours that look the mean, of those that are looked at
+    the sum, so that a row still sums to one; a group bears the name of its first."""
+    down, across = (range(0, len(names), -(-len(names) // most)) for names in (rows, columns))
+    added = np.add.reduceat(values, list(across), axis=-1)
+    counts = np.diff([*down, len(rows)])
+    means = np.add.reduceat(added, list(down), axis=-2) / counts[:, None]
+    return [rows[place] for place in down], [columns[place] for place in across], means
+
+
 def looks_at(rows: Sequence[str], columns: Sequence[str], values: np.ndarray) -> list[str]:
     """A line for each of the first rows."""
     wide = min(max((len(name) for name in rows[:TOLD]), default=0), 20)
     lines = []
     for name, row in zip(rows[:TOLD], values, strict=False):
-        best = [place for place in np.argsort(-row, kind="stable")[:BEST].tolist() if row[place] > 0]
+        best = [place for place in np.argsort(-row, kind="stable")[:BEST].tolist() if row[place] >= LEAST]
         lines.append(f"  {name:<{wide}}  → " + ", ".join(f"{columns[place]} {row[place]:.2f}" for place in best))
     return lines + ([f"  … {len(rows) - TOLD} more"] if len(rows) > TOLD else [])
 

@@ -154,7 +154,8 @@ def _told(
     for place, name in enumerate(places[:TOLD]):
         column = [row[place] for row in texts]
         since = next(index for index in range(len(column)) if len(set(column[index:])) == 1)
-        real = "" if np.isnan(true[-1, place]) else f", the true one {true[-1, place]:.3f}"
+        right = np.isnan(true[-1, place]) or true[-1, place] == likely[-1, place]
+        real = "" if right else f", the true one {true[-1, place]:.3f}"
         lines.append(f"  {name:<{wide}}  → {column[-1]} {likely[-1, place]:.3f}{real} (since {layers[since]})")
     return lines + ([f"  … {len(places) - TOLD} more"] if len(places) > TOLD else [])
 

@@ -69,12 +69,17 @@ def of_texts(subject: Subject, texts: Sequence[str], target: str | None = None) 
         raise SeriatimError("inspect.target", f"{subject.label} does not translate", "leave --target away")
     if isinstance(predictor, Tagger):
         return _words(subject, predictor, texts[0])
+    if getattr(getattr(predictor, "coder", None), "kind", "") == "numbers":
+        return _numbers(subject, predictor.coder, texts[0])
+    if not hasattr(predictor, "tokenizer") and not hasattr(predictor, "coder"):
+        raise subject.lacks("does not read text", "leave the text away, and choose a sequence of its data: --example 0")
     if isinstance(predictor, Answerer):
         part = predictor.coder.encode(questions_of([(texts[0], texts[1])]))
         if part.cut or len(part) > 1:
             raise _long(subject, predictor.coder.window)
         return _tokens(subject, part.inputs.padded([0])[0][0])
-    return _tokens(subject, _one_or_two(subject, predictor, texts))
+    reading = _tokens(subject, _one_or_two(subject, predictor, texts))
+    return _as_written(subject, reading, texts[0]) if len(texts) == 1 else reading
 
 
 def _predictor(subject: Subject) -> Any:
@@ -100,6 +105,34 @@ def _tokens(subject: Subject, row: np.ndarray) -> Reading:
     reader = subject.reader
     names = [reader.tokenizer.token(index) for index in row.tolist()]
     return Reading(torch.from_numpy(row.astype(np.int64))[None].to(reader.device), names)
+
+
+def _as_written(subject: Subject, reading: Reading, text: str) -> Reading:
+    """What the vocabulary lacks is shown as it stands in the text."""
+    reader = subject.reader
+    unknown = reader.tokenizer.unk
+    row = reading.inputs[0].tolist()
+    if unknown is None or unknown not in row:
+        return reading
+    text = reader.read(text)
+    _, spans = reader.spans(text)
+    written = [text[first:end] for first, end in spans.tolist()]
+    if len(written) != len(row):
+        return reading
+    names = [
+        own if index == unknown and own else name for index, own, name in zip(row, written, reading.names, strict=True)
+    ]
+    return replace(reading, names=names)
+
+
+def _numbers(subject: Subject, coder: Any, text: str) -> Reading:
+    """Numbers that are written down, as "0.1 0.2 0.3"."""
+    row = replace(coder, limit=None).encode([text])[0]  # (T,F)
+    limit = subject.backbone.context
+    if limit is not None and len(row) > limit:
+        raise _long(subject, limit)
+    device = next(subject.network.parameters()).device
+    return Reading(torch.from_numpy(row)[None].to(device), _named(coder, row))
 
 
 def _words(subject: Subject, tagger: Tagger, text: str) -> Reading:
@@ -191,7 +224,9 @@ def _named(coder: Any, row: np.ndarray) -> list[str]:
 def _within(number: int, count: int, split: str) -> int:
     if not 0 <= number < count:
         cause = f"there is no example {number} in the {split} part"
-        raise SeriatimError("inspect.example", cause, f"choose from 0 to {count - 1}" if count else "give a text")
+        raise SeriatimError(
+            "inspect.example", cause, f"choose from 0 to {count - 1}" if count > 1 else "leave --example away"
+        )
     return number
 
 
