@@ -63,7 +63,7 @@ def bars(view: dict[str, Any], width: int = HALF) -> Drawn:
     if not found:
         raise ValueError("bars have values")
     rows = [
-        {"order": index, "name": who, "value": value, "text": shown(name, value)}
+        {"order": index, "name": who, "value": value, "text": shown(name, value), "end": max(value, 0.0)}
         for index, (who, value) in enumerate(found)
     ]
     left = len(view["rows"]) - len(rows)
@@ -76,7 +76,8 @@ def bars(view: dict[str, Any], width: int = HALF) -> Drawn:
     )
     x = alt.X("value:Q", scale=scale, axis=None)
     mark = data(rows).mark_bar(color=ACCENT[0]).encode(x, y)
-    text = data(rows).mark_text(align="left", dx=5, color=INK[0]).encode(x, y, text="text:N")
+    behind = alt.X("end:Q", scale=scale, axis=None)
+    text = data(rows).mark_text(align="left", dx=5, color=INK[0]).encode(behind, y, text="text:N")
     hint = title(name) + (f"; {left} more are not shown" if left else "")
     chart = alt.layer(mark, text).properties(
         width=width - 120, height=max(24 * len(rows), 48), title=looks.title(label(view["title"], 70), hint)
