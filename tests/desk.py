@@ -29,7 +29,7 @@ def _write(path: Path, rows: list[str]) -> None:
 
 def _texts(folder: Path, book: str) -> None:
     (folder / "book.txt").write_text(book + "the students opened their books.\n" * 40, encoding="utf-8")
-    _write(folder / "more.txt", ["the dog saw the old man. the cat bit the hat."] * 40)
+    _write(folder / "more.txt", ["The dog saw the old man. The cat bit the hat. The new dog bit the man.", ""] * 60)
     texts = ["a touching love story", "a film about war", "they fall in love", "the bank gave me cash"]
     _write(folder / "texts.txt", texts)
     _write(folder / "texts.csv", ["review", *texts])

@@ -65,7 +65,11 @@ def quick(line: str) -> str:
     task = asked.partition(" ")[0]
     line = re.sub(r"--data (\S+)", lambda found: f"--data {stand_in(found[1], task)}", line)
     line = re.sub(r" --(minutes|steps|epochs|batch|length) [\d.]+", "", line)
-    return f"{line} --steps 4 --batch 2" + {"language": " --length 16", "pretrain": " --length 32"}.get(task, "")
+    line = re.sub(r"--params \S+", "--params 50k", line)
+    if re.search(r"--model (bert|transformer)\b", line) and "model.preset" not in line:
+        line += " --set model.preset=tiny"
+    steps = 6 if "train.keep" in line else 4  # as many checkpoints as are kept
+    return f"{line} --steps {steps} --batch 2" + (" --length 32" if task in ("language", "pretrain") else "")
 
 
 def stand_in(source: str, task: str) -> str:
@@ -98,8 +102,8 @@ class Page:
         program, *arguments = shlex.split(plain, comments=True)
         assert program == "seriatim", f"{self.name}: {line}"
         if "<" in arguments:
-            given = Path(_taken(arguments, "<")).read_text(encoding="utf-8")
-            self.monkeypatch.setattr("sys.stdin", io.StringIO(given))
+            given = io.BytesIO(Path(_taken(arguments, "<")).read_bytes())
+            self.monkeypatch.setattr("sys.stdin", io.TextIOWrapper(given, encoding="utf-8"))
         into = _taken(arguments, ">") if ">" in arguments else None
         self.capsys.readouterr()
         status = cli(arguments)

@@ -133,7 +133,7 @@ def test_every_task_model_and_view_has_its_place() -> None:
     assert sorted(tasks) == registry.tasks.names()
     for name in registry.models.names():
         assert made[f"models/{name}.md"] == [("idea", name), ("settings", name)]
-        assert f"pictures/{name}.svg" in TEXTS[f"models/{name}.md"]
+        assert "](../pictures/" in TEXTS[f"models/{name}.md"], name
     assert all(f"--{name}" in TEXTS["inspecting.md"] for name in VIEWS)
 
 
