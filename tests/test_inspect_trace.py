@@ -378,6 +378,17 @@ def test_traces_keep_no_graph() -> None:
     assert not any(value.requires_grad for value in trace.values())
 
 
+def test_a_network_that_learns_goes_on_learning() -> None:
+    network = _gpt().train()
+    network.backbone.blocks[0].eval()
+    before = [part.training for part in network.modules()]
+    traced(network, torch.zeros(1, 5, dtype=torch.long))
+    assert [part.training for part in network.modules()] == before
+    with pytest.raises(SeriatimError):
+        traced(network, torch.zeros(1, 5, dtype=torch.long), most=1)
+    assert [part.training for part in network.modules()] == before
+
+
 # Fresh networks
 
 
@@ -393,4 +404,5 @@ def test_every_model_of_the_registry(name: str) -> None:
     assert trace
     assert {key.rpartition(".")[2] for key in trace} <= NAMES.keys()
     seen = Inspector(name).activations()
+    assert seen.notes == ["a fresh network over 32 random vectors"]
     assert all(np.isfinite(array.values).all() for array in seen.arrays.values())

@@ -61,13 +61,13 @@ def look(
     if not found:
         raise subject.lacks("shows nothing of what its layers give", "choose another model")
     if layer is not None:
-        return _of_layer(subject, found, layer)
+        return _of_layer(subject, found, layer, reading.notes)
     arrays = {one.name: _array(one) for one in found} | _residuals(trace, reading)
     title = f"What each layer gives: {subject.label}"
     views = [_sizes(title, some) for some in _sides(found)]
     views += [_streams(subject.label, side, lines) for side, lines in _by_side(trace, reading).items()]
     table = _table(found)
-    return Seen(title, arrays, [*views, table], _told(table))
+    return Seen(title, arrays, [*views, table], _told(table), reading.notes)
 
 
 def outputs(trace: Mapping[str, Tensor], reading: Reading) -> list[Output]:
@@ -182,7 +182,7 @@ def _told(table: dict[str, Any]) -> list[str]:
     return ["  ".join(cell.ljust(size) for cell, size in zip(row, wide, strict=True)).rstrip() for row in rows]
 
 
-def _of_layer(subject: Subject, found: list[Output], layer: int) -> Seen:
+def _of_layer(subject: Subject, found: list[Output], layer: int, notes: list[str]) -> Seen:
     chosen = [one for one in found if one.index == layer]
     if not chosen:
         last = max(one.index for one in found if one.index is not None)
@@ -199,4 +199,4 @@ def _of_layer(subject: Subject, found: list[Output], layer: int) -> Seen:
             "values": values.tolist(), "x": "element", "y": "",
             **({"note": f"the {UNITS} units that vary most over the elements, of {width}"} if width > UNITS else {}),
         })  # fmt: skip
-    return Seen(title, {one.name: _array(one) for one in chosen}, views, _told(_table(chosen)))
+    return Seen(title, {one.name: _array(one) for one in chosen}, views, _told(_table(chosen)), notes)

@@ -97,7 +97,7 @@ def look(
         for i, first in enumerate(names[0])
         for j, second in enumerate(names[1])
     ]
-    notes = [] if reading.written is None else [_said(reading)]
+    notes = reading.notes
     less = [] if drawn.size == values.size else [f"{len(found.rows)} × {len(found.columns)}, neighbours put together"]
     view = {
         "title": title, "note": "; ".join(notes + less), "rows": rows, "columns": columns,
@@ -203,8 +203,3 @@ def looks_at(rows: Sequence[str], columns: Sequence[str], values: np.ndarray) ->
         best = [place for place in np.argsort(-row, kind="stable")[:BEST].tolist() if row[place] >= LEAST]
         lines.append(f"  {name:<{wide}}  → " + ", ".join(f"{columns[place]} {row[place]:.2f}" for place in best))
     return lines + ([f"  … {len(rows) - TOLD} more"] if len(rows) > TOLD else [])
-
-
-def _said(reading: Reading) -> str:
-    count = len(reading.names) - (reading.written or 0)
-    return f"the last {count} of {len(reading.names)} elements were written by the model, one at a time"

@@ -26,7 +26,7 @@ def look(
     example: int | None = None,
     generate: int | None = None,
 ) -> Seen:
-    _, found = read(subject, *texts, part=part, target=target, example=example, generate=generate)
+    reading, found = read(subject, *texts, part=part, target=target, example=example, generate=generate)
     bits, most = entropy(found.values), possible(found)
     spans = {"entropy": bits.mean(axis=-1), "elements": np.exp2(bits).mean(axis=-1)}
     if found.part != "cross":  # places of a source and of a target are not the same
@@ -44,7 +44,7 @@ def look(
     if "distance" in spans:
         away = f"How far away it looks: {where} (elements)"
         views.append({**names, "title": away, "values": spans["distance"].tolist()})
-    return Seen(title, arrays, views, _told(found, spans, high))
+    return Seen(title, arrays, views, _told(found, spans, high), reading.notes)
 
 
 def entropy(values: np.ndarray) -> np.ndarray:

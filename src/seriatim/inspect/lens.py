@@ -76,7 +76,7 @@ def look(
             "columns": names, "values": chances_of_true.tolist(), "high": 1.0,
         },
     ]  # fmt: skip
-    return Seen(title, arrays, views, _told(layers, places, texts_of, likely[..., 0], true))
+    return Seen(title, arrays, views, _told(layers, places, texts_of, likely[..., 0], true), reading.notes)
 
 
 def through(subject: Subject, reading: Reading) -> tuple[list[str], list[Tensor]]:

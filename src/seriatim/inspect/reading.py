@@ -52,6 +52,14 @@ class Reading:
     mask: Tensor | None = None
     target: Target | None = None  # of an encoder–decoder, which reads it besides
     written: int | None = None  # the first element that the model wrote itself
+    note: str = ""  # where it comes from, if it was not given
+
+    @property
+    def notes(self) -> list[str]:
+        if self.written is None:
+            return [self.note] if self.note else []
+        count = len(self.names) - self.written
+        return [f"the last {count} of {len(self.names)} elements were written by the model, one at a time"]
 
 
 def of_texts(subject: Subject, texts: Sequence[str], target: str | None = None) -> Reading:
@@ -136,9 +144,10 @@ def _numbers(subject: Subject, coder: Any, text: str) -> Reading:
 
 
 def _words(subject: Subject, tagger: Tagger, text: str) -> Reading:
-    part = tagger.coder.encode([tagger.words(text)])
-    if not len(part) or not part.inputs.lengths[0]:
+    words = tagger.words(text)
+    if not words:
         raise SeriatimError("inspect.text", "the text has no words", "give one that has some")
+    part = tagger.coder.encode([words])
     if len(part) > 1:
         raise _long(subject, tagger.coder.window)
     batch = part.collate(np.array([0]), spells(tagger.model)).to(next(tagger.model.parameters()).device)
@@ -174,8 +183,12 @@ def pair(subject: Subject, source: np.ndarray, said: Sequence[int]) -> Reading:
 
 def of_example(subject: Subject, number: int) -> Reading:
     """The sequence of that number of the run's own validation data (of the test part, where there is none)."""
+    split = next((name for name in SPLITS if subject.data.has(name)), SPLITS[-1])
+    return replace(_example(subject, split, number), note=f"sequence {number} of the {split} part")
+
+
+def _example(subject: Subject, split: str, number: int) -> Reading:
     task, predictor = subject.data, _predictor(subject)
-    split = next((name for name in SPLITS if task.has(name)), SPLITS[-1])
     if isinstance(task, PretrainTask):
         raise subject.lacks("is shown a text, not one of its examples", "give a text")
     if isinstance(task, LanguageTask):
@@ -236,7 +249,7 @@ def of_noise(subject: Subject) -> Reading:
     names = [str(place) for place in range(NOISE)]
     inputs, other = (torch.randn(1, NOISE, size, generator=draw) for _ in range(2))
     target = Target(other, names, names, torch.zeros(NOISE, dtype=torch.long)) if subject.settings.pairs else None
-    return Reading(inputs, names, target=target)
+    return Reading(inputs, names, target=target, note=f"a fresh network over {NOISE} random vectors")
 
 
 def _long(subject: Subject, limit: int | None) -> SeriatimError:

@@ -8,7 +8,8 @@ the weights of heads in dimension 2; padding shows zeros.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -79,11 +80,24 @@ def traced(
     network: nn.Module | Callable[..., Any], *inputs: Any, most: int = MOST, wanted: Iterable[str] = ()
 ) -> tuple[Any, Trace]:
     """What a network answers, and its trace."""
-    if isinstance(network, nn.Module):
-        network.eval()
     trace = Trace(most, wanted)
-    answer = network(*inputs, trace=trace)
+    with _at_rest(network):
+        answer = network(*inputs, trace=trace)
     return answer, trace
+
+
+@contextmanager
+def _at_rest(network: Any) -> Iterator[None]:
+    """Answering, not learning; afterwards as it was."""
+    parts = list(network.modules()) if isinstance(network, nn.Module) else []
+    before = [part.training for part in parts]
+    for part in parts:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part, learning in zip(parts, before, strict=True):
+            part.training = learning
 
 
 def joined(traces: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
