@@ -154,6 +154,14 @@ def test_curves_have_the_colours_of_their_models_and_dashed_twins() -> None:
     assert looks.svg(drawn(view)[0]).count("stroke-dasharray=") < picture.count("stroke-dasharray=") + 1
 
 
+def test_a_name_stands_at_the_right_end_however_points_are_ordered(tmp_path: Path) -> None:
+    view = {"kind": "lines", "title": "t", "series": [["a", [[9, 1], [0, 5]]], ["b", [[0, 5], [9, 2]]]]}
+    chart, told = drawn(view)
+    assert "a from 5.000 to 1.000; b from 5.000 to 2.000" in told
+    ends = [(row["name"], row["x"], row["y"]) for rows in data_of(chart, tmp_path) for row in rows if row["x"] >= 9]
+    assert {name for name, x, y in ends if x == 9 and y in (1, 2)} == {"a", "b"}
+
+
 def test_what_a_logarithm_cannot_show_is_left_out(tmp_path: Path) -> None:
     view = {"kind": "lines", "title": "t", "log_x": True, "log_y": True, "annotations": [{"y": 0, "text": "none"}]}
     view["series"] = [["a", [[0, 1], [1, 0.0], [10, 1e-3], [100, None], [1000, 1e3], [2000, float("nan")]]]]

@@ -27,9 +27,10 @@ PANELS = 400  # more would be smaller than what they show
 ALL = 60_000  # fields of all panels together; of more, neighbours are put together
 SMALL, LARGE = 2.0, 22.0  # pixels of a field
 TALL = 260  # pixels of a panel at most
-WRITTEN = 10.5  # pixels that a name needs
+WRITTEN = 10.0  # pixels that a name needs
+CRISP = 4.0  # pixels from which on a field is a whole number of them
 FAINTEST = 0.015  # of the deepest colour, in fields so small
-HEAD, GAP = 20, 10  # pixels above a panel for its name, and between panels
+HEAD, GAP, LINE = 20, 10, 14  # pixels above a panel for its name, between panels, of a line
 TOLD = 12
 
 
@@ -103,14 +104,20 @@ def _fitted(
     edge = min(longest(rows), 130) + 6
     best = min((width - edge - (across - 1) * GAP) / (across * along), TALL / down, LARGE)
     size = max(best, SMALL)
+    size = float(int(size)) if size >= CRISP else size
     if best < SMALL:
         most = max(4, int((width - edge - (across - 1) * GAP) / across / SMALL))
         down, along = (-(-len(side) // -(-len(side) // most)) for side in (rows, columns))
     needed = max(letters(name) for name in names) * LETTER + 4  # panels as wide as their names
     wide = max(size, min(needed / along, (width - edge - (across - 1) * GAP) / (across * along)))
     written = size >= WRITTEN
-    top = min(longest(columns), 110) if written else 0
+    top = 0 if not written else LINE if _flat(columns, wide) else min(longest(columns), 110)
     return Grid(across, wide, size, along, down, edge if written else 0, top), most
+
+
+def _flat(columns: list[str], wide: float) -> bool:
+    """Whether names of columns have room without being turned: those of characters mostly have."""
+    return max(map(letters, columns)) * LETTER <= wide + 1
 
 
 def _square(count: int, shape: float) -> int:
@@ -195,10 +202,12 @@ def _names(grid: Grid, names: list[str], rows: list[str], columns: list[str], x:
         for column, name in enumerate(columns)
     ]
     style: dict[str, Any] = {"fontSize": size, "color": FAINT[0], "baseline": "middle", "limit": 130}
+    flat = _flat(columns, grid.wide)
+    turned: dict[str, Any] = {"align": "center", "dy": -5} if flat else {"align": "left", "angle": 270}
     return [
         *layers,
         data(beside).mark_text(align="right", **style).encode(x, y, text="text:N"),
-        data(above).mark_text(align="left", angle=270, **style).encode(x, y, text="text:N"),
+        data(above).mark_text(**turned, **style).encode(x, y, text="text:N"),
     ]
 
 

@@ -143,7 +143,7 @@ def coloured(names: Sequence[str], dashed: Collection[str] = ()) -> dict[str, tu
 def _series(view: dict[str, Any], logs: tuple[bool, bool]) -> dict[str, list[tuple[float, float]]]:
     found: dict[str, list[tuple[float, float]]] = {}
     for name, points in view["series"]:
-        kept = list(_kept(points, logs))
+        kept = sorted(_kept(points, logs))
         stride = -(-len(kept) // POINTS) or 1
         if kept and len(found) < SERIES:
             found.setdefault(label(name, NAME), []).extend(
