@@ -86,7 +86,7 @@ def tcn() -> Views:
 
 
 def gpt() -> Views:
-    return language("gpt").inspect.attention(SENTENCE, layer=1).views
+    return language("gpt").inspect.attention(SENTENCE[:18], layer=1).views
 
 
 def bert() -> Views:
@@ -112,7 +112,7 @@ def kernel() -> Views:
 
 
 def growth() -> Views:
-    return Inspector("lstm", "tcn", "gpt").growth().views
+    return Inspector("lstm", "tcn", "gpt").growth(lengths="64,128,256,512,1024,2048").views
 
 
 PICTURES: dict[str, Callable[[], Views]] = {
