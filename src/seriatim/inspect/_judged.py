@@ -157,5 +157,5 @@ def _summed(parts: Iterable[Tensor], top: int) -> tuple[np.ndarray, np.ndarray, 
         found.append((entropy, best, likely.double().exp()))
     if not found:
         return np.zeros(0), np.zeros((0, 0), np.int64), np.zeros((0, 0))
-    entropy, best, likely = (torch.cat(some).cpu().numpy() for some in zip(*found, strict=True))
-    return entropy, best, likely
+    joined = [torch.cat(some).cpu().numpy() for some in zip(*found, strict=True)]
+    return joined[0], joined[1], joined[2]
