@@ -265,7 +265,7 @@ class Session:
         reset_peak_memory()
         told: list[Listener] = [Recorder(self.folder), outcome, *self.listeners]
         fit = lambda: task.count(self.config.model, self.notify or (lambda text: None))  # noqa: E731
-        for event in count(fit, keep, task.size):
+        for event in count(fit, keep, task.size, getattr(task, "unit", "elements")):
             for listener in told:
                 listener(event)
         self.summarise(task, outcome, kept[0])

@@ -10,10 +10,11 @@ from .events import Evaluated, Event, Started, Stopped
 
 
 def count(
-    fit: Callable[[], Any], evaluate: Callable[[Any], tuple[dict[str, float], str]], tokens: int
+    fit: Callable[[], Any], evaluate: Callable[[Any], tuple[dict[str, float], str]], tokens: int, unit: str = "tokens"
 ) -> Iterator[Event]:
-    """`fit` makes the model, `evaluate` stores it and gives its measures and a sample."""
-    yield Started(0, 0.0, 1, 0, None, 1)
+    """`fit` makes the model, `evaluate` stores it and gives its measures and a sample; `unit` is what is counted under
+    `tokens`."""
+    yield Started(0, 0.0, 1, 0, None, 1, unit)
     began = time.perf_counter()
     model = fit()
     seconds = time.perf_counter() - began
