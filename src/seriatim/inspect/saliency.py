@@ -68,10 +68,12 @@ def look(
         raise SeriatimError("inspect.text", "there is no text to explain", "give one")
     if steps < 1:
         raise SeriatimError("inspect.steps", f"{steps} points are none", "ask for 1 or more")
-    reading = subject.read(*texts)
-    network: Network = subject.network  # type: ignore[assignment]
-    behind = Network(nn.Identity(), network.backbone, network.head)
+    if subject.run is None:
+        raise subject.lacks("was never trained", "name a run")
+    network: Network = subject.run.model
     with asked(network):
+        reading = subject.read(*texts)
+        behind = Network(nn.Identity(), network.backbone, network.head)
         vectors = network.input(reading.inputs).detach()  # (1,T,D)
         with torch.no_grad():
             scores = full(behind(vectors, reading.mask)[0])
@@ -82,7 +84,10 @@ def look(
         baseline = _baseline(network.input, _ids(reading), vectors[0], frame)
         found = integrated(lambda some: question.figure(full(behind(some)[0])), vectors[0], baseline, steps)
     words, groups = _words(subject, reading, texts, frame)
-    return _seen(subject, reading.names, words, groups, question, found)
+    names = list(reading.names)
+    for word, some in zip(words, groups, strict=True):  # an unknown word by what it is
+        names[some[0]] = word if len(some) == 1 else names[some[0]]
+    return _seen(subject, names, words, groups, question, found)
 
 
 def _question(
@@ -183,8 +188,11 @@ def _words(
     for before, last in pairwise(bounds):
         if last - before > 1:
             side = Side.of(tokenizer, ids[before + 1 : last].tolist(), next(parts, ""))
-            words += side.words
-            groups += [[before + 1 + one for one in some] for some in side.groups]
+            places = [[before + 1 + one for one in some] for some in side.groups]
+            names = [reading.names[some[0]] for some in places]
+            unknown = "" if tokenizer.unk is None else tokenizer.token(tokenizer.unk)
+            words += [n if w == unknown or not w.strip() else w for w, n in zip(side.words, names, strict=True)]
+            groups += places
         if last < len(ids):
             words.append(reading.names[last])
             groups.append([last])
