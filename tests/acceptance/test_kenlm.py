@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import seriatim
 from seriatim.models import _ngram_arpa as arpa
 from seriatim.models.ngram import NGram, Settings
 
@@ -14,6 +16,7 @@ kenlm = pytest.importorskip("kenlm")
 pytestmark = pytest.mark.slow
 
 LINES = (Path(__file__).parents[1] / "golden" / "ngram" / "words.txt").read_text(encoding="utf-8").splitlines()
+DATA = Path(os.environ.get("SERIATIM_REAL_DATA", "../shared/data"))
 TRAIN, HELD_OUT = LINES[:700], LINES[700:]
 
 
@@ -46,3 +49,32 @@ def test_kenlm_agrees(level, order, boundary, smoothing, entries, tmp_path):
         )
         assert model.order_used(tokens).tolist() == [length for _, length, _ in expected]
         assert not any(unknown for _, _, unknown in expected)
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="SERIATIM_REAL_DATA names no local copy of the data sets")
+@pytest.mark.parametrize("kind", ["word", "char"])
+def test_kenlm_backs_off_where_we_say(kind, tmp_path):
+    """On the last part of Shakespeare, which the model has not seen."""
+    settings = {"data": {"tokenizer": {"kind": kind}, "fractions": [0.9, 0.1, 0.0]}, "model": {"order": 5}}
+    run = seriatim.train(
+        "language", data="tiny-shakespeare", model="ngram", settings=settings, data_dir=str(DATA), out=tmp_path / "run"
+    )
+    tokenizer, model = run.predictor.tokenizer, run.model
+    names = [f"w{index}" for index in range(tokenizer.size)]  # what they are called does not matter; some are blanks
+    model.write_arpa(tmp_path / "model.arpa", names)
+    theirs = kenlm.Model(str(tmp_path / "model.arpa"))
+    text = (DATA / "tinyshakespeare" / "input.txt").read_text(encoding="utf-8")[-20_000:]
+    seen = run.inspect.backoff(text)
+    first, *ids = run.predictor.row(text).tolist()
+    lines: list[list[str]] = [[names[first]] if model.boundary is None else []]
+    for index in ids:
+        if index == model.boundary:  # the end of a line plays <s> and </s>
+            lines.append([])
+        else:
+            lines[-1].append(names[index])
+    ends = model.boundary is not None
+    found = [one for line in lines for one in theirs.full_scores(" ".join(line), bos=ends, eos=ends)]
+    expected = found[: len(ids)] if ends else found[1:]
+    assert seen.arrays["order"].values.tolist() == [length for _, length, _ in expected]
+    surprise = run.inspect.surprise(text).arrays["surprise"].values
+    np.testing.assert_allclose(-surprise * np.log10(2), [score for score, _, _ in expected], atol=1e-4)
