@@ -357,3 +357,9 @@ def test_from_the_command_line(runs: Path, tmp_path: Path, capsys: pytest.Captur
     assert cli(["inspect", str(runs / "gpt"), "--activations", "--example", "1"]) == 0
     assert cli(["inspect", str(runs / "seq2seq"), "--attention", "one"]) == 2
     assert "it offers" in capsys.readouterr().err
+    assert cli(["inspect", str(runs / "gpt"), "the old", "--out", str(out)]) == 2
+    assert "no view is named" in capsys.readouterr().err
+    assert cli(["inspect", str(runs / "gpt"), "--json"]) == 0
+    assert {"attention", "lens"} <= json.loads(capsys.readouterr().out).keys()
+    assert cli(["inspect", "gtp"]) == 2
+    assert 'did you mean "gpt"?' in capsys.readouterr().err

@@ -136,6 +136,9 @@ def test_memory_ends_a_curve_and_is_counted_on(monkeypatch: pytest.MonkeyPatch) 
     _, visible = measured([tiny("gpt")], [8, 16, 256], budget=60.0)
     assert (len(visible.seconds), len(visible.bytes)) == (2, 3)
     assert "is timed up to 16: at 256 it holds" in visible.why
+    _, visible = measured([tiny("gpt")], [256, 512], budget=60.0)
+    assert (len(visible.seconds), len(visible.bytes)) == (0, 2)
+    assert "is timed at no length: at 256 it holds" in visible.why
 
 
 @pytest.mark.parametrize("lengths", ["", "64", "a,b", "0,4", [7]])

@@ -418,6 +418,17 @@ def test_whatever_answers_is_explained(name: str, texts: Any, options: Any, trai
         assert there == pytest.approx(math.log(p / (1 - p)), abs=0.006)
 
 
+def test_an_example_of_the_run_is_explained_as_a_text_is(trained: Any) -> None:
+    run = trained("classify-bert")
+    own = run.inspect.saliency(example=0)
+    assert own.notes[0] == "sequence 0 of the valid part"
+    names = own.arrays["attribution"].axes[0][1]
+    text = " ".join(name for name in names if not name.startswith("[")).replace(" ##", "")
+    again = run.inspect.saliency(text)
+    assert list(again.arrays["attribution"].axes[0][1]) == list(names)
+    close(again.arrays["attribution"].values, own.arrays["attribution"].values, atol=1e-6)
+
+
 def test_pieces_of_a_word_are_added(trained: Any) -> None:
     seen = trained("classify-bert").inspect.saliency("a humourless finefilm")
     tokens, words = seen.arrays["attribution"], seen.arrays["words"]

@@ -262,7 +262,7 @@ def test_networks_without_training_track_nothing(runs: dict[str, Run]) -> None:
     told = []
     for seed in range(100, 104):
         fresh = Subject(subject.model, "fresh", subject.run)
-        fresh.network = own.untrained(subject, subject.reader.table.embedding_dim, seed)
+        fresh.network = own.untrained(subject, None, seed)
         told += cells.look(fresh, LINES).views[0]["rows"]
     assert len(told) >= 20
     assert sum(row[-1] == "yes" for row in told) <= 1
@@ -303,7 +303,7 @@ def test_a_text_that_is_too_long_is_read_in_parts(runs: dict[str, Run]) -> None:
 def test_without_a_text_a_run_reads_its_own(runs: dict[str, Run], model: str) -> None:
     seen = runs[model].inspect.cells()
     assert seen.arrays["correlation"].values.shape[1] == 24
-    with pytest.raises(SeriatimError, match="say too little"):
+    with pytest.raises(SeriatimError, match="too few tokens"):
         runs[model].inspect.cells("a cat")
     with pytest.raises(SeriatimError, match="about one text, and 2 are given"):
         runs[model].inspect.cells("a cat", "a dog")
@@ -386,7 +386,7 @@ def test_what_is_called_fresh_is_what_training_began_with(runs: dict[str, Run]) 
     for run in (runs["lstm"], runs["gpt"]):
         subject = run.inspect.subjects[0]
         began = subject.data.build(run.config.model).state_dict()
-        fresh = own.untrained(subject, 1).state_dict()
+        fresh = own.untrained(subject, None).state_dict()
         assert began.keys() == fresh.keys()
         assert all(torch.equal(value, fresh[name]) for name, value in began.items())
         assert any(not torch.equal(value, fresh[name]) for name, value in subject.network.state_dict().items())

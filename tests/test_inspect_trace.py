@@ -277,6 +277,8 @@ def test_what_the_vocabulary_lacks_is_shown_as_written(trained: Any) -> None:
         ("gpt", ("a fine film " * 20,), {}, "inspect.length"),
         ("classify", ("a " * 600,), {}, "inspect.length"),
         ("gpt", ("a",), {"example": 1}, "inspect.example"),
+        ("numbers", (" ",), {}, "inspect.text"),
+        ("music", ("a", "b"), {}, "inspect.offer"),
         ("numbers", (), {"example": 999}, "inspect.example"),
         ("numbers", (), {"example": -1}, "inspect.example"),
         ("pretrain", (), {}, "inspect.offer"),
@@ -287,6 +289,20 @@ def test_what_cannot_be_read(name: str, texts: Any, options: Any, code: str, tra
         subject_of(trained(name)).read(*texts, **options)
     assert caught.value.code == code
     assert caught.value.remedy
+
+
+def test_units_of_a_tagger_that_reads_spelling(trained: Any) -> None:
+    """Vectors of words and of their spelling go in together, so fresh networks are made for both."""
+    run = trained("tag")
+    seen = run.inspect.cells("a fine (film) full of light. " * 12)
+    assert seen.arrays["correlation"].values.shape[1] == 2 * run.config.model.layers * run.config.model.width
+    with pytest.raises(SeriatimError, match="has no tokens"):
+        run.inspect.cells("   ")
+
+
+def test_units_are_not_shown_of_what_reads_two_texts(trained: Any) -> None:
+    for name in ("two", "answer"):
+        assert "cells" not in trained(name).inspect.offered()
 
 
 # Step by step

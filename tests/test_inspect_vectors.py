@@ -169,7 +169,9 @@ def test_a_model_without_places_says_so() -> None:
 
 
 def test_weights_of_every_score() -> None:
+    before = torch.get_rng_state()
     seen = Inspector("rnn").scores()
+    assert torch.equal(torch.get_rng_state(), before)
     values = dict(zip(seen.arrays["weights"].axes[0][1], seen.arrays["weights"].values, strict=True))
     assert set(values) == {*SCORES, *KERNELS} == set(scores.FORMULAS)
     line = np.linspace(-3, 3, 49)

@@ -89,15 +89,17 @@ def command(
 
     inspector = Inspector(*_subjects(what))
     if not wanted:
-        _offers(inspector)
+        if texts or out is not None or options:
+            raise SeriatimError("inspect.view", "no view is named", f"it offers: {', '.join(inspector.offered())}")
+        _offers(inspector, json)
         return
     seen = inspector.look(wanted[0], *(texts or ()), notify=None if quiet else note, **options)
     if out is not None:
         seen.save(out)
         (silent if quiet else note)(f"wrote {out}")
-    elif json:
+    if json:
         print_json(seen.record())
-    else:
+    elif out is None:
         print("\n".join(seen.lines()))
 
 
@@ -106,8 +108,11 @@ def _subjects(what: str) -> list[str]:
     return [what] if Path(what).exists() else what.split(",")
 
 
-def _offers(inspector: Any) -> None:
+def _offers(inspector: Any, json: bool) -> None:
     offered = inspector.offered()
+    if json:
+        print_json({name: VIEWS[name].help for name in offered})
+        return
     width = max(len(name) for name in VIEWS) + 2
     for name in offered:
         print(f"--{name:{width}}{VIEWS[name].help}")

@@ -21,6 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from .trace import at_rest
+
 STEPS, MOST = 16, 512  # points to begin with, and at most
 ELEMENTS = 4_096  # that go through a network and back at once
 WITHIN = 0.01  # of the difference that is explained …
@@ -52,14 +54,8 @@ class Integrated:
 @contextlib.contextmanager
 def asked(network: nn.Module) -> Iterator[None]:
     """Within the block the network answers as it does for people, and can be differentiated; nothing stays behind."""
-    modes = {module: module.training for module in network.modules()}
-    network.eval()
-    try:
-        with torch.inference_mode(False), torch.enable_grad():
-            yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
+    with at_rest(network), torch.inference_mode(False), torch.enable_grad():
+        yield
 
 
 def integrated(output: Callable[[Tensor], Tensor], vectors: Tensor, baseline: Tensor, steps: int = STEPS) -> Integrated:

@@ -19,7 +19,7 @@ from ..core.errors import SeriatimError
 from ..core.measures import plain
 from . import own
 from ._signals import signals
-from .reading import Reading
+from .reading import Reading, reads_two
 from .rows import aligned
 from .seen import Array, Seen
 from .subject import Subject
@@ -76,7 +76,9 @@ class Best:
 def suits(subject: Subject) -> str:
     if why := own.lacking(subject):
         return why
-    return "is an encoder–decoder; this is shown of one sequence" if subject.pairs else ""
+    if subject.pairs:
+        return "is an encoder–decoder; this is shown of one sequence"
+    return "reads two texts; this is shown of one" if reads_two(subject) else ""
 
 
 def look(subject: Subject, text: str | None = None, *, top: int = 3) -> Seen:
@@ -84,15 +86,16 @@ def look(subject: Subject, text: str | None = None, *, top: int = 3) -> Seen:
     read = parts_of(subject, own.text(subject, LENGTH) if text is None else text)
     told = read.signals()
     if len(read.spans) < LEAST or not told:
-        raise SeriatimError("inspect.length", f"{len(read.spans)} tokens say too little", f"give {LEAST} or more")
+        raise SeriatimError("inspect.length", f"too few tokens: {len(read.spans)}", f"give {LEAST} or more")
     units, activity = _activity(subject.network, read)
-    width = subject.reader.table.embedding_dim
     count = min(max(-(-UNITS // len(units)), FRESH[0]), FRESH[1])
-    fresh = [_activity(own.untrained(subject, width, seed), read)[1] for seed in range(count)]
     names = list(told)
     values = np.stack(list(told.values()))  # (S,n)
     found = correlations(activity, values)  # (S,U)
-    before = np.stack([np.abs(correlations(one, values)).max(axis=1) for one in fresh]).max(axis=0)
+    before = np.zeros(len(names))
+    for seed in range(count):
+        fresh = _activity(own.untrained(subject, read.readings[0].inputs, seed), read)[1]
+        before = np.maximum(before, np.abs(correlations(fresh, values)).max(axis=1))
     luck = chance(activity, values)
     best = [
         Best(name, int(np.abs(row).argmax()), float(row[np.abs(row).argmax()]), float(luck[i]), float(before[i]))

@@ -98,14 +98,14 @@ def look(
     shown = own.written(subject, texts, reading.names)
     if unit is not None:
         views = [view for one in chosen for view in _of_unit(one, unit, _tokens(one, reading, shown))]
-        return Seen(f"{title}, unit {unit}", arrays, views, _told_unit(chosen, unit))
+        return Seen(f"{title}, unit {unit}", arrays, views, _told_unit(chosen, unit), reading.notes)
     views = [view for one in chosen for view in _of_layer(one, _tokens(one, reading, shown), subject.label)]
     few = layer is not None or len(chosen) <= MAPS
     for one in chosen if few else ():
         views += _maps(one, _tokens(one, reading, shown), f"{subject.label}, {one.name}")
     table = _table(chosen)
-    notes = [] if few else ["Unit by unit: choose a layer."]
-    return Seen(title, arrays, [*views, table], _told(table), notes)
+    more = [] if few else ["unit by unit: choose a layer"]
+    return Seen(title, arrays, [*views, table], _told(table), [*reading.notes, *more])
 
 
 def _array(one: Layer, part: str, unit: int | None) -> Array:

@@ -18,7 +18,7 @@ from ..decode.options import DecodeSettings, TranslateSettings
 from ..tasks._pairs import end_of
 from ..tasks._speak import Speaker
 from ..tasks._translator import Interpreter
-from .reading import Reading, pair
+from .reading import Reading, pair, too_long
 from .subject import Subject
 from .trace import MOST, Trace, joined
 
@@ -42,6 +42,8 @@ def generated(
 
 def _translated(subject: Subject, interpreter: Interpreter, source: str, tokens: int) -> Reading:
     encoded = subject.reader.encode([source])
+    if encoded.cut:
+        raise too_long(subject, subject.reader.limit)
     found = interpreter.translate([source], TranslateSettings(max_tokens=tokens))[0][0].tokens
     return pair(subject, encoded.rows[0], found or [end_of(interpreter.coder.target)])
 

@@ -23,8 +23,8 @@ from ..core.errors import SeriatimError
 from ..core.measures import plain
 from ..core.random import derive, numpy_stream
 from ..nn.network import full, token_network
-from ..tasks._answerer import Answerer
 from . import _clipping, own
+from .reading import reads_two
 from .rows import aligned
 from .seen import Array, Seen
 from .subject import Subject
@@ -108,11 +108,8 @@ def _flows(subject: Subject, texts: Sequence[str], length: int) -> list[Flow]:
         return [Flow(subject, False, flow(network, _split(rows)), len(rows), True)]
     judged = own.speaks(subject)
     read = _windows(subject, texts, length) if judged else _examples(subject, texts, length)
-    trained: Any = subject.network
-    with torch.no_grad():
-        width = trained.input(read[0][0]).shape[-1]
     count = sum(_size(inputs) for inputs, _ in read)
-    networks = ((own.untrained(subject, width), False), (trained, True))
+    networks = ((own.untrained(subject, read[0][0]), False), (subject.network, True))
     return [Flow(subject, known, flow(network, read), count, judged) for network, known in networks]
 
 
@@ -141,9 +138,7 @@ def _split(rows: np.ndarray) -> Read:
 def _examples(subject: Subject, texts: Sequence[str], length: int) -> Read:
     """Of a run that does not predict what comes next: the texts, or the first sequences of its own data."""
     if texts:
-        predictor = None if subject.run is None else subject.run.predictor
-        together = isinstance(predictor, Answerer) or getattr(predictor, "pairs", False)  # it reads two as one
-        groups = [texts] if together else [(one,) for one in texts]
+        groups = [texts] if reads_two(subject) else [(one,) for one in texts]
         return [(_last(subject.read(*some).inputs, length), None) for some in groups]
     found: Read = []
     for number in range(SEQUENCES):

@@ -32,6 +32,7 @@ BUDGET = 20.0  # seconds of work for each curve
 MEMORY = 2**30  # bytes up to which attention that holds its weights is timed
 REPEATS = (3, 9)  # at least, and at most
 ENOUGH = 0.3  # seconds of repeats
+TICK = 1e-3  # seconds: some clocks have no shorter ones, and show 0
 KINDS = ("forward", "forward and backward")
 NOTES = {
     "seconds": "time: of one sequence on one core, the median of several passes",
@@ -159,10 +160,13 @@ def theory(backbone: torch.nn.Module) -> Theory:
 
 def _check(curve: Curve, lengths: Sequence[int], before: int, length: int, budget: float) -> None:
     """Ends a curve whose next passes would take too much memory, or too long."""
-    if curve.why or not before:
+    if curve.why:
         return
     if curve.counted and (needed := curve.bytes[lengths.index(length)][1]) > MEMORY:
-        curve.why = f"{curve.name} is timed up to {before:,}: at {length:,} it holds {needed / 1e9:.1f} GB"
+        until = f"up to {before:,}" if before else "at no length"
+        curve.why = f"{curve.name} is timed {until}: at {length:,} it holds {needed / 1e9:.1f} GB"
+        return
+    if not before:
         return
     times = [sum(both) for both in curve.seconds]
     steep = exponent(lengths[: len(times)][-2:], times[-2:]) if len(times) > 1 else 2.0
@@ -174,7 +178,7 @@ def _check(curve: Curve, lengths: Sequence[int], before: int, length: int, budge
 def _time(curves: Sequence[Curve], length: int) -> None:
     """Medians; the first passes warm up and say how often to repeat."""
     first = [[curve.go.seconds(length, learns) for learns in (False, True)] for curve in curves]
-    turns = [max(REPEATS[0], min(REPEATS[1], int(ENOUGH / sum(both)))) for both in first]
+    turns = [max(REPEATS[0], min(REPEATS[1], int(ENOUGH / max(sum(both), TICK)))) for both in first]
     times: list[list[tuple[float, float]]] = [[] for _ in curves]
     for turn in range(max(turns, default=0)):
         for index, curve in enumerate(curves):

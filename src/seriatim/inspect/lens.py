@@ -36,9 +36,9 @@ def suits(subject: Subject) -> str:
     if isinstance(network, Translator):
         return "" if hasattr(network.backbone, "decoder_norm") else "reads its source behind its blocks, not in them"
     head = network.get_submodule("head")
-    if isinstance(head, TokenHead) or (isinstance(head, PretrainHead) and head.masked is not None):
-        return ""
-    return "does not predict tokens"
+    if isinstance(head, TokenHead):
+        return "" if hasattr(network.backbone, "norm") else "has no norm behind its blocks, by which they could be read"
+    return "" if isinstance(head, PretrainHead) and head.masked is not None else "does not predict tokens"
 
 
 def look(

@@ -40,7 +40,12 @@ def _seen(subject: Subject, name: str) -> Seen:
         raise subject.lacks(why, "")
     if name == "gradients" and count_parameters(subject.network) > LARGE:
         raise subject.lacks("is too large for it", "")
-    seen: Seen = module.look([subject]) if name == "gradients" else module.look(subject, *_texts(subject))
+    if name == "gradients":
+        seen: Seen = module.look([subject])
+    elif name == "saliency":
+        seen = module.look(subject, example=0)
+    else:
+        seen = module.look(subject, *_texts(subject))
     return seen
 
 

@@ -60,9 +60,9 @@ def text(subject: Subject, most: int) -> str:
     return subject.reader.tokenizer.decode(tokens(subject, most))
 
 
-def untrained(subject: Subject, width: int, seed: int | None = None) -> Any:
+def untrained(subject: Subject, inputs: Any, seed: int | None = None) -> Any:
     """The network of a run with fresh weights: those it began with, or those of another seed. But for language models
-    only the backbone is made anew, for input vectors of size `width`; what stands before and behind it stays."""
+    only the backbone is made anew, for the vectors of such `inputs`; what stands before and behind it stays."""
     run = subject.run
     if run is None:
         raise subject.lacks("was never trained", "name a run")
@@ -74,6 +74,8 @@ def untrained(subject: Subject, width: int, seed: int | None = None) -> Any:
             made: Network = token_network(settings, subject.reader.tokenizer.size, run.config.task.length)
             return made.to(device).eval()
         network: Any = copy.deepcopy(subject.network)
+        with torch.no_grad():
+            width = network.input(inputs).shape[-1]
         length = subject.backbone.context
         network.backbone = settings.build(width, LENGTH if length is None else length).to(device)
     return network.eval()

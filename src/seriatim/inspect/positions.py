@@ -62,7 +62,7 @@ def look(subject: Subject) -> Seen:
 
 
 def table(subject: Subject) -> tuple[np.ndarray, str]:
-    """(places, width), and "sinusoidal", "learned" or "fresh"."""
+    """(places, width), and "sinusoidal", "learned" or "before training"."""
     found = _positions(subject)
     if isinstance(found, Sinusoidal):
         return sinusoids(0, min(PLACES, _taught(subject)), found.width).float().numpy(), "sinusoidal"

@@ -63,9 +63,24 @@ class Reading:
 
 
 def of_texts(subject: Subject, texts: Sequence[str], target: str | None = None) -> Reading:
-    """One that is too long for the network is refused."""
+    """One that is too long for the network is refused, and one that has nothing to read."""
+    reading = _read(subject, texts, target)
+    if not reading.names:
+        raise SeriatimError("inspect.text", "there is nothing in the text to read", "give one that has something")
+    return reading
+
+
+def reads_two(subject: Subject) -> bool:
+    """Whether two texts are read as one sequence, and never one alone."""
     predictor = _predictor(subject)
-    count = 2 if isinstance(predictor, Answerer) or getattr(predictor, "pairs", False) else 1
+    return isinstance(predictor, Answerer) or bool(getattr(predictor, "pairs", False))
+
+
+def _read(subject: Subject, texts: Sequence[str], target: str | None) -> Reading:
+    predictor = _predictor(subject)
+    if not hasattr(predictor, "tokenizer") and not hasattr(predictor, "coder"):
+        raise subject.lacks("does not read text", "leave the text away, and choose a sequence of its data: --example 0")
+    count = 2 if reads_two(subject) else 1
     both = getattr(predictor, "pairs", False) is None  # one text or two
     if len(texts) != count and not (both and len(texts) == 2):
         what = {1: "one text", 2: "two texts"}[count]
@@ -79,12 +94,10 @@ def of_texts(subject: Subject, texts: Sequence[str], target: str | None = None) 
         return _words(subject, predictor, texts[0])
     if getattr(getattr(predictor, "coder", None), "kind", "") == "numbers":
         return _numbers(subject, predictor.coder, texts[0])
-    if not hasattr(predictor, "tokenizer") and not hasattr(predictor, "coder"):
-        raise subject.lacks("does not read text", "leave the text away, and choose a sequence of its data: --example 0")
     if isinstance(predictor, Answerer):
         part = predictor.coder.encode(questions_of([(texts[0], texts[1])]))
         if part.cut or len(part) > 1:
-            raise _long(subject, predictor.coder.window)
+            raise too_long(subject, predictor.coder.window)
         return _tokens(subject, part.inputs.padded([0])[0][0])
     reading = _tokens(subject, _one_or_two(subject, predictor, texts))
     return _as_written(subject, reading, texts[0]) if len(texts) == 1 else reading
@@ -101,11 +114,11 @@ def _one_or_two(subject: Subject, predictor: Any, texts: Sequence[str]) -> np.nd
     if len(texts) == 1:
         encoded = reader.encode(texts)
         if encoded.cut:
-            raise _long(subject, reader.limit)
+            raise too_long(subject, reader.limit)
         return encoded.rows[0]
     row: np.ndarray = replace(predictor.coder, limit=None).encode([tuple(texts)])[0]
     if reader.limit is not None and len(row) > reader.limit:
-        raise _long(subject, reader.limit)
+        raise too_long(subject, reader.limit)
     return row
 
 
@@ -138,7 +151,7 @@ def _numbers(subject: Subject, coder: Any, text: str) -> Reading:
     row = replace(coder, limit=None).encode([text])[0]  # (T,F)
     limit = subject.backbone.context
     if limit is not None and len(row) > limit:
-        raise _long(subject, limit)
+        raise too_long(subject, limit)
     device = next(subject.network.parameters()).device
     return Reading(torch.from_numpy(row)[None].to(device), _named(coder, row))
 
@@ -149,7 +162,7 @@ def _words(subject: Subject, tagger: Tagger, text: str) -> Reading:
         raise SeriatimError("inspect.text", "the text has no words", "give one that has some")
     part = tagger.coder.encode([words])
     if len(part) > 1:
-        raise _long(subject, tagger.coder.window)
+        raise too_long(subject, tagger.coder.window)
     batch = part.collate(np.array([0]), spells(tagger.model)).to(next(tagger.model.parameters()).device)
     return Reading(batch.inputs, _named(tagger.coder, part.inputs[0]), batch.mask)
 
@@ -159,14 +172,14 @@ def _pair(subject: Subject, interpreter: Interpreter, source: str, target: str |
     reader = subject.reader
     encoded = reader.encode([source])
     if encoded.cut:
-        raise _long(subject, reader.limit)
+        raise too_long(subject, reader.limit)
     coder = interpreter.coder
     if target is None:
         said = interpreter.translate([source], TranslateSettings())[0][0].tokens or [end_of(coder.target)]
     else:
         said = coder.targets([reader.read(target)])[0].tolist()
     if interpreter.context is not None and len(said) > interpreter.context:
-        raise _long(subject, interpreter.context)
+        raise too_long(subject, interpreter.context)
     return pair(subject, encoded.rows[0], said)
 
 
@@ -252,6 +265,6 @@ def of_noise(subject: Subject) -> Reading:
     return Reading(inputs, names, target=target, note=f"a fresh network over {NOISE} random vectors")
 
 
-def _long(subject: Subject, limit: int | None) -> SeriatimError:
+def too_long(subject: Subject, limit: int | None) -> SeriatimError:
     cause = f"the text is longer than the {limit} elements that {subject.label} takes"
     return SeriatimError("inspect.length", cause, "give a shorter one")

@@ -60,11 +60,16 @@ def suits(subject: Subject) -> str:
 
 
 def look(
-    subject: Subject, *texts: str, target: str | None = None, position: int | None = None, steps: int = STEPS
+    subject: Subject,
+    *texts: str,
+    target: str | None = None,
+    position: int | None = None,
+    steps: int = STEPS,
+    example: int | None = None,
 ) -> Seen:
     """With respect to the label or value `target`, by default what the model says; of a tagger, at the word `position`.
-    `steps` points to begin with."""
-    if not texts:
+    `steps` points to begin with. Instead of a text, an `example` of the run's own data."""
+    if not texts and (example is None or (subject.run is not None and isinstance(subject.run.predictor, Tagger))):
         raise SeriatimError("inspect.text", "there is no text to explain", "give one")
     if steps < 1:
         raise SeriatimError("inspect.steps", f"{steps} points are none", "ask for 1 or more")
@@ -72,7 +77,7 @@ def look(
         raise subject.lacks("was never trained", "name a run")
     network: Network = subject.run.model
     with asked(network):
-        reading = subject.read(*texts)
+        reading = subject.read(*texts, example=example)
         behind = Network(nn.Identity(), network.backbone, network.head)
         vectors = network.input(reading.inputs).detach()  # (1,T,D)
         with torch.no_grad():
@@ -87,7 +92,7 @@ def look(
     names = list(reading.names)
     for word, some in zip(words, groups, strict=True):  # an unknown word by what it is
         names[some[0]] = word if len(some) == 1 else names[some[0]]
-    return _seen(subject, names, words, groups, question, found)
+    return _seen(subject, names, words, groups, question, found, reading.notes)
 
 
 def _question(
@@ -200,7 +205,13 @@ def _words(
 
 
 def _seen(
-    subject: Subject, names: list[str], words: list[str], groups: list[list[int]], question: Question, found: Integrated
+    subject: Subject,
+    names: list[str],
+    words: list[str],
+    groups: list[list[int]],
+    question: Question,
+    found: Integrated,
+    notes: list[str],
 ) -> Seen:
     values = np.array([found.values[some].sum() for some in groups])
     title = f"What moved {question.what}: {subject.label}"
@@ -213,13 +224,22 @@ def _seen(
              "diverging": True, "of": "moved by"}  # fmt: skip
     if len(groups) < len(names):
         strip |= {"hint": "pieces", "hints": pieces}
-    strongest = [place for place in np.argsort(-np.abs(values), kind="stable").tolist() if values[place]][:SHOWN]
     views: list[dict[str, Any]] = [strip]
-    if len(strongest) > 1:
-        rows = [[words[place], float(values[place])] for place in strongest]
+    moved = _by_word(words, values)[:SHOWN]
+    if len(moved) > 1:
+        rows = [[f"{word} ({times}×)" if times > 1 else word, value] for word, times, value in moved]
         views.append({"kind": "bars", "title": "What moved it most", "measure": "moved_by", "rows": rows})
-    table = aligned([["the strongest", "place", "moved by"], *([words[p], p, _signed(values[p])] for p in strongest)])
-    return Seen(title, arrays, views, [*filter(None, [question.said]), whole, "", *table], [_told(found)])
+    table = aligned([["the strongest", "times", "moved by"], *([w, times, _signed(v)] for w, times, v in moved)])
+    return Seen(title, arrays, views, [*filter(None, [question.said]), whole, "", *table], [*notes, _told(found)])
+
+
+def _by_word(words: list[str], values: np.ndarray) -> list[tuple[str, int, float]]:
+    """Distinct words with how often each stands there and what it did altogether, the strongest first."""
+    every: dict[str, list[float]] = {}
+    for word, value in zip(words, values.tolist(), strict=True):
+        every.setdefault(word, []).append(value)
+    found = [(word, len(some), sum(some)) for word, some in every.items() if any(some)]
+    return sorted(found, key=lambda one: -abs(one[2]))
 
 
 def _told(found: Integrated) -> str:

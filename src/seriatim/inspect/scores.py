@@ -73,7 +73,8 @@ def look(subject: Subject) -> Seen:
 
 def weights(line: Tensor, names: list[str]) -> Tensor:
     """(scores, queries, keys) for points on a line."""
-    made = {name: make_score(name, WIDTH, WIDTH, WIDTH).double() for name in names}
+    with torch.random.fork_rng(devices=[]):  # what a score begins with is drawn below once more
+        made = {name: make_score(name, WIDTH, WIDTH, WIDTH).double() for name in names}
     drawn = torch.Generator().manual_seed(derive(SEED, "scores"))
     for score in made.values():
         for weight in score.parameters():

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ..core import registry
-from ..core.errors import SeriatimError
+from ..core.errors import SeriatimError, did_you_mean
 from ..core.random import derive
 from ..nn.backbone import BackboneSettings
 from ..nn.pair import PairBackbone
@@ -141,6 +141,9 @@ def subjects(what: Iterable[Any]) -> list[Subject]:
             found.append(Subject(one, one))
         elif not (Path(one) / "config.yaml").is_file() and (runs := list_runs(one)):
             found += [_of(run) for run in reversed(runs)]
+        elif isinstance(one, str) and not Path(one).exists() and Path(one).name == one:
+            near = did_you_mean(one, registry.models.names())
+            raise SeriatimError("inspect.subject", f"{one} is neither the folder of a run nor a model", near)
         else:
             found.append(_of(Run(one)))
     if not found:

@@ -22,6 +22,7 @@ from .subject import Subject
 
 HINTED = 3  # alternatives that a token of the picture tells
 MOST = 10  # tokens that are told for having surprised most
+NEAR = 10  # letters before them
 
 
 def suits(subject: Subject) -> str:
@@ -56,18 +57,19 @@ def look(
     if position is not None:
         tokens, likely, marked = _alternatives(found, names, position, top)
         arrays["alternatives"] = Array(likely, (("token", tokens),))
-        rows = [[f"→ {name}" if own else name, value] for name, value, own in zip(tokens, likely, marked, strict=True)]
+        shown = [_drawn(f"→ {name}" if own else name) for name, own in zip(tokens, marked, strict=True)]
+        rows = [[name, value] for name, value in zip(shown, likely.tolist(), strict=True)]
         before = found.tokenizer.decode(found.ids[:position])
         behind = f"Expected at {position}, where {names[position]} stands"
-        views.append({"kind": "bars", "title": behind, "measure": "probability", "rows": rows})
+        views.append({"kind": "bars", "title": _drawn(behind), "measure": "probability", "rows": rows})
         told = [["→" if own else "", name, _percent(p)] for name, p, own in zip(tokens, likely, marked, strict=True)]
         lines += ["", f"{behind}, behind {before[-40:]!r}:" if before else f"{behind}:", *aligned(told, (0, 1))]
     else:
-        top_rows = [[f"{place}: {names[place]}", bits[place]] for place in _order(bits) if np.isfinite(bits[place])]
-        if len(top_rows) > 1:
-            views.append(
-                {"kind": "bars", "title": "The most surprising", "measure": "surprise_in_bits", "rows": top_rows}
-            )
+        strange = [place for place in _order(bits) if np.isfinite(bits[place])]
+        heads = [_drawn(f"{_before(found, place)} {names[place]} ({place})".strip()) for place in strange]
+        bars = [[head, float(bits[place])] for head, place in zip(heads, strange, strict=True)]
+        if len(bars) > 1:
+            views.append({"kind": "bars", "title": "The most surprising", "measure": "surprise_in_bits", "rows": bars})
     return Seen(title, arrays, views, lines, _notes(found))
 
 
@@ -87,11 +89,18 @@ def _order(bits: np.ndarray) -> list[int]:
 
 
 def _strangest(found: Judged, names: list[str], bits: np.ndarray) -> list[str]:
-    rows: list[list[Any]] = [["the most surprising", "place", "bits", "probability", "expected"]]
+    rows: list[list[Any]] = [["the most surprising", "behind", "place", "bits", "probability", "expected"]]
     for place in _order(bits):
         instead = ", ".join(_said(found, place, HINTED))
-        rows.append([names[place], place, plain(float(bits[place]), 1), _percent(2 ** -bits[place]), instead])
-    return aligned(rows, (0, 4))
+        figures = place, plain(float(bits[place]), 1), _percent(2 ** -bits[place])
+        rows.append([names[place], _before(found, place), *figures, instead])
+    return aligned(rows, (0, 1, 5))
+
+
+def _before(found: Judged, place: int) -> str:
+    """The end of what stands before a place."""
+    text = found.tokenizer.decode(found.ids[max(place - NEAR, 0) : place])
+    return text if place <= NEAR and len(text) <= NEAR else f"…{text[-NEAR:]}"
 
 
 def _said(found: Judged, place: int, count: int) -> list[str]:
@@ -112,6 +121,11 @@ def _alternatives(found: Judged, names: list[str], place: int, top: int) -> tupl
     if there not in ids:
         ids, likely = [*ids, there], [*likely, math.exp(found.log_probs[place])]
     return [found.tokenizer.token(index) for index in ids], np.array(likely), [index == there for index in ids]
+
+
+def _drawn(text: str) -> str:
+    """With a sign for a blank that the type of pictures has."""
+    return text.replace("␣", "·")
 
 
 def _notes(found: Judged) -> list[str]:

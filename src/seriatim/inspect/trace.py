@@ -81,13 +81,13 @@ def traced(
 ) -> tuple[Any, Trace]:
     """What a network answers, and its trace."""
     trace = Trace(most, wanted)
-    with _at_rest(network):
+    with at_rest(network):
         answer = network(*inputs, trace=trace)
     return answer, trace
 
 
 @contextmanager
-def _at_rest(network: Any) -> Iterator[None]:
+def at_rest(network: Any) -> Iterator[None]:
     """Answering, not learning; afterwards as it was."""
     parts = list(network.modules()) if isinstance(network, nn.Module) else []
     before = [part.training for part in parts]

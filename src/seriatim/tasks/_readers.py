@@ -149,8 +149,8 @@ class WordReader(Reader):
         owner = np.maximum.accumulate(whole.where)[: len(row)]  # a piece belongs to the word that began last
         frame = [index for index in (self.tokenizer.cls, self.tokenizer.sep) if index is not None]
         owner[np.isin(row, frame)] = -1
-        words = np.array([[0, 0], *([match.start(), match.end()] for match in re.finditer(WORDS, text))])
-        return encoded, words[owner + 1]
+        words = [[match.start(), match.end()] for match in re.finditer(WORDS, text)] or [[0, 0]]  # NO_WORD is nowhere
+        return encoded, np.array([[0, 0], *words])[owner + 1]
 
     def hidden(self, encoded: Encoded, rows: np.ndarray) -> tuple[Tensor, Tensor | None]:
         if encoded.words is None:
