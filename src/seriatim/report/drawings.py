@@ -68,7 +68,8 @@ def bars(view: dict[str, Any], width: int = HALF) -> Drawn:
     ]
     left = len(view["rows"]) - len(rows)
     low, high = min(0.0, *(row["value"] for row in rows)), max(0.0, *(row["value"] for row in rows))
-    scale = alt.Scale(domain=[low, (high or 1.0) + 0.14 * ((high - low) or 1.0)], nice=False)
+    high = high if high > low else 1.0  # nothing but zeros
+    scale = alt.Scale(domain=[low, high + 0.14 * (high - low)], nice=False)
     y = alt.Y(
         "order:O",
         axis=alt.Axis(title=None, labelExpr=named([row["name"] for row in rows])),  # two may bear the same name
