@@ -13,7 +13,7 @@ import pytest
 
 from seriatim import report
 from seriatim.core.errors import SeriatimError
-from seriatim.report import fields, heats, lines, looks, places, schedule, strip
+from seriatim.report import axes, fields, heats, lines, looks, places, schedule, strip
 from seriatim.report.figures import read
 from seriatim.report.views import drawn, stacked
 from test_report import LOSSES, Page, make_run
@@ -261,9 +261,23 @@ def test_a_stack_holds_every_picture_with_its_own_scales(tmp_path: Path) -> None
     assert {"1", "0.55"} <= set(opacities)  # the deepest field and the deepest token
     html = (tmp_path / "c.html").read_text(encoding="utf-8")
     assert '"tooltip"' in html
+    assert "<title>Weights</title>" in html
+    assert 'renderer: "svg"' in html
+    assert all(f'"{light}": "{dark}"' in html for light, dark in looks.PAIRS.items())  # for a dark ground
+    assert not set(looks.PAIRS) & set(looks.PAIRS.values())
     assert not re.search(r"<script[^>]*\ssrc=|<link", html)
     with pytest.raises(ValueError, match="no picture of the kind"):
         stacked([{"kind": "cake"}])
+
+
+def test_text_from_outside_stays_text_in_an_interactive_page(tmp_path: Path) -> None:
+    nasty = "</script><script>alert(1)</script><!--"
+    view = {"kind": "strip", "title": nasty, "tokens": [nasty], "values": [1], "hints": [nasty]}
+    looks.save(drawn(view)[0], tmp_path / "c.html")
+    html = (tmp_path / "c.html").read_text(encoding="utf-8")
+    assert "<script>alert" not in html
+    assert len(re.findall(r"<script[ >]", html.split("<main")[-1])) == 1
+    assert "&lt;/script&gt;" in html.split("</title>")[0]
 
 
 def test_pictures_for_pages_hold_nothing_that_cannot_be_seen() -> None:
@@ -327,6 +341,30 @@ def test_what_belongs_into_one_picture_is_in_one_on_the_page_of_a_comparison(tmp
     spoken = [str(attrs["aria-label"]) for attrs in page.named("svg") if "How far back" in str(attrs["aria-label"])]
     assert len(spoken) == 1
     assert all(f"{name} from 1.000 to " in spoken[0] for name in ("rnn", "rnn, fresh", "lstm", "lstm, fresh"))
+
+
+def test_a_page_says_what_its_names_mean(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / model, model) for model in ("lstm", "ngram")]
+    report.write_comparison_report(tmp_path, runs)
+    text = Page(tmp_path / "report.html").text
+    for told in (
+        "Long short-term memory: a cell that is written, kept and read through gates",
+        "The n-gram language model",
+        "what training makes small, in nats per token; lower is better",
+        "choices that the model hesitates between",
+        "neither trained on nor chosen by",
+    ):
+        assert text.count(told) == 1
+
+
+def test_axes_of_percentages_never_repeat_a_label() -> None:
+    for values in ([0.5, 0.9], [0.991, 0.9914], [0.0, 0.0], [0.0188]):
+        span = axes.Span.of(values, "accuracy")
+        form = str(span.y()["axis"]["format"])
+        places = int(form[1:-1])
+        ticks = [span.low + (span.high - span.low) * part / 5 for part in range(6)]
+        assert len({f"{100 * tick:.{places}f}" for tick in ticks}) == 6
+        assert span.high - span.low < 1
 
 
 # Clipping

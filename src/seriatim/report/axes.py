@@ -94,7 +94,7 @@ def named(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Span:
-    """The vertical axis: its ends, and how its labels are written."""
+    """The vertical axis: its ends, and whether its labels are percentages."""
 
     low: float
     high: float
@@ -107,9 +107,9 @@ class Span:
         low, high = min(values, default=0.0), max(values, default=1.0)
         if bound is not None:
             low, high = (bound, high) if about.better == "higher" else (low, bound)
-        pad = max((high - low) * 0.05, abs(high) * 0.005, 1e-6)
-        form = ".2~%" if about.percent else ""
-        return cls(low - pad, high + pad, form)
+        least = abs(high) * 0.005 if high > low else max(abs(high) * 0.1, 0.01)  # a level line needs room around it
+        pad = max((high - low) * 0.05, least, 1e-6)
+        return cls(low - pad, high + pad, "%" if about.percent else "")
 
     def reaches(self, value: float) -> Span | None:
         """The axis with a value on it, unless that would leave less than half of it to all the others."""
@@ -130,7 +130,8 @@ class Span:
         scale = alt.Scale(domain=[self.low, self.high], nice=False, zero=False)
         axis = alt.Axis(title=None, tickCount=6)
         if self.form:
-            axis["format"] = self.form
+            step = 100 * (self.high - self.low) / 6
+            axis["format"] = f".{max(0, -math.floor(math.log10(step)))}%"  # so fine that no two labels are the same
         return alt.Y(f"{field}:Q", scale=scale, axis=axis)
 
 

@@ -10,6 +10,7 @@ from ..core.config import dump_yaml, set_path
 from ..core.measures import NONE, measure, phrase, shown, told
 from . import charts
 from .figures import Figures, ranked
+from .glossary import glossary
 from .lessons import lessons
 from .numbers import scaled, seconds, whole
 from .page import (
@@ -80,6 +81,7 @@ def comparison_page(figures: Sequence[Figures], failed: Mapping[str, str]) -> st
         _trade_off(ordered),
         samples(ordered),
         section("Data", paragraph(data_source(one), "note"), bullets(data_notes(one))),
+        glossary(ordered),
         section(
             "Settings",
             differing(figures, different),

@@ -67,8 +67,8 @@ class Scale:
     def scale(self) -> alt.Scale:
         import altair as alt
 
-        kind: Any = "log" if self.log else "linear"
-        return alt.Scale(type=kind, domain=[self.low, self.high], nice=False, zero=False)
+        domain = [self.low, self.high]
+        return alt.Scale(type="log", domain=domain, nice=False) if self.log else alt.Scale(domain=domain, nice=False)
 
 
 def lines(view: dict[str, Any], width: int = WHOLE, colours: Mapping[str, tuple[str, str]] | None = None) -> Drawn:

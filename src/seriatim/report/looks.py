@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.errors import SeriatimError
 from ..core.files import atomic_file, write_text
 from .figures import Figures
+from .interactive import interactive
 
 if TYPE_CHECKING:
     import altair as alt
@@ -111,7 +112,7 @@ def save(chart: alt.TopLevelMixin, path: str | Path) -> None:
     elif ending == ".svg":
         write_text(path, _compact(vl_convert.vegalite_to_svg(spec)))
     elif ending == ".html":
-        write_text(path, vl_convert.vegalite_to_html(spec, bundle=True))
+        write_text(path, interactive(spec, PAIRS, GROUND, INK))
     else:
         write_text(path, json.dumps(spec, indent=1, ensure_ascii=False))
 

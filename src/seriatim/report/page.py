@@ -63,6 +63,12 @@ def headline(figures: Sequence[tuple[str, str, str]]) -> str:
     return '<dl class="figures">\n' + "\n".join(cells) + "\n</dl>"
 
 
+def definitions(pairs: Sequence[tuple[str, str]]) -> str:
+    """Names and what they mean."""
+    items = "\n".join(f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in pairs)
+    return f'<dl class="words">\n{items}\n</dl>' if items else ""
+
+
 def group(kind: str, parts: Iterable[str]) -> str:
     return f'<div class="{kind}">\n' + "\n".join(parts) + "\n</div>"
 

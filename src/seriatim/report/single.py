@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..core.measures import finite, phrase, shown, told
 from . import charts
 from .figures import Figures
+from .glossary import glossary
 from .lessons import lessons
 from .numbers import percent, scaled, seconds, whole
 from .page import block, bullets, folded, group, headline, noticed, page, paragraph, picture, sample, section
@@ -39,6 +40,7 @@ def run_page(one: Figures) -> str:
         inside(one),
         _samples(one),
         section("Data", *_data(one)),
+        glossary([one]),
         section("Settings", folded("config.yaml: every setting of this run", block(settings_text(one)))),
     ]
     over = f"Seriatim {one.summary.get('version', '')} · run"
