@@ -197,7 +197,7 @@ def _curves(flows: Sequence[Flow]) -> dict[str, Any]:
         "kind": "lines", "title": "How far back the last loss reaches", "x": "distance T − t in elements",
         "y": "size of ∂loss_T/∂x_t (at T: 1)", "series": series, "log_y": True,
         "dashes": [one.name for one in flows if both and not one.trained],
-        "note": "dashed: before training; solid: after" if both else "before training",
+        "note": "dashed: before training; solid: after" if both else "before training", "together": "gradients",
     }  # fmt: skip
 
 

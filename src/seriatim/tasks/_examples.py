@@ -186,6 +186,8 @@ class ExampleTask:
                 "y": "gradient of the loss with respect to the input",
                 "log": True,
                 "series": series,
+                "dashes": ["at the start"],
+                "together": "reach",
             }
         ]
 
