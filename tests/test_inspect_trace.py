@@ -422,3 +422,21 @@ def test_every_model_of_the_registry(name: str) -> None:
     seen = Inspector(name).activations()
     assert seen.notes == ["a fresh network over 32 random vectors"]
     assert all(np.isfinite(array.values).all() for array in seen.arrays.values())
+
+
+def test_reports_show_the_inside_after_a_hundred_steps_and_a_fault_in_it_costs_nothing(
+    book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trained(name: str, steps: int) -> Path:
+        run = seriatim.train(
+            "language", data=str(book), model="gru", steps=steps, out=tmp_path / name, batch=2, length=8,
+            settings={"model": {"width": 8}},
+        )  # fmt: skip
+        return run.path
+
+    views = json.loads((trained("long", 100) / "inspection.json").read_text(encoding="utf-8"))
+    assert {"strip", "lines"} <= {view["kind"] for view in views}
+    assert "Inside the model" in (tmp_path / "long" / "report.html").read_text(encoding="utf-8")
+    assert not (trained("short", 4) / "inspection.json").exists()
+    monkeypatch.setattr("seriatim.inspect.overview.overview", lambda run, task: 1 / 0)
+    assert (trained("broken", 100) / "report.html").exists()

@@ -319,7 +319,13 @@ class Session:
             return
         from .inspect.overview import overview
 
-        if views := overview(Run(self.folder), task):
+        try:
+            views = overview(Run(self.folder), task)
+        except Exception as error:  # a model of the user's own may do anything; what was trained must not suffer
+            if self.notify is not None:
+                self.notify(f"the report does not show the inside: {type(error).__name__}: {error}")
+            return
+        if views:
             write_json(self.folder / "inspection.json", views)
 
     def _best_sample(self, step: int) -> str:
