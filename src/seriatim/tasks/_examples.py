@@ -181,7 +181,8 @@ class ExampleTask:
             {
                 "kind": "lines",
                 "title": "How far back learning reaches",
-                "note": f"mean over {len(rows)} sequences of {length} elements",
+                "note": f"mean over {len(rows)} sequences of {length} elements"
+                + ("; dashed: at the start" if len(series) > 1 else ""),
                 "x": "steps before the last",
                 "y": "gradient of the loss with respect to the input",
                 "log": True,
