@@ -15,8 +15,10 @@ from .subject import Subject
 if TYPE_CHECKING:
     from ..runs import Run
 
-TOKENS = 96  # of running text that is shown
+TOKENS = 64  # of running text that is shown
+LONG = 100  # elements of an example that is shown: attention grows with their square
 PICTURES = 2  # of a view: the first are its main ones
+PANELS = 24  # heads that are all shown; of more, those of the last layer
 LARGE = 5_000_000  # parameters from which on gradients take longer than somebody waits for a report
 VIEWS = ("surprise", "backoff", "saliency", "attention", "gates", "gradients")
 
@@ -38,6 +40,8 @@ def _seen(subject: Subject, name: str) -> Seen:
     module = importlib.import_module(f"{__package__}.{name}")
     if why := module.suits(subject):
         raise subject.lacks(why, "")
+    if name in ("saliency", "attention") and not own.speaks(subject) and len(subject.read().names) > LONG:
+        raise subject.lacks("has long examples", "")
     if name == "gradients" and count_parameters(subject.network) > LARGE:
         raise subject.lacks("is too large for it", "")
     if name == "gradients":
@@ -45,8 +49,13 @@ def _seen(subject: Subject, name: str) -> Seen:
     elif name == "saliency":
         seen = module.look(subject, example=0)
     else:
-        seen = module.look(subject, *_texts(subject))
+        seen = module.look(subject, *_texts(subject), **_fewer(subject, name))
     return seen
+
+
+def _fewer(subject: Subject, name: str) -> dict[str, int]:
+    layers, heads = getattr(subject.settings, "layers", 1), getattr(subject.settings, "heads", 1)
+    return {"layer": layers - 1} if name == "attention" and layers * heads > PANELS else {}
 
 
 def _texts(subject: Subject) -> Sequence[str]:
