@@ -59,7 +59,7 @@ def quick(line: str) -> str:
     if verb == "reproduce":
         return re.sub(r"--minutes [\d.]+", "--minutes 0.01", line)
     if verb == "resume":
-        return re.sub(r"--minutes [\d.]+", "--steps 6", line)
+        return re.sub(r"--minutes [\d.]+", "--steps 4", line)
     if verb not in ("train", "compare", "distil"):
         return re.sub(r"--lengths [\d,]+", "--lengths 8,16", line)
     task = asked.partition(" ")[0]
@@ -68,7 +68,7 @@ def quick(line: str) -> str:
     line = re.sub(r"--params \S+", "--params 50k", line)
     if re.search(r"--model (bert|transformer)\b", line) and "model.preset" not in line:
         line += " --set model.preset=tiny"
-    steps = 6 if "train.keep" in line else 4  # as many checkpoints as are kept
+    steps = 6 if "train.keep" in line else 2  # as many checkpoints as are kept
     return f"{line} --steps {steps} --batch 2" + (" --length 32" if task in ("language", "pretrain") else "")
 
 
@@ -88,7 +88,7 @@ class Page:
 
     def run(self, block: Block) -> None:
         if block.language == "python":
-            code = re.sub(r"minutes=[\d.]+", "steps=4, batch=2, length=16", block.text)
+            code = re.sub(r"minutes=[\d.]+", "steps=2, batch=2, length=16", block.text)
             exec(compile(code, f"{self.name}, line {block.line}", "exec"), self.known)
         else:
             for line in lines(block):

@@ -65,7 +65,7 @@ def test_page(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """From top to bottom, as somebody would who follows it. Reports have tests of their own and take the most time of a
-    training of four steps."""
+    training of two steps."""
     monkeypatch.setattr("seriatim.report.write_run_report", lambda run: None)
     monkeypatch.setattr("seriatim.report.write_comparison_report", lambda path, runs, failed=None: None)
     for name in ENCODERS:
