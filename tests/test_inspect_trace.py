@@ -263,7 +263,11 @@ def test_a_pair_of_a_translator(name: str, trained: Any) -> None:
 
 
 def test_what_the_vocabulary_lacks_is_shown_as_written(trained: Any) -> None:
-    assert subject_of(trained("classify")).read("a 映画 film").names == ["[CLS]", "a", "映", "画", "film", "[SEP]"]
+    subject = subject_of(trained("classify"))
+    reading = subject.read("a 映画 film")
+    assert reading.names == ["[CLS]", "a", "映", "画", "film", "[SEP]"]
+    assert reading.notes == ["2 of 6 elements are not in the vocabulary: all read as [UNK]"]
+    assert not subject.read("a film").notes
 
 
 @pytest.mark.parametrize(

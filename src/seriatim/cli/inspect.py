@@ -105,7 +105,7 @@ def command(
 
 def _subjects(what: str) -> list[str]:
     """A folder, or names of models."""
-    return [what] if Path(what).exists() else what.split(",")
+    return [what] if Path(what).exists() else [one.strip() for one in what.split(",") if one.strip()]
 
 
 def _offers(inspector: Any, json: bool) -> None:

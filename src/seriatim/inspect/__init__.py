@@ -14,7 +14,6 @@ import importlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -68,6 +67,9 @@ class Inspector:
 
         self.subjects = subjects(what)
 
+    def __repr__(self) -> str:
+        return f"Inspector({', '.join(one.label for one in self.subjects)})"
+
     def offered(self) -> list[str]:
         """The views that can be shown of them; one of several leaves those away that it does not suit."""
         return [name for name in VIEWS if not self._why(name)]
@@ -80,6 +82,8 @@ class Inspector:
             raise SeriatimError("inspect.offer", why, f"it offers: {', '.join(self.offered())}")
         if texts and not VIEWS[name].text:
             raise SeriatimError("inspect.text", f"{name} is not about a text", "leave the text away")
+        if strangers := [type(text).__name__ for text in texts if not isinstance(text, str)]:
+            raise SeriatimError("inspect.text", f"a text is a str, and {strangers[0]} is none", "give each as a str")
         look: Callable[..., Seen] = _module(name).look
         parameters = list(inspect.signature(look).parameters.values())
         _enough(name, parameters[1:], len(texts))
@@ -95,10 +99,22 @@ class Inspector:
     def __getattr__(self, name: str) -> Callable[..., Seen]:
         if name not in VIEWS:
             raise AttributeError(f"there is no view {name!r}: {', '.join(VIEWS)}")
-        return partial(self.look, name)
+        return self._view(name)
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *VIEWS]
+
+    def _view(self, name: str) -> Callable[..., Seen]:
+        """`look` of one view, which says of itself what it shows and takes."""
+        look = _module(name).look
+
+        def view(*texts: str, **options: Any) -> Seen:
+            return self.look(name, *texts, **options)
+
+        own = inspect.signature(look)
+        view.__name__, view.__doc__ = name, "\n\n".join(filter(None, (VIEWS[name].help, inspect.getdoc(look))))
+        setattr(view, "__signature__", own.replace(parameters=list(own.parameters.values())[1:]))  # noqa: B010
+        return view
 
     def _why(self, name: str) -> str:
         """Why a view cannot be shown, as a sentence; "" where it can."""

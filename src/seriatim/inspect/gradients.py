@@ -78,7 +78,7 @@ def look(subjects: Sequence[Subject], *texts: str, length: int = LENGTH) -> Seen
     """Over sequences of at most `length` elements: of the texts, of a run's own validation data, or for networks that
     were never trained of random tokens."""
     if length < 2:
-        raise SeriatimError("inspect.length", f"{length} elements have no distance", "2 or more")
+        raise SeriatimError("inspect.length", f"windows of {length} have no distance in them", "--length 2 or more")
     flows = [one for subject in subjects for one in _flows(subject, texts, length)]
     longest = max(len(one.norms) for one in flows)
     if longest < 2:

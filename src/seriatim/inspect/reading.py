@@ -52,7 +52,7 @@ class Reading:
     mask: Tensor | None = None
     target: Target | None = None  # of an encoder–decoder, which reads it besides
     written: int | None = None  # the first element that the model wrote itself
-    note: str = ""  # where it comes from, if it was not given
+    note: str = ""  # where it comes from, if it was not given; what of it the vocabulary lacks
 
     @property
     def notes(self) -> list[str]:
@@ -77,6 +77,8 @@ def reads_two(subject: Subject) -> bool:
 
 
 def _read(subject: Subject, texts: Sequence[str], target: str | None) -> Reading:
+    if subject.run is None:
+        raise subject.lacks("was never trained and knows no tokens", "leave the text away, or name a run")
     predictor = _predictor(subject)
     if not hasattr(predictor, "tokenizer") and not hasattr(predictor, "coder"):
         raise subject.lacks("does not read text", "leave the text away, and choose a sequence of its data: --example 0")
@@ -129,12 +131,14 @@ def _tokens(subject: Subject, row: np.ndarray) -> Reading:
 
 
 def _as_written(subject: Subject, reading: Reading, text: str) -> Reading:
-    """What the vocabulary lacks is shown as it stands in the text."""
+    """What the vocabulary lacks is shown as it stands in the text, and told: to the model all of it is the same."""
     reader = subject.reader
     unknown = reader.tokenizer.unk
     row = reading.inputs[0].tolist()
     if unknown is None or unknown not in row:
         return reading
+    share, name = f"{row.count(unknown):,} of {len(row):,} elements", reader.tokenizer.token(unknown)
+    reading = replace(reading, note=f"{share} are not in the vocabulary: all read as {name}")
     text = reader.read(text)
     _, spans = reader.spans(text)
     written = [text[first:end] for first, end in spans.tolist()]

@@ -30,6 +30,9 @@ class Array:
         if sizes != self.values.shape:
             raise ValueError(f"axes of {sizes} for values of {self.values.shape}")
 
+    def __repr__(self) -> str:
+        return f"Array({', '.join(f'{name}: {len(labels)}' for name, labels in self.axes)})"
+
     def record(self) -> dict[str, Any]:
         axes = [{"name": name, "labels": list(labels)} for name, labels in self.axes]
         return {"axes": axes, "values": _short(self.values.tolist())}
@@ -70,6 +73,10 @@ class Seen:
     def lines(self) -> list[str]:
         """For a terminal."""
         return [self.title, *self.text, *self.notes]
+
+    def __repr__(self) -> str:
+        """What a terminal shows; a notebook keeps it beside the picture, and thousands of figures would swell it."""
+        return "\n".join(self.lines())
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
         return self.chart()._repr_mimebundle_(include, exclude)
