@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
 from seriatim import SeriatimError
 from seriatim.cli import run as cli
 from seriatim.inspect import VIEWS, Inspector
+from seriatim.report.looks import GROUND
+
+NAMESPACES = {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
 
 
 def test_what_is_seen_is_told_in_lines_not_in_all_its_figures() -> None:
@@ -18,6 +23,16 @@ def test_what_is_seen_is_told_in_lines_not_in_all_its_figures() -> None:
     array = seen.arrays["layer 0, forget"]
     assert repr(array) == f"Array(element: {array.values.shape[0]}, unit: {array.values.shape[1]})"
     assert repr(Inspector("rnn", "gpt")) == "Inspector(rnn, gpt)"
+
+
+def test_a_notebook_shows_a_picture_without_a_network() -> None:
+    seen = Inspector("rnn").backpropagation(steps=2)
+    shown = seen._repr_mimebundle_()
+    assert shown.keys() == {"image/svg+xml", "text/plain"}
+    picture = ElementTree.fromstring(shown["image/svg+xml"])
+    assert "The terms in figures" in "".join(picture.itertext())
+    assert set(re.findall(r"https?://[^\s\"']+", shown["image/svg+xml"])) <= NAMESPACES
+    assert f'fill="{GROUND[0]}"' in shown["image/svg+xml"]  # legible on a dark page too
 
 
 @pytest.mark.parametrize("name", VIEWS)

@@ -75,11 +75,14 @@ class Seen:
         return [self.title, *self.text, *self.notes]
 
     def __repr__(self) -> str:
-        """What a terminal shows; a notebook keeps it beside the picture, and thousands of figures would swell it."""
+        """What a terminal shows."""
         return "\n".join(self.lines())
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
-        return self.chart()._repr_mimebundle_(include, exclude)
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """For a notebook: a picture that needs no network, as Altair's own would, and the lines for where none is."""
+        from ..report.looks import svg
+
+        return {"image/svg+xml": svg(self.chart(), ground=True), "text/plain": repr(self)}
 
 
 def _short(value: Any) -> Any:

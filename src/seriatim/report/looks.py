@@ -68,11 +68,11 @@ def colours(figures: Sequence[Figures]) -> dict[str, tuple[str, str]]:
     return found
 
 
-def svg(chart: alt.TopLevelMixin, dark: bool = False) -> str:
-    """The picture as SVG without a ground of its own."""
+def svg(chart: alt.TopLevelMixin, dark: bool = False, ground: bool = False) -> str:
+    """The picture as SVG, with or without a ground of its own."""
     import vl_convert
 
-    spec = _dressed(chart, dark) | {"background": None}
+    spec = _dressed(chart, dark) | ({} if ground else {"background": None})
     return _compact(vl_convert.vegalite_to_svg(spec))
 
 
