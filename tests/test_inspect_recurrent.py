@@ -170,6 +170,15 @@ def test_gates_are_averaged_and_units_are_sorted_by_what_they_keep(runs: dict[st
     assert shares["forget gate"] == pytest.approx([(forget < 0.1).mean(), (forget > 0.9).mean()], abs=1e-4)
 
 
+def test_what_a_map_of_a_long_text_puts_together_is_told(runs: dict[str, Run]) -> None:
+    for text, together in ((TEXT, False), (TEXT * 5, True)):
+        seen = runs["lstm"].inspect.gates(text, layer=1)
+        elements = len(seen.arrays["layer 1, forget"].axes[0][1])
+        for view in (one for one in seen.views if one["kind"] == "heats"):
+            assert (len(view["columns"]) < elements) == together
+            assert (f"{elements:,} elements, neighbours put together" in view["note"]) == together
+
+
 def test_one_unit_is_followed_over_the_text_as_it_stands(runs: dict[str, Run]) -> None:
     whole, one = (runs["lstm"].inspect.gates("a cat\nsat", layer=1, unit=unit) for unit in (None, 7))
     strips = {view["title"]: view for view in one.views}

@@ -99,6 +99,13 @@ def test_fields_of_a_grid_stand_where_their_panel_is(tmp_path: Path) -> None:
     assert grid.y(3) >= grid.y(0) + 3 * grid.tall
 
 
+def test_ends_of_a_grid_are_told_in_signs_that_fonts_have() -> None:
+    names = ["␣", *(f"t{index}" for index in range(88)), "␣the"]
+    panels = [["head 0", np.eye(90).tolist()]] * 4
+    picture = looks.svg(drawn({"kind": "heats", "title": "t", "rows": names, "columns": names, "panels": panels})[0])
+    assert "rows from “·” to “·the”" in picture
+
+
 @pytest.mark.parametrize(("panels", "size"), [(1, 1), (4, 18), (144, 24), (12, 500), (3, 90)])
 def test_a_grid_of_any_size_fits_and_names_its_panels(panels: int, size: int) -> None:
     names = [f"t{index}" for index in range(size)]

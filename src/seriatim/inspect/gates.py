@@ -196,9 +196,10 @@ def _maps(one: Layer, tokens: list[str], where: str) -> list[dict[str, Any]]:
     across = np.array_split(np.arange(len(names)), min(len(names), COLUMNS))
     sorted_by = f"their mean {one.keeping} gate" if one.keeping else "the mean size of their state"
     some = f"{len(units)} of {len(order)} units" if len(units) < len(order) else "all units"
+    less = f"; {len(names):,} elements, neighbours put together" if len(across) < len(names) else ""
     grid: dict[str, Any] = {
         "kind": "heats", "rows": [f"unit {unit}" for unit in units], "columns": [names[few[0]] for few in across],
-        "x": "element", "y": "unit", "note": f"{some}, by {sorted_by}", "across": 1 if len(across) > 30 else 2,
+        "x": "element", "y": "unit", "note": f"{some}, by {sorted_by}{less}", "across": 1 if len(across) > 30 else 2,
     }  # fmt: skip
     grid |= {"high": 1.0} if one.bounded else {}
 

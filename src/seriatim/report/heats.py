@@ -81,7 +81,9 @@ def heats(view: dict[str, Any], width: int = WHOLE) -> Drawn:
     note += [f"{way}: {label(view[side], 40)}" for way, side in (("down", "y"), ("across", "x")) if view.get(side)]
     note += [label(view["note"], 160)] if view.get("note") else []
     if min(grid.wide, grid.tall) < WRITTEN:
-        note.append("rows from “{}” to “{}”, columns from “{}” to “{}”".format(*ends))
+        # a blank as the strips write it: fonts lack the other sign, and lend a whole line to a font that has it
+        plainly = (end.replace("␣", "·") for end in ends)
+        note.append("rows from “{}” to “{}”, columns from “{}” to “{}”".format(*plainly))
     if (len(rows), len(columns)) != size:
         note.append(f"{whole(size[0])} × {whole(size[1])} each, neighbours put together")
     note += [f"{left_out} more panels are not shown"] if left_out > 0 else []
