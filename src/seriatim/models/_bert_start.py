@@ -9,8 +9,8 @@ heads begin with what texts are known to need; everything is trained from there,
     block 1, head 2    the same word in the other text, or, where there is none, the first element
 
 Where an element stands is written in waves, sin ωi and cos ωi: turned by ω they are those of its neighbour, so that a
-linear map can ask for it. Two more places of a vector mark the second text and the first element. On WikiText-2 the
-loss on hidden tokens was 5.5 after 500 steps so, and 6.4 without.
+linear map can ask for it. Two more places of a vector mark the second text and the first element. docs/results.md
+tells what it is worth on WikiText-2.
 """
 
 from __future__ import annotations
