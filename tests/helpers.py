@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -80,3 +81,27 @@ def torchrun(processes: int, *arguments: str, cwd: Path) -> None:
     command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "-m", "seriatim", *arguments]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
+
+
+SPOKEN_TEXT = "a fine film full of light and warm humour that dull people will not see twice"
+SPOKEN = SPOKEN_TEXT.split()
+
+
+def tagged(folder: Path) -> str:
+    """Words with tags, as a file."""
+    lines = []
+    for number in range(40):
+        words = SPOKEN[number % 5 : number % 5 + 1 + number % 6]
+        lines += [f"{word}\t{'LONG' if len(word) > 4 else 'SHORT'}" for word in words] + [""]
+    (folder / "tagged.conll").write_text("\n".join(lines), encoding="utf-8")
+    return str(folder / "tagged.conll")
+
+
+def asked(folder: Path) -> str:
+    """Questions about passages, as a file."""
+    rows = []
+    for number in range(40):
+        words = [*SPOKEN[number % 6 : number % 6 + 5], SPOKEN[number % 16], SPOKEN[number // 3]]
+        rows.append({"question": f"what follows {words[1]}?", "context": " ".join(words), "answers": [words[2]]})
+    (folder / "asked.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return str(folder / "asked.jsonl")

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import seriatim
+from helpers import asked, tagged
 from seriatim import SeriatimError
 from seriatim.inspect._integrated import integrated
 
@@ -77,24 +78,6 @@ def _valued(folder: Path) -> str:
     return _table(folder / "valued.csv", [["text", "value"], *rows])
 
 
-def _tagged(folder: Path) -> str:
-    lines = []
-    for number in range(40):
-        words = WORDS[number % 5 : number % 5 + 1 + number % 6]
-        lines += [f"{word}\t{'LONG' if len(word) > 4 else 'SHORT'}" for word in words] + [""]
-    (folder / "tagged.conll").write_text("\n".join(lines), encoding="utf-8")
-    return str(folder / "tagged.conll")
-
-
-def _asked(folder: Path) -> str:
-    rows = []
-    for number in range(40):
-        words = [*WORDS[number % 6 : number % 6 + 5], WORDS[number % 16], WORDS[number // 3]]
-        rows.append({"question": f"what follows {words[1]}?", "context": " ".join(words), "answers": [words[2]]})
-    (folder / "asked.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    return str(folder / "asked.jsonl")
-
-
 BY_WORDS = {"data": {"tokenizer": {"kind": "word"}}}
 RUNS: dict[str, tuple[str, Any, dict[str, Any], dict[str, Any]]] = {
     "gpt": ("language", _book, {"name": "gpt", **HEADED}, {"task": {"length": 24}}),
@@ -112,8 +95,8 @@ RUNS: dict[str, tuple[str, Any, dict[str, Any], dict[str, Any]]] = {
     "two": ("classify", _two, {"name": "bert", **HEADED}, {"data": {"column": "text1,text2"}}),
     "two-gru": ("classify", _two, {"name": "gru", **TINY}, {"data": {"column": "text1,text2"}}),
     "regress": ("regress", _valued, {"name": "lstm", **TINY}, {}),
-    "tag": ("tag", _tagged, {"name": "lstm", "bidirectional": True, **TINY}, {"task": {"characters": 4}}),
-    "answer": ("answer", _asked, {"name": "bert", **HEADED}, {}),
+    "tag": ("tag", tagged, {"name": "lstm", "bidirectional": True, **TINY}, {"task": {"characters": 4}}),
+    "answer": ("answer", asked, {"name": "bert", **HEADED}, {}),
     **{f"classify-{name}": ("classify", _labelled, {"name": name, **more}, {}) for name, more in CLASSIFIERS.items()},
 }
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import seriatim
+from helpers import asked, tagged
 from seriatim import SeriatimError
 from seriatim.core import registry
 from seriatim.decode.options import DecodeSettings
@@ -54,24 +55,6 @@ def _numbers(folder: Path) -> str:
     return str(folder / "numbers.jsonl")
 
 
-def _tagged(folder: Path) -> str:
-    lines = []
-    for number in range(40):
-        words = WORDS[number % 5 : number % 5 + 1 + number % 6]
-        lines += [f"{word}\t{'LONG' if len(word) > 4 else 'SHORT'}" for word in words] + [""]
-    (folder / "tagged.conll").write_text("\n".join(lines), encoding="utf-8")
-    return str(folder / "tagged.conll")
-
-
-def _asked(folder: Path) -> str:
-    rows = []
-    for number in range(40):
-        words = [*WORDS[number % 6 : number % 6 + 5], WORDS[number % 16], WORDS[number // 3]]
-        rows.append({"question": f"what follows {words[1]}?", "context": " ".join(words), "answers": [words[2]]})
-    (folder / "asked.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    return str(folder / "asked.jsonl")
-
-
 def _series(folder: Path) -> str:
     rows = [[n, f"{math.sin(n / 4):.4f}"] for n in range(200)]
     return _table(folder / "series.csv", [["time", "value"], *rows])
@@ -106,8 +89,8 @@ RUNS: dict[str, tuple[str, Any, dict[str, Any], dict[str, Any]]] = {
     "classify": ("classify", _texts, {"name": "bert", **HEADED}, {}),
     "two": ("classify", _two_texts, {"name": "bert", **HEADED}, {"data": {"column": "text1,text2"}}),
     "numbers": ("classify", _numbers, {"name": "gpt", **HEADED}, {"data": {"column": "x"}}),
-    "tag": ("tag", _tagged, {"name": "lstm", "bidirectional": True, **TINY}, {"task": {"characters": 4}}),
-    "answer": ("answer", _asked, {"name": "bert", **HEADED}, {}),
+    "tag": ("tag", tagged, {"name": "lstm", "bidirectional": True, **TINY}, {"task": {"characters": 4}}),
+    "answer": ("answer", asked, {"name": "bert", **HEADED}, {}),
     "forecast": ("forecast", _series, {"name": "gpt", **HEADED}, {"task": {"length": 12, "horizon": 2}}),
     "music": ("music", _rolls, {"name": "gru", **TINY}, {}),
     "pretrain": ("pretrain", _documents, {"name": "bert", **HEADED}, {"task": {"length": 24}}),
