@@ -1,0 +1,77 @@
+"""Pictures of one size, row by row, as sequences are: what a task takes batches from.
+
+Stored with their colours last, as files and convolutions want them, and with a margin around what is shown: in training
+a picture may be shown a little aside, or mirrored; whoever only looks sees the middle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Several rows may show one picture: an image has several captions."""
+
+    values: np.ndarray  # (N,H,W,C) of 8 bits, in memory or mapped from a file
+    rows: np.ndarray  # (n,) which picture each row shows
+    margin: int = 0  # pixels on every side that are there for moving
+
+    @classmethod
+    def of(cls, values: np.ndarray, margin: int = 0) -> Pictures:
+        """A row for each picture; those without colours (N,H,W) have one channel."""
+        values = values[..., None] if values.ndim == 3 else values
+        return cls(values, np.arange(len(values)), margin)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        """What a row shows, (H,W,C)."""
+        return self._cut([index])[0]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of what is shown."""
+        _, height, width, channels = self.values.shape
+        return channels, height - 2 * self.margin, width - 2 * self.margin
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Pixels, for those who count how much goes through at once."""
+        return np.full(len(self), self.shape[1] * self.shape[2], dtype=np.int64)
+
+    def take(self, rows: Sequence[int] | np.ndarray) -> Pictures:
+        return replace(self, rows=self.rows[np.asarray(rows, dtype=np.int64)])
+
+    def padded(self, rows: Sequence[int] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Some rows (n,C,H,W), and that all of them is real: pictures of one size need no padding."""
+        return _channels_first(self._cut(rows)), np.ones((len(rows), 1), dtype=bool)
+
+    def drawn(
+        self, rows: Sequence[int] | np.ndarray, draw: np.random.Generator, mirrored: np.ndarray | bool = False
+    ) -> np.ndarray:
+        """Some rows (n,C,H,W), each moved within its margin as drawn, and every other one of those that may be
+        `mirrored` so."""
+        rows = np.asarray(rows, dtype=np.int64)
+        moves = draw.integers(0, 2 * self.margin + 1, (len(rows), 2))
+        turned = (draw.random(len(rows)) < 0.5) & mirrored
+        _, height, width = self.shape
+        found = np.empty((len(rows), height, width, self.values.shape[3]), np.uint8)
+        for place, (row, (down, right)) in enumerate(zip(self.rows[rows], moves, strict=True)):
+            shown = self.values[row, down : down + height, right : right + width]
+            found[place] = shown[:, ::-1] if turned[place] else shown
+        return _channels_first(found)
+
+    def _cut(self, rows: Sequence[int] | np.ndarray) -> np.ndarray:
+        _, height, width = self.shape
+        inner = self.values[:, self.margin : self.margin + height, self.margin : self.margin + width]
+        return inner[self.rows[np.asarray(rows, dtype=np.int64)]]
+
+
+def _channels_first(block: np.ndarray) -> np.ndarray:
+    """A view: in memory the colours stay last, which is what convolutions on a CPU want."""
+    return block.transpose(0, 3, 1, 2)
