@@ -17,23 +17,18 @@ from typing import Any
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..nn.attention import ONE_LENGTH, ScoreName, make_score, masked_softmax
-from ..nn.dropout import Dropout
-from ..nn.pair import PairBackbone, PairSettings
-from ..nn.product import Product
-from ..nn.recurrent import Recurrent, State
-from ..nn.trace import Trace, inside, show
+from ..nn.attending import Attending
+from ..nn.attention import ONE_LENGTH, ScoreName
+from ..nn.pair import PairSettings
+from ..nn.recurrent import Recurrent
+from ..nn.trace import Trace, inside
 from ._cells import CellName, Reset, cell_maker, cell_rate
 
 
-class Bahdanau(PairBackbone):
-    """The memory: the encoder's outputs, the keys made of them, what each adds to the gates, their mask (or None), and
-    the first state. The state: that of the layer that attends, and those of the layers above.
-
-    W c_t = Σ_i α_i W h_i: what the source adds to the gates is one product for all its places, none for each step.
-    """
+class Bahdanau(Attending):
+    """The memory is what the encoder gives for each element; its ends start the decoder."""
 
     def __init__(
         self,
@@ -46,51 +41,16 @@ class Bahdanau(PairBackbone):
         bidirectional: bool = True,
         reset: Reset = "before",
     ) -> None:
-        super().__init__()
-        self.width = width
         maker = cell_maker(cell, reset)
         halved = bidirectional and score in ONE_LENGTH  # both directions together are as wide as the decoder
-        self.encoder = Recurrent(maker, inputs, max(width // 2, 1) if halved else width, layers, dropout, bidirectional)
-        self.cell = maker(inputs, width)
-        self.attended = nn.Linear(self.encoder.width, self.cell.input.out_features, bias=False)  # W of c_t in f
-        self.bridge = nn.Linear(self.encoder.width, width * self.cell.parts)
-        self.score = make_score(score, width, self.encoder.width, width)
-        self.above = Recurrent(maker, width, width, layers - 1, dropout, below=1) if layers > 1 else None
-        self.readout = nn.Linear(width + self.encoder.width + inputs, width)
-        self.dropout = Dropout(dropout)
-        for block in self.attended.weight.chunk(len(self.cell.gates)):
-            nn.init.xavier_uniform_(block)
+        size = max(width // 2, 1) if halved else width
+        super().__init__(maker, inputs, size * (2 if bidirectional else 1), width, score, layers, dropout)
+        self.encoder = Recurrent(maker, inputs, size, layers, dropout, bidirectional)
 
     def encode(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Any:
         memory, states = self.encoder(x, mask, None, inside(trace, "encoder"))
         ends = torch.cat([state[0] for state in states[-self.encoder.directions :]], dim=-1)
-        first = torch.tanh(self.bridge(ends)).chunk(self.cell.parts, dim=-1)
-        return memory, self.score.prepare(memory), self.attended(memory), mask, first
-
-    def decode(self, y: Tensor, memory: Any, state: Any = None, trace: Trace | None = None) -> tuple[Tensor, Any]:
-        values, keys, pulls, mask, first = memory
-        visible = None if mask is None else mask[:, None]
-        inner: State = first if state is None else state[0]
-        projected = self.cell.input(self.dropout(y))  # (B,T,G·D) of all steps at once
-        products, to_gates = self.cell.products(), Product(pulls)
-        hidden, looked, gates = [], [], []
-        for t in range(y.shape[1]):
-            weights = masked_softmax(self.score(inner[0][:, None], keys), visible)  # (B,1,S)
-            inner, told = self.cell.step(projected[:, t] + to_gates(weights)[:, 0], inner, products)
-            hidden.append(inner[0])
-            looked.append(weights)
-            if trace is not None:
-                gates.append(told)
-        alignment = torch.cat(looked, dim=1)  # (B,T,S)
-        show(trace, "alignment", alignment)
-        for name in gates[0] if gates else ():
-            show(trace, f"decoder.layer0.{name}", torch.stack([told[name] for told in gates], dim=1))
-        above = None
-        outputs = torch.stack(hidden, dim=1)  # (B,T,D)
-        if self.above is not None:
-            outputs, above = self.above(outputs, None, None if state is None else state[1], inside(trace, "decoder"))
-        seen = torch.cat([outputs, alignment @ values, y], dim=-1)
-        return self.dropout(torch.tanh(self.readout(self.dropout(seen)))), (inner, above)
+        return self.remember(memory, ends, mask)
 
 
 class Settings(PairSettings):

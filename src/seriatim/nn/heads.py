@@ -27,6 +27,14 @@ def everywhere(hidden: Tensor) -> Tensor:
     return torch.ones(hidden.shape[:2], dtype=torch.bool, device=hidden.device)
 
 
+def mean(hidden: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Over the real elements, (B,T,D) → (B,D)."""
+    if mask is None:
+        return hidden.mean(dim=1)
+    total = torch.where(mask[:, :, None], hidden, 0.0).sum(dim=1)
+    return total / mask.sum(dim=1, keepdim=True).clamp(min=1)
+
+
 class Pool(nn.Module):
     """(B,T,D) → (B,D)."""
 
@@ -43,13 +51,12 @@ class Pool(nn.Module):
         return masked_softmax(torch.tanh(self.keys(hidden)) @ self.query, mask)
 
     def forward(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
+        if self.kind == "mean":
+            return mean(hidden, mask)
         if mask is None:
             mask = everywhere(hidden)
         if self.kind == "attention":
             return (self.weights(hidden, mask)[:, None] @ hidden)[:, 0]
-        if self.kind == "mean":
-            total = torch.where(mask[:, :, None], hidden, 0.0).sum(dim=1)
-            return total / mask.sum(dim=1, keepdim=True).clamp(min=1)
         some = mask.any(dim=1, keepdim=True)
         if self.kind == "max":
             highest = hidden.masked_fill(~mask[:, :, None], -torch.inf).amax(dim=1)

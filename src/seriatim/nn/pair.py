@@ -67,6 +67,10 @@ class Translator(nn.Module):
     def encode(self, source: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Any:
         return self.backbone.encode(self.source(source) * self.scale, mask, trace)
 
+    def blank(self) -> Tensor:
+        """The least that can be a source, for those who try something out."""
+        return torch.zeros(1, 1, dtype=torch.long, device=self.head.weight.device)
+
     def read(self, source: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Tensor:
         """What the encoder makes of each element of a source (B,S,D)."""
         return self.backbone.read(self.source(source) * self.scale, mask, trace)

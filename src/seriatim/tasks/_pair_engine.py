@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,10 @@ import torch
 from torch import Tensor
 
 from ..core.state import select
+from ..decode.beam import beam
+from ..decode.coverage import Coverage
+from ..decode.options import TranslateSettings
+from ..decode.sampling import Hypothesis, sample
 from ..nn.loss import token_log_probs
 from ..nn.network import full
 from ..nn.pair import Translator
@@ -62,6 +67,40 @@ class Engine:
         return weights
 
 
+@dataclass(frozen=True)
+class Search:
+    """How targets are searched for: where they begin and end, what is never said, and what all begin with."""
+
+    begin: int
+    end: int
+    forbidden: tuple[int, ...] = ()
+    prefix: Sequence[int] = ()
+
+    def find(
+        self,
+        networks: Sequence[Translator],
+        source: Tensor,
+        mask: Tensor | None,
+        options: TranslateSettings,
+        limits: Sequence[int],
+        draws: Sequence[np.random.Generator],
+    ) -> list[list[Hypothesis]]:
+        """For each source its targets, of at most so many tokens: several by beam search, or one by drawing."""
+        covers = options.beams > 1 and options.coverage_penalty > 0
+        engine = Engine(networks, source, mask, covers)
+        log_probs, state = engine.start(self.begin)
+        given: dict[str, Any] = {
+            "eos": self.end,
+            "forbidden": self.forbidden,
+            "prefix": [list(self.prefix)] * len(source),
+            "limits": list(limits),
+        }
+        if options.beams > 1:
+            coverage = Coverage(options.coverage_penalty, engine.weights, mask) if covers else None
+            return beam(engine.step, log_probs, state, options, **given, coverage=coverage)
+        return [[one] for one in sample(engine.step, log_probs, state, options, list(draws), **given)]
+
+
 def mean_of(log_probs: Sequence[Tensor]) -> Tensor:
     """The logarithm of the mean of probabilities."""
     if len(log_probs) == 1:
@@ -78,8 +117,8 @@ def looking(traces: Sequence[Trace | None]) -> Tensor | None:
 def attends(network: Translator) -> bool:
     """Whether it shows where it looks, which only a try can tell."""
     trace = Only(ALIGNMENT)
-    token = torch.zeros(1, 1, dtype=torch.long, device=next(network.parameters()).device)
-    network.decode(token, network.encode(token), None, trace)
+    source = network.blank()
+    network.decode(torch.zeros(1, 1, dtype=torch.long, device=source.device), network.encode(source), None, trace)
     return ALIGNMENT in trace
 
 

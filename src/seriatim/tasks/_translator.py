@@ -20,14 +20,12 @@ from ..data import pairs
 from ..data.sequences import NOTHING, Sequences
 from ..data.tokenizers import UNK
 from ..data.writing import Table
-from ..decode.beam import beam
-from ..decode.coverage import Coverage
 from ..decode.options import TranslateSettings
-from ..decode.sampling import Hypothesis, sample
+from ..decode.sampling import Hypothesis
 from ..nn.network import full
 from ..nn.pair import Translator
 from ._alignment import Looked, Side, words_of
-from ._pair_engine import Engine, attends, batches, forced, mean_of
+from ._pair_engine import Search, attends, batches, forced, mean_of
 from ._pairs import PairCoder, PairPart, end_of
 from ._predict import short
 from ._speak import Score, own_streams
@@ -153,25 +151,15 @@ class Interpreter:
     ) -> list[list[Hypothesis]]:
         block, real = sources.padded(rows)
         mask = None if real.all() else torch.from_numpy(real).to(self.device)
-        covers = options.beams > 1 and options.coverage_penalty > 0
-        if covers:
+        if options.beams > 1 and options.coverage_penalty > 0:
             self._must_attend("coverage_penalty needs attention")
-        engine = Engine(self.networks, torch.from_numpy(block).to(self.device), mask, covers)
-        log_probs, state = engine.start(self.coder.begin)
         unk, pad = self.coder.target.unk, self.coder.target.pad
         never = {None if self._replaces(options) else unk, pad} - {None, self.end}
         prefix = self._prefix(options)
         limits = options.limits(sources.lengths[rows].tolist(), len(prefix))
-        given: dict[str, Any] = {
-            "eos": self.end,
-            "forbidden": tuple(never),
-            "prefix": [prefix] * len(rows),
-            "limits": limits if self.context is None else [min(limit, self.context) for limit in limits],
-        }
-        if options.beams > 1:
-            coverage = Coverage(options.coverage_penalty, engine.weights, mask) if covers else None
-            return beam(engine.step, log_probs, state, options, **given, coverage=coverage)
-        return [[one] for one in sample(engine.step, log_probs, state, options, draws, **given)]
+        limits = limits if self.context is None else [min(limit, self.context) for limit in limits]
+        search = Search(self.coder.begin, self.end, tuple(one for one in never if one is not None), prefix)
+        return search.find(self.networks, torch.from_numpy(block).to(self.device), mask, options, limits, draws)
 
     def _prefix(self, options: TranslateSettings) -> list[int]:
         text = self._read(options.prefix)
