@@ -13,7 +13,7 @@ import contextlib
 import math
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 from torch import Tensor, nn
@@ -21,6 +21,9 @@ from torch import Tensor, nn
 from ..core.config import Settings
 from .inputs import TokenInput
 from .trace import Trace
+
+if TYPE_CHECKING:
+    from .pictures import PictureInput, Shape
 
 _readable = ContextVar("readable", default=False)
 
@@ -70,6 +73,7 @@ class BackboneSettings(Settings):
     counts: ClassVar[bool] = False  # a model that counts instead of learning by gradients
     pairs: ClassVar[bool] = False  # an encoder–decoder, for pairs of sequences
     causal: ClassVar[bool] = True  # it can be made to look back only, and so predict what comes next
+    pictures: ClassVar[bool] = False  # it reads nothing but pictures
     spread: ClassVar[float | None] = None  # standard deviation of fresh token vectors; None: 1/√size
     suits: ClassVar[Mapping[str, Any]] = {}  # settings of a task that suit it, where the user does not say
     tokens: ClassVar[Mapping[str, Any]] = {}  # likewise settings of a tokenizer
@@ -117,6 +121,12 @@ class BackboneSettings(Settings):
     def token_input(self, vocabulary: int, separator: int | None = None, tied: bool = False) -> TokenInput:
         """The first part of a network over tokens; `separator` is the token that ends a text, where there is one."""
         return TokenInput(vocabulary, self.input_width(tied), self.spread)
+
+    def picture_input(self, shape: Shape) -> PictureInput:
+        """The first part of a network over pictures of one shape (C,H,W): patches, to be read row by row."""
+        from .pictures import Patches, patch_side  # its norms ask this file whether equations are wanted
+
+        return Patches(shape, patch_side(shape), self.input_width(tied=False))
 
     def fine_size(self) -> int:
         """The second size as it is, where the settings leave it open."""
