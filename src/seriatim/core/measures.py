@@ -75,6 +75,13 @@ MEASURES = {
     "bleu": Measure("BLEU", "higher", 1, hint="n-grams in common with the reference, up to 100"),
     "bleu_all": Measure("BLEU (all references)", "higher", 1, hint="n-grams in common with any reference, up to 100"),
     "chrf": Measure("chrF", "higher", 1, hint="character n-grams in common with the reference, up to 100"),
+    "bleu1": Measure("BLEU-1", "higher", 1, hint="words in common with any reference, up to 100"),
+    "bleu2": Measure("BLEU-2", "higher", 1, hint="words and pairs of words in common with any reference, up to 100"),
+    "bleu3": Measure("BLEU-3", "higher", 1, hint="n-grams up to three words in common with any reference, up to 100"),
+    "bleu4": Measure("BLEU-4", "higher", 1, hint="n-grams up to four words in common with any reference, up to 100"),
+    "cider": Measure("CIDEr", "higher", 3, hint="n-grams in common with people's captions, rare ones first, up to 10"),
+    "pointing": _share("Pointing", "share of nouns that the attention's peak lies in the box of"),
+    "pointing_mass": _share("Attention in the box", "share of the attention for a noun that lies in its box"),
     "tokens": _count("Tokens"),
     "examples": _count("Examples"),
     "frames": _count("Frames"),
@@ -83,6 +90,8 @@ MEASURES = {
     "values": _count("Values"),
     "words": _count("Words"),
     "sentences": _count("Sentences"),
+    "captions": _count("Captions"),
+    "nouns": _count("Nouns"),
     "entities": _count("Entities"),
     "questions": _count("Questions"),
 }
@@ -130,9 +139,9 @@ def told(name: str, value: Any) -> str:
 
 def main(values: Mapping[str, Any], objective: str = "loss") -> str:
     """The measure to show first: the objective, but an error is easier to read as the share that is right, and of
-    translations people ask whether they are good, not how likely."""
-    if objective == "loss" and "bleu" in values:
-        return next(name for name in values if name in ("bleu", "exact_match"))
+    translations and captions people ask whether they are good, not how likely."""
+    if objective == "loss" and ("bleu" in values or "cider" in values):
+        return next(name for name in values if name in ("bleu", "cider", "exact_match"))
     error = finite(values.get("error"))
     if objective != "error" or error is None:
         return objective
