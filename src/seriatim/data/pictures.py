@@ -8,15 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
+
+
+class Stored(Protocol):
+    """What is asked of an array (N,H,W,C) of 8 bits, be it one in memory or pieces on a disk."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, row: int, /) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
 class Pictures:
     """Several rows may show one picture: an image has several captions."""
 
-    values: np.ndarray  # (N,H,W,C) of 8 bits, in memory or mapped from a file
+    values: Stored  # in memory or mapped from files
     rows: np.ndarray  # (n,) which picture each row shows
     margin: int = 0  # pixels on every side that are there for moving
 
@@ -56,20 +68,21 @@ class Pictures:
     ) -> np.ndarray:
         """Some rows (n,C,H,W), each moved within its margin as drawn, and every other one of those that may be
         `mirrored` so."""
-        rows = np.asarray(rows, dtype=np.int64)
         moves = draw.integers(0, 2 * self.margin + 1, (len(rows), 2))
         turned = (draw.random(len(rows)) < 0.5) & mirrored
-        _, height, width = self.shape
-        found = np.empty((len(rows), height, width, self.values.shape[3]), np.uint8)
-        for place, (row, (down, right)) in enumerate(zip(self.rows[rows], moves, strict=True)):
-            shown = self.values[row, down : down + height, right : right + width]
-            found[place] = shown[:, ::-1] if turned[place] else shown
-        return _channels_first(found)
+        return _channels_first(self._cut(rows, moves, turned))
 
-    def _cut(self, rows: Sequence[int] | np.ndarray) -> np.ndarray:
-        _, height, width = self.shape
-        inner = self.values[:, self.margin : self.margin + height, self.margin : self.margin + width]
-        return inner[self.rows[np.asarray(rows, dtype=np.int64)]]
+    def _cut(
+        self, rows: Sequence[int] | np.ndarray, moves: np.ndarray | None = None, turned: np.ndarray | None = None
+    ) -> np.ndarray:
+        """What some rows show (n,H,W,C): from a place within the margin, the middle by default, and mirrored or not."""
+        channels, height, width = self.shape
+        found = np.empty((len(rows), height, width, channels), np.uint8)
+        for place, row in enumerate(self.rows[np.asarray(rows, dtype=np.int64)].tolist()):
+            down, right = (self.margin, self.margin) if moves is None else moves[place]
+            shown = self.values[row][down : down + height, right : right + width]
+            found[place] = shown[:, ::-1] if turned is not None and turned[place] else shown
+        return found
 
 
 def _channels_first(block: np.ndarray) -> np.ndarray:
