@@ -45,7 +45,7 @@ def get(name: str, data_dir: str | None = None, progress: Progress | None = None
     """The files of a data set: from a local copy, else from the cache, else fetched."""
     wanted = entry(name)
     if wanted.numbers:
-        what = "pairs" if wanted.task == "translate" else "numbers"
+        what = {"translate": "pairs", "caption": "pictures"}.get(wanted.task, "numbers")
         cause = f"{name} is no file: its {what} are made for the task {wanted.task} as it needs them"
         raise SeriatimError("data.built-in", cause, f"seriatim train {wanted.task} --data {name}")
     if wanted.make:

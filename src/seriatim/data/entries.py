@@ -384,6 +384,14 @@ LIST = [
         1_803_823,
         make=dates.dates,
     ),
+    Entry(
+        "scenes",
+        "caption",
+        "14,000 drawn pictures of one to three shapes, all that can be said of each, and where each shape stands",
+        "CC0",
+        172_032_000,
+        numbers=True,
+    ),
     *(
         Entry(
             name,

@@ -18,6 +18,7 @@ import numpy as np
 from seriatim.core.errors import SeriatimError
 
 from . import cache
+from .draws import below, uniform
 from .sequences import Examples, Numbered, Parts, Sequences
 
 SEED = 1
@@ -98,8 +99,8 @@ def curve(points: int | None = None) -> Parts:
 def sine(count: int = 10_000, steps: int = 51, seed: int = SEED) -> np.ndarray:
     """Series (count,steps) of two sine waves of random frequency and phase, and noise of variance 0.1²/12."""
     draw = np.random.PCG64([seed, 0])
-    f1, f2, o1, o2 = (_uniform(draw, count)[:, None] for _ in range(4))
-    noise = _uniform(draw, count, steps)
+    f1, f2, o1, o2 = (uniform(draw, count)[:, None] for _ in range(4))
+    noise = uniform(draw, count, steps)
     t = np.linspace(0, 1, steps)
     waves = 0.5 * np.sin((t - o1) * (f1 * 10 + 10)) + 0.2 * np.sin((t - o2) * (f2 * 20 + 20))
     series: np.ndarray = (waves + 0.1 * (noise - 0.5)).astype(np.float32)
@@ -202,16 +203,16 @@ def _adding(draw: np.random.PCG64, count: int, length: int) -> Examples:
     for start in range(0, count, AT_ONCE):
         some = block[start : start + AT_ONCE]
         rows = np.arange(len(some))
-        some[..., 0] = _uniform(draw, len(some), length)
+        some[..., 0] = uniform(draw, len(some), length)
         for low, high in ((0, half), (half, length)):
-            places = low + _below(draw, high - low, len(some))
+            places = low + below(draw, high - low, len(some))
             some[rows, places, 1] = 1
             sums[start : start + AT_ONCE] += some[rows, places, 0]
     return Examples(Sequences.equal(block), sums.tolist())
 
 
 def _copy(draw: np.random.PCG64, count: int, length: int) -> Examples:
-    said = 1 + _below(draw, 8, count, 10)
+    said = 1 + below(draw, 8, count, 10)
     inputs = np.zeros((count, length + 20), np.int64)
     inputs[:, :10] = said
     inputs[:, -11:] = 9
@@ -221,18 +222,8 @@ def _copy(draw: np.random.PCG64, count: int, length: int) -> Examples:
 
 
 def _curve(draw: np.random.PCG64, count: int, points: int) -> Examples:
-    x = 5 * _uniform(draw, count)
-    noise = _uniform(draw, count, 12).sum(axis=1) - 6  # nearly normal, of deviation 1
+    x = 5 * uniform(draw, count)
+    noise = uniform(draw, count, 12).sum(axis=1) - 6  # nearly normal, of deviation 1
     y = 2 * np.sin(x) + x**0.8 + 0.5 * noise
     inputs = x.astype(np.float32)[:, None, None]
     return Examples(Sequences.equal(inputs), y.astype(np.float32).tolist())
-
-
-def _uniform(draw: np.random.PCG64, *shape: int) -> np.ndarray:
-    """Numbers of 0…1, 1 not among them even as float32: the upper 24 bits of each draw."""
-    raw: np.ndarray = draw.random_raw(int(np.prod(shape))) >> np.uint64(40)
-    return (raw * 2.0**-24).reshape(shape)
-
-
-def _below(draw: np.random.PCG64, end: int, *shape: int) -> np.ndarray:
-    return (_uniform(draw, *shape) * end).astype(np.int64)
