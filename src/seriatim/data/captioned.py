@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .sequences import Examples
+from .pictures import Pictures
+from .sequences import Examples, Parts
 
 
 class Named(NamedTuple):
@@ -27,6 +28,11 @@ class CaptionExamples(Examples):
     boxes: list[list[Named]] | None = None  # for each row; None: not known
     mirrored: np.ndarray | None = None  # (n,) whether a caption stays true of the mirrored picture
 
+    @property
+    def pictures(self) -> Pictures:
+        found: Pictures = self.inputs
+        return found
+
     def take(self, rows: Sequence[int] | np.ndarray) -> CaptionExamples:
         rows = np.asarray(rows, dtype=np.int64)
         chosen = rows.tolist()
@@ -38,3 +44,16 @@ class CaptionExamples(Examples):
             boxes=None if self.boxes is None else [self.boxes[row] for row in chosen],
             mirrored=None if self.mirrored is None else self.mirrored[rows],
         )
+
+
+@dataclass(frozen=True)
+class CaptionParts(Parts):
+    """Parts of which no picture is in two."""
+
+    train: CaptionExamples
+    valid: CaptionExamples
+    test: CaptionExamples
+
+    def part(self, name: str) -> CaptionExamples:
+        found: CaptionExamples = getattr(self, name)
+        return found

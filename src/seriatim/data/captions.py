@@ -7,26 +7,32 @@ Flickr8k, or a name of the catalogue. Parts are drawn by picture: all that is sa
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import Field, field_validator
 
 from seriatim.core.config import Settings
 
 from . import scenes
-from .captioned import CaptionExamples, Named
+from .captioned import CaptionExamples, CaptionParts, Named
 from .fractions import Fractions
 from .notes import Notes
 from .picture_settings import PictureSettings
-from .sequences import Parts
 from .sided import sided
 from .tagged import Column
 from .tokenizers import TokenizerSettings, with_kind
 
-__all__ = ["CaptionExamples", "CaptionSettings", "Named", "read", "read_inputs", "read_single", "sided"]
+__all__ = [
+    "CaptionExamples", "CaptionParts", "CaptionSettings", "Named", "flips", "read", "read_inputs", "read_single",
+    "sided",
+]  # fmt: skip
 
 Notify = Callable[[str], None]
+Shape = tuple[int, int, int]
+SMALL = 64  # pixels of a side: drawings and icons, rather than photographs
 
 
 class CaptionSettings(Settings):
@@ -46,7 +52,9 @@ class CaptionSettings(Settings):
     fractions: Fractions = Field(
         (0.8, 0.1, 0.1), description="the shares of training, validation and test where the data does not say"
     )
-    lowercase: bool = Field(True, description="captions in small letters, without the full stop at their end")
+    normalise: bool = Field(
+        True, description="Unicode NFC, and one blank for any run of blanks, tabs and ends of lines; false: as it is"
+    )
     longest: int | None = Field(
         None, ge=1, description="longer captions, in tokens, are not trained on (default: by the task)"
     )
@@ -59,10 +67,10 @@ class CaptionSettings(Settings):
         return with_kind(given, kind="word")
 
 
-def read(settings: CaptionSettings, data_dir: str | None = None, notify: Notify | None = None) -> Parts:
+def read(settings: CaptionSettings, data_dir: str | None = None, notify: Notify | None = None) -> CaptionParts:
     """The parts of the source, checked."""
     notes = Notes(notify)
-    made = _made(settings.source, data_dir)
+    made = _made(settings.source, settings, data_dir)
     if made is not None:
         notes.extend(made.notes)
         return made
@@ -70,23 +78,41 @@ def read(settings: CaptionSettings, data_dir: str | None = None, notify: Notify 
 
 
 def read_single(
-    source: str, settings: CaptionSettings, data_dir: str | None = None, notify: Notify | None = None
+    source: str,
+    settings: CaptionSettings,
+    data_dir: str | None = None,
+    notify: Notify | None = None,
+    shape: Shape | None = None,
 ) -> CaptionExamples:
-    """All captions of another source, read by the same settings: what a trained model is evaluated on."""
-    made = _made(source, data_dir)
+    """All captions of another source, read by the same settings: what a trained model is evaluated on.
+
+    `shape` is that of the pictures it takes: channels, height and width.
+    """
+    made = _made(source, settings, data_dir)
     if made is not None:
         Notes(notify).extend(made.notes)
-        assert isinstance(made.test, CaptionExamples)  # as all that is made here
         return made.test
     raise NotImplementedError
 
 
-def read_inputs(source: str, settings: CaptionSettings, data_dir: str | None = None) -> CaptionExamples:
-    """Only the pictures, one row for each."""
+def read_inputs(
+    source: str, settings: CaptionSettings, data_dir: str | None = None, shape: Shape | None = None
+) -> CaptionExamples:
+    """Only the pictures, a row for each."""
+    made = _made(source, settings, data_dir)
+    if made is not None:
+        _, first = np.unique(made.test.pictures.rows, return_index=True)
+        return replace(made.test.take(first), targets=None, boxes=None, mirrored=None)
     raise NotImplementedError
 
 
-def _made(source: str, data_dir: str | None) -> Parts | None:
+def flips(settings: CaptionSettings, shape: Shape) -> bool:
+    """Whether pictures whose captions allow it are shown mirrored, too: as it is said, else photographs in colour."""
+    asked = settings.pictures.flips
+    return asked if asked is not None else shape[0] == 3 and min(shape[1:]) > SMALL
+
+
+def _made(source: str, settings: CaptionSettings, data_dir: str | None) -> CaptionParts | None:
     """The parts of a set that is made here."""
     if Path(source).expanduser().exists() or source != "scenes":
         return None

@@ -18,9 +18,8 @@ from . import cache
 from ._drawing import FULL, paper, stamp
 from ._scene_draws import SIDE, scenes
 from ._scene_words import Scene, captions
-from .captioned import CaptionExamples, Named
+from .captioned import CaptionExamples, CaptionParts, Named
 from .pictures import Pictures
-from .sequences import Numbered, Parts
 from .sided import unsided
 
 SEED = 1
@@ -37,13 +36,13 @@ class Drawn:
     boxes: list[list[Box]]  # of the objects of each scene
 
 
-def parts() -> Parts:
+def parts() -> CaptionParts:
     """The three parts, with a row for each caption."""
     made: dict[str, Any] = {name: _examples(name, part) for name, part in drawn().items()}
     counted = " / ".join(f"{count:,}" for count in COUNTS.values())
     rows = " / ".join(f"{len(one):,}" for one in made.values())
     notes = [f"scenes: {counted} pictures of one to three objects, drawn from a seed, with {rows} captions"]
-    return Parts(**made, notes=notes, fingerprint=cache.key("scenes", VERSION, SEED))
+    return CaptionParts(**made, notes=notes, fingerprint=cache.key("scenes", VERSION, SEED))
 
 
 def drawn() -> dict[str, Drawn]:
@@ -102,5 +101,5 @@ def _examples(name: str, made: Drawn) -> CaptionExamples:
             each = zip(nouns, scene, made.boxes[row], strict=True)
             boxes.append([Named(place, one.noun, box) for place, one, box in each])
     pictures = Pictures(made.pictures, np.array(rows, dtype=np.int64))
-    places = Numbered(f"scenes, {name}, caption", range(1, len(rows) + 1))
+    places = [f"scenes, {name}, picture {row + 1}" for row in rows]
     return CaptionExamples(pictures, targets, places, boxes, unsided(targets))
