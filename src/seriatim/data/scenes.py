@@ -1,8 +1,8 @@
 """Drawn scenes: one to three shapes on light paper, what can be said of them, and where each of them stands.
 
 A caption follows from its scene: every object has a size, a colour and a shape, and where there are several, one is
-told by where it stands beside the others. What is said of a scene of several objects belongs to one part alone, so that
-no such caption can be known by heart from another part. The draws are the raw output of PCG64, and the drawing is done
+told by where it stands beside the others. Objects that are together in a scene of one part are in none of the others,
+so that no caption of several can be known by heart. The draws are the raw output of PCG64, and the drawing is done
 in whole numbers: the pictures are the same bytes on every machine.
 """
 
@@ -86,8 +86,8 @@ def _divided() -> dict[str, list[Scene]]:
 
 
 def _part(scene: Scene) -> str:
-    """By what is said of a scene; one object is told by so few captions that its place has a say, too."""
-    key = min(text for text, _ in said(scene)) if len(scene) > 1 else repr(tuple(scene[0]))
+    """By its objects, wherever they are; of a single one there are so few that its place has a say, too."""
+    key = repr(sorted(one.words for one in scene) if len(scene) > 1 else scene)
     bucket = hashlib.blake2b(key.encode(), digest_size=8).digest()[0] % 14
     return "test" if bucket == 0 else "valid" if bucket == 1 else "train"
 
