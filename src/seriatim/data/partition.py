@@ -15,6 +15,7 @@ import numpy as np
 
 from seriatim.core.errors import SeriatimError
 
+from .pictures import Pictures
 from .sequences import Examples, Sequences
 
 NAMES = ("train", "valid", "test")
@@ -28,7 +29,7 @@ def take(examples: Examples, rows: Sequence[int] | np.ndarray) -> Examples:
     chosen = rows.tolist()
     inputs, targets = examples.inputs, examples.targets
     return Examples(
-        inputs.take(rows) if isinstance(inputs, Sequences) else [inputs[row] for row in chosen],
+        inputs.take(rows) if isinstance(inputs, Sequences | Pictures) else [inputs[row] for row in chosen],
         targets.take(rows) if isinstance(targets, Sequences) else targets and [targets[row] for row in chosen],
         [examples.places[row] for row in chosen] if len(examples.places) else (),
     )
@@ -84,6 +85,8 @@ def without_empty(examples: Examples) -> tuple[Examples, np.ndarray, list[str]]:
     """
     inputs = examples.inputs
     what, notes = "empty texts", []
+    if isinstance(inputs, Pictures):
+        return examples, np.arange(len(inputs)), []
     if isinstance(inputs, Sequences):
         what, full = "sequences of length 0", inputs.lengths > 0
     elif len(inputs) and isinstance(inputs[0], tuple):
@@ -178,6 +181,9 @@ def _repeated(parts: dict[str, Examples]) -> Iterator[str]:
 
 def _marks(examples: Examples) -> Iterable[bytes]:
     inputs = examples.inputs
+    if isinstance(inputs, Pictures):
+        yield from map(inputs.mark, range(len(inputs)))
+        return
     for index in range(len(inputs)):
         one = inputs[index]
         data = one.tobytes() if isinstance(one, np.ndarray) else json.dumps(one).encode()
@@ -190,7 +196,9 @@ def fingerprint(parts: dict[str, Examples]) -> str:
     for name, part in parts.items():
         found.update(f"{name} {len(part)}\n".encode())
         for values in (part.inputs, part.targets):
-            if isinstance(values, Sequences):
+            if isinstance(values, Pictures):
+                found.update(b"".join(map(values.mark, range(len(values)))))
+            elif isinstance(values, Sequences):
                 found.update(np.ascontiguousarray(values.ends).tobytes())
                 found.update(np.ascontiguousarray(values.values).tobytes())
             else:

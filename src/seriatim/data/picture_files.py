@@ -100,6 +100,18 @@ def decode(path: Path, settings: PictureSettings, form: Form | None = None) -> n
         return block if form is None else _framed(block, form)
 
 
+def fitted(picture: np.ndarray, form: Form) -> np.ndarray:
+    """A picture in memory (H,W) or (H,W,C), brought to a form."""
+    if picture.dtype != np.uint8 or not (picture.ndim == 2 or (picture.ndim == 3 and picture.shape[2] in (1, 3, 4))):
+        cause = f"an array of {picture.dtype} of the shape {picture.shape} is no picture"
+        raise SeriatimError("picture.array", cause, "give 8 bits (uint8) as (height, width) or (height, width, 3)")
+    if not picture.size:
+        raise SeriatimError("picture.array", "a picture without pixels", "give at least one pixel")
+    flat = picture[..., 0] if picture.ndim == 3 and picture.shape[2] == 1 else picture
+    plain = _resized(_plain(Image.fromarray(flat), form.channels == 1), form)
+    return _framed(np.asarray(plain).reshape(plain.height, plain.width, form.channels), form)
+
+
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Within the block Pillow does not talk about what it finds odd. Not to be entered in several threads at once."""

@@ -29,7 +29,7 @@ from seriatim.core.files import atomic_file, write_json
 from . import cache
 from .picture_files import Form, Header, decode, quiet, read_header
 from .picture_settings import PictureSettings
-from .pictures import Pictures
+from .pictures import Pictures, marked
 
 VERSION = 1  # of what is kept
 PIECE = 1 << 27  # bytes of one
@@ -40,6 +40,7 @@ SMALL = 64  # pixels of a side up to which pictures that are all alike stay as t
 SIDES = ((32, 32), (128, 64), (1 << 30, 224))  # shorter sides up to the first are shown with the second
 
 Notify = Callable[[str], None]
+Read = tuple[np.ndarray | str, bytes]
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Pieces:
     files: tuple[Path, ...]
     starts: tuple[int, ...]  # of each piece, and the end of the last
     shape: tuple[int, int, int, int]
+    marks: list[bytes]  # of each picture
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -156,11 +158,13 @@ def _prepared(
         with cache.explained(), cache.locked(folder / f"{cache.key(names)}.lock"):
             _make(dict(zip(files, spans, strict=True)), paths, settings, form, notify)
     broken: dict[int, str] = {}
+    known: list[bytes] = []
     for span, file in zip(spans, files, strict=True):
         told = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
-        broken |= {span.start + int(row): cause for row, cause in told.items()}
+        broken |= {span.start + int(row): cause for row, cause in told["broken"].items()}
+        known += [bytes.fromhex(mark) for mark in told["marks"]]
     starts = tuple(accumulate((len(span) for span in spans), initial=0))
-    return Pieces(files, starts, (len(paths), *form.stored)), broken
+    return Pieces(files, starts, (len(paths), *form.stored), known), broken
 
 
 def _make(
@@ -176,26 +180,31 @@ def _make(
             _write_piece(file, len(span), form, made)
 
 
-def _decoded(path: Path, settings: PictureSettings, form: Form) -> np.ndarray | str:
-    """The picture, or why there is none."""
+def _decoded(path: Path, settings: PictureSettings, form: Form) -> Read:
+    """The picture, or why there is none, and a mark of its pixels."""
     try:
-        return decode(path, settings, form)
+        picture = decode(path, settings, form)
     except SeriatimError as error:
-        return error.cause
+        return error.cause, b""
+    return picture, marked(picture)
 
 
-def _write_piece(file: Path, count: int, form: Form, made: Iterator[np.ndarray | str]) -> None:
+def _write_piece(file: Path, count: int, form: Form, made: Iterator[Read]) -> None:
     broken: dict[str, str] = {}
+    marks: list[str] = []
     with atomic_file(file) as aside:
         block = np.lib.format.open_memmap(aside, "w+", np.uint8, (count, *form.stored))
         for row in range(count):
-            one = next(made)
-            if isinstance(one, str):
-                broken[str(row)] = one
+            picture, mark = next(made)
+            marks.append(mark.hex())
+            if isinstance(picture, str):
+                broken[str(row)] = picture
             else:
-                block[row] = one
+                block[row] = picture
         block.flush()
-        write_json(file.with_suffix(".json"), broken)  # first: where the piece is, this is, too
+        write_json(
+            file.with_suffix(".json"), {"broken": broken, "marks": marks}
+        )  # first: where the piece is, this is, too
 
 
 def _check_room(folder: Path, needed: int) -> None:

@@ -6,6 +6,7 @@ a picture may be shown a little aside, or mirrored; whoever only looks sees the 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -66,21 +67,35 @@ class Pictures:
         return _channels_first(self._cut(rows)), np.ones((len(rows), 1), dtype=bool)
 
     def drawn(
-        self, rows: Sequence[int] | np.ndarray, draw: np.random.Generator, mirrored: np.ndarray | bool = False
+        self,
+        rows: Sequence[int] | np.ndarray,
+        draw: np.random.Generator,
+        mirrored: np.ndarray | bool = False,
+        part: slice = slice(None),
     ) -> np.ndarray:
         """Some rows (n,C,H,W), each moved within its margin as drawn, and every other one of those that may be
-        `mirrored` so."""
+        `mirrored` so. Of a `part` of the rows, each is as it is among all of them."""
         moves = draw.integers(0, 2 * self.margin + 1, (len(rows), 2))
         turned = (draw.random(len(rows)) < 0.5) & mirrored
-        return _channels_first(self._cut(rows, moves, turned))
+        return _channels_first(self._cut(rows[part], moves[part], turned[part]))
 
     def spread(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and deviation of each channel (C,), from 0 to 1, of some thousand pictures at most."""
-        some = np.unique(np.linspace(0, len(self) - 1, min(len(self), MEASURED)).astype(np.int64))
-        pixels = self._cut(some).reshape(-1, self.shape[0]) / np.float32(255)
-        mean = pixels.mean(axis=0, dtype=np.float64)
-        deviation = np.sqrt(np.square(pixels - mean).mean(axis=0, dtype=np.float64))
+        counts = np.zeros((self.shape[0], 256), dtype=np.int64)  # how often each value occurs: exact, and small
+        for row in np.unique(np.linspace(0, len(self) - 1, min(len(self), MEASURED)).astype(np.int64)).tolist():
+            for channel, pixels in enumerate(np.moveaxis(self[row], 2, 0)):
+                counts[channel] += np.bincount(pixels.ravel(), minlength=256)
+        values = np.arange(256) / 255
+        total = np.maximum(counts.sum(axis=1), 1)
+        mean = counts @ values / total
+        deviation = np.sqrt((counts * np.square(values - mean[:, None])).sum(axis=1) / total)
         return mean.astype(np.float32), np.where(deviation > 1e-4, deviation, 1.0).astype(np.float32)
+
+    def mark(self, index: int) -> bytes:
+        """Of what a row shows: alike where the pixels are, whatever the file is called."""
+        row = int(self.rows[index])
+        known: Sequence[bytes] | None = getattr(self.values, "marks", None)
+        return marked(self.values[row]) if known is None else known[row]
 
     def _cut(
         self, rows: Sequence[int] | np.ndarray, moves: np.ndarray | None = None, turned: np.ndarray | None = None
@@ -93,6 +108,10 @@ class Pictures:
             shown = self.values[row][down : down + height, right : right + width]
             found[place] = shown[:, ::-1] if turned is not None and turned[place] else shown
         return found
+
+
+def marked(picture: np.ndarray) -> bytes:
+    return hashlib.blake2b(np.ascontiguousarray(picture).data, digest_size=16).digest()
 
 
 def _channels_first(block: np.ndarray) -> np.ndarray:

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from .pictures import Pictures
+
 
 @dataclass(frozen=True)
 class Sequences:
@@ -95,7 +97,7 @@ class Numbered(Sequence[str]):
 class Examples:
     """What goes in and what is to come out, example by example."""
 
-    inputs: list[Any] | Sequences  # texts, or tuples of two texts, or symbols, or numbers
+    inputs: list[Any] | Sequences | Pictures  # texts, or tuples of two texts, or symbols, or numbers, or pictures
     targets: list[Any] | Sequences | None  # one for each example, or one for each step; None: not known
     places: Sequence[str] = ()  # where each stands, as "reviews.csv, line 7"
 
