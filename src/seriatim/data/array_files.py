@@ -35,8 +35,8 @@ def is_arrays(path: str | Path) -> bool:
     return name.endswith((".npy", ".npz", ".mat", ".idx")) or re.search(r"idx\d[-_.]u?byte$", name) is not None
 
 
-def load_arrays(path: Path) -> dict[str, Array]:
-    """The arrays of a file by name; the only one of `.npy` and IDX has the name ""."""
+def load_arrays(path: Path, pixels: bool = False) -> dict[str, Array]:
+    """The arrays of a file by name; the only one of `.npy` and IDX has the name "". `pixels`: images stay images."""
     try:
         with reading(str(path)):
             data = gzip.decompress(path.read_bytes()) if path.suffix.lower() == ".gz" else path.read_bytes()
@@ -51,7 +51,7 @@ def load_arrays(path: Path) -> dict[str, Array]:
             what = ", ".join(f"{key} is {kind}" for key, kind in found.others.items()) or "it is empty"
             raise SeriatimError("data.mat", f"{path.name}: holds no numbers ({what})", "save the numbers as a matrix")
         return dict(found.arrays)
-    return {"": _npy(path.name, data) if name.endswith(".npy") else _idx(path.name, data)}
+    return {"": _npy(path.name, data) if name.endswith(".npy") else _idx(path.name, data, pixels)}
 
 
 def _npy(name: str, data: bytes) -> np.ndarray:
@@ -84,8 +84,8 @@ def _npz(name: str, data: bytes) -> dict[str, Array]:
     return {member[:-4]: _npy(f"{name}/{member[:-4]}", content) for member, content in members.items()}
 
 
-def _idx(name: str, data: bytes) -> np.ndarray:
-    """An image becomes a row of its pixels from 0 to 1."""
+def _idx(name: str, data: bytes, pixels: bool) -> np.ndarray:
+    """An image becomes a row of its pixels from 0 to 1, or stays one of 8 bits."""
     if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in IDX or not 1 <= data[3] <= 4:
         begin = data[:4].hex() or "nothing"
         cause = f"{name}: not an IDX file: begins with {begin}, not with 00000803 (images) or 00000801 (labels)"
@@ -100,6 +100,6 @@ def _idx(name: str, data: bytes) -> np.ndarray:
         cause = f"{name}: {len(data) - start:,} bytes of numbers where its shape {shape} needs {wanted:,}"
         raise SeriatimError("data.broken", cause, "fetch it again")
     numbers = np.frombuffer(data, dtype, offset=start).reshape(shape)
-    if len(shape) == 3 and dtype == np.uint8:
+    if len(shape) == 3 and dtype == np.uint8 and not pixels:
         return numbers.reshape(shape[0], -1) / np.float32(255)
     return numbers

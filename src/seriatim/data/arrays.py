@@ -19,10 +19,14 @@ from seriatim.core.files import sha256
 
 from . import cache, catalogue
 from .array_files import Array, is_arrays, load_arrays
+from .picture_arrays import looks_like_pictures, pictures_of
+from .picture_settings import PictureSettings
+from .pictures import Pictures
 from .sequences import Examples, Numbered, Parts, Sequences
 
-__all__ = ["is_arrays", "parts", "permuted", "read_arrays"]
+__all__ = ["holds_images", "is_arrays", "parts", "permuted", "read_arrays"]
 
+IMAGES = ("mnist", "pmnist")  # of the catalogue
 INPUTS = ("inputs", "input", "x", "X", "data")
 TARGETS = ("targets", "target", "y", "Y", "labels", "label")
 PERMUTATION = 1  # the seed of permuted MNIST
@@ -39,17 +43,25 @@ def read_arrays(
     targets: str | None = None,
     symbols: bool = False,
     labels: bool | None = None,
-) -> tuple[Sequences, Targets | None]:
-    """The sequences of a file, and what belongs to each, from the same file or from `target_path`.
+    pictures: PictureSettings | None = None,
+    notes: list[str] | None = None,
+) -> tuple[Sequences | Pictures, Targets | None]:
+    """The sequences of a file, and what belongs to each, from the same file or from `target_path`; with settings for
+    them, its pictures, with `notes` about them.
 
     `inputs` and `targets` name the arrays where a file holds several. Numbers stay numbers unless `symbols` is set.
     Targets that are whole numbers are labels where the file keeps them as such; `labels` decides it for any file.
     """
     path = Path(path)
-    found = load_arrays(path)
+    found = load_arrays(path, pictures is not None)
     chosen = _pick(path.name, found, inputs, INPUTS, TARGETS)
     where = _titled(path.name, chosen)
-    sequences = _sequences(where, found.pop(chosen), symbols)
+    sequences: Sequences | Pictures
+    if pictures is not None:
+        sequences, told = pictures_of(where, found.pop(chosen), pictures)
+        [] if notes is None else notes.extend(told)
+    else:
+        sequences = _sequences(where, found.pop(chosen), symbols)
     if target_path is not None:
         path = Path(target_path)
         found = load_arrays(path)
@@ -59,17 +71,30 @@ def read_arrays(
     return sequences, _targets(_titled(path.name, chosen), found[chosen], where, sequences, labels)
 
 
-def parts(source: str | Path, data_dir: str | None = None) -> Parts | None:
-    """The parts of `mnist` or `pmnist`, or of a folder with such files; None for any other source."""
+def parts(source: str | Path, data_dir: str | None = None, pictures: PictureSettings | None = None) -> Parts | None:
+    """The parts of `mnist` or `pmnist`, or of a folder with such files; None for any other source. Images are rows of
+    pixels, or `pictures` where there are settings for them."""
     path = Path(source).expanduser()
     if path.is_dir():
         files = _idx_files(path)
-        return _image_parts(files, [f"{path.name}/: images in IDX files"]) if ("train", "images") in files else None
-    if path.exists() or str(source) not in ("mnist", "pmnist"):
+        notes = [f"{path.name}/: images in IDX files"]
+        return _image_parts(files, notes, pictures) if ("train", "images") in files else None
+    if path.exists() or str(source) not in IMAGES:
         return None
+    if pictures is not None and source == "pmnist":
+        cause = "pmnist: pixels in another order are no pictures"
+        raise SeriatimError("data.kind", cause, "take mnist, or a model of sequences")
     located = catalogue.get("mnist", data_dir)
-    made = _image_parts(_idx_files(located.train.parent), [f"{source}: {located.source}"])
+    made = _image_parts(_idx_files(located.train.parent), [f"{source}: {located.source}"], pictures)
     return made if source == "mnist" else _permuted(made)
+
+
+def holds_images(source: str) -> bool:
+    """Whether a source holds arrays of images, which may be read as pictures or as rows of pixels."""
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return ("train", "images") in _idx_files(path)
+    return is_arrays(path) or (source in IMAGES and not path.exists())
 
 
 def permuted(sequences: Sequences, seed: int = PERMUTATION) -> Sequences:
@@ -88,6 +113,9 @@ def _sequences(where: str, array: Array, symbols: bool) -> Sequences:
     for piece in pieces:
         if piece.dtype.kind not in "biuf":
             raise SeriatimError("data.arrays", f"{where}: holds {piece.dtype}, not numbers", "give an array of numbers")
+    if looks_like_pictures(array):
+        cause = f"{where}: holds pictures, where sequences are wanted"
+        raise SeriatimError("data.arrays", cause, "use the task classify or regress, with data.kind=pictures")
     if isinstance(array, np.ndarray):
         if array.ndim not in (2, 3):
             cause = f"{where}: has the shape {array.shape}, where (N,T) or (N,T,F) is wanted"
@@ -141,12 +169,12 @@ def _symbols(where: str, pieces: list[np.ndarray], sequences: Sequences) -> Sequ
     return Sequences(numbers.astype(np.int64), sequences.ends)
 
 
-def _targets(where: str, array: Array, of: str, sequences: Sequences, labels: bool | None) -> Targets:
+def _targets(where: str, array: Array, of: str, sequences: Sequences | Pictures, labels: bool | None) -> Targets:
     """A label or a value for each sequence, or several, or one for each step, by the array's kind and shape."""
     count = len(sequences)
     if isinstance(array, list):
         made = _symbols(where, array, _sequences(where, array, False))
-        if not np.array_equal(made.ends, sequences.ends):
+        if isinstance(sequences, Pictures) or not np.array_equal(made.ends, sequences.ends):
             raise _unequal(where, f"{len(made):,} sequences of targets", of, sequences)
         return made
     if array.shape == (1, count) or array.shape == (count, 1):  # MATLAB has no vectors, only matrices
@@ -170,16 +198,17 @@ def _targets(where: str, array: Array, of: str, sequences: Sequences, labels: bo
         raise SeriatimError("data.label", f"{where}, row {row + 1}: {array[row]} is no label", "give whole numbers")
     if array.ndim == 1:
         return [str(label) for label in whole.tolist()]
-    if (sequences.lengths == array.shape[1]).all():
+    if isinstance(sequences, Sequences) and (sequences.lengths == array.shape[1]).all():
         return Sequences.equal(whole)
     if whole.min() >= 0 and whole.max() <= 1:  # a column for each label
         return [tuple(str(column) for column in np.flatnonzero(row)) for row in whole]
     return [tuple(map(float, row)) for row in whole.tolist()]
 
 
-def _unequal(where: str, what: str, of: str, sequences: Sequences) -> SeriatimError:
-    cause = f"{where}: {what}, where {of} has {len(sequences):,} sequences"
-    return SeriatimError("data.arrays", cause, "give a target for each sequence")
+def _unequal(where: str, what: str, of: str, sequences: Sequences | Pictures) -> SeriatimError:
+    kind = "picture" if isinstance(sequences, Pictures) else "sequence"
+    cause = f"{where}: {what}, where {of} has {len(sequences):,} {kind}s"
+    return SeriatimError("data.arrays", cause, f"give a target for each {kind}")
 
 
 def _pick(
@@ -215,14 +244,16 @@ def _idx_files(folder: Path) -> dict[tuple[str, str], Path]:
     return files
 
 
-def _image_parts(files: dict[tuple[str, str], Path], notes: list[str]) -> Parts:
+def _image_parts(files: dict[tuple[str, str], Path], notes: list[str], pictures: PictureSettings | None) -> Parts:
     """Without a part to validate on, the last twelfth of the training part is it: 5,000 of MNIST's 60,000."""
     made: dict[str, Any] = {}
+    told: list[str] = []
     for (part, kind), path in files.items():
         if kind == "images":
             if (part, "labels") not in files:
                 raise SeriatimError("data.missing", f"{path}: there are no labels beside it", "add the file of labels")
-            inputs, targets = read_arrays(path, files[part, "labels"], labels=True)
+            labels = files[part, "labels"]
+            inputs, targets = read_arrays(path, labels, labels=True, pictures=pictures, notes=told)
             made[part] = Examples(inputs, targets, Numbered(f"{path.name}, image", range(1, len(inputs) + 1)))
     if "valid" not in made:
         whole = made["train"]
@@ -230,14 +261,17 @@ def _image_parts(files: dict[tuple[str, str], Path], notes: list[str]) -> Parts:
         made["train"], made["valid"] = _slice(whole, 0, cut), _slice(whole, cut, len(whole))
         notes = [*notes, f"validation on the last {len(whole) - cut:,} of the {len(whole):,} training images"]
     fingerprint = cache.key(*(sha256(path) for _, path in sorted(files.items())))
-    return Parts(**made, notes=notes, fingerprint=fingerprint, features=("pixel",))
+    notes = [*notes, *dict.fromkeys(told)]  # all parts are of one form
+    return Parts(**made, notes=notes, fingerprint=fingerprint, features=("pixel",) if pictures is None else ())
 
 
 def _slice(examples: Examples, start: int, end: int) -> Examples:
     """Examples that follow one another, without a copy of sequences of one length."""
     inputs, targets = examples.inputs, examples.targets
-    assert isinstance(inputs, Sequences)
     assert isinstance(targets, list)
+    if isinstance(inputs, Pictures):
+        return Examples(inputs.take(range(start, end)), targets[start:end], examples.places[start:end])
+    assert isinstance(inputs, Sequences)
     offset = int(inputs.starts[start]) if start < len(inputs) else len(inputs.values)
     ends = inputs.ends[start:end] - offset
     rows = Sequences(inputs.values[offset : offset + (int(ends[-1]) if len(ends) else 0)], ends)

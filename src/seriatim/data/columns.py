@@ -44,12 +44,15 @@ def choose(heading: Heading, settings: Any, targets: bool, notes: list[str]) -> 
     target = named_columns(heading, settings.target) if targets else _known_targets(heading, settings)
     split = _split(heading, settings, {*named, *target})
     two = [] if named or settings.kind == "numbers" else _two_texts(heading, [*target, *split])
+    shown = _picture(heading, settings, [*target, *split]) if not named and not two else []
     if targets and not target:
-        target = [_guess_target(heading, named or two, split)]
+        target = [_guess_target(heading, named or two or shown, split)]
         notes.append(f'{heading.name}: took column "{target[0]}" as the target')
     if two:
         notes.append(f'{heading.name}: took columns "{two[0]}" and "{two[1]}" as the two texts of the input')
-    inputs = named or two or [_guess_input(heading, [*target, *split], notes)]
+    if shown:
+        notes.append(f'{heading.name}: took column "{shown[0]}" as the paths of pictures')
+    inputs = named or two or shown or [_guess_input(heading, [*target, *split], notes)]
     if twice := next((name for name in inputs if name in target and targets), None):
         cause = f'{heading.name}: column "{twice}" cannot be input and target'
         raise SeriatimError("data.column", cause, "name others with --column and --target")
@@ -148,6 +151,12 @@ def _two_texts(heading: Heading, taken: list[str]) -> list[str]:
     }
     found = [[bare[first], bare[second]] for first, second in PAIRS if first in bare and second in bare]
     return found[0] if len(found) == 1 else []
+
+
+def _picture(heading: Heading, settings: Any, taken: list[str]) -> list[str]:
+    """The only column that names files of pictures, where there is one."""
+    found = [name for name in heading.pictures if name not in taken]
+    return found if len(found) == 1 and settings.kind in ("auto", "pictures") else []
 
 
 def _guess_input(heading: Heading, taken: list[str], notes: list[str]) -> str:

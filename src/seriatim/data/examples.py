@@ -1,7 +1,8 @@
 """Labelled examples, in parts: what classify and regress learn from, choose by and are measured on.
 
-A source is a table (a column of text or of lists of numbers, two columns of text, or several columns of numbers, and a
-target), a file or a folder for each class, arrays with a file of labels, or a name of the catalogue.
+A source is a table (a column of text, of lists of numbers or of paths of pictures, two columns of text, or several
+columns of numbers, and a target), a file or a folder for each class, of texts or of pictures, arrays with a file of
+labels, or a name of the catalogue.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 from pydantic import Field, field_validator
 
 from seriatim.core.config import Settings
@@ -19,14 +19,19 @@ from seriatim.core.errors import SeriatimError
 
 from . import catalogue, partition, two_texts
 from .array_files import is_arrays
+from .arrays import holds_images
 from .columns import Columns
 from .corpus import fetching
 from .decoding import Facts, decodes
 from .fractions import Fractions
 from .labelled import Gathered, gather
 from .notes import Notes
+from .picture_files import Form, is_picture
+from .picture_settings import PictureSettings
+from .picture_sources import PictureFiles, from_files, from_table, prepared, shown
+from .pictures import Pictures
 from .ready import from_arrays, last_part, made_parts
-from .sequences import NOTHING, Examples, Parts, Sequences
+from .sequences import Examples, Parts, Sequences
 from .sources import find_path, locate
 from .tables import NoColumnError
 from .tokenizers import TokenizerSettings, with_kind
@@ -36,21 +41,21 @@ Notify = Callable[[str], None]
 
 class ExampleSettings(Settings):
     source: str = Field(
-        description="a table (CSV, TSV, JSONL, Parquet), a folder with a file or a folder for each class, arrays "
-        "(.npy, .npz, .mat, IDX), or a name of the catalogue"
+        description="a table (CSV, TSV, JSONL, Parquet), a folder with a file or a folder for each class (of texts or "
+        "of pictures), arrays (.npy, .npz, .mat, IDX), or a name of the catalogue"
     )
     valid: str | None = Field(None, description="the file to validate on; without one a part of the source")
     test: str | None = Field(None, description="the file to test on; without one a part of the source")
     column: str | None = Field(
         None,
-        description="the input: a column of text or of lists of numbers, two texts at once as a,b, or numbers in "
-        "columns as a,b,c or a..z",
+        description="the input: a column of text, of lists of numbers or of paths of pictures, two texts at once as "
+        "a,b, or numbers in columns as a,b,c or a..z",
     )
     target: str | None = Field(
         None, description="the column to predict, or several as a,b; for arrays the file of labels or the array's name"
     )
     split: str | None = Field(None, description="the column that says train, valid or test")
-    kind: Literal["auto", "text", "numbers"] = Field("auto", description="what the input columns hold")
+    kind: Literal["auto", "text", "numbers", "pictures"] = Field("auto", description="what the input holds")
     separator: str | None = Field(
         None, min_length=1, description="what stands between several labels in one cell, such as |"
     )
@@ -61,6 +66,7 @@ class ExampleSettings(Settings):
     scale: Literal["standard", "none"] = Field(
         "standard", description="numbers: to mean 0 and deviation 1 by the training part, or as they are"
     )
+    pictures: PictureSettings = Field(default_factory=PictureSettings, description="how pictures are read")
     tokenizer: TokenizerSettings | None = Field(
         None, description="how text becomes tokens; by default words in small letters, or characters without words"
     )
@@ -76,10 +82,14 @@ def read(
     data_dir: str | None = None,
     notify: Notify | None = None,
     numeric_target: bool = False,
+    pictures: bool = False,
 ) -> Parts:
-    """The parts of the source, checked. `numeric_target`: numbers are to be predicted, not labels."""
+    """The parts of the source, checked. `numeric_target`: numbers are to be predicted, not labels. `pictures`: what
+    may be read as pictures or as sequences is read as pictures."""
     notes = Notes(notify)
-    made = made_parts(settings.source, data_dir, numeric_target)
+    if pictures and settings.kind == "auto" and holds_images(settings.source):
+        settings = settings.model_copy(update={"kind": "pictures"})
+    made = made_parts(settings.source, data_dir, numeric_target, _how(settings))
     if made is not None:
         notes.extend(made.notes)
         notes.extend(partition.told({name: made.part(name) for name in partition.NAMES}, numeric_target))
@@ -91,7 +101,11 @@ def read(
     if not len(examples):
         raise _nothing(settings.source)
     said = None if whole.parts is None else [whole.parts[row] for row in rows]
-    parts = _split(examples, said, given, settings, numeric_target, notes)
+    others: dict[str, Examples] = {}
+    for name, one in given.items():
+        others[name], _, empty = partition.without_empty(Examples(one.inputs, one.targets, one.places))
+        notes.extend(empty)
+    parts = partition.split(examples, said, others, settings.fractions, numeric_target, notes)
     if not len(parts["train"]):
         raise _nothing(settings.source)
     if not numeric_target:
@@ -112,20 +126,22 @@ def read_single(
     numeric_input: bool | None = None,
     columns: Mapping[str, str] | None = None,
     pairs: bool | None = None,
+    form: Form | None = None,
 ) -> Examples:
     """All examples of another source, read by the same settings: what a trained model is evaluated on.
 
     `numeric_input` says what the model knows, so that a column of texts such as "42" is not taken for numbers;
     `columns` are those it was trained on, and are taken again where the source has them; `pairs` says whether an input
-    of it is two texts.
+    of it is two texts; `form` is that of the pictures it knows.
     """
     notes = Notes(notify)
-    made = made_parts(source, data_dir, numeric_target)
+    settings = _for_another(source, settings, numeric_input, form)
+    made = made_parts(source, data_dir, numeric_target, _how(settings))
     if made is not None:
         notes.extend(made.notes)
         return last_part(source, made, numeric_input)
-    settings = _for_another(source, settings, numeric_input)
     gathered = _known(columns, settings, lambda s: _gather(source, s, data_dir, notes, True, numeric_target)[0])
+    gathered = shown(gathered, source, settings.pictures, notes, form)
     inputs = two_texts.as_known(gathered, source, pairs)
     examples, _, empty = partition.without_empty(Examples(inputs, gathered.targets, gathered.places))
     notes.extend([*empty, f"examples: {len(examples):,}"])
@@ -139,13 +155,15 @@ def read_inputs(
     numeric_input: bool | None = None,
     columns: Mapping[str, str] | None = None,
     pairs: bool | None = None,
+    form: Form | None = None,
 ) -> Examples:
     """Only the inputs, a row for each row of the source and for each line of a text file, the empty ones too."""
-    made = made_parts(source, data_dir, None)
+    settings = _for_another(source, settings, numeric_input, form)
+    made = made_parts(source, data_dir, None, _how(settings))
     if made is not None:
         return replace(last_part(source, made, numeric_input), targets=None)
-    settings = _for_another(source, settings, numeric_input)
     gathered = _known(columns, settings, lambda s: _gather(source, s, data_dir, Notes(None), False, False)[0])
+    gathered = shown(gathered, source, settings.pictures, Notes(None), form)
     return Examples(two_texts.as_known(gathered, source, pairs), None, gathered.places)
 
 
@@ -167,11 +185,15 @@ def _catalogued(settings: ExampleSettings) -> ExampleSettings:
     )
 
 
-def _for_another(source: str, settings: ExampleSettings, numeric: bool | None) -> ExampleSettings:
+def _for_another(
+    source: str, settings: ExampleSettings, numeric: bool | None, form: Form | None = None
+) -> ExampleSettings:
     """The settings of a trained model for a source that it was not trained on."""
-    kind = settings.kind if numeric is None else "numbers" if numeric else "text"
+    known = "text" if numeric is False else "numbers" if numeric else settings.kind
+    kind = known if form is None else "pictures"
     path = Path(source).expanduser()
-    plain = path.is_file() and not is_arrays(path) and all(decodes(raw, "utf-8") for raw in find_path(path).raws)
+    readable = path.is_file() and not is_arrays(path) and not is_picture(path)
+    plain = readable and all(decodes(raw, "utf-8") for raw in find_path(path).raws)
     encoding = "utf-8" if plain else settings.encoding  # that of the training data holds where this one is not UTF-8
     update = {"source": source, "split": None, "kind": kind, "encoding": encoding}
     if is_arrays(path) and source != settings.source and Path(settings.target or "").expanduser().is_file():
@@ -208,12 +230,16 @@ def _gather_all(
         named = {"valid": settings.valid, "test": settings.test}
         given = {name: path for name, path in named.items() if path is not None}
     if not given:
-        return whole, {}
+        return shown(whole, settings.source, settings.pictures, notes), {}
     kind = "numbers" if isinstance(whole.inputs, Sequences) else "text"
+    kind = "pictures" if isinstance(whole.inputs, Pictures | PictureFiles) else kind
     like = settings.model_copy(update={"kind": kind})
     pinned = Columns(whole.columns.inputs, whole.columns.targets, named=True) if whole.columns else None
     read = {name: _gather(path, like, data_dir, notes, True, numeric, pinned)[0] for name, path in given.items()}
     whole.parts = None
+    if isinstance(whole.inputs, PictureFiles):
+        whole, *others = prepared([whole, *read.values()], settings.pictures, notes)
+        return whole, dict(zip(read, others, strict=True))
     for other in read.values():
         _alike(whole, other)
     return whole, read
@@ -236,58 +262,33 @@ def _gather(
         notes.extend([f"{source}: {located.source}"])
         given = {name: str(one) for name in ("valid", "test") if (one := getattr(located, name)) is not None}
     if is_arrays(path):
-        return from_arrays(path, settings, targets, numeric), given
+        gathered = from_arrays(path, settings, targets, numeric)
+        notes.extend(gathered.notes)
+        return gathered, given
+    if (of_pictures := from_files(path, settings.kind, targets, numeric)) is not None:
+        notes.extend(of_pictures.notes)
+        return of_pictures, given
     facts = Facts()
     found = find_path(path)
     gathered = gather(found, settings, targets, numeric, facts, pinned)
     notes.extend([*found.notes, *facts.notes, *gathered.notes])
+    gathered = from_table(gathered, path, settings.kind, settings.pictures)
     if facts.crlf:
         notes.extend([f"turned {facts.crlf:,} Windows line ends (CRLF) into \\n"])
     return gathered, given
 
 
+def _how(settings: ExampleSettings) -> PictureSettings | None:
+    """How images are read as pictures, where they are to be."""
+    return settings.pictures if settings.kind == "pictures" else None
+
+
 def _alike(whole: Gathered, other: Gathered) -> None:
+    if isinstance(whole.inputs, Pictures) and isinstance(other.inputs, Pictures):
+        if whole.inputs.shape != other.inputs.shape:
+            cause = f"{other.places[0]}: pictures of another size than those of the training file"
+            raise SeriatimError("data.pictures", cause, "name one size for both: data.pictures.side")
+        return
     if len(whole.features) != len(other.features):
         cause = f"{other.places[0]}: {len(other.features)} numbers a step, {len(whole.features)} in the training file"
         raise SeriatimError("data.features", cause, "give files of the same form")
-
-
-# ── parts ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _split(
-    examples: Examples,
-    said: list[str] | None,
-    given: dict[str, Gathered],
-    settings: ExampleSettings,
-    numeric: bool,
-    notes: Notes,
-) -> dict[str, Examples]:
-    """As files say, else as the data says, else drawn. Where only the validation part is missing, it is drawn."""
-    parts = {"train": examples, "valid": NOTHING, "test": NOTHING}
-    for name, one in given.items():
-        parts[name], _, empty = partition.without_empty(Examples(one.inputs, one.targets, one.places))
-        notes.extend(empty)
-    if said is not None:
-        of = np.array(said)
-        parts = {name: partition.take(examples, np.flatnonzero(of == name)) for name in partition.NAMES}
-    if given or said is not None:
-        if not len(parts["valid"]) and settings.fractions[1] > 0 and len(parts["train"]) > 1:
-            share = settings.fractions[1] / (settings.fractions[0] + settings.fractions[1])
-            parts |= partition.drawn(parts["train"], (1 - share, share, 0.0), numeric)
-            notes.extend([f"no validation part is given: drew {100 * share:.3g} % of the training examples for it"])
-        if not len(parts["test"]):
-            notes.extend(["no test part is given, so it is empty"])
-        return parts
-    parts |= {"train": NOTHING} | partition.drawn(examples, settings.fractions, numeric)
-    shares = " / ".join(f"{100 * share:g}" for share in settings.fractions)
-    if any(share > 0 and not len(parts[name]) for name, share in zip(partition.NAMES, settings.fractions, strict=True)):
-        raise SeriatimError(
-            "data.too-short",
-            f"too few to split {shares} %: {len(examples):,} examples"
-            + ("" if numeric else partition.of_classes(examples)),
-            "give more, name files for validation and test, or choose other fractions, such as 0.8, 0.2, 0",
-        )
-    by = ", each class alike" if examples.targets and isinstance(examples.targets[0], str) else ""
-    notes.extend([f"split {shares} % at random{by}, in the same way each time"])
-    return parts

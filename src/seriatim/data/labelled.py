@@ -13,6 +13,7 @@ from seriatim.core.errors import SeriatimError
 from . import cells, columns, tables, two_texts
 from .columns import PARTS, Columns
 from .decoding import Facts, Raw, check_encoding, decode
+from .pictures import Pictures
 from .sequences import Sequences
 from .sources import Found, blocks
 
@@ -24,7 +25,7 @@ NO_CLASS = ("readme", "license", "licence")
 class Gathered:
     """Examples as they were read, with the part each belongs to where the source says so."""
 
-    inputs: list[Any] | Sequences
+    inputs: list[Any] | Sequences | Pictures
     targets: list[Any] | None
     places: Sequence[str]
     parts: list[str] | None = None

@@ -25,6 +25,7 @@ from ._pair_texts import normalised
 from .corpus import fetching
 from .decoding import Facts, check_encoding, decodes
 from .notes import Notes
+from .pictures import Pictures
 from .sequences import NOTHING, Examples, Parts
 from .sources import find_path, locate
 from .tagged import Column
@@ -206,4 +207,5 @@ def _made(source: str, reverse: bool) -> Parts | None:
 
 def _reversed(part: Examples) -> Examples:
     assert part.targets is not None  # pairs that are made have both sides
+    assert not isinstance(part.inputs, Pictures)
     return Examples(part.targets, part.inputs, part.places)

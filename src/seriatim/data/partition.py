@@ -16,7 +16,7 @@ import numpy as np
 from seriatim.core.errors import SeriatimError
 
 from .pictures import Pictures
-from .sequences import Examples, Sequences
+from .sequences import NOTHING, Examples, Sequences
 
 NAMES = ("train", "valid", "test")
 SHOWN = 10  # classes in a note
@@ -33,6 +33,40 @@ def take(examples: Examples, rows: Sequence[int] | np.ndarray) -> Examples:
         targets.take(rows) if isinstance(targets, Sequences) else targets and [targets[row] for row in chosen],
         [examples.places[row] for row in chosen] if len(examples.places) else (),
     )
+
+
+def split(
+    examples: Examples,
+    said: list[str] | None,
+    given: dict[str, Examples],
+    fractions: Fractions,
+    numeric: bool,
+    notes: list[str],
+) -> dict[str, Examples]:
+    """As files say, else as the data says, else drawn. Where only the validation part is missing, it is drawn."""
+    parts = {"train": examples, "valid": NOTHING, "test": NOTHING} | given
+    if said is not None:
+        of = np.array(said)
+        parts = {name: take(examples, np.flatnonzero(of == name)) for name in NAMES}
+    if given or said is not None:
+        if not len(parts["valid"]) and fractions[1] > 0 and len(parts["train"]) > 1:
+            share = fractions[1] / (fractions[0] + fractions[1])
+            parts |= drawn(parts["train"], (1 - share, share, 0.0), numeric)
+            notes.extend([f"no validation part is given: drew {100 * share:.3g} % of the training examples for it"])
+        if not len(parts["test"]):
+            notes.extend(["no test part is given, so it is empty"])
+        return parts
+    parts |= {"train": NOTHING} | drawn(examples, fractions, numeric)
+    shares = " / ".join(f"{100 * share:g}" for share in fractions)
+    if any(share > 0 and not len(parts[name]) for name, share in zip(NAMES, fractions, strict=True)):
+        raise SeriatimError(
+            "data.too-short",
+            f"too few to split {shares} %: {len(examples):,} examples" + ("" if numeric else of_classes(examples)),
+            "give more, name files for validation and test, or choose other fractions, such as 0.8, 0.2, 0",
+        )
+    by = ", each class alike" if examples.targets and isinstance(examples.targets[0], str) else ""
+    notes.extend([f"split {shares} % at random{by}, in the same way each time"])
+    return parts
 
 
 def drawn(examples: Examples, fractions: Fractions, numeric: bool) -> dict[str, Examples]:

@@ -18,6 +18,7 @@ from typing import Any
 from seriatim.core.errors import SeriatimError, did_you_mean
 
 from .decoding import Facts, Raw, decode
+from .picture_files import is_picture
 from .sources import blocks, reading
 
 LOOK_AHEAD = 100  # rows looked at to tell a column of text from one of numbers
@@ -31,6 +32,7 @@ class Heading:
     name: str  # of the file
     columns: list[str]
     kinds: dict[str, str]  # column → text, number, list or other
+    pictures: tuple[str, ...] = ()  # columns of text that name files of pictures
 
     def of(self, kind: str) -> list[str]:
         return [column for column in self.columns if self.kinds[column] == kind]
@@ -135,7 +137,8 @@ def _jsonl(raw: Raw, pieces: Iterable[str], facts: Facts, choose: Choose | None)
             continue
         if wanted is None:
             kinds = {name: _kind_of(value) for name, value in row.items()}
-            wanted = _wanted(Heading(raw.name, list(row), kinds), choose)
+            pictures = tuple(name for name, value in row.items() if isinstance(value, str) and is_picture(value))
+            wanted = _wanted(Heading(raw.name, list(row), kinds, pictures), choose)
         missing = next((name for name in wanted if name not in row), None)
         if missing is not None:
             facts.trouble(no_column(where, missing, row))
@@ -163,7 +166,8 @@ def _delimited(raw: Raw, pieces: Iterable[str], facts: Facts, choose: Choose | N
     kinds = {
         name: "number" if all(is_number(row[index]) for _, row in early) else "text" for index, name in enumerate(names)
     }
-    wanted = _wanted(Heading(raw.name, names, kinds), choose)
+    pictures = tuple(name for index, name in enumerate(names) if all(is_picture(row[index]) for _, row in early))
+    wanted = _wanted(Heading(raw.name, names, kinds, pictures), choose)
     for column in wanted:
         if column not in names:
             raise no_column(raw.name, column, names)
