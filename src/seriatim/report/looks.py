@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 HALF, WHOLE = 460, 980  # pixels of a panel of a view: two side by side, or one alone
 ENDINGS = (".png", ".svg", ".html", ".json")
+FONT = "Liberation Sans, Helvetica, Arial, sans-serif"
 
 # Light and dark. The hues of Okabe and Ito (2008), which the colour-blind tell apart; those that would be faint on
 # a dark ground are lighter there.
@@ -162,9 +163,8 @@ def stack(rows: Sequence[alt.HConcatChart]) -> alt.VConcatChart:
 
 
 def _typed(chart: Any) -> Any:
-    font = "Liberation Sans, Helvetica, Arial, sans-serif"
     return (
-        chart.configure(font=font, padding=6, aria=False)
+        chart.configure(font=FONT, padding=6, aria=False)
         .configure_view(stroke=None)
         .configure_axis(
             labelColor=FAINT[0],

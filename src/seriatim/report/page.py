@@ -110,7 +110,11 @@ def block(text: str) -> str:
 def picture(chart: alt.TopLevelMixin, label: str, kind: str = "") -> str:
     """A chart in the colours for light grounds; where the reader's ground is dark, the style of the page puts others in
     their place, and paper has the light ones."""
-    svg = looks.svg(chart)
+    return figure(looks.svg(chart), label, kind)
+
+
+def figure(svg: str, label: str, kind: str = "") -> str:
+    """SVG in those colours, as a part of a page."""
     size = re.search(r'\bwidth="([\d.]+)"', svg)
     kinds = f"{kind} full" if kind and size and float(size[1]) > FULL else kind
     opening = f'<figure class="{kinds}" tabindex="0">' if kind else "<figure>"  # wide ones scroll, by keyboard too
@@ -137,13 +141,14 @@ def _inline(svg: str, label: str) -> str:
     rest = re.sub(r'\s(role|aria-[\w-]+)="[^"]*"', "", rest)
     rest = re.sub(r'\bid="([^"]*)"', rf'id="{prefix}\1"', rest)
     rest = re.sub(r"url\(#([^)]*)\)", rf"url(#{prefix}\1)", rest)
+    rest = re.sub(r'\bhref="#([^"]*)"', rf'href="#{prefix}\1"', rest)
     return f"{opening}<title>{escape(label)}</title>{rest}"
 
 
 def page(title: str, over: str, lead: str, sections: Sequence[str], foot: str) -> str:
     style = Path(__file__).with_name("style.css").read_text(encoding="utf-8") + _swaps()
     body = "\n".join(part for part in sections if part)
-    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>

@@ -23,6 +23,8 @@ from .inscribed import words
 from .lines import NAME as NAMES
 from .lines import lines
 from .looks import HALF, WHOLE, colours, stack
+from .overlay import overlay
+from .overlay import part as overlaid
 from .page import escape, group, number, paragraph, picture, section, table
 from .places import places
 from .signed import signed
@@ -56,6 +58,7 @@ DRAWN: dict[str, Callable[[dict[str, Any], int], Drawn]] = {
     "bars": bars,
     "bins": bins,
     "roll": roll,
+    "overlay": overlay,
 }
 PAIRED = ("scatter", "forecast", "bars")  # small enough to stand side by side
 PARTS = {"test": "On the test data", "valid": "On the validation data"}
@@ -164,6 +167,8 @@ def _part(view: dict[str, Any], kind: str, width: int) -> str:
     try:
         if kind == "table":
             return _table(view)
+        if kind == "overlay":
+            return overlaid(view)  # by itself, not as a chart: so it follows the reader's ground
         if kind in DRAWN:
             chart, told = drawn(view, width)
             return picture(chart, told, "wide" if width == WHOLE else "")
