@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._version import __version__
 from ..core.files import atomic_file, write_text
 from ..core.measures import finite, plain
 from ._pixels import Picture, light, opened
@@ -37,6 +36,7 @@ GAP, HEAD, FOOT = 14, 20, 12  # between panels, above a panel for its word, belo
 LINE, LARGE = 18, 25  # pixels of a line: of any text, and of the caption
 BEST = 9  # captions that are listed
 TOLD = 40
+FOOT_NOTE = "Everything is in this file: it needs no network."
 
 
 @dataclass(frozen=True)
@@ -260,9 +260,7 @@ def save(view: dict[str, Any], path: str | Path) -> None:
     elif ending == ".html":
         svg, spoken = drawing(view, titled=False)
         looked = Looked.of(view)
-        write_text(
-            path, page(looked.title, "Seriatim · caption", "", [figure(svg, spoken, "wide")], f"Seriatim {__version__}")
-        )
+        write_text(path, page(looked.title, "Seriatim · caption", "", [figure(svg, spoken, "wide")], FOOT_NOTE))
     else:
         svg = _grounded(drawing(view)[0])
         if ending == ".svg":
