@@ -35,7 +35,14 @@ def backbones() -> list[tuple[str, dict[str, Any]]]:
 
 
 def _learners() -> list[str]:
-    return [name for name in registry.models.names() if not (_kind(name).counts or _kind(name).pairs)]
+    kinds = {name: _kind(name) for name in registry.models.names()}
+    return [name for name, kind in kinds.items() if not (kind.counts or kind.pairs or kind.pictures)]
+
+
+def picture_models() -> list[str]:
+    """Every registered architecture that reads nothing but pictures, and gives vectors."""
+    kinds = {name: _kind(name) for name in registry.models.names()}
+    return [name for name, kind in kinds.items() if kind.pictures and not kind.pairs]
 
 
 def pair_models() -> list[str]:

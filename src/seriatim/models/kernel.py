@@ -43,6 +43,7 @@ Array = np.ndarray
 class Settings(config.Settings):
     counts: ClassVar[bool] = True
     pairs: ClassVar[bool] = False
+    pictures: ClassVar[bool] = False
 
     name: str = Field(description="the architecture: see `seriatim list models`")
     kernel: KernelName = Field("gaussian", description="how the weight of an example falls with its distance")

@@ -57,6 +57,7 @@ Array = np.ndarray
 class Settings(config.Settings):
     counts: ClassVar[bool] = True
     pairs: ClassVar[bool] = False
+    pictures: ClassVar[bool] = False
 
     name: str = Field(description="the architecture: see `seriatim list models`")
     order: int = Field(5, ge=1, le=7, description="n: the predicted token and the n−1 before it")

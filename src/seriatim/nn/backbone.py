@@ -77,6 +77,7 @@ class BackboneSettings(Settings):
     spread: ClassVar[float | None] = None  # standard deviation of fresh token vectors; None: 1/√size
     suits: ClassVar[Mapping[str, Any]] = {}  # settings of a task that suit it, where the user does not say
     tokens: ClassVar[Mapping[str, Any]] = {}  # likewise settings of a tokenizer
+    pooler: ClassVar[bool] = True  # where its first element stands for a whole, one more product follows it, as BERT's
     output_bias: ClassVar[bool] = True  # scores of the next token have one
     fine: ClassVar[str] = "embedding"  # a second size, which meets a parameter budget where widths are too coarse
 

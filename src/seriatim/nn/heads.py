@@ -2,7 +2,8 @@
 
     last      h_T, and for two directions the last of each      mean     Σ h_t / T
     max       the largest of each unit over the steps           attention Σ α_t h_t, α = softmax_t(w·tanh(W h_t))
-    first     tanh(W h_1 + b): of a model that looks in both directions, whose first element stands for the whole
+    first     tanh(W h_1 + b), or h_1 where the model has no pooler: it looks in both directions, and its first element
+              stands for the whole
 
 Padding has no part in any of them, and a sequence without elements gives zeros.
 """
@@ -93,12 +94,20 @@ class SpanHead(nn.Module):
 class VectorHead(nn.Module):
     """Outputs for the whole sequence: (B,T,D) → (B,O)."""
 
-    def __init__(self, width: int, outputs: int, pooling: Pooling, directions: int = 1, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        width: int,
+        outputs: int,
+        pooling: Pooling,
+        directions: int = 1,
+        dropout: float = 0.0,
+        pooler: bool = True,
+    ) -> None:
         super().__init__()
         self.pool = Pool(pooling, width, directions)
         self.final = pooling == "last" and directions == 1  # the output of the last element is all it looks at
         self.first = pooling == "first"  # or that of the first
-        self.pooler = nn.Linear(width, width) if self.first else None
+        self.pooler = nn.Linear(width, width) if self.first and pooler else None
         self.dropout = Dropout(dropout)
         self.output = nn.Linear(width, outputs)
         if self.pooler is not None:  # as BERT's own products

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +16,14 @@ from ..core import config
 from ..core.errors import SeriatimError
 from ..data import examples, partition
 from ..data.notes import Notes
+from ..data.picture_files import Form
+from ..data.picture_settings import PictureSettings
 from ..data.sequences import Examples, Parts, Sequences
 from ..data.tokenizers import Tokenizer
 from ..nn.backbone import Backbone, BackboneSettings
 from ..nn.heads import Pooling, VectorHead
 from ..nn.network import Network, assemble, full
+from ..nn.pictures import PictureInput
 from ._coder import Coder, learn_coder
 from ._examples import ExampleTask, Part, shown, spread_over
 from ._task import Batch
@@ -52,9 +56,16 @@ def vector_network(
             raise SeriatimError("task.pooling", cause, "choose last, mean, max or attention: --pooling")
         directions = getattr(backbone, "directions", 1)
         dropout = model.dropout if settings.pooling == "first" else 0.0
-        return around(VectorHead(backbone.width, outputs, settings.pooling, directions, dropout), outputs)
+        pooled = VectorHead(backbone.width, outputs, settings.pooling, directions, dropout, model.pooler)
+        return around(pooled, outputs)
 
-    return assemble(model, inputs, width, coder.longest, head)
+    length = math.prod(inputs.grid) if isinstance(inputs, PictureInput) else coder.longest
+    return assemble(model, inputs, width, length, head)
+
+
+def _flips(settings: PictureSettings, form: Form) -> bool:
+    """Whether pictures may be mirrored: what has colours is mostly a photograph; digits and letters are not."""
+    return form.channels == 3 if settings.flips is None else settings.flips
 
 
 def joined(one: Sequences, other: Sequences) -> Sequences:
@@ -91,7 +102,8 @@ class VectorTask(ExampleTask):
         rows = np.unique(np.linspace(0, len(part) - 1, min(SAMPLED, len(part))).astype(np.int64)).tolist()
         inputs = [part.examples.inputs[row] for row in rows]
         texts = zip(rows, inputs, self.said(model, inputs), strict=True)
-        return "\n".join(f"{shown(one)} → {text} (is {self.wanted('valid', row)})" for row, one, text in texts)
+        named = (lambda row, one: part.examples.place(row)) if self.ahead else lambda row, one: shown(one)
+        return "\n".join(f"{named(row, one)} → {text} (is {self.wanted('valid', row)})" for row, one, text in texts)
 
     def some(self, split: str, count: int) -> list[Any]:
         """Some inputs of a part as they came, for a predictor to be asked about."""
@@ -121,8 +133,9 @@ class VectorTask(ExampleTask):
 
     def with_unlabelled(self, source: str, config: Any, data_dir: str | None, notify: Notify) -> VectorTask:
         """With the examples of another source behind those of the training part, whatever their targets may be."""
-        known = (self.coder.kind == "numbers", self.coder.columns, self.coder.pairs)
-        found = examples.read_inputs(source, config.data, data_dir, *known)
+        if self.coder.form is not None:
+            raise SeriatimError("distil.unlabelled", "pictures without labels are not taken", "leave --unlabelled away")
+        found = examples.read_inputs(source, config.data, data_dir, **self.coder.known)
         found, _, notes = partition.without_empty(found)
         coder = replace(self.coder, limit=self.coder.longest)  # what the network is made for
         more = coder.encode(found.inputs)
@@ -131,14 +144,15 @@ class VectorTask(ExampleTask):
         part = self.parts["train"]
         targets = np.concatenate([part.targets, np.zeros((len(more), *part.targets.shape[1:]), part.targets.dtype)])
         came: Any = part.examples.inputs
-        both = joined(came, found.inputs) if isinstance(found.inputs, Sequences) else [*came, *found.inputs]
+        new: Any = found.inputs
+        both = joined(came, new) if isinstance(new, Sequences) else [*came, *new]
         extended = Part(joined(part.inputs, more), targets, Examples(both, None))
         mark = partition.fingerprint({"unlabelled": found})
         return replace(self, parts={**self.parts, "train": extended}, fingerprint=mark)
 
     def _measured_on(self, found: Examples) -> list[str]:
         """What is learnt from, be it without targets, is no longer new to the model."""
-        if isinstance(found.inputs, Sequences):
+        if not isinstance(found.inputs, list):
             return []
         texts = set(found.inputs)
         measured: dict[str, Any] = {split: self.parts[split].examples.inputs for split in ("valid", "test")}
@@ -153,7 +167,8 @@ class VectorTask(ExampleTask):
             name: Part(coder.encode(part.inputs), cls.encode_targets(coder, part), part) for name, part in named.items()
         }
         scaled = config.data.scale == "standard"
-        return cls(config.task, coder, encoded, config.seed, notes, parts.fingerprint, scaled)
+        flips = coder.form is not None and _flips(config.data.pictures, coder.form)
+        return cls(config.task, coder, encoded, config.seed, notes, parts.fingerprint, scaled, flips)
 
     @classmethod
     def prepare(
@@ -166,11 +181,14 @@ class VectorTask(ExampleTask):
     ) -> VectorTask:
         """Reads the data; the coder is learnt from it where none is given, with a tokenizer that may be ready."""
         notes = Notes(notify)
-        parts = examples.read(config.data, data_dir, notes, cls.numeric)
+        shown = getattr(config.model, "pictures", False) or (coder is not None and coder.form is not None)
+        parts = examples.read(config.data, data_dir, notes, cls.numeric, shown)
         if coder is None:
             settings = (config.data.tokenizer, config.task.length)
-            coder = learn_coder(parts, *settings, notes, config.model, tokenizer)
+            coder = learn_coder(parts, *settings, notes, config.model, tokenizer, config.data.pictures)
             coder = cls.name_outputs(coder, parts)
+        if coder.form is not None and _flips(config.data.pictures, coder.form):
+            notes("training shows every other picture mirrored (data.pictures.flips)")
         return cls.make(config, coder, parts, list(notes))
 
     @classmethod
@@ -183,6 +201,5 @@ class VectorTask(ExampleTask):
     ) -> VectorTask:
         notes = Notes(notify)
         coder = Coder.load(path)
-        known = (coder.kind == "numbers", coder.columns, coder.pairs)
-        found = examples.read_single(source, config.data, data_dir, notes, cls.numeric, *known)
+        found = examples.read_single(source, config.data, data_dir, notes, cls.numeric, **coder.known)
         return cls.make(config, coder, Parts(train=Examples([], []), test=found), list(notes))
