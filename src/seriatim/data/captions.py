@@ -16,11 +16,17 @@ from pydantic import Field, field_validator
 
 from seriatim.core.config import Settings
 
-from . import scenes
+from . import _caption_parts as divide
+from . import partition, scenes
+from ._caption_rows import Rows
+from ._caption_sources import Shown, listed, readable, told
 from .captioned import CaptionExamples, CaptionParts, Named
+from .decoding import Facts
 from .fractions import Fractions
 from .notes import Notes
+from .picture_files import Form
 from .picture_settings import PictureSettings
+from .picture_store import store
 from .sided import sided
 from .tagged import Column
 from .tokenizers import TokenizerSettings, with_kind
@@ -74,7 +80,19 @@ def read(settings: CaptionSettings, data_dir: str | None = None, notify: Notify 
     if made is not None:
         notes.extend(made.notes)
         return made
-    raise NotImplementedError
+    whole = told(settings.source, settings, notes, Facts())
+    given = {name: path for name, path in (("valid", settings.valid), ("test", settings.test)) if path is not None}
+    others = {name: told(path, settings, notes, Facts()) for name, path in given.items()}
+    paths = dict.fromkeys(path for rows in (whole, *others.values()) for path in rows.pictures)
+    shown = Shown.of(list(paths), settings.pictures, notes)
+    same, again = shown.united()
+    notes.extend(again)
+    others = {name: readable(rows, same) for name, rows in others.items()}
+    parts, said = divide.divided(readable(whole, same), others, settings.fractions)
+    notes.extend([*said, *divide.told(parts)])
+    found = {name: shown.examples(parts.get(name, Rows(Path()))) for name in partition.NAMES}
+    mark = partition.fingerprint(dict(found))
+    return CaptionParts(found["train"], found["valid"], found["test"], list(notes), mark)
 
 
 def read_single(
@@ -88,28 +106,39 @@ def read_single(
 
     `shape` is that of the pictures it takes: channels, height and width.
     """
+    notes = Notes(notify)
     made = _made(source, settings, data_dir)
     if made is not None:
-        Notes(notify).extend(made.notes)
+        notes.extend(made.notes)
         return made.test
-    raise NotImplementedError
+    rows = told(source, settings, notes, Facts(), again=True)
+    shown = Shown.of(list(dict.fromkeys(rows.pictures)), settings.pictures, notes, _form(settings, shape))
+    rows = readable(rows, {path: path for path in shown.rows})
+    notes.extend([f"captions: {len(rows):,}, of {len(shown.rows):,} pictures"])
+    return shown.examples(rows)
 
 
 def read_inputs(
     source: str, settings: CaptionSettings, data_dir: str | None = None, shape: Shape | None = None
 ) -> CaptionExamples:
-    """Only the pictures, a row for each."""
+    """Only the pictures, a row for each: of a file of captions or of paths, of a folder, or a single one."""
     made = _made(source, settings, data_dir)
     if made is not None:
         _, first = np.unique(made.test.pictures.rows, return_index=True)
         return replace(made.test.take(first), targets=None, boxes=None, mirrored=None)
-    raise NotImplementedError
+    found = listed(source, settings)
+    pictures, kept, _ = store([Path(path) for path, _ in found], settings.pictures, None, _form(settings, shape))
+    return CaptionExamples(pictures, None, [found[place][1] for place in kept])
 
 
 def flips(settings: CaptionSettings, shape: Shape) -> bool:
     """Whether pictures whose captions allow it are shown mirrored, too: as it is said, else photographs in colour."""
     asked = settings.pictures.flips
     return asked if asked is not None else shape[0] == 3 and min(shape[1:]) > SMALL
+
+
+def _form(settings: CaptionSettings, shape: Shape | None) -> Form | None:
+    return None if shape is None else Form(shape[1], shape[2], shape[0], settings.pictures.fit)
 
 
 def _made(source: str, settings: CaptionSettings, data_dir: str | None) -> CaptionParts | None:
