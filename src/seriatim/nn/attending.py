@@ -63,7 +63,7 @@ class Attending(PairBackbone):
         values, keys, pulls, mask, first = memory
         visible = None if mask is None else mask[:, None]
         inner: State = first if state is None else state[0]
-        projected = self.cell.input(self.dropout(y))  # (B,T,G·D) of all steps at once
+        projected = self.cell.input(self.dropout(y)).unbind(dim=1)  # of all steps at once, (B,G·D) each
         products, to_gates = self.cell.products(), Product(pulls)
         hidden, looked, used, gates = [], [], [], []
         for t in range(y.shape[1]):
@@ -71,7 +71,7 @@ class Attending(PairBackbone):
             looked.append(weights)
             if self.gate is not None:
                 weights = weights * torch.sigmoid(self.gate(inner[0]))[:, None]
-            inner, told = self.cell.step(projected[:, t] + to_gates(weights)[:, 0], inner, products)
+            inner, told = self.cell.step(projected[t] + to_gates(weights)[:, 0], inner, products)
             hidden.append(inner[0])
             used.append(weights)
             if trace is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -46,10 +46,10 @@ class PairCoder:
         return self.source is self.target
 
     def sources(self, texts: Sequence[str]) -> Sequences:
-        return _closed(self.source, texts)
+        return closed(self.source, texts)
 
     def targets(self, texts: Sequence[str]) -> Sequences:
-        return _closed(self.target, texts)
+        return closed(self.target, texts)
 
     def same(self, other: PairCoder) -> bool:
         """Whether both give the same numbers to the same texts."""
@@ -82,7 +82,7 @@ def end_of(tokenizer: Tokenizer) -> int:
     return tokenizer.eos
 
 
-def _closed(tokenizer: Tokenizer, texts: Sequence[str]) -> Sequences:
+def closed(tokenizer: Tokenizer, texts: Sequence[str]) -> Sequences:
     end = np.array([end_of(tokenizer)])
     return Sequences.of([np.concatenate([ids, end]) for ids in tokenizer.encode_many(texts, strict=False)])
 
@@ -107,13 +107,17 @@ class PairPart:
         """Sources and targets shifted by one: the decoder begins with a token and sees what came before. Of either
         only the first `most` tokens, where a model takes no more."""
         source, real = (block[:, :most] for block in self.inputs.padded(rows))
+        batch = self.told(rows, begin, most)
+        mask = None if real.all() else torch.from_numpy(real)
+        return replace(batch, inputs=(torch.from_numpy(source), batch.inputs), mask=mask)
+
+    def told(self, rows: np.ndarray, begin: int, most: int | None = None) -> Batch:
+        """The side of the targets alone: what came before each token, and the tokens."""
         wanted = self.targets.padded(rows, fill=NO_TOKEN)[0][:, :most]
         given = np.empty_like(wanted)
         given[:, 0] = begin
         given[:, 1:] = np.maximum(wanted[:, :-1], 0)
-        mask = None if real.all() else torch.from_numpy(real)
-        inputs = torch.from_numpy(source), torch.from_numpy(given)
-        return Batch(inputs, torch.from_numpy(wanted), int((wanted != NO_TOKEN).sum()), mask)
+        return Batch(torch.from_numpy(given), torch.from_numpy(wanted), int((wanted != NO_TOKEN).sum()))
 
 
 class Batches:
