@@ -25,7 +25,7 @@ import torch
 from ..core.files import atomic_file, cache_folder, write_text
 
 HERE = Path(__file__).parent
-SOURCES = (HERE / "recurrent.cpp", HERE / "attention.cpp", HERE / "dropout.cpp")
+SOURCES = (HERE / "recurrent.cpp", HERE / "attention.cpp", HERE / "additive.cpp", HERE / "dropout.cpp")
 HEADERS = (HERE / "product.h", HERE / "simd.h")
 COMPILERS = ("g++", "clang++", "c++")
 OPTIONS = ("-std=c++20", "-O3", "-fPIC", "-shared")

@@ -49,6 +49,5 @@ class Settings(PairSettings):
         return cell_rate(self.cell)
 
     def build(self, inputs: int, length: int) -> ShowAttend:
-        return ShowAttend(
-            cell_maker(self.cell), inputs, inputs, self.width, self.score, self.layers, self.dropout, gated=True
-        )
+        shape = (inputs, inputs, self.width, self.score, self.layers, self.dropout)
+        return ShowAttend(cell_maker(self.cell), *shape, gated=True, asking=True, ahead=False)

@@ -11,18 +11,22 @@ A kernel K enters as log K, so that the softmax over the keys is K_i / ΣK: one 
 
     score = make_score("additive", query=64, key=128, hidden=64)
     prepared = score.prepare(key)          (B,S,key) → (B,S,·)      once for a source
-    score(query, prepared)                 (B,T,query) → (B,T,S)    at every step of a decoder
+    score(query, prepared)                 (B,T,query) → (B,T,S)
+    step = score.over(prepared)            step(query)              the same, for a decoder that asks many times
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from ..core.errors import SeriatimError, did_you_mean
+from ..kernels import additive as kernels
 from .backbone import wants_equations
 
 ScoreName = Literal["dot", "scaled_dot", "general", "additive", "concat", "distance"]
@@ -45,6 +49,10 @@ class Score(nn.Module):
     def forward(self, query: Tensor, prepared: Tensor) -> Tensor:
         """(B,T,query) and what `prepare` gave → (B,T,S)."""
         raise TypeError(f"{type(self).__name__} has no forward")
+
+    def over(self, prepared: Tensor) -> Callable[[Tensor], Tensor]:
+        """For many queries, one after the other, over the same keys."""
+        return lambda query: self(query, prepared)
 
 
 class Dot(Score):
@@ -84,6 +92,10 @@ class Additive(Score):
 
     def forward(self, query: Tensor, prepared: Tensor) -> Tensor:
         return tanh_sum(self.query(query), prepared, self.weight)
+
+    def over(self, prepared: Tensor) -> Callable[[Tensor], Tensor]:
+        scores = TanhSum(prepared, self.weight)
+        return lambda query: scores(self.query(query))
 
 
 class Concat(Score):
@@ -163,13 +175,72 @@ def make_score(name: str, query: int, key: int, hidden: int, bandwidth: float = 
 def tanh_sum(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
     """Σ_h w_h tanh(q_h + k_h) for every query (B,T,H) and key (B,S,H): (B,T,S).
 
-    All (B,T,S,H) numbers at once are more memory than anything else in a translator, and slow: where there are many,
-    they are computed part by part, and again in the backward pass.
+    All (B,T,S,H) numbers at once are more memory than anything else in a translator, and slow: the kernel never has
+    them; without it, where there are many, they are computed part by part, and again in the backward pass.
     """
     weight = weight.to(query.dtype)
-    if wants_equations() or query.shape[0] * query.shape[1] * key.shape[1] * key.shape[2] <= KEPT:
+    if wants_equations():
+        return torch.tanh(query[:, :, None] + key[:, None]) @ weight
+    if kernels.available(query, key, weight):
+        return kernels.scores(query, key, weight)
+    if query.shape[0] * query.shape[1] * key.shape[1] * key.shape[2] <= KEPT:
         return torch.tanh(query[:, :, None] + key[:, None]) @ weight
     return _TanhSum.apply(query, key, weight)
+
+
+class TanhSum:
+    """`tanh_sum` over the same keys at every step of a loop: with the kernel, all steps add to one gradient of the keys
+    (as `Product` gathers that of its matrix), instead of each making one of that size."""
+
+    def __init__(self, key: Tensor, weight: Tensor) -> None:
+        shares = torch.is_grad_enabled() and key.requires_grad and not wants_equations()
+        self.shares = shares and kernels.available(key, key, weight)
+        self.kept: dict[int, Tensor] = {}  # the gradient so far, by the pass backwards that asked for it
+        self.key: Tensor = _Shared.apply(key, self.kept) if self.shares else key
+        self.weight = weight
+
+    def __call__(self, query: Tensor) -> Tensor:
+        if self.shares and kernels.available(query, self.key, self.weight):
+            y: Tensor = _SharedSum.apply(query, self.key, self.weight, self.kept)
+            return y
+        return tanh_sum(query, self.key, self.weight)
+
+
+class _SharedSum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, weight: Tensor, kept: dict[int, Tensor]) -> Tensor:
+        ctx.save_for_backward(query, key, weight)
+        ctx.kept = kept
+        return kernels.scores(query, key, weight)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, Tensor, None]:
+        query, key, weight = ctx.saved_tensors
+        task = torch._C._current_graph_task_id()
+        if task not in ctx.kept:
+            ctx.kept[task] = torch.zeros_like(key, memory_format=torch.contiguous_format)
+        of_query, of_weight = kernels.add_gradients(gradient, query, key, weight, ctx.kept[task])
+        return of_query, None, of_weight, None
+
+
+class _Shared(torch.autograd.Function):
+    """The keys as they are; backwards, they come after all steps, and a step without the kernel may have added."""
+
+    @staticmethod
+    def forward(ctx: Any, key: Tensor, kept: dict[int, Tensor]) -> Tensor:
+        ctx.kept = kept
+        ctx.set_materialize_grads(False)
+        return key.view_as(key)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, more: Tensor | None) -> tuple[Tensor | None, None]:
+        gathered = ctx.kept.pop(torch._C._current_graph_task_id(), None)
+        ctx.kept.clear()
+        if gathered is None or more is None:
+            return more if gathered is None else gathered, None
+        return gathered + more, None
 
 
 class _TanhSum(torch.autograd.Function):
@@ -182,7 +253,7 @@ class _TanhSum(torch.autograd.Function):
         return scores
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         query, key, weight = ctx.saved_tensors
         of_query, of_key = torch.empty_like(query), torch.zeros_like(key)
