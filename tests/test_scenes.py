@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from seriatim.data import scenes
+from seriatim.data import scene_digits, scenes
 from seriatim.data._scene_draws import QUARTER, SIDE
 from seriatim.data._scene_words import COLOURS, SHAPES, SIZES, Object
+from seriatim.data.pictures import Pictures
+from seriatim.data.sequences import Examples, Parts
 from seriatim.data.sided import sided
 
 NAMES = tuple(COLOURS)
+MIRROR = Path(os.environ.get("SERIATIM_REAL_DATA", "../shared/data"))
 
 
 @pytest.fixture(scope="module")
@@ -168,3 +173,51 @@ def test_places_are_quarters_of_pixels(drawn) -> None:
     """Objects stand anywhere, not on a grid that a model could count on."""
     places = {(one.x % QUARTER, one.y % QUARTER) for scene in drawn["valid"].scenes for one in scene}
     assert len(places) == QUARTER**2
+
+
+# ── digits ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def digits(monkeypatch: pytest.MonkeyPatch):
+    """Scenes of little "hands" instead of MNIST's: a digit is a block of its own height, so that it is known again."""
+
+    def hands(offset: int) -> Examples:
+        values = np.zeros((100, 28, 28), np.uint8)
+        for row in range(100):
+            values[row, 3 : 8 + row % 10, 5 : 11 + offset] = 255
+        return Examples(Pictures.of(values), [str(row % 10) for row in range(100)])
+
+    source = Parts(hands(0), hands(1), hands(2), fingerprint="x")
+    monkeypatch.setattr(scene_digits.arrays, "parts", lambda *_: source)
+    monkeypatch.setattr(scene_digits, "COUNTS", {"train": 40, "valid": 30, "test": 30})
+    return scene_digits.parts()
+
+
+def test_digits_are_told_by_colour_and_stand_in_their_boxes(digits) -> None:
+    for offset, name in enumerate(("train", "valid", "test")):
+        part = digits.part(name)
+        assert len(set(part.pictures.rows.tolist())) == len(np.unique(part.pictures.rows))
+        for row, (text, named) in enumerate(zip(part.targets, part.boxes, strict=True)):
+            words = text.split()
+            for one in named:
+                left, top, right, bottom = one.box
+                assert words[one.place] == one.noun
+                assert bottom - top == 5 + scene_digits.WORDS.index(one.noun)  # as tall as its hand wrote it
+                assert right - left == 6 + offset  # by the hand of this part
+                inside = part.pictures[row][top:bottom, left:right].astype(int)
+                assert len(np.unique(inside.reshape(-1, 3), axis=0)) == 1  # ink covers it
+                assert np.abs(inside[0, 0] - COLOURS[words[one.place - 1]]).max() <= 10
+    assert any(text.startswith("an orange ") for text in digits.train.targets)
+    assert not any("a orange" in text for text in digits.train.targets)
+
+
+def test_digits_of_mnist() -> None:
+    if not (MIRROR / "mnist").is_dir():
+        pytest.skip("needs the files of MNIST")
+    parts = scene_digits.parts(str(MIRROR))
+    found = hashlib.sha256()
+    for name in scenes.COUNTS:
+        found.update(parts.part(name).pictures.values.tobytes())
+        found.update("\n".join(parts.part(name).targets).encode())
+    assert found.hexdigest() == "709086ce0e7137c493d8c81db878bd0fc7b9b84fce5b1bae654eca5635210a78"

@@ -15,9 +15,10 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from seriatim.core.config import Settings
+from seriatim.core.errors import SeriatimError
 
 from . import _caption_parts as divide
-from . import partition, scenes
+from . import partition, scene_digits, scenes
 from ._caption_rows import Rows
 from ._caption_sources import Shown, listed, readable, told
 from .captioned import CaptionExamples, CaptionParts, Named
@@ -142,7 +143,13 @@ def _form(settings: CaptionSettings, shape: Shape | None) -> Form | None:
 
 
 def _made(source: str, settings: CaptionSettings, data_dir: str | None) -> CaptionParts | None:
-    """The parts of a set that is made here."""
-    if Path(source).expanduser().exists() or source != "scenes":
+    """The parts of a set that is made here, as it is made: pictures of another size are refused."""
+    if Path(source).expanduser().exists() or source not in ("scenes", "digits"):
         return None
-    return scenes.parts()
+    asked = settings.pictures
+    if asked.side not in (None, scenes.SIDE) or asked.colours == "grey" or asked.crops:
+        cause = (
+            f"the pictures of {source} are {scenes.SIDE} × {scenes.SIDE} pixels in colour, without an edge for crops"
+        )
+        raise SeriatimError("data.pictures", cause, "leave data.pictures.side, .colours and .crops away")
+    return scenes.parts() if source == "scenes" else scene_digits.parts(data_dir)

@@ -392,6 +392,15 @@ LIST = [
         172_032_000,
         numbers=True,
     ),
+    Entry(
+        "digits",
+        "caption",
+        "14,000 pictures of one to three coloured handwritten digits of MNIST, all that can be said of each, and where",
+        "CC BY-SA 3.0",
+        172_032_000,
+        numbers=True,
+        remark="made of the files of mnist, which are fetched where they are not at hand",
+    ),
     *(
         Entry(
             name,

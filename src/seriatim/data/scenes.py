@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,7 +38,11 @@ class Drawn:
 
 def parts() -> CaptionParts:
     """The three parts, with a row for each caption."""
-    made: dict[str, Any] = {name: _examples(name, part) for name, part in drawn().items()}
+    made: dict[str, Any] = {}
+    for name, part in drawn().items():
+        both = (zip(*some, strict=True) for some in zip(part.scenes, part.boxes, strict=True))
+        things = [[Thing(one.words, (one.x, one.y), box) for one, box in pairs] for pairs in both]
+        made[name] = examples(f"scenes, {name}", part.pictures, things)
     counted = " / ".join(f"{count:,}" for count in COUNTS.values())
     rows = " / ".join(f"{len(one):,}" for one in made.values())
     notes = [f"scenes: {counted} pictures of one to three objects, drawn from a seed, with {rows} captions"]
@@ -87,19 +91,30 @@ def _divided() -> dict[str, list[Scene]]:
 
 def _part(scene: Scene) -> str:
     """By its objects, wherever they are; of a single one there are so few that its place has a say, too."""
-    key = repr(sorted(one.words for one in scene) if len(scene) > 1 else scene)
+    return part_of(repr(sorted(one.words for one in scene) if len(scene) > 1 else scene))
+
+
+def part_of(key: str) -> str:
     bucket = hashlib.blake2b(key.encode(), digest_size=8).digest()[0] % 14
     return "test" if bucket == 0 else "valid" if bucket == 1 else "train"
 
 
-def _examples(name: str, made: Drawn) -> CaptionExamples:
+class Thing(NamedTuple):
+    """What can be said of an object, the noun last; its middle, and its box."""
+
+    words: list[str]
+    place: tuple[int, int]
+    box: Box
+
+
+def examples(name: str, pictures: np.ndarray, things: list[list[Thing]]) -> CaptionExamples:
+    """A row for each caption of each picture, whose things are told."""
     rows, targets, boxes = [], [], []
-    for row, scene in enumerate(made.scenes):
-        for text, nouns in said(scene):
+    for row, some in enumerate(things):
+        for text, nouns in captions([one.words for one in some], [one.place for one in some]):
             rows.append(row)
             targets.append(text)
-            each = zip(nouns, scene, made.boxes[row], strict=True)
-            boxes.append([Named(place, one.noun, box) for place, one, box in each])
-    pictures = Pictures(made.pictures, np.array(rows, dtype=np.int64))
-    places = [f"scenes, {name}, picture {row + 1}" for row in rows]
-    return CaptionExamples(pictures, targets, places, boxes, unsided(targets))
+            boxes.append([Named(at, one.words[-1], one.box) for at, one in zip(nouns, some, strict=True)])
+    places = [f"{name}, picture {row + 1}" for row in rows]
+    shown = Pictures(pictures, np.array(rows, dtype=np.int64))
+    return CaptionExamples(shown, targets, places, boxes, unsided(targets))
