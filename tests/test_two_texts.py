@@ -131,7 +131,7 @@ def names() -> list[str]:
     found = []
     for name in registry.models.names():
         settings = registry.models.load(name).Settings
-        if not settings.counts and not settings.pairs:
+        if not settings.counts and not settings.pairs and not settings.pictures:
             found.append(name)
     return found
 

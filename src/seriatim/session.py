@@ -24,6 +24,7 @@ from .nn.network import load_weights
 from .origin import Origin
 from .runs import Run
 from .tasks._examples import refuse_counting, refuse_pairs
+from .tasks._picture_coder import refuse_only_pictures
 from .training import distil
 from .training.budget import size_of, solve_width
 from .training.checkpoint import Checkpoints
@@ -58,6 +59,8 @@ class Session:
 
     def start(self) -> Run:
         module = registry.tasks.load(self.config.task.name)
+        if not getattr(module, "PICTURES", False):
+            refuse_only_pictures(self.config.model, self.config.task.name)
         if not getattr(module, "PAIRS", False):
             refuse_pairs(self.config.model, self.config.task.name)
         flush_denormals()

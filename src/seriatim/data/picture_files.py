@@ -52,6 +52,11 @@ class Form:
     margin: int = 0
 
     @property
+    def shape(self) -> tuple[int, int, int]:
+        """Of what is shown, colours first."""
+        return self.channels, self.height, self.width
+
+    @property
     def stored(self) -> tuple[int, int, int]:
         return self.height + 2 * self.margin, self.width + 2 * self.margin, self.channels
 

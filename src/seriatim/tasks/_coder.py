@@ -1,4 +1,4 @@
-"""From what comes in (texts or numbers) to sequences for a network, learnt from the training part."""
+"""From what comes in (texts, numbers or pictures) to what a network reads, learnt from the training part."""
 
 from __future__ import annotations
 
@@ -15,10 +15,14 @@ from ..core.errors import SeriatimError
 from ..core.files import write_json
 from ..core.tensors import without_contents
 from ..data import cells
+from ..data.picture_files import Form
+from ..data.picture_settings import PictureSettings
+from ..data.pictures import Pictures
 from ..data.sequences import Examples, Parts, Sequences
 from ..data.tokenizers import Tokenizer, TokenizerSettings
 from ..nn.backbone import BackboneSettings
 from ..nn.inputs import NumberInput
+from ._picture_coder import picture_form, read_pictures, refuse_pictures
 
 WORDS = 20_000  # of a vocabulary that was not asked for
 PIECES = (8_000, 30_000)  # the same for pieces of words: from a small text to the paper's
@@ -30,7 +34,7 @@ FILE = "data.json"  # what a run keeps of its data
 class Coder:
     """From inputs as they come to sequences for a network. A run keeps it."""
 
-    kind: str  # text or numbers
+    kind: str  # text, numbers or pictures
     longest: int  # elements of the longest sequence known; a model with a limited context is made for it
     labels: tuple[str, ...] = ()  # what the outputs mean
     several: bool = False  # an example may have several labels
@@ -39,21 +43,39 @@ class Coder:
     limit: int | None = None  # longer sequences are cut here
     pairs: bool | None = False  # an input is two texts; None: either (a model trained elsewhere does not say)
     columns: dict[str, str] = field(default_factory=dict)  # of the table it was learnt from
+    picture: dict[str, Any] | None = None  # the form of pictures
 
     @property
     def size(self) -> int:
         """Of the vocabulary, or of the vectors."""
         return len(self.features) if self.tokenizer is None else self.tokenizer.size
 
+    @property
+    def form(self) -> Form | None:
+        """Of the pictures it knows."""
+        return None if self.picture is None else Form(**self.picture)
+
+    @property
+    def known(self) -> dict[str, Any]:
+        """What reading another source is to know of the one it was learnt from."""
+        numeric = None if self.picture is not None else self.kind == "numbers"
+        return {"numeric_input": numeric, "columns": self.columns, "pairs": self.pairs, "form": self.form}
+
     def network_input(self, model: BackboneSettings) -> tuple[nn.Module, int]:
         """The first part of a network, and the size of the vectors it gives."""
+        if self.form is not None:
+            pictures = model.picture_input(self.form.shape)
+            return pictures, pictures.width
         if self.kind == "numbers":
             numbers = NumberInput(self.size, model.embedding)
             return numbers, numbers.width
         tokens = model.token_input(self.size, None if self.tokenizer is None else self.tokenizer.sep)
         return tokens, tokens.embedding_dim
 
-    def encode(self, inputs: Any) -> Sequences:
+    def encode(self, inputs: Any) -> Any:
+        """Sequences, or Pictures."""
+        if self.form is not None:
+            return read_pictures(inputs, self.form)
         if self.tokenizer is not None:
             return self._encode_texts(self.tokenizer, inputs)
         if not isinstance(inputs, Sequences):
@@ -101,7 +123,7 @@ class Coder:
             name: getattr(self, name)
             for name in ("kind", "longest", "labels", "several", "features", "limit", "pairs", "columns")
         }
-        write_json(folder / FILE, values)
+        write_json(folder / FILE, values if self.picture is None else values | {"picture": self.picture})
         if self.tokenizer is not None:
             self.tokenizer.save(folder / "tokenizer.json")
 
@@ -123,12 +145,18 @@ def learn_coder(
     notify: Callable[[str], None],
     model: BackboneSettings,
     tokenizer: Tokenizer | None = None,
+    pictures: PictureSettings | None = None,
 ) -> Coder:
     """The coder of some data, learnt from its training part; a tokenizer that is ready is taken as it is.
 
-    What the model cannot take in is cut and told, like what is longer than the limit.
+    What the model cannot take in is cut and told, like what is longer than the limit. `pictures` says how these were
+    read.
     """
     inputs = parts.train.inputs
+    refuse_pictures(model, inputs, limit)
+    if isinstance(inputs, Pictures):
+        form = picture_form(inputs, pictures or PictureSettings())
+        return Coder("pictures", 1, columns=parts.columns, picture=form)
     if isinstance(inputs, Sequences):
         coder = Coder("numbers", 1, features=parts.features)
     else:

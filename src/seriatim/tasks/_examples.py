@@ -21,15 +21,19 @@ from ..core import registry
 from ..core.errors import SeriatimError
 from ..core.random import derive, numpy_stream
 from ..core.tensors import load_tensors
+from ..data.pictures import Pictures
 from ..data.sequences import Examples, Sequences
 from ..nn.backbone import BackboneSettings
 from ..nn.inputs import NumberInput
 from ..nn.network import Network, full, load_weights, weights
+from ..nn.pictures import PictureInput
 from ._coder import Coder
 from ._task import Batch
 
 POOL = 64  # batches that are sorted by length together
 ELEMENTS = 32_768  # that go through a network at once while evaluating
+PIXELS = 1 << 19  # the same of pictures
+PICTURE = 100  # elements that one counts for where only so many are evaluated on
 REACHING = 32  # sequences whose gradients are looked at
 NEAR = 20  # elements of a sequence that is too short for it
 POINTS = 100  # of a curve
@@ -39,7 +43,7 @@ POINTS = 100  # of a curve
 class Part:
     """Encoded examples."""
 
-    inputs: Sequences
+    inputs: Any  # Sequences or Pictures
     targets: Any  # an array (n,…), or Sequences with one target for each step
     examples: Examples  # as they came
 
@@ -58,6 +62,7 @@ class ExampleTask:
     notes: list[str] = field(default_factory=list)
     fingerprint: str = ""
     standardise: bool = True  # numbers are brought to mean 0 and deviation 1
+    flips: bool = False  # every other picture is mirrored while training
 
     objective = "loss"
     unit = "examples"  # that a loss is divided by
@@ -88,13 +93,27 @@ class ExampleTask:
             mean, deviation = spread(self.parts["train"].inputs.values)
             network.input.mean.copy_(torch.from_numpy(mean))
             network.input.deviation.copy_(torch.from_numpy(deviation))
+        if self.standardise and isinstance(network.input, PictureInput):
+            mean, deviation = self.parts["train"].inputs.spread()
+            network.input.mean.copy_(torch.from_numpy(mean))
+            network.input.deviation.copy_(torch.from_numpy(deviation))
         return network
 
     def shape(self, model: BackboneSettings) -> Network:
         raise TypeError(f"{type(self).__name__} has no shape")
 
     def batch(self, step: int, first: int, last: int, rows: int) -> Batch:
-        return self.collate("train", self.rows(step, rows)[first:last])
+        part, chosen = self.parts["train"], self.rows(step, rows)
+        if not isinstance(part.inputs, Pictures):
+            return self.collate("train", chosen[first:last])
+        draw = numpy_stream(self.seed, "pictures", step)
+        block = part.inputs.drawn(chosen, draw, self.flips, slice(first, last))
+        return Batch(torch.from_numpy(block), torch.from_numpy(part.targets[chosen[first:last]]), count=last - first)
+
+    @property
+    def ahead(self) -> bool:
+        """Whether to make the batch of the next step while this one is learnt from: pictures take their time."""
+        return isinstance(self.parts["train"].inputs, Pictures)
 
     def steps_per_epoch(self, rows: int) -> int:
         """What is left over from whole batches waits for another epoch."""
@@ -114,6 +133,7 @@ class ExampleTask:
             if self.size >= 2 * rows and lengths.min() != lengths.max():
                 order = _by_length(order[: self.size // rows * rows], lengths, rows, draw)
             self._orders = {(epoch, rows): order}
+            return order
         return self._orders[epoch, rows]
 
     def collate(self, split: str, rows: np.ndarray) -> Batch:
@@ -137,7 +157,7 @@ class ExampleTask:
             raise SeriatimError(
                 "data.no-split", f"there is no {split} part to evaluate on", f"there is: {', '.join(there) or 'none'}"
             )
-        elements = int(part.inputs.lengths.sum())
+        elements = _elements(part.inputs)
         if limit is None or elements <= limit:
             return np.arange(len(part))
         kept = max(int(limit / elements * len(part)), 1)
@@ -169,6 +189,8 @@ class ExampleTask:
     def reach(self, network: Network, split: str) -> list[dict[str, Any]]:
         """How strongly the loss depends on each element, over its distance from the end: learning reaches no further
         back than that. Sequences of one length are looked at, the longest that is frequent."""
+        if isinstance(self.parts[split].inputs, Pictures):
+            return []
         lengths = self.parts[split].inputs.lengths
         length = int(np.quantile(lengths, 0.75, method="nearest"))
         rows = np.flatnonzero(lengths == length)[:REACHING]
@@ -214,23 +236,32 @@ def spread_over(items: Any, count: int) -> list[Any]:
 
 
 @torch.inference_mode()
-def through(network: nn.Module, sequences: Sequences, rows: np.ndarray) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
+def through(
+    network: nn.Module, sequences: Sequences | Pictures, rows: np.ndarray
+) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
     """Some sequences through a network, like lengths together: their places, and the outputs (n,…).
 
-    A network with a limited context reads the beginning of a sequence that is longer.
+    A network with a limited context reads the beginning of a sequence that is longer. Of pictures it is made for all.
     """
     network.eval()
     device = next(network.parameters()).device
-    context: int | None = network.get_submodule("backbone").context  # type: ignore[assignment]
+    shown = isinstance(sequences, Pictures)
+    context: int | None = None if shown else network.get_submodule("backbone").context  # type: ignore[assignment]
+    most = PIXELS if shown else ELEMENTS
     lengths = np.maximum(sequences.lengths, 1)
     rows = rows[np.argsort(-lengths[rows], kind="stable")]
     while len(rows):
-        some = rows[: max(ELEMENTS // int(lengths[rows[0]]), 1)]
+        some = rows[: max(most // int(lengths[rows[0]]), 1)]
         rows = rows[len(some) :]
         block, real = (array[:, :context] for array in sequences.padded(some))
         mask = None if real.all() else torch.from_numpy(real).to(device)
         scores, _ = network(torch.from_numpy(block).to(device), mask)
         yield some, full(scores).cpu()
+
+
+def _elements(inputs: Sequences | Pictures) -> int:
+    """What evaluating costs: of pictures not their pixels, which would leave hardly any of them."""
+    return len(inputs) * PICTURE if isinstance(inputs, Pictures) else int(inputs.lengths.sum())
 
 
 def digest(network: nn.Module) -> str:
@@ -256,6 +287,8 @@ def shown(one: Any, most: int = 200) -> str:
     if isinstance(one, str):
         return one if len(one) <= most else one[:most] + " …"
     block = np.asarray(one)
+    if block.dtype == np.uint8 and block.ndim == 3:
+        return f"a picture of {block.shape[1]} × {block.shape[0]} pixels"
     return f"{len(block)} steps: " + " ".join(f"{value:.3g}" for value in block.reshape(-1)[:12]) + " …"
 
 

@@ -45,9 +45,12 @@ class Predictor:
 
     def predict_file(self, source: str, data_dir: str | None = None) -> Table:
         """A row for each row of the file."""
-        numeric = self.coder.kind == "numbers"
-        found = read_inputs(source, self.data, data_dir, numeric, self.coder.columns, self.pairs)
-        return self.table(self.predict(found.inputs))
+        found = read_inputs(source, self.data, data_dir, **(self.coder.known | {"pairs": self.pairs}))
+        table = self.table(self.predict(found.inputs))
+        if self.coder.form is None:
+            return table
+        named = [[place, *row] for place, row in zip(found.places, table.rows, strict=True)]
+        return Table(["picture", *table.columns], named, table.usual)
 
 
 def short(value: float) -> float:

@@ -37,6 +37,7 @@ from ._vector import VectorSettings, VectorTask, vector_network
 __all__ = ["DataSettings", "Settings", "adopt", "mismatch", "open_run", "prepare", "reopen", "reopen_on"]
 
 DataSettings = examples.ExampleSettings
+PICTURES = True  # are among what it answers for
 MISTAKES = 20  # that a report shows
 MATRIX = 500  # labels whose mistakes are counted pair by pair
 

@@ -41,6 +41,7 @@ from ._vector import Notify, VectorSettings, VectorTask, vector_network
 __all__ = ["DataSettings", "Settings", "adopt", "mismatch", "open_run", "prepare", "reopen", "reopen_on"]
 
 DataSettings = examples.ExampleSettings
+PICTURES = True  # are among what it answers for
 POINTS = 2_000  # of the scatter picture
 
 
