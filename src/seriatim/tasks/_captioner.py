@@ -226,7 +226,7 @@ class Captioner:
 
     def predict_file(self, source: str, data_dir: str | None = None) -> Table:
         """A row for each picture of the source."""
-        found: CaptionExamples = captions.read_inputs(source, self.data, data_dir)
+        found: CaptionExamples = captions.read_inputs(source, self.data, data_dir, self.coder.shape)
         return self.table(self.predict(found.inputs, found.places))
 
 
