@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from ..data.sequences import Examples, Parts, Sequences
 from ..data.tokenizers import Tokenizer, TokenizerSettings
 from ..nn.backbone import BackboneSettings
 from ..nn.inputs import NumberInput
-from ._picture_coder import picture_form, read_pictures, refuse_pictures
+from ._picture_coder import form_of, read_pictures, refuse_pictures
 
 WORDS = 20_000  # of a vocabulary that was not asked for
 PIECES = (8_000, 30_000)  # the same for pieces of words: from a small text to the paper's
@@ -155,8 +155,8 @@ def learn_coder(
     inputs = parts.train.inputs
     refuse_pictures(model, inputs, limit)
     if isinstance(inputs, Pictures):
-        form = picture_form(inputs, pictures or PictureSettings())
-        return Coder("pictures", 1, columns=parts.columns, picture=form)
+        form = form_of(inputs, pictures or PictureSettings())
+        return Coder("pictures", 1, columns=parts.columns, picture=asdict(form))
     if isinstance(inputs, Sequences):
         coder = Coder("numbers", 1, features=parts.features)
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,10 @@ from ..data.pictures import Pictures
 SHOWN = 10  # problems in an error
 
 
-def picture_form(pictures: Pictures, settings: PictureSettings) -> dict[str, Any]:
-    """The form of some pictures that were read by some settings, as a run keeps it."""
+def form_of(pictures: Pictures, settings: PictureSettings) -> Form:
+    """The form of some pictures that were read by some settings."""
     channels, height, width = pictures.shape
-    return asdict(Form(height, width, channels, settings.fit, pictures.margin))
+    return Form(height, width, channels, settings.fit, pictures.margin)
 
 
 def read_pictures(inputs: Any, form: Form) -> Pictures:

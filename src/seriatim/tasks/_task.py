@@ -34,6 +34,7 @@ class Batch:
 class Task(Protocol):
     unit: str  # what batches count, in the plural: tokens, examples, frames
     objective: str  # the measure that decides which weights are the best: the lower, the better
+    # `ahead = True`: batches take long enough to be made in the background, one step ahead
 
     def batch(self, step: int, first: int, last: int, rows: int) -> Batch:
         """Rows first…last−1 of the `rows` rows of a step: a pure function, the same on every rank, resumed or not."""

@@ -27,7 +27,8 @@ from ..core.device import Ranks
 from ..core.errors import SeriatimError
 from ..core.random import derive
 from ..nn.network import load_weights, weights
-from ..tasks._task import Task
+from ..tasks._task import Batch, Task
+from .ahead import Ahead
 from .checkpoint import Checkpoint, Checkpoints
 from .cost import count_flops
 from .depth import freeze
@@ -84,6 +85,7 @@ class Loop:
         self.progress = Progress(steps=self._wanted(rows), rows=rows)
         self.carried: list[Any] = []
         self.times: list[float] = []
+        self.ahead = Ahead(self._batches, getattr(self.task, "ahead", False))
 
     def _wanted(self, rows: int) -> int | None:
         """The updates to make with `rows` rows each, as the settings say; None: as many as fit into the minutes."""
@@ -117,6 +119,12 @@ class Loop:
             self.carried = states.split(states.rebuild(self.progress.carried, tensors), self.settings.batch)
 
     def run(self) -> Iterator[Event]:
+        try:
+            yield from self._run()
+        finally:
+            self.ahead.close()
+
+    def _run(self) -> Iterator[Event]:
         now = self.progress
         flops = count_flops(self.task, self.network, now.rows, self.device)
         parameters = sum(parameter.numel() for parameter in self.network.parameters())
@@ -199,18 +207,12 @@ class Loop:
         now, settings = self.progress, self.settings
         self.network.train()
         self.optimiser.zero_grad(set_to_none=True)
-        own = now.rows // self.ranks.world
-        start, end = self.ranks.rank * own, (self.ranks.rank + 1) * own
-        firsts = range(start, end, settings.batch)
-        lasts = [min(first + settings.batch, end) for first in firsts]
-        batches = [
-            self.task.batch(now.step, first, last, now.rows).to(self.device)
-            for first, last in zip(firsts, lasts, strict=True)
-        ]
+        last = None if now.steps is None else now.steps - 1
+        batches = [batch.to(self.device) for batch in self.ahead.take(now.step, last)]
         count = self._global(sum(batch.count for batch in batches))
         total = 0.0
         carried: list[Any] = []
-        for index, (batch, first) in enumerate(zip(batches, firsts, strict=True)):
+        for index, (batch, (first, _)) in enumerate(zip(batches, self._shares(), strict=True)):
             torch.manual_seed(derive(self.seed, "dropout", now.step, first))
             before = None if batch.fresh or not self.carried else self.carried[index]
             with self._precision():
@@ -236,6 +238,16 @@ class Loop:
         now.step += 1
         now.tokens += int(count)
         return mean, self.rate * share, norm
+
+    def _batches(self, step: int) -> list[Batch]:
+        """What this process learns from in a step."""
+        return [self.task.batch(step, first, last, self.progress.rows) for first, last in self._shares()]
+
+    def _shares(self) -> list[tuple[int, int]]:
+        """Where its batches begin and end among the rows of a step."""
+        own = self.progress.rows // self.ranks.world
+        start, end = self.ranks.rank * own, (self.ranks.rank + 1) * own
+        return [(first, min(first + self.settings.batch, end)) for first in range(start, end, self.settings.batch)]
 
     def _global(self, value: float) -> float:
         if self.ranks.world == 1:
