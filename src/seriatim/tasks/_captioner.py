@@ -11,7 +11,6 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +19,6 @@ import torch
 from ..core.errors import SeriatimError
 from ..data import captions
 from ..data.captioned import CaptionExamples
-from ..data.picture_files import Form, fitted, read_picture
-from ..data.picture_settings import PictureSettings
 from ..data.pictures import Pictures
 from ..data.sequences import NOTHING, Sequences
 from ..data.writing import Table
@@ -32,6 +29,7 @@ from ._alignment import Side
 from ._captions import CaptionCoder
 from ._pair_engine import ROWS, Search, attends, forced
 from ._pairs import PairPart, end_of
+from ._picture_coder import read_pictures
 from ._predict import short
 from ._speak import Score, own_streams
 
@@ -195,27 +193,7 @@ class Captioner:
 
     def _seen(self, inputs: Any, places: Sequence[str] = ()) -> Pictures:
         """Pictures as those of the training were, whatever they come as."""
-        if isinstance(inputs, Pictures):
-            return inputs
-        settings = PictureSettings() if self.data is None else self.data.pictures
-        channels, height, width = self.coder.shape
-        form = Form(height, width, channels, settings.fit)
-        found = [
-            fitted(one, form) if isinstance(one, np.ndarray) else read_picture(Path(one), settings, form)
-            for one in inputs
-        ]
-        return Pictures.of(np.stack(found) if found else np.zeros((0, height, width, channels), np.uint8))
-
-    def read_pictures(self, paths: Sequence[Path], broken: dict[str, str]) -> Pictures:
-        """Files as the model sees them. Those that cannot be read are left out, and stand in `broken` by their names
-        with the reason."""
-        found = []
-        for path in paths:
-            try:
-                found.append(self._seen([path])[0])
-            except SeriatimError as error:
-                broken[str(path)] = error.cause
-        return self._seen([]) if not found else Pictures.of(np.stack(found))
+        return read_pictures(inputs, self.coder.form)
 
     def predict(self, inputs: Any, places: Sequence[str] = ()) -> list[dict[str, Any]]:
         found = self.caption(inputs, None, places)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,12 @@ import torch
 from ..core.errors import SeriatimError
 from ..core.files import write_json
 from ..data.captioned import CaptionExamples
+from ..data.picture_files import Form
 from ..data.pictures import Pictures
 from ..data.sequences import Sequences
 from ..data.tokenizers import Tokenizer
 from ._pairs import ABOUT, PairPart, closed, end_of
 from ._task import Batch
-
-Shape = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,12 @@ class CaptionCoder:
 
     target: Tokenizer
     longest: int  # tokens of a caption in training
-    shape: Shape  # channels, height and width of a picture
+    form: Form  # of the pictures
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of a picture."""
+        return self.form.shape
 
     @property
     def begin(self) -> int:
@@ -46,17 +50,17 @@ class CaptionCoder:
 
     def save(self, folder: Path) -> None:
         self.target.save(folder / "tokenizer.json")
-        write_json(folder / ABOUT, {"kind": "captions", "longest": self.longest, "shape": list(self.shape)})
+        write_json(folder / ABOUT, {"kind": "captions", "longest": self.longest, "form": asdict(self.form)})
 
     @classmethod
     def load(cls, folder: Path) -> CaptionCoder:
         try:
             about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-            longest, (channels, height, width) = int(about["longest"]), map(int, about["shape"])
+            longest, form = int(about["longest"]), Form(**about["form"])
         except (OSError, ValueError, KeyError, TypeError):
             cause = f"{folder / ABOUT} does not say how large the pictures are"
             raise SeriatimError("run.damaged", cause, "restore the file") from None
-        return cls(Tokenizer.load(folder / "tokenizer.json"), longest, (channels, height, width))
+        return cls(Tokenizer.load(folder / "tokenizer.json"), longest, form)
 
 
 @dataclass(frozen=True)
@@ -64,20 +68,19 @@ class CaptionPart(PairPart):
     """A row for each caption: several may show one picture."""
 
     inputs: Pictures  # type: ignore[assignment]
-    examples: CaptionExamples  # type: ignore[assignment]
+    examples: CaptionExamples
 
-    def drawn(self, pictures: np.ndarray, begin: int, draw: np.random.Generator, flips: bool) -> Batch:
-        """For training: pictures by their number in `groups`, each shown once with all its captions, moved a little
-        and, where `flips`, mirrored, but never one whose captions tell left from right. The inputs are pictures, the
-        tokens before each target, and which of the pictures each caption belongs to."""
+    def drawn(self, pictures: np.ndarray, some: slice, begin: int, draw: np.random.Generator, flips: bool) -> Batch:
+        """For training: `some` of the pictures of a step, by their number in `groups`, each shown once with all its
+        captions, moved a little and, where `flips`, mirrored, but never one whose captions tell left from right. The
+        inputs are pictures, the tokens before each target, and which of the pictures each caption belongs to."""
         groups = [self.groups[one] for one in pictures.tolist()]
-        rows = np.concatenate(groups)
         true = self.examples.mirrored  # of which captions, mirrored
-        may = np.array([flips and true is not None and bool(true[some].all()) for some in groups])
-        shown = torch.from_numpy(self.inputs.drawn([some[0] for some in groups], draw, may))
-        batch = self.told(rows, begin)
-        owners = torch.from_numpy(np.repeat(np.arange(len(groups)), [len(some) for some in groups]))
-        return replace(batch, inputs=(shown, batch.inputs, owners))
+        may = np.array([flips and true is not None and bool(true[rows].all()) for rows in groups])
+        shown = self.inputs.drawn(np.array([rows[0] for rows in groups]), draw, may, some)
+        batch = self.told(np.concatenate(groups[some]), begin)
+        owners = np.repeat(np.arange(len(shown)), [len(rows) for rows in groups[some]])
+        return replace(batch, inputs=(torch.from_numpy(shown), batch.inputs, torch.from_numpy(owners)))
 
     def take(self, rows: np.ndarray) -> CaptionPart:
         return CaptionPart(self.inputs.take(rows), self.targets.take(rows), self.examples.take(rows))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +30,7 @@ from ..core.random import derive, numpy_stream
 from ..core.state import select
 from ..data import captions
 from ..data.notes import Notes
+from ..data.picture_files import Form
 from ..data.tokenizers import Tokenizer, TokenizerSettings
 from ..decode.options import TranslateSettings
 from ..nn.backbone import BackboneSettings
@@ -46,6 +48,7 @@ from ._captions import CaptionCoder, CaptionPart
 from ._examples import ExampleTask, digest, mismatch, refuse_counting, restore, spread_over
 from ._pair_engine import ALIGNMENT
 from ._pairs import NO_TOKEN
+from ._picture_coder import picture_form
 from ._pointing import pointing
 from ._task import Batch
 from ._unlike import unlike_tokens
@@ -86,14 +89,12 @@ def train_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
 class CaptionTask(ExampleTask):
     unit = "tokens"
     objective = "loss"
-    ahead = True  # the batch of the next step is made while this one is learnt from
     coder: CaptionCoder  # type: ignore[assignment]
     parts: dict[str, CaptionPart]  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._said: dict[str, tuple[Any, list[str]]] = {}  # what was said last of each part, by which weights
-        self.flips = False
 
     def build(self, model: BackboneSettings) -> Network:  # type: ignore[override]
         torch.manual_seed(derive(self.seed, "init"))
@@ -112,8 +113,8 @@ class CaptionTask(ExampleTask):
         return len(self.parts["train"].groups)
 
     def batch(self, step: int, first: int, last: int, rows: int) -> Batch:
-        draw = numpy_stream(self.seed, "pictures", step, first)
-        return self.parts["train"].drawn(self.rows(step, rows)[first:last], self.coder.begin, draw, self.flips)
+        draw, some = numpy_stream(self.seed, "pictures", step), slice(first, last)
+        return self.parts["train"].drawn(self.rows(step, rows), some, self.coder.begin, draw, self.flips)
 
     def _order(self, epoch: int, rows: int) -> np.ndarray:
         """Whatever the length of their captions: a batch norm wants pictures of all kinds."""
@@ -266,10 +267,10 @@ def prepare(
     data = captions.read(config.data, data_dir, notes)
     if coder is None:
         tokenizer = _learn(config, data.train.targets, notes) if tokenizer is None else tokenizer
-        coder = CaptionCoder(tokenizer, 1, data.train.inputs.shape)
+        coder = CaptionCoder(tokenizer, 1, Form(**picture_form(data.train.pictures, config.data.pictures)))
     parts = {split: coder.part(data.part(split)) for split in PARTS}
     longest = int(parts["train"].targets.lengths.max())
-    coder = CaptionCoder(coder.target, max(coder.longest, longest), coder.shape)
+    coder = replace(coder, longest=max(coder.longest, longest))
     return _task(config, coder, parts, notes, data.fingerprint)
 
 
@@ -278,9 +279,8 @@ def _task(config: Any, coder: CaptionCoder, parts: dict[str, CaptionPart], notes
         if len(part) and part.inputs.shape != coder.shape:
             cause = f"pictures of the shape {part.inputs.shape}, where the model takes {coder.shape}"
             raise SeriatimError("data.pictures", cause, "set data.pictures.side and data.pictures.colours")
-    task = CaptionTask(config.task, coder, parts, config.seed, list(notes), mark)  # type: ignore[arg-type]
-    task.flips = False
-    return task
+    flips = captions.flips(config.data, coder.shape)
+    return CaptionTask(config.task, coder, parts, config.seed, list(notes), mark, flips=flips)  # type: ignore[arg-type]
 
 
 def _learn(config: Any, texts: Any, notes: Notes) -> Tokenizer:
