@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from .room import rows_of
+
+
+class Rows(ABC):
+    """A part of a state that keeps its rows in a way of its own."""
+
+    @abstractmethod
+    def select(self, rows: Tensor) -> Rows:
+        """The same for the given rows."""
 
 
 def map_state(function: Callable[[Tensor], Tensor], state: Any) -> Any:
@@ -22,7 +33,13 @@ def map_state(function: Callable[[Tensor], Tensor], state: Any) -> Any:
 
 def select(state: Any, rows: Tensor) -> Any:
     """The state of the given batch rows: what beam search does when hypotheses change places."""
-    return map_state(lambda tensor: tensor.index_select(0, rows), state)
+    if isinstance(state, Rows):
+        return state.select(rows)
+    if isinstance(state, tuple | list):
+        return type(state)(select(part, rows) for part in state)
+    if isinstance(state, dict):
+        return {key: select(part, rows) for key, part in state.items()}
+    return rows_of(state, rows) if isinstance(state, Tensor) else state
 
 
 def detach(state: Any) -> Any:

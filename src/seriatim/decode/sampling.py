@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..core.room import append, rows_of
 from ..core.state import select
 from .constraints import Constraints, Prefix, repel
 from .options import DecodeSettings
@@ -102,11 +103,11 @@ def sample(
                 stay.append(index)
         if not stay:
             break
-        past = torch.cat([past, chosen[:, None]], dim=1)
+        past = append(past, chosen[:, None], dim=1)
         if len(stay) < len(active):
             keep = torch.tensor(stay, device=chosen.device)
             active = [active[index] for index in stay]
-            state, chosen, past = select(state, keep), chosen[keep], past[keep]
+            state, chosen, past = select(state, keep), chosen[keep], rows_of(past, keep)
         log_probs, state = step(chosen, state)
     values = [score / options.divisor(len(row)) for score, row in zip(scores, tokens, strict=True)]
     return [Hypothesis(*parts) for parts in zip(tokens, scores, ended, values, strict=True)]

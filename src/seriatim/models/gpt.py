@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from ..core.errors import SeriatimError
 from ..core.exchange import ACTIVATIONS, Entry, Form, Head, choose, inverse, layer, whole
+from ..core.room import append
 from ..nn.attention import causal_mask
 from ..nn.backbone import Backbone
 from ..nn.dropout import Dropout
@@ -94,17 +95,18 @@ class GPT(Backbone):
         self, x: Tensor, mask: Tensor | None, seen: Tensor | None, cache: Any
     ) -> tuple[Tensor | None, Tensor | None]:
         """Which keys each query sees (B,1,T,S+T), and which of the places read so far are real (B,S+T)."""
-        steps, past = x.shape[1], 0 if cache is None else cache[0].shape[2]
+        steps, past = x.shape[1], 0 if cache is None else cache.shape[2]
         if mask is None and seen is None:
             causal_is_enough = past == 0 or steps == 1
             return None if causal_is_enough else causal_mask(steps, past + steps, x.device), None
         ones = torch.ones(len(x), 1, dtype=torch.bool, device=x.device)
         before = ones.expand(-1, past) if seen is None else seen
-        real = torch.cat([before, ones.expand(-1, steps) if mask is None else mask], dim=1)
+        real = append(before, ones.expand(-1, steps) if mask is None else mask, dim=1)
         if past == 0:
             return None, real  # padding stands to the right of what is real: the causal mask hides it
         look = causal_mask(steps, past + steps, x.device)[None, None]
-        return look & torch.cat([before, ones.expand(-1, steps)], dim=1)[:, None, None], real
+        keys = real if mask is None else torch.cat([before, ones.expand(-1, steps)], dim=1)
+        return look & keys[:, None, None], real
 
 
 class Settings(HeadedSettings):

@@ -97,7 +97,7 @@ class Transformer(PairBackbone):
     def decode(self, y: Tensor, memory: Any, state: Any = None, trace: Trace | None = None) -> tuple[Tensor, Any]:
         remembered, mask = memory
         source = None if mask is None else mask[:, None, None]
-        past, steps = 0 if state is None else state[0][0].shape[2], y.shape[1]
+        past, steps = 0 if state is None else state[0].shape[2], y.shape[1]
         y = self._placed(y, past)
         show(trace, "decoder.embedded", y)
         visible = causal_mask(steps, past + steps, y.device) if past and steps > 1 else None

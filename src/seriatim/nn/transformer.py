@@ -11,12 +11,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import ClassVar, Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.errors import SeriatimError
+from ..core.room import append
 from ..kernels import attention as kernels
 from .attention import attend, attend_visibly, attention_weights
 from .backbone import BackboneSettings, wants_equations
@@ -24,7 +24,6 @@ from .dropout import Dropout
 from .linear import Linear
 from .trace import Chosen, Trace, show, wants
 
-Cache = tuple[Tensor, Tensor]  # keys and values, (B,H,S,d) each
 Activation = Literal["relu", "gelu", "gelu-tanh", "silu"]
 WORTH = 0.9  # share of real elements up to which padding is left out of what is done to each element
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -79,7 +78,7 @@ def _keys(visible: Tensor | None) -> Tensor | None:
     return None if visible is None else visible[:, 0, 0]
 
 
-def _mix(query: Tensor, cache: Cache, visible: Tensor | None, causal: bool) -> Tensor:
+def _mix(query: Tensor, cache: tuple[Tensor, Tensor], visible: Tensor | None, causal: bool) -> Tensor:
     """What the heads gather, side by side (B,T,D)."""
     gather = (lambda *given: attend_visibly(*given)[0]) if wants_equations() else attend
     return gather(query, *cache, visible, causal).transpose(1, 2).flatten(2)
@@ -130,18 +129,20 @@ class SelfAttention(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(
-        self, x: Tensor, past: Cache | None, visible: Tensor | None, causal: bool, trace: Trace | None
-    ) -> tuple[Tensor, Cache]:
+        self, x: Tensor, past: Tensor | None, visible: Tensor | None, causal: bool, trace: Trace | None
+    ) -> tuple[Tensor, Tensor]:
+        """Also gives keys and values of all heads (B,2·H,S,d), `past` and those of x, for what comes next."""
         inputs = self.inputs(x)  # (B,T,3·D)
-        query, key, value = (_heads(part, self.heads) for part in inputs.chunk(3, dim=-1))
+        query, both = _heads(inputs, 3 * self.heads).split([self.heads, 2 * self.heads], dim=1)
         if past is not None:
-            key, value = torch.cat([past[0], key], dim=2), torch.cat([past[1], value], dim=2)
+            both = append(past, both, dim=2)
+        key, value = both.chunk(2, dim=1)
         _show(trace, "attention", query, key, visible, causal)
         if past is None and _natively(query, key, visible):
             mixed = kernels.self_attend(inputs, self.heads, _keys(visible), causal)
         else:
             mixed = _mix(query, (key, value), visible, causal)
-        return self.dropout(self.output(mixed)), (key, value)
+        return self.dropout(self.output(mixed)), both
 
     def gathered(self, inputs: Tensor, visible: Tensor | None, trace: Trace | None = None) -> Tensor:
         """What every element gathers from all, (B,T,D), by queries, keys and values side by side (B,T,3·D)."""
@@ -231,13 +232,13 @@ class Block(nn.Module):
     def forward(
         self,
         x: Tensor,
-        past: Cache | None,
+        past: Tensor | None,
         visible: Tensor | None,
         causal: bool,
         trace: Trace | None,
         memory: Tensor | None = None,
         memory_visible: Tensor | None = None,
-    ) -> tuple[Tensor, Cache]:
+    ) -> tuple[Tensor, Tensor]:
         mixed, cache = self.attention(self._in(x, self.attention_norm), past, visible, causal, trace)
         x = self._out(x + mixed, self.attention_norm)
         _lengths(trace, "attention", x)
