@@ -14,8 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
 
+from seriatim.cli.data import app
 from seriatim.core.errors import SeriatimError
+from seriatim.data.caption_doctor import holds_captions
 from seriatim.data.captions import CaptionSettings, flips, read, read_inputs, read_single, sided
 
 SAID = {
@@ -431,3 +434,102 @@ def test_sources_that_hold_no_captions(tmp_path: Path) -> None:
     refused("data.missing", tmp_path / "nowhere.csv")
     assert "the task translate" in refused("data.caption", "dates").cause
     refused("data.too-short", write(paint(tmp_path) / "t.csv", "image,caption\na.png,a dog\n"))
+
+
+# ── boxes, and built-in sets as files ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_boxes_go_with_their_pictures(tmp_path: Path) -> None:
+    """A square of one colour in a larger picture: wherever it is shown, the box is around it."""
+    boxes = [{"noun": "square", "place": 1, "box": [36, 20, 60, 44]}]
+    write(tmp_path / "t.jsonl", json.dumps({"image": "p.png", "caption": "a square", "boxes": boxes}) + "\n")
+    for size in ((96, 64), (64, 96), (80, 80)):
+        whole = np.zeros((*size, 3), np.uint8)
+        whole[20:44, 36:60] = 255
+        Image.fromarray(whole).save(tmp_path / "p.png")
+        for fit, shape in ((fit, shape) for fit in ("crop", "pad", "stretch") for shape in ((3, 32, 32), (3, 40, 24))):
+            found = read_single(
+                str(tmp_path / "t.jsonl"), CaptionSettings(source="x", pictures={"fit": fit}), shape=shape
+            )
+            rows, columns = np.nonzero(found.pictures[0][..., 0] > 127)
+            ((one,),) = found.boxes
+            assert (one.place, one.noun) == (1, "square")
+            around = columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
+            assert max(abs(a - b) for a, b in zip(one.box, around, strict=True)) <= 1
+
+
+def test_boxes_that_are_not_shown_and_those_that_cannot_be_read(tmp_path: Path) -> None:
+    Image.new("L", (8, 32), 9).save(tmp_path / "p.png")
+    line = {"image": "p.png", "caption": "a dog", "boxes": [{"noun": "dog", "place": 1, "box": [0, 0, 8, 4]}]}
+    file = write(tmp_path / "t.jsonl", json.dumps(line) + "\n")
+    assert read_single(str(file), CaptionSettings(source="x"), shape=(1, 8, 8)).boxes == [[]]
+    assert read_single(str(file), CaptionSettings(source="x"), shape=(1, 32, 8)).boxes[0][0].box == (0, 0, 8, 4)
+    line["boxes"] = [{"noun": "dog", "box": [0, 0]}]
+    assert "t.jsonl, line 1" in refused("data.boxes", write(file, json.dumps(line))).cause
+
+
+def test_scenes_as_files_are_the_same_scenes(tmp_path: Path) -> None:
+    shown = CliRunner().invoke(app, ["write", "scenes", str(tmp_path / "scenes"), "--count", "12"])
+    assert shown.exit_code == 0
+    made, found = read(CaptionSettings(source="scenes")), read(CaptionSettings(source=str(tmp_path / "scenes")))
+    for name in ("train", "valid", "test"):
+        wanted, part = made.part(name), found.part(name)
+        rows = np.flatnonzero(wanted.pictures.rows < 12)
+        some = wanted.take(rows)
+        assert part.targets == some.targets
+        assert part.boxes == some.boxes
+        assert part.mirrored.tolist() == some.mirrored.tolist()
+        assert np.array_equal(part.pictures.padded(rows)[0], some.pictures.padded(rows)[0])
+    again = CliRunner().invoke(app, ["write", "scenes", str(tmp_path / "scenes")])
+    assert again.exception.code == "data.exists"
+    assert CliRunner().invoke(app, ["write", "mnist", str(tmp_path / "x")]).exception.code == "data.write"
+
+
+def test_pictures_of_a_built_in_set_are_as_they_are() -> None:
+    refused("data.pictures", "scenes", pictures={"side": 32})
+    assert len(read_inputs("scenes", CaptionSettings(source="scenes"))) == 1_000
+
+
+# ── the doctor ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_doctor_finds_all_at_once(tmp_path: Path) -> None:
+    rows = [*ROWS, ("gone.png", "a ghost"), ("d.png", "a hole"), ("b.png", " "), ("b.png", "a man")]
+    file = write(paint(tmp_path) / "t.csv", comma_separated(rows, ["image", "caption"]))
+    write(tmp_path / "d.png", "no picture at all")
+    shown = CliRunner().invoke(app, ["check", str(file), "--json"])
+    assert shown.exit_code == 2
+    report = json.loads(shown.stdout)
+    assert {one["code"] for one in report["problems"]} == {"picture.missing", "picture.broken"}
+    assert "t.csv, line 8: gone.png" in report["problems"][0]["examples"][0]
+    assert (report["pictures"], report["captions"], report["empty"]) == (4, 8, 1)
+    assert (report["sided"], report["repeated"], report["most"]) == (1, 1, 3)
+    assert report["sides"]["caption"]["longest"] == 5
+
+
+def test_the_doctor_tells_what_it_found(tmp_path: Path) -> None:
+    file = write(paint(tmp_path) / "captions.csv", FORMS["captions.csv"])
+    for source in (file, tmp_path):
+        shown = CliRunner().invoke(app, ["check", str(source)])
+        assert shown.exit_code == 0
+        assert "captions that tell left from right" in shown.stdout
+        assert "lengths of the caption (words)" in shown.stdout
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_the_doctor_knows_captions(name: str, tmp_path: Path) -> None:
+    assert holds_captions(str(write(paint(tmp_path / "data") / name, FORMS[name])))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("labels.csv", "image,label\na.png,dog\nb.png,cat\n"),
+        ("pairs.tsv", "Go.\tVa !\nStop.\tArrête.\n"),
+        ("prose.txt", "The file a.png is a picture,\nand b.jpg is another.\n"),
+        ("data.json", '{"data": [{"paragraphs": []}]}'),
+        ("reviews.csv", "text,label\na fine film,1\nsee poster.png,0\n"),
+    ],
+)
+def test_the_doctor_does_not_take_other_files_for_captions(name: str, text: str, tmp_path: Path) -> None:
+    assert not holds_captions(str(write(tmp_path / name, text)))

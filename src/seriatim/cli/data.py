@@ -6,13 +6,15 @@ import itertools
 import json
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ._output import print_table
 
 if TYPE_CHECKING:
+    from seriatim.data.caption_doctor import CaptionReport
     from seriatim.data.doctor import Report
     from seriatim.data.pair_doctor import PairReport, Side
     from seriatim.data.two_texts_doctor import TwoTextsReport
@@ -67,6 +69,28 @@ def get(
         _print(f"{part}  {path}" if len(given) > 1 else path)
 
 
+@app.command("write")
+def write(
+    name: Annotated[str, typer.Argument(help="A set of pictures of the catalogue: scenes or digits.")],
+    folder: Annotated[Path, typer.Argument(help="The folder to write; it must not be there yet.")],
+    count: Annotated[int | None, typer.Option(min=1, help="Pictures of each part. [default: all]")] = None,
+    data_dir: DataDir = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write a built-in set of pictures and captions as files, to look through or to train on."""
+    from seriatim.core.errors import SeriatimError
+    from seriatim.data.caption_writing import write as write_files
+    from seriatim.data.captions import MADE, CaptionSettings, read
+
+    if name not in MADE:
+        cause = f'"{name}" is no built-in set of pictures'
+        raise SeriatimError("data.write", cause, f"name one of: {', '.join(MADE)}")
+    written = write_files(read(CaptionSettings(source=name), data_dir), folder, count)
+    if not quiet:
+        typer.echo(f"{written:,} pictures with their captions; to train on them: --data {folder}", err=True)
+    _print(folder / "captions.jsonl")
+
+
 @app.command("check")
 def check(
     file: Annotated[str, typer.Argument(help="A file, a folder, two aligned files as a.en,a.fr, or a name.")],
@@ -77,13 +101,16 @@ def check(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Examine a text or pairs of texts before training: all troubles at once. Exit code 2 if not usable as it is."""
+    """Examine texts, pairs or captions before training: all troubles at once. Exit code 2 if not usable as it is."""
+    from seriatim.data.caption_doctor import check_captions, holds_captions
     from seriatim.data.doctor import check as examine
     from seriatim.data.pair_doctor import check_pairs, holds_pairs
     from seriatim.data.two_texts_doctor import check_two_texts, holds_two_texts
 
-    report: Report | PairReport | TwoTextsReport
-    if holds_two_texts(file, column, target, encoding):
+    report: Report | PairReport | TwoTextsReport | CaptionReport
+    if holds_captions(file, column, target, encoding):
+        report = check_captions(file, column, target, encoding, data_dir)
+    elif holds_two_texts(file, column, target, encoding):
         report = check_two_texts(file, column, target, encoding, data_dir)
     elif target is not None or (column is None and holds_pairs(file)):
         report = check_pairs(file, column, target, encoding, data_dir)
@@ -99,7 +126,7 @@ def check(
         raise typer.Exit(2)
 
 
-def _show(report: Report | PairReport | TwoTextsReport) -> None:
+def _show(report: Any) -> None:
     _print(f"{report.source}: {report.verdict}")
     for problem in report.problems:
         _print(f"\n[{problem.code}] {'once' if problem.count == 1 else f'{problem.count:,} times'}")
@@ -111,15 +138,20 @@ def _show(report: Report | PairReport | TwoTextsReport) -> None:
         for remark in report.remarks:
             _print(f"  {remark}")
     _print("")
-    texts = not hasattr(report, "sides")
-    pairs = _pair_findings if hasattr(report, "pairs") else _two_findings
-    findings = _findings(report) if texts else pairs(report)  # type: ignore[arg-type]
-    print_table(("what", "found"), list(findings), left=2)
-    if texts:
-        _histogram("line lengths (characters)", report.histogram)  # type: ignore[union-attr]
+    print_table(("what", "found"), list(_found(report)), left=2)
+    if not hasattr(report, "sides"):
+        _histogram("line lengths (characters)", report.histogram)
     else:
-        for name, side in report.sides.items():  # type: ignore[union-attr]
+        for name, side in report.sides.items():
             _histogram(f"lengths of the {name} (words)", side.histogram)
+
+
+def _found(report: Any) -> Iterator[tuple[str, str]]:
+    if hasattr(report, "pictures"):
+        return _caption_findings(report)
+    if hasattr(report, "pairs"):
+        return _pair_findings(report)
+    return _two_findings(report) if hasattr(report, "sides") else _findings(report)
 
 
 def _histogram(title: str, rows: list[tuple[int, int, int]]) -> None:
@@ -150,6 +182,21 @@ def _two_findings(report: TwoTextsReport) -> Iterator[tuple[str, str]]:
         yield "targets", f"{report.distinct_targets:,} distinct; the most frequent: {most}"
     yield from _sides(report.sides)
     yield "split", ", ".join(f"{number:,} {part}" for part, number in report.split.items())
+
+
+def _caption_findings(report: CaptionReport) -> Iterator[tuple[str, str]]:
+    yield "size", _size(report.bytes)
+    yield "encoding", report.encoding
+    yield "pictures", f"{report.pictures:,}, {report.grey:,} of them grey"
+    if report.sizes:
+        smallest, middle, largest = (report.sizes[name] for name in ("smallest", "middle", "largest"))
+        yield "pixels", f"{middle} in the middle, from {smallest} to {largest}"
+    yield "captions", f"{report.captions:,}; {report.empty:,} more are empty and are left out"
+    yield "captions a picture", f"{report.fewest:,} to {report.most:,}"
+    yield "captions said of several pictures", f"{report.repeated:,}"
+    yield "captions that tell left from right", f"{report.sided:,}; their pictures are not mirrored"
+    yield from _sides(report.sides)
+    yield "split", ", ".join(f"{number:,} {part}" for part, number in report.split.items()) + " (pictures)"
 
 
 def _sides(sides: dict[str, Side]) -> Iterator[tuple[str, str]]:
@@ -206,7 +253,7 @@ def _progress() -> Callable[[int, int | None], None] | None:
     return show
 
 
-def _print(text: str) -> None:
+def _print(text: str | Path) -> None:
     typer.echo(text)
 
 

@@ -19,6 +19,7 @@ CAPTIONS = (
     "caption", "captions", "text", "texts", "sentence", "sentences", "description", "comment", "raw", "title",
     "alt_text",
 )  # fmt: skip
+BOXES = "boxes"  # a list of what the caption names and where it is, as `seriatim data write` writes it
 NUMBERED = re.compile(r"(caption|text|sentence|description|comment)s?[ _-]?\d+")
 
 
@@ -27,10 +28,11 @@ class Chosen:
     picture: str
     captions: list[str]
     split: str | None = None
+    boxes: str | None = None
 
     @property
     def all(self) -> list[str]:
-        return [self.picture, *self.captions, *([self.split] if self.split else [])]
+        return [self.picture, *self.captions, *(name for name in (self.split, self.boxes) if name)]
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,8 @@ def choose(where: str, looks: Mapping[str, str], wanted: Wanted) -> Chosen:
     split = _split(where, names, plain, wanted, picture)
     if not wanted.captions:
         return Chosen(picture, [], None)
-    rest = [name for name in names if name not in (picture, split)]
+    boxes = next((name for name in names if plain[name] == BOXES and looks[name] == "list"), None)
+    rest = [name for name in names if name not in (picture, split, boxes)]
     if wanted.target is not None:
         captions = [_named(where, one, names) for one in wanted.target.split(",")]
     else:
@@ -63,7 +66,7 @@ def choose(where: str, looks: Mapping[str, str], wanted: Wanted) -> Chosen:
             f"{where}: which column holds the captions? Its columns are: {', '.join(names)}",
             "name it with --target, or several as a,b",
         )
-    return Chosen(picture, captions, split)
+    return Chosen(picture, captions, split, boxes)
 
 
 def _named(where: str, given: str, names: Sequence[str]) -> str:

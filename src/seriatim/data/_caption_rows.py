@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from seriatim.core.errors import SeriatimError
 
+from .captioned import Named
 from .columns import PARTS
 from .decoding import Facts
 
@@ -23,25 +25,35 @@ class Rows:
     captions: list[str] = field(default_factory=list)
     places: list[str] = field(default_factory=list)
     parts: list[str] = field(default_factory=list)  # "" where nothing is said
+    boxes: list[list[Named]] = field(default_factory=list)  # in pixels of the file; empty where nothing is said
 
-    def add(self, picture: str, caption: str, place: str, part: str = "") -> None:
+    def add(self, picture: str, caption: str, place: str, part: str = "", boxes: Sequence[Named] = ()) -> None:
         self.pictures.append(picture)
         self.captions.append(caption)
         self.places.append(place)
         self.parts.append(part)
+        self.boxes.append(list(boxes))
 
     def __len__(self) -> int:
         return len(self.pictures)
 
     def take(self, chosen: list[int]) -> Rows:
-        columns = (self.pictures, self.captions, self.places, self.parts)
-        return Rows(self.home, self.hints, *([column[row] for row in chosen] for column in columns))
+        return Rows(
+            self.home,
+            self.hints,
+            [self.pictures[row] for row in chosen],
+            [self.captions[row] for row in chosen],
+            [self.places[row] for row in chosen],
+            [self.parts[row] for row in chosen],
+            [self.boxes[row] for row in chosen],
+        )
 
     def extend(self, other: Rows) -> None:
         self.pictures += other.pictures
         self.captions += other.captions
         self.places += other.places
         self.parts += other.parts
+        self.boxes += other.boxes
 
     @property
     def divided(self) -> bool:
@@ -55,4 +67,19 @@ def part_of(value: object, place: str, facts: Facts) -> str:
     if not found:
         cause = f'{place}: "{value}" is no part'
         facts.trouble(SeriatimError("data.split", cause, "write train, valid or test, or name no column of parts"))
+    return found
+
+
+def boxes_of(value: object, place: str, facts: Facts) -> list[Named]:
+    """The boxes that a cell holds, as [{"noun": "dog", "place": 1, "box": [4, 8, 30, 20]}]: the place of the noun among
+    the words from 0, and left, top, right and bottom in pixels."""
+    found: list[Named] = []
+    try:
+        for one in value or ():  # type: ignore[attr-defined]
+            left, top, right, bottom = (int(edge) for edge in one["box"])
+            found.append(Named(int(one["place"]), str(one["noun"]), (left, top, right, bottom)))
+    except (TypeError, KeyError, ValueError):
+        cause = f"{place}: boxes that cannot be read"
+        remedy = 'write [{"noun": "dog", "place": 1, "box": [left, top, right, bottom]}]'
+        facts.trouble(SeriatimError("data.boxes", cause, remedy))
     return found

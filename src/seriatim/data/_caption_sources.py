@@ -16,10 +16,10 @@ from ._caption_columns import Wanted
 from ._caption_paths import placed
 from ._caption_rows import Rows
 from .caption_files import gather
-from .captioned import CaptionExamples
+from .captioned import CaptionExamples, Named
 from .decoding import Facts
 from .notes import Notes
-from .picture_files import Form, is_picture
+from .picture_files import Form, is_picture, read_header, shown_box
 from .picture_settings import PictureSettings
 from .picture_store import store
 from .pictures import Pictures
@@ -85,12 +85,13 @@ class Shown:
 
     pictures: Pictures
     rows: dict[str, int]  # of each path that could be read
+    settings: PictureSettings
 
     @classmethod
     def of(cls, paths: Sequence[str], settings: PictureSettings, notes: Notes, form: Form | None = None) -> Shown:
         pictures, kept, said = store([Path(path) for path in paths], settings, notes.notify, form)
         notes.extend(said)
-        return cls(pictures, {paths[place]: row for row, place in enumerate(kept)})
+        return cls(pictures, {paths[place]: row for row, place in enumerate(kept)}, settings)
 
     def united(self) -> tuple[dict[str, str], list[str]]:
         """For each path the first, by the names of files, that has the same pixels; and a note where there are two."""
@@ -106,7 +107,22 @@ class Shown:
 
     def examples(self, rows: Rows) -> CaptionExamples:
         pictures = self.pictures.take([self.rows[path] for path in rows.pictures])
-        return CaptionExamples(pictures, rows.captions, rows.places, None, unsided(rows.captions))
+        boxes = self._boxes(rows) if any(rows.boxes) else None
+        return CaptionExamples(pictures, rows.captions, rows.places, boxes, unsided(rows.captions))
+
+    def _boxes(self, rows: Rows) -> list[list[Named]]:
+        """Brought from the size of each file to what is shown of it; what is not shown is left out."""
+        channels, height, width = self.pictures.shape
+        form = Form(height, width, channels, self.settings.fit, self.pictures.margin)
+        sizes: dict[str, tuple[int, int]] = {}
+        found = []
+        for path, boxes in zip(rows.pictures, rows.boxes, strict=True):
+            if boxes and path not in sizes:
+                header = read_header(Path(path), self.settings)
+                sizes[path] = header.height, header.width
+            both = ((one, shown_box(one.box, sizes[path], form)) for one in boxes)
+            found.append([one._replace(box=box) for one, box in both if box is not None])
+        return found
 
 
 def readable(rows: Rows, same: dict[str, str]) -> Rows:

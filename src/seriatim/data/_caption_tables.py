@@ -17,7 +17,7 @@ from seriatim.core.errors import SeriatimError
 
 from . import tables
 from ._caption_columns import Chosen, Wanted, choose
-from ._caption_rows import Rows, part_of
+from ._caption_rows import Rows, boxes_of, part_of
 from .columns import PARTS
 from .decoding import Facts, Raw, decode
 from .picture_files import is_picture
@@ -51,11 +51,12 @@ def add_record(rows: Rows, row: dict[str, Any], chosen: Chosen, place: str, fact
     if picture is None:
         return
     part = part_of(row[chosen.split], place, facts) if chosen.split else ""
+    boxes = boxes_of(row[chosen.boxes], place, facts) if chosen.boxes else []
     values = [one for name in chosen.captions for one in _each(row[name])]
     for value in values or [""]:
         text = tables.text_of(value, place, chosen.captions[0] if chosen.captions else "", facts)
         if text is not None:
-            rows.add(picture, text, place, part)
+            rows.add(picture, text, place, part, boxes)
 
 
 def _path(value: Any) -> Any:

@@ -38,6 +38,7 @@ __all__ = [
 ]  # fmt: skip
 
 Notify = Callable[[str], None]
+MADE = ("scenes", "digits")  # names of the catalogue
 Shape = tuple[int, int, int]
 SMALL = 64  # pixels of a side: drawings and icons, rather than photographs
 
@@ -144,7 +145,7 @@ def _form(settings: CaptionSettings, shape: Shape | None) -> Form | None:
 
 def _made(source: str, settings: CaptionSettings, data_dir: str | None) -> CaptionParts | None:
     """The parts of a set that is made here, as it is made: pictures of another size are refused."""
-    if Path(source).expanduser().exists() or source not in ("scenes", "digits"):
+    if Path(source).expanduser().exists() or source not in MADE:
         return None
     asked = settings.pictures
     if asked.side not in (None, scenes.SIDE) or asked.colours == "grey" or asked.crops:

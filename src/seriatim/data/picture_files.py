@@ -117,6 +117,22 @@ def fitted(picture: np.ndarray, form: Form) -> np.ndarray:
     return _framed(np.asarray(plain).reshape(plain.height, plain.width, form.channels), form)
 
 
+def shown_box(
+    box: tuple[float, float, float, float], size: tuple[int, int], form: Form
+) -> tuple[int, int, int, int] | None:
+    """Where a box (left, top, right, bottom) of a picture (height, width) is in what is shown of it, if it is."""
+    wanted, middle = _scaled(size, form)
+    found = []
+    for axis, (first, last) in enumerate(((box[1], box[3]), (box[0], box[2]))):
+        aside = (size[axis] - middle[axis]) / 2
+        added = (form.stored[axis] - wanted[axis]) // 2 - form.margin
+        low, high = ((place - aside) * wanted[axis] / middle[axis] + added for place in (first, last))
+        most = (form.height, form.width)[axis]
+        found.append((max(math.floor(low + 1e-6), 0), min(math.ceil(high - 1e-6), most)))
+    (top, bottom), (left, right) = found
+    return (left, top, right, bottom) if left < right and top < bottom else None
+
+
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Within the block Pillow does not talk about what it finds odd. Not to be entered in several threads at once."""
