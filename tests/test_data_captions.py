@@ -292,6 +292,8 @@ def test_files_for_validation_and_test(tmp_path: Path) -> None:
 
 def test_flickr_lists_say_the_parts(tmp_path: Path) -> None:
     write(paint(tmp_path / "Flicker8k_Dataset").parent / "Flickr8k.token.txt", FORMS["Flickr8k.token.txt"])
+    with open(tmp_path / "Flickr8k.token.txt", "a", encoding="utf-8") as file:
+        file.write("lost.jpg.1#0\tis in no list , and not there\n")
     write(tmp_path / "Flickr_8k.trainImages.txt", "a.png\n")
     write(tmp_path / "Flickr_8k.devImages.txt", "c.png\n")
     parts = read(CaptionSettings(source=str(tmp_path)))
@@ -300,7 +302,7 @@ def test_flickr_lists_say_the_parts(tmp_path: Path) -> None:
         [(shade("c.png"), text) for text in SAID["c.png"]],
         [],
     ]
-    assert any("1 pictures are in none of them" in note for note in parts.notes)
+    assert any("2 pictures are in none of them" in note for note in parts.notes)
 
 
 def test_coco_folders_say_the_parts(tmp_path: Path) -> None:

@@ -111,12 +111,10 @@ def _read(file: Path, wanted: Wanted, facts: Facts) -> Rows:
         read_json(raw, wanted, facts, rows)
     else:
         read_table(raw, wanted, facts, rows)
-    if not rows.divided:
-        _split_files(file, rows, facts)
-    return rows
+    return rows if rows.divided else _split_files(file, rows, facts)
 
 
-def _split_files(file: Path, rows: Rows, facts: Facts) -> None:
+def _split_files(file: Path, rows: Rows, facts: Facts) -> Rows:
     """Lists of the pictures of each part beside the file, as Flickr8k has them."""
     parts: dict[str, str] = {}
     found = {
@@ -127,8 +125,11 @@ def _split_files(file: Path, rows: Rows, facts: Facts) -> None:
         for line in lines(decode(raw, blocks(raw), "utf-8", facts)):
             parts[line.strip()] = PARTS[word]
     if not parts:
-        return
-    rows.parts = [parts.get(picture, "") for picture in rows.pictures]
-    left = len({picture for picture, part in zip(rows.pictures, rows.parts, strict=True) if not part})
+        return rows
+    kept = [row for row, picture in enumerate(rows.pictures) if picture in parts]
+    left = len(set(rows.pictures) - parts.keys())
     names = ", ".join(one.name for one in found.values())
     facts.notes.append(f"parts by {names}" + (f"; {left:,} pictures are in none of them and are left out" * bool(left)))
+    rows = rows.take(kept)
+    rows.parts = [parts[picture] for picture in rows.pictures]
+    return rows
