@@ -487,6 +487,16 @@ def test_scenes_as_files_are_the_same_scenes(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, ["write", "mnist", str(tmp_path / "x")]).exception.code == "data.write"
 
 
+def test_small_drawings_are_not_moved_unless_asked(tmp_path: Path) -> None:
+    file = write(paint(tmp_path) / "t.csv", FORMS["captions.csv"])
+    three = (0.4, 0.3, 0.3)
+    assert read(CaptionSettings(source=str(file), fractions=three)).train.pictures.margin == 0
+    asked = CaptionSettings(source=str(file), fractions=three, pictures={"crops": 2})
+    assert read(asked).train.pictures.margin == 2
+    Image.new("L", (100, 90)).save(tmp_path / "a.png")
+    assert read(CaptionSettings(source=str(file), fractions=three)).train.pictures.margin > 0
+
+
 def test_pictures_of_a_built_in_set_are_as_they_are() -> None:
     refused("data.pictures", "scenes", pictures={"side": 32})
     assert len(read_inputs("scenes", CaptionSettings(source="scenes"))) == 1_000

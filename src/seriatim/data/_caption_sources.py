@@ -21,10 +21,12 @@ from .decoding import Facts
 from .notes import Notes
 from .picture_files import Form, is_picture, read_header, shown_box
 from .picture_settings import PictureSettings
-from .picture_store import store
+from .picture_store import SMALL, store
 from .pictures import Pictures
 from .sided import unsided
 from .tables import NoColumnError
+
+LOOKED_AT = 100  # pictures, to tell drawings from photographs
 
 
 def told(source: str, settings: Any, notes: Notes, facts: Facts, again: bool = False, captions: bool = True) -> Rows:
@@ -89,6 +91,10 @@ class Shown:
 
     @classmethod
     def of(cls, paths: Sequence[str], settings: PictureSettings, notes: Notes, form: Form | None = None) -> Shown:
+        """As the settings say. Small drawings are not moved in training unless it is asked for: what a caption names
+        may stand at the edge."""
+        if settings.crops is None and form is None and _small(paths, settings):
+            settings = settings.model_copy(update={"crops": 0})
         pictures, kept, said = store([Path(path) for path in paths], settings, notes.notify, form)
         notes.extend(said)
         return cls(pictures, {paths[place]: row for row, place in enumerate(kept)}, settings)
@@ -123,6 +129,20 @@ class Shown:
             both = ((one, shown_box(one.box, sizes[path], form)) for one in boxes)
             found.append([one._replace(box=box) for one, box in both if box is not None])
         return found
+
+
+def _small(paths: Sequence[str], settings: PictureSettings) -> bool:
+    """Whether pictures are shown so small, as far as the first of them tell."""
+    if settings.side is not None:
+        return settings.side <= SMALL
+    for path in paths[:LOOKED_AT]:
+        try:
+            header = read_header(Path(path), settings)
+        except SeriatimError:  # the store says what is wrong with it
+            continue
+        if max(header.height, header.width) > SMALL:
+            return False
+    return True
 
 
 def readable(rows: Rows, same: dict[str, str]) -> Rows:
