@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from seriatim.data.midi import write_midi
 
@@ -21,6 +22,7 @@ def lay(folder: Path, book: str) -> None:
     _questions(folder)
     _series(folder)
     _music(folder)
+    _photos(folder)
 
 
 def _write(path: Path, rows: list[str]) -> None:
@@ -112,3 +114,25 @@ def _music(folder: Path) -> None:
         roll[np.arange(20), 30 + (np.arange(20) + piece) % 12] = 1
         write_midi(folder / "chorales" / f"{piece}.mid", roll)
     write_midi(folder / "opening.mid", roll)
+
+
+def _photos(folder: Path) -> None:
+    """Pictures of 16 × 16 pixels with captions beside them, in a table and as COCO has them."""
+    photos, rows = folder / "photos", ["image,caption"]
+    photos.mkdir()
+    images, notes = [], []
+    for number in range(24):
+        colour, side = ("red", "blue")[number % 2], ("left", "right")[number // 2 % 2]
+        picture = np.full((16, 16, 3), 230, np.uint8)
+        picture[4:12, (0 if side == "left" else 8) + number % 5 :][:, :4] = (
+            (200, 0, 0) if colour == "red" else (0, 0, 200)
+        )
+        Image.fromarray(picture).save(photos / f"{number}.png")
+        for text in (f"a {colour} block on the {side}", f"on the {side} is a {colour} block"):
+            rows.append(f"{number}.png,{text}")
+            notes.append({"image_id": number, "caption": text})
+        images.append({"id": number, "file_name": f"{number}.png"})
+    Image.fromarray(picture).save(folder / "photo.png")
+    _write(photos / "captions.csv", rows)
+    annotations = {"images": images, "annotations": notes}
+    (folder / "captions_val2017.json").write_text(json.dumps(annotations), encoding="utf-8")

@@ -24,6 +24,7 @@ FENCE = re.compile(r"^(?:<!-- not run: (?P<reason>[^\n]+) -->\n)?```(?P<language
 STAND_IN = {
     "language": "book.txt", "classify": "reviews.csv", "regress": "proteins.csv", "tag": "words.conll",
     "translate": "pairs.tsv", "answer": "squad.json", "forecast": "hours.csv", "music": "chorales",
+    "caption": "photos",
 }  # fmt: skip
 MADE_IN_NO_TIME = {"curve"}
 
