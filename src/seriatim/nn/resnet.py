@@ -34,6 +34,8 @@ class Convolution(nn.Module):
         nn.init.kaiming_normal_(self.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.padding == 0 and self.stride > 1:  # PyTorch 2.13 writes beyond its memory here, backwards, with few
+            return torch.conv2d(x[:, :, :: self.stride, :: self.stride], self.weight)  # channels that lie last
         return torch.conv2d(x, self.weight, None, self.stride, self.padding)
 
 
