@@ -30,7 +30,6 @@ from ..core.random import derive, numpy_stream
 from ..core.state import select
 from ..data import captions
 from ..data.notes import Notes
-from ..data.picture_files import Form
 from ..data.tokenizers import Tokenizer, TokenizerSettings
 from ..decode.options import TranslateSettings
 from ..nn.backbone import BackboneSettings
@@ -48,7 +47,7 @@ from ._captions import CaptionCoder, CaptionPart
 from ._examples import ExampleTask, digest, mismatch, refuse_counting, restore, spread_over
 from ._pair_engine import ALIGNMENT
 from ._pairs import NO_TOKEN
-from ._picture_coder import picture_form
+from ._picture_coder import form_of
 from ._pointing import pointing
 from ._task import Batch
 from ._unlike import unlike_tokens
@@ -267,7 +266,7 @@ def prepare(
     data = captions.read(config.data, data_dir, notes)
     if coder is None:
         tokenizer = _learn(config, data.train.targets, notes) if tokenizer is None else tokenizer
-        coder = CaptionCoder(tokenizer, 1, Form(**picture_form(data.train.pictures, config.data.pictures)))
+        coder = CaptionCoder(tokenizer, 1, form_of(data.train.pictures, config.data.pictures))
     parts = {split: coder.part(data.part(split)) for split in PARTS}
     longest = int(parts["train"].targets.lengths.max())
     coder = replace(coder, longest=max(coder.longest, longest))

@@ -45,5 +45,7 @@ def load_optimiser(optimiser: torch.optim.Optimizer, network: nn.Module, stored:
     for full, value in stored.items():
         name, _, key = full.partition(SEPARATOR)
         parameter = parameters[name]
-        # AdamW's count of steps stays where fused kernels want it: beside the parameter
-        optimiser.state[parameter][key] = value.to(parameter.device)
+        # AdamW's count of steps stays where fused kernels want it: beside the parameter. They take numbers in the order
+        # in which these lie in memory, so an average must lie as its parameter does.
+        held = torch.empty_like(parameter, dtype=value.dtype) if value.shape == parameter.shape else value
+        optimiser.state[parameter][key] = value.to(parameter.device) if held is value else held.copy_(value)
