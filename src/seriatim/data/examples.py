@@ -163,7 +163,8 @@ def read_inputs(
     if made is not None:
         return replace(last_part(source, made, numeric_input), targets=None)
     gathered = _known(columns, settings, lambda s: _gather(source, s, data_dir, Notes(None), False, False)[0])
-    gathered = shown(gathered, source, settings.pictures, Notes(None), form)
+    every = settings.pictures.model_copy(update={"broken": "refuse"})  # a row for each row
+    gathered = shown(gathered, source, every, Notes(None), form)
     return Examples(two_texts.as_known(gathered, source, pairs), None, gathered.places)
 
 

@@ -8,7 +8,9 @@ that break off. Whatever Pillow makes of damaged bytes, here it becomes one erro
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import io
 import math
 import warnings
 from collections.abc import Iterator
@@ -29,6 +31,7 @@ ENDINGS = frozenset({
 })  # fmt: skip
 GREY = frozenset({"1", "L", "LA", "La", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"})
 DEEP = frozenset({"I", "F", "I;16", "I;16L", "I;16B", "I;16N"})
+THUMB = 96  # pixels of a side
 ORIENTATION = 0x0112  # of EXIF
 TURNED = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -131,6 +134,15 @@ def shown_box(
         found.append((max(math.floor(low + 1e-6), 0), min(math.ceil(high - 1e-6), most)))
     (top, bottom), (left, right) = found
     return (left, top, right, bottom) if left < right and top < bottom else None
+
+
+def thumbnail(picture: np.ndarray, most: int = THUMB) -> str:
+    """A picture (H,W,C) of 8 bits as base64 of a PNG, small ones as they are, none larger than some pixels a side."""
+    small = Image.fromarray(picture[..., 0] if picture.shape[2] == 1 else picture)
+    small.thumbnail((most, most))
+    held = io.BytesIO()
+    small.save(held, "PNG")
+    return base64.b64encode(held.getvalue()).decode("ascii")
 
 
 @contextlib.contextmanager

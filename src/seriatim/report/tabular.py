@@ -59,6 +59,8 @@ def tabular(view: dict[str, Any], width: int = WHOLE) -> Drawn:
 
 
 def _cell(value: Any) -> str:
+    if isinstance(value, dict):
+        return "a picture"
     if value is None or isinstance(value, str):
         return label("" if value is None else value, LONGEST)
     number = finite(value)

@@ -7,6 +7,7 @@ kind. What cannot be drawn is told instead of breaking the page.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -192,6 +193,9 @@ def _table(view: dict[str, Any]) -> str:
     ]
     if named:
         cells[0] = _name
+    for index in range(len(columns)):
+        if any(isinstance(row[index], dict) for row in rows):
+            cells[index] = _small_picture
     lines = [f"<tr>{''.join(cell(value) for cell, value in zip(cells, row, strict=True))}</tr>" for row in rows[:ROWS]]
     note = [str(view["note"])] if view.get("note") else []
     note += [f"The first {ROWS} of {len(rows):,} rows."] if len(rows) > ROWS else []
@@ -215,6 +219,14 @@ def _name(value: Any) -> str:
 def _text(value: Any) -> str:
     """Texts stand left and may break, figures right."""
     return f'<td class="text">{escape(cut("" if value is None else str(value), 600))}</td>'
+
+
+def _small_picture(value: Any) -> str:
+    """Base64 of a PNG under "png"."""
+    data = str(value.get("png", "")) if isinstance(value, dict) else ""
+    if not re.fullmatch(r"[A-Za-z0-9+/=]+", data):
+        return "<td></td>"
+    return f'<td class="text"><img alt="the input of this row" src="data:image/png;base64,{data}"></td>'
 
 
 def _number(column: str, values: list[Any]) -> Callable[[Any], str]:

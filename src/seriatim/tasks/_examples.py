@@ -21,6 +21,7 @@ from ..core import registry
 from ..core.errors import SeriatimError
 from ..core.random import derive, numpy_stream
 from ..core.tensors import load_tensors
+from ..data.picture_files import thumbnail
 from ..data.pictures import Pictures
 from ..data.sequences import Examples, Sequences
 from ..nn.backbone import BackboneSettings
@@ -280,6 +281,13 @@ def spread(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean.astype(np.float32), deviation.astype(np.float32)
 
 
+def pictured(one: Any) -> Any:
+    """An input for a table of a report: pictures as such, all else in a few words."""
+    if isinstance(one, np.ndarray) and one.dtype == np.uint8 and one.ndim == 3:
+        return {"png": thumbnail(one)}
+    return shown(one)
+
+
 def shown(one: Any, most: int = 200) -> str:
     """An input in a few words: of a text at most so many characters, of two texts half of them each."""
     if isinstance(one, tuple):
@@ -306,7 +314,7 @@ def refuse_pairs(model: Any, task: str) -> None:
         fit = [name for name in names if not (one := registry.models.load(name).Settings).pairs and not one.counts]
         raise SeriatimError(
             "task.pairs", f"{model.name} learns pairs of sequences; {task} asks for something else",
-            f"choose another --model: {', '.join(fit)}; or the task translate",
+            f"choose another --model: {', '.join(fit)}; or the task {'caption' if model.pictures else 'translate'}",
         )  # fmt: skip
 
 

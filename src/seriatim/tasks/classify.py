@@ -28,7 +28,7 @@ from ..nn.network import Network
 from ..nn.soft import soft_choices_loss, soft_loss
 from . import _scores
 from ._coder import Coder
-from ._examples import mismatch, restore, shown
+from ._examples import mismatch, pictured, restore
 from ._predict import Predictor, short
 from ._task import Batch
 from ._unlike import unlike_names
@@ -176,7 +176,7 @@ class ClassifyTask(VectorTask):
         rows = [
             [
                 came.place(row),
-                shown(came.inputs[row]),
+                pictured(came.inputs[row]),
                 labels[true[row]],
                 labels[given[row]],
                 round(float(sure[row]), 3),

@@ -32,7 +32,7 @@ from ..nn.heads import Scaled
 from ..nn.network import Network
 from . import _kernel, _scores
 from ._coder import Coder
-from ._examples import mismatch, restore, shown, spread
+from ._examples import mismatch, pictured, restore, spread
 from ._predict import Predictor, short
 from ._task import Batch
 from ._unlike import unlike_names
@@ -155,7 +155,7 @@ class RegressTask(VectorTask):
         distance = np.abs(values - true).mean(axis=1)
         worst = np.argsort(-distance, kind="stable")[:20].tolist()
         table = [
-            [part.examples.place(row), shown(part.examples.inputs[row]), _numbers(true[row]), _numbers(values[row])]
+            [part.examples.place(row), pictured(part.examples.inputs[row]), _numbers(true[row]), _numbers(values[row])]
             for row in worst
         ]
         columns = ["where", "input", "true", "predicted"]
