@@ -11,6 +11,7 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -194,6 +195,17 @@ class Captioner:
     def _seen(self, inputs: Any, places: Sequence[str] = ()) -> Pictures:
         """Pictures as those of the training were, whatever they come as."""
         return read_pictures(inputs, self.coder.form)
+
+    def readable(self, paths: Sequence[Path], broken: dict[str, str]) -> Pictures:
+        """Files as the model sees them. Those that cannot be read are left out, and stand in `broken` by their names
+        with the reason."""
+        found = []
+        for path in paths:
+            try:
+                found.append(self._seen([path])[0])
+            except SeriatimError as error:
+                broken[str(path)] = error.cause
+        return Pictures.of(np.stack(found)) if found else self._seen([])
 
     def predict(self, inputs: Any, places: Sequence[str] = ()) -> list[dict[str, Any]]:
         found = self.caption(inputs, None, places)
