@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .inspect import Inspector
     from .tasks._alignment import Looked
     from .tasks._answerer import Answer
+    from .tasks._captioner import Caption
     from .tasks._readers import Reader
     from .tasks._speak import Continuation, Generation, Score
     from .tasks._translator import Translation
@@ -143,11 +144,14 @@ class Run:
         found: list[list[Generation]] = self._ask("generate")(prompts, options)
         return found
 
-    def score(self, text: str, target: str | None = None) -> Score:
-        """The log-probability of a text, its perplexity, and those of its pieces; for a translator, of a target."""
+    def score(self, text: Any, target: str | None = None) -> Score:
+        """The log-probability of a text, its perplexity, and those of its pieces; for a translator, of a target, and
+        for a captioner, of a caption of a picture."""
         ask = self._ask("score")
-        if ("translate" in self.predictor.questions) == (target is None):
-            takes = "a text" if target is not None else "a source and a target"
+        describes = "caption" in self.predictor.questions
+        if (describes or "translate" in self.predictor.questions) == (target is None):
+            both = "a picture and a caption" if describes else "a source and a target"
+            takes = "a text" if target is not None else both
             cause = f"{self.path}: a model of the task {self.config.task.name} scores {takes}"
             raise SeriatimError("score.input", cause, f"give {takes}")
         found: Score = ask(text) if target is None else ask(text, target)
@@ -173,6 +177,26 @@ class Run:
 
         ask = self._ask("translate")
         found: list[list[Translation]] = ask(texts, TranslateSettings() if options is None else options)
+        return found
+
+    def caption(self, picture: Any, **options: Any) -> Any:
+        """Says what is to be seen in a picture (a file, or an array (H,W[,C]) of 8 bits), or in each of a list; options
+        are those of `TranslateSettings`.
+
+        Returns a text for a picture and a list for a list; with `nbest` above 1, lists of texts.
+        """
+        from .core.config import validate
+        from .decode.options import TranslateSettings
+
+        checked = validate(TranslateSettings, options, "the options of caption")
+        several = isinstance(picture, list | tuple)
+        found = [[one.text for one in some] for some in self.captions(picture if several else [picture], checked)]
+        answers = [one if checked.nbest > 1 else one[0] for one in found]
+        return answers if several else answers[0]
+
+    def captions(self, pictures: Sequence[Any], options: TranslateSettings | None = None) -> list[list[Caption]]:
+        """The same with scores, tokens and, where asked for, where each word looked; best first."""
+        found: list[list[Caption]] = self._ask("caption")(pictures, options)
         return found
 
     def answer(

@@ -12,6 +12,7 @@ from ..core.errors import SeriatimError
 from . import (
     answer,
     average,
+    caption,
     compare,
     data,
     demo,
@@ -74,6 +75,7 @@ _answers = (
     answer,
     embed,
     translate,
+    caption,
     generate,
     next,
     score,

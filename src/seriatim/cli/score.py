@@ -1,4 +1,4 @@
-"""Tell how likely a text is, or a translation of it, altogether and token by token."""
+"""Tell how likely a text is, or a translation of it, or a caption of a picture, altogether and token by token."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ MOST_BITS = 20  # a full bar
 
 def command(
     run: o.RunPath,
-    text: Annotated[str | None, typer.Argument(help="The text.", show_default=False)] = None,
-    target: Annotated[str | None, typer.Argument(help="translate: its translation.", show_default=False)] = None,
+    text: Annotated[str | None, typer.Argument(help="The text; caption: a picture.", show_default=False)] = None,
+    target: Annotated[str | None, typer.Argument(help="Its translation, or its caption.", show_default=False)] = None,
     file: Annotated[
-        Path | None, typer.Option("--file", help="Score every line (translate: text, tab, translation; - for stdin).")
+        Path | None,
+        typer.Option("--file", help="Score every line (where two are needed, a tab between them; - for stdin)."),
     ] = None,
     tokens: Annotated[bool, typer.Option("--tokens", help="Show every token.")] = False,
     plugin: o.Plugin = None,
@@ -35,7 +36,7 @@ def command(
     opened = Run(run)
     if text is not None:
         scores = [opened.score(text, target)]
-    elif "translate" in opened.predictor.questions:
+    elif {"translate", "caption"} & set(opened.predictor.questions):
         pairs = [_pair(line, f"{file}, line {number}") for number, line in enumerate(read_lines(file), 1)]
         scores = [opened.score(*pair) for pair in pairs]
     else:
@@ -67,5 +68,5 @@ def command(
 def _pair(line: str, place: str) -> list[str]:
     pair = line.split("\t")[:2]  # what stands behind, as an attribution, says nothing of the two
     if len(pair) < 2:
-        raise SeriatimError("score.input", f"{place}: there is no tab", "write a text, a tab, and its translation")
+        raise SeriatimError("score.input", f"{place}: there is no tab", "write what is read, a tab, and what is scored")
     return pair

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from ._pixels import Picture, light, opened
 from ._shapes import frame, image, outline, ring, text, wrapped
 from .looks import FAINT, FONT, GROUND, INK, WHOLE, check_ending, data, row
 from .numbers import whole
-from .page import escape, figure, page
+from .page import escape, figure, page, section
 from .text import label
 
 if TYPE_CHECKING:
@@ -258,16 +259,24 @@ def save(view: dict[str, Any], path: str | Path) -> None:
         kept = {name: value for name, value in view.items() if name not in ("kind", "picture")}
         write_text(path, json.dumps(kept, ensure_ascii=False) + "\n")
     elif ending == ".html":
-        svg, spoken = drawing(view, titled=False)
-        looked = Looked.of(view)
-        write_text(path, page(looked.title, "Seriatim · caption", "", [figure(svg, spoken, "wide")], FOOT_NOTE))
+        save_page([view], path)
+    elif ending == ".svg":
+        write_text(path, _grounded(drawing(view)[0]))
     else:
-        svg = _grounded(drawing(view)[0])
-        if ending == ".svg":
-            write_text(path, svg)
-        else:
-            with atomic_file(path) as aside:
-                aside.write_bytes(vl_convert.svg_to_png(svg, scale=2))
+        with atomic_file(path) as aside:
+            aside.write_bytes(vl_convert.svg_to_png(_grounded(drawing(view)[0]), scale=2))
+
+
+def save_page(views: Sequence[dict[str, Any]], path: str | Path) -> None:
+    """Pictures one below the other, as a page."""
+    titles = [label(view["title"], 100) for view in views]
+    parts = [figure(*drawing(view, titled=False), "wide") for view in views]
+    if len(views) == 1:
+        title, sections = titles[0], parts
+    else:
+        title = f"{whole(len(views))} pictures"
+        sections = [section(one, part) for one, part in zip(titles, parts, strict=True)]
+    write_text(Path(path), page(title, "Seriatim · caption", "", sections, FOOT_NOTE))
 
 
 def _grounded(svg: str) -> str:
