@@ -10,6 +10,7 @@ is known of it must fit into one state, as in seq2seq, and cannot be looked at a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -46,6 +47,7 @@ class ShowTell(PairBackbone):
 
 class Settings(PairSettings):
     pictures: ClassVar[bool] = True
+    suits: ClassVar[Mapping[str, Any]] = {"encoder": "resnet"}  # places that see far: their mean must know relations
 
     cell: CellName = Field("lstm", description="rnn, lstm or gru")
     layers: int = Field(1, ge=1, le=64, description="recurrent layers")

@@ -44,8 +44,8 @@ class Attending(PairBackbone):
         asking: bool = False,
         ahead: bool = True,
     ) -> None:
-        """For a memory of vectors of size `memory`; `gated`: how much it looks at all is a gate; `asking`: the last word
-        asks, too."""
+        """For a memory of vectors of size `memory`; `gated`: how much it looks at all is a gate; `asking`: the last
+        word asks, too."""
         super().__init__()
         self.width = width
         self.ahead = ahead

@@ -13,18 +13,26 @@ from .pair import Translator, attended
 from .pictures import PictureInput, Shape
 from .trace import Trace
 
+SPREAD = 0.3  # of fresh vectors of places, beside what is seen there, whose spread is 1
+
 
 class PictureSource(nn.Module):
-    """A picture (B,C,H,W) as vectors of the size that the encoder–decoder wants, with its rows one behind the other."""
+    """A picture (B,C,H,W) as vectors of the size that the encoder–decoder wants, with its rows one behind the other.
+
+    What is seen at a place is normed, so that all places are compared on one scale, and has the vector of its place
+    added: of two things seen, which is above the other cannot be told from what they look like.
+    """
 
     def __init__(self, picture: PictureInput, shape: Shape, size: int) -> None:
         super().__init__()
         self.shape = shape
         self.picture = picture
-        self.project = nn.Identity() if picture.width == size else nn.Linear(picture.width, size)
+        self.project = nn.Linear(picture.width, size)
+        self.norm = nn.LayerNorm(size)
+        self.places = nn.Parameter(torch.randn(picture.grid[0] * picture.grid[1], size) * SPREAD)
 
     def forward(self, pictures: Tensor) -> Tensor:
-        y: Tensor = self.project(self.picture(pictures))
+        y: Tensor = self.norm(self.project(self.picture(pictures))) + self.places
         return y
 
 

@@ -70,17 +70,21 @@ class Patches(PictureInput):
 
 
 class Grid(PictureInput):
-    """What a residual network sees at each place."""
+    """What a residual network sees at each place; `pool` × `pool` neighbours may be one place, by their mean."""
 
-    def __init__(self, shape: Shape, resnet: ResNet) -> None:
+    def __init__(self, shape: Shape, resnet: ResNet, pool: int = 1) -> None:
         super().__init__(shape[0])
         self.resnet = resnet
+        self.pool = pool
         self.width = resnet.width
-        self.grid = resnet.grid(*shape[1:])
+        rows, columns = resnet.grid(*shape[1:])
+        self.grid = math.ceil(rows / pool), math.ceil(columns / pool)
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.resnet(self.normalised(x)).flatten(2).transpose(1, 2)  # (B,D,h,w) → (B,h·w,D)
-        return y
+        y = self.resnet(self.normalised(x))
+        if self.pool > 1:
+            y = F.avg_pool2d(y, self.pool, ceil_mode=True)
+        return y.flatten(2).transpose(1, 2)  # (B,D,h,w) → (B,h·w,D)
 
 
 def patch_side(shape: Shape) -> int:

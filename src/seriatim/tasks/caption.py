@@ -16,14 +16,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from ..core import config, registry
+from ..core import config
 from ..core.errors import SeriatimError
 from ..core.measures import Measured
 from ..core.random import derive, numpy_stream
@@ -44,6 +44,7 @@ from ._caption_scores import judged
 from ._caption_views import Known, views
 from ._captioner import Captioner
 from ._captions import CaptionCoder, CaptionPart
+from ._encoders import EncoderName, encoder
 from ._examples import ExampleTask, digest, mismatch, refuse_counting, restore, spread_over
 from ._pair_engine import ALIGNMENT
 from ._pairs import NO_TOKEN
@@ -67,11 +68,15 @@ SAME_TOKENS = True  # as its teacher a student must have: each is an answer
 
 class Settings(config.Settings):
     name: str = Field("caption", description="the task: see `seriatim list tasks`")
-    encoder: Literal["resnet", "patches"] = Field(
-        "resnet", description="what a model sees of a picture: the grid of a residual network, or patches as they are"
+    encoder: EncoderName | None = Field(
+        None,
+        description="what it sees of a picture: the grid of a residual network whose places see near (local) or far "
+        "(resnet), or patches as they are (default: local for small pictures, else resnet)",
     )
-    layers: int | None = Field(None, ge=8, description="of the residual network (default: by the size of the pictures)")
-    channels: int = Field(32, ge=1, le=4_096, description="of the residual network's first stage")
+    layers: int | None = Field(None, ge=8, description="of the residual network (default: 8, of photographs 18)")
+    channels: int | None = Field(
+        None, ge=1, le=4_096, description="of its first stage (default: 16, of photographs and far around more)"
+    )
     penalty: float = Field(
         0.0, ge=0, le=100, description="what it costs to look at some places more than at others in all (λ)"
     )
@@ -82,7 +87,7 @@ class Settings(config.Settings):
 
 
 def train_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {"batch": 64}
+    return {"batch": 32}
 
 
 class CaptionTask(ExampleTask):
@@ -246,11 +251,7 @@ def unevenness(weights: Tensor, real: Tensor) -> Tensor:
 
 
 def network(model: BackboneSettings, coder: CaptionCoder, settings: Settings) -> Network:
-    if settings.encoder == "patches":
-        picture = model.picture_input(coder.shape)
-    else:
-        values: dict[str, Any] = {"name": "resnet", "width": settings.channels, "layers": settings.layers}
-        picture = registry.models.load("resnet").Settings(**values).picture_input(coder.shape)
+    picture = encoder(settings.encoder, model, coder.shape, settings.layers, settings.channels)
     return picture_network(model, picture, coder.shape, coder.target.size, coder.longest, settings.score)
 
 
