@@ -67,6 +67,22 @@ def settings_of(case: tuple[str, dict[str, Any]]) -> Any:
     return registry.models.load(name).Settings(**({"width": 6} | TINY.get(name, {}) | {"name": name} | extra))
 
 
+def registry_settings(name: str, given: dict[str, Any]) -> Any:
+    """The settings of a model by its name."""
+    return registry.models.load(name).Settings(**(given | {"name": name}))
+
+
+def shaken(module: torch.nn.Module, by: float = 0.1) -> torch.nn.Module:
+    """Nothing stays at a beginning that would hide a mistake: no bias is 0, no gain is 1."""
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.requires_grad:  # Marian's sinusoids are what they are
+                parameter += by * torch.randn_like(parameter)
+        if isinstance(bias := getattr(module, "final_logits_bias", None), torch.Tensor):
+            bias.normal_()
+    return module.eval()
+
+
 def build(case: tuple[str, dict[str, Any]], inputs: int = 5, dtype: torch.dtype = torch.float64) -> Backbone:
     torch.manual_seed(0)
     backbone = settings_of(case).build(inputs, length=12).to(dtype).eval()

@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import seriatim
+from helpers import shaken
 from seriatim.core import registry
 from seriatim.core.exchange import Copies, Form, Head
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
@@ -45,17 +46,6 @@ def learnt(kind: Any, size: int = 90, **settings: Any) -> Tokenizer:
 @pytest.fixture(scope="module")
 def tokens() -> dict[str, Tokenizer]:
     return {"bert": learnt("bert", lowercase=True), "bpe": learnt("bpe"), "two": learnt("bpe", 75)}
-
-
-def shaken(module: nn.Module, by: float = 0.1) -> nn.Module:
-    """Nothing stays at a beginning that would hide a mistake: no bias is 0, no gain is 1."""
-    with torch.no_grad():
-        for parameter in module.parameters():
-            if parameter.requires_grad:  # Marian's sinusoids are what they are
-                parameter += by * torch.randn_like(parameter)
-        if isinstance(bias := getattr(module, "final_logits_bias", None), Tensor):
-            bias.normal_()
-    return module.eval()
 
 
 def ragged(lengths: list[int]) -> Tensor:

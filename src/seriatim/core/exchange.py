@@ -6,6 +6,7 @@ list serves in both directions: what is read and written again is what it was.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -40,13 +41,28 @@ class Entry:
 
 @dataclass(frozen=True)
 class Row(Entry):
-    """Our vector is the only row of their matrix."""
+    """Our tensor is the only one in theirs, which has so many dimensions more."""
+
+    depth: int = 1
 
     def read(self, tensors: Mapping[str, Tensor]) -> Tensor:
-        return super().read(tensors)[0]
+        return super().read(tensors)[(0,) * self.depth]
 
     def write(self, tensor: Tensor) -> dict[str, Tensor]:
-        return super().write(tensor[None])
+        return super().write(tensor[(None,) * self.depth])
+
+
+@dataclass(frozen=True)
+class Squares(Entry):
+    """Our matrix is their convolution over squares of pixels (D,C,s,s), which are grey or have three colours."""
+
+    def read(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        return super().read(tensors).flatten(1)
+
+    def write(self, tensor: Tensor) -> dict[str, Tensor]:
+        side = math.isqrt(tensor.shape[1])
+        side = side if side**2 == tensor.shape[1] else math.isqrt(tensor.shape[1] // 3)
+        return super().write(tensor.unflatten(1, (-1, side, side)))
 
 
 @dataclass(frozen=True)
@@ -126,6 +142,7 @@ class Form:
     tables: tuple[str, ...] = ("input.weight",)  # tensors of ours with a row for each token
     made: Callable[[Any], dict[str, Tensor]] = lambda settings: {}  # what stands there and follows from settings here
     modules: Callable[[Any, Mapping[str, Any], int], Mapping[str, nn.Module]] = _body_modules  # for their shapes
+    sizes: tuple[str, ...] = ("vocab_size",)  # that config.json must name for the shapes, besides what settings are of
     check: Callable[[Mapping[str, Tensor]], list[str]] = lambda stored: []  # problems of tensors that are not read
 
     def entries(self, settings: Any, head: Head) -> list[Entry]:
@@ -137,7 +154,7 @@ class Form:
     def shapes(self, settings: Any, head: Head, config: Mapping[str, Any], outputs: int) -> dict[str, Tensor]:
         """Our tensors as they must be for a config.json, without their contents."""
         with without_contents():
-            parts = dict(self.modules(settings, config, int(config["vocab_size"])))
+            parts = dict(self.modules(settings, config, int(config.get("vocab_size", 0))))
             if head.make is not None:
                 parts["head"] = head.make(settings, parts["input"], outputs)
         return {f"{part}.{name}": one for part, module in parts.items() for name, one in module.state_dict().items()}

@@ -107,7 +107,7 @@ def _settings(folder: Folder, form: Form) -> tuple[dict[str, Any], Any]:
     """As they are given, and checked: sizes may contradict each other only once they are put together."""
     problems: list[str] = []
     values = form.settings(folder.config, problems)
-    whole(problems, folder.config, ("vocab_size",))
+    whole(problems, folder.config, form.sizes)
     _refuse(folder.path, problems)
     try:
         settings = validate(registry.models.load(values["name"]).Settings, values, f"{folder.path / CONFIG}")

@@ -17,14 +17,16 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..core.errors import SeriatimError
+from ..core.exchange import Entry, Form, Head, choose, layer, whole
 from ..nn.backbone import Backbone, BackboneSettings
 from ..nn.dropout import Dropout
+from ..nn.heads import VectorHead
 from ..nn.pictures import Grid, Shape
 from ..nn.resnet import ResNet, Stem
-from ..nn.trace import Trace
+from ..nn.trace import Trace, show
 
 PRESETS: dict[str, dict[str, Any]] = {
     "small": {"stem": "small", "layers": 8, "width": 32},
@@ -49,7 +51,9 @@ class Still(Backbone):
     def forward(
         self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: Trace | None = None
     ) -> tuple[Tensor, Any]:
-        return self.dropout(x), None
+        y: Tensor = self.dropout(x)
+        show(trace, "hidden", y, mask)
+        return y, None
 
 
 class Settings(BackboneSettings):
@@ -110,3 +114,97 @@ class Settings(BackboneSettings):
 
     def build(self, inputs: int, length: int) -> Still:
         return Still(inputs, self.dropout)
+
+
+# The same in the format of `transformers`: what it calls basic layers, for photographs
+
+PLAIN = {"hidden_act": "relu", "layer_type": "basic", "downsample_in_first_stage": False}
+DEFAULTS = {"num_channels": 3, "embedding_size": 64, "layer_type": "bottleneck"}  # of a config.json that does not say
+
+
+def _from_hub(config: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
+    known: dict[str, Any] = DEFAULTS | dict(config)
+    for name, value in PLAIN.items():
+        choose(problems, name, known.get(name, value), {value: 0})
+    sizes = whole(problems, known, ("embedding_size", "num_channels"))
+    layers = next((count for count, depths in DEPTHS.items() if list(depths) == known.get("depths")), None)
+    if layers is None:
+        each = ", ".join(str(list(depths)) for depths in DEPTHS.values())
+        problems.append(f"depths are {known.get('depths')}; what is known here: {each}")
+    width = sizes["embedding_size"]
+    if known.get("hidden_sizes") != (doubled := [width * 2**stage for stage in range(4)]):
+        problems.append(f"hidden_sizes are {known.get('hidden_sizes')}; here they double: {doubled}")
+    return {"name": "resnet", "stem": "photographs", "width": width, "layers": layers}
+
+
+def _to_hub(settings: Settings, tensors: Mapping[str, Tensor], problems: list[str]) -> dict[str, Any]:
+    stem = tensors["input.resnet.stem.convolution.weight"]
+    if stem.shape[-1] != 7:
+        problems.append("a stem for small pictures; that of photographs is known there: model.stem")
+    if not settings.skips:
+        problems.append("a network without skips: model.skips")
+    return PLAIN | {
+        "num_channels": stem.shape[1],
+        "embedding_size": settings.width,
+        "hidden_sizes": [settings.width * 2**stage for stage in range(4)],
+        "depths": list(_depths(settings)),
+        "downsample_in_bottleneck": False,
+    }
+
+
+def _depths(settings: Settings) -> tuple[int, ...]:
+    return DEPTHS.get(settings.layers or 18, DEPTHS[18])
+
+
+def _normed(ours: str, theirs: str) -> list[Entry]:
+    ours, norm = f"input.resnet.{ours}", f"{theirs}.normalization"
+    return [
+        Entry(f"{ours}.convolution.weight", (f"{theirs}.convolution.weight",)),
+        *layer(f"{ours}.norm", norm),
+        Entry(f"{ours}.norm.mean", (f"{norm}.running_mean",)),
+        Entry(f"{ours}.norm.variance", (f"{norm}.running_var",)),
+    ]
+
+
+def _body(settings: Settings) -> list[Entry]:
+    found, block = _normed("stem", "embedder.embedder"), 0
+    for stage, depth in enumerate(_depths(settings)):
+        for index in range(depth):
+            theirs = f"encoder.stages.{stage}.layers.{index}"
+            found += _normed(f"blocks.{block}.first", f"{theirs}.layer.0")
+            found += _normed(f"blocks.{block}.second", f"{theirs}.layer.1")
+            if stage and index == 0:
+                found += _normed(f"blocks.{block}.project", f"{theirs}.shortcut")
+            block += 1
+    return found
+
+
+def _modules(settings: Settings, config: Mapping[str, Any], vocabulary: int) -> dict[str, nn.Module]:
+    side = SMALL + 1  # any size of a photograph gives the same tensors
+    inputs = settings.picture_input((int(config.get("num_channels", 3)), side, side))
+    return {"input": inputs, "backbone": settings.build(inputs.width, 1)}
+
+
+def _pooled(settings: Settings, inputs: Any, outputs: int) -> VectorHead:
+    return VectorHead(inputs.width, outputs, "mean")
+
+
+_LABELS = tuple(layer("head.output", "classifier.1"))
+_POOLED: dict[str, Any] = {"options": {"pooling": "mean"}, "make": _pooled}
+HUB = (
+    Form(
+        "resnet",
+        "resnet.",
+        _from_hub,
+        _to_hub,
+        _body,
+        (
+            Head("ResNetForImageClassification", "classify", _LABELS, **_POOLED),
+            Head("ResNetModel", "classify", optional=_LABELS, prefixed=False, **_POOLED),
+        ),
+        (r".*num_batches_tracked",),
+        tables=(),
+        modules=_modules,
+        sizes=(),
+    ),
+)

@@ -14,6 +14,7 @@ Initialisation: normal, 0.02.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
@@ -22,8 +23,10 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from ..core.errors import SeriatimError
+from ..core.exchange import ACTIVATIONS, Entry, Form, Head, Row, Squares, choose, inverse, layer, whole
 from ..nn.backbone import Backbone
 from ..nn.dropout import Dropout
+from ..nn.heads import VectorHead
 from ..nn.pictures import Patches, Shape, patch_side
 from ..nn.positions import Learned
 from ..nn.trace import Trace, inside, show
@@ -134,3 +137,100 @@ class Settings(HeadedSettings):
         self.check_heads()
         sizes = (inputs, self.width, self.layers, self.heads, length, self.feedforward, self.dropout)
         return ViT(*sizes, self.activation, self.epsilon)
+
+
+# The same in the format of `transformers`
+
+SIZES = {
+    "hidden_size": "width",
+    "num_hidden_layers": "layers",
+    "num_attention_heads": "heads",
+    "intermediate_size": "feedforward",
+    "patch_size": "patch",
+}
+DEFAULTS = {"patch_size": 16, "image_size": 224, "num_channels": 3}  # of a config.json that does not say
+
+
+def _from_hub(config: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
+    choose(problems, "qkv_bias", config.get("qkv_bias", True), {True: 0})
+    known = DEFAULTS | dict(config)
+    whole(problems, known, ("image_size", "num_channels"))
+    sizes = whole(problems, known, SIZES)
+    return {SIZES[name]: value for name, value in sizes.items()} | {
+        "name": "vit",
+        "dropout": config.get("hidden_dropout_prob", 0.0),
+        "activation": choose(problems, "hidden_act", config.get("hidden_act", "gelu"), ACTIVATIONS),
+        "epsilon": config.get("layer_norm_eps", 1e-12),
+    }
+
+
+def _to_hub(settings: Settings, tensors: Mapping[str, Tensor], problems: list[str]) -> dict[str, Any]:
+    patches = Squares("", ("",)).write(tensors["input.project.weight"])[""]  # (D,C,s,s)
+    rows = math.isqrt(len(tensors["backbone.positions.weight"]) - 1)
+    if len(patches) != settings.width:
+        problems.append(f"vectors of {len(patches)} for a width of {settings.width}: model.embedding")
+    sizes: dict[str, Any] = {name: getattr(settings, ours) for name, ours in SIZES.items()}
+    sizes["intermediate_size"] = 4 * settings.width if settings.feedforward is None else settings.feedforward
+    return sizes | {
+        "patch_size": patches.shape[-1],
+        "image_size": rows * patches.shape[-1],
+        "num_channels": patches.shape[1],
+        "qkv_bias": True,
+        "hidden_act": inverse(ACTIVATIONS)[settings.activation],
+        "hidden_dropout_prob": settings.dropout,
+        "attention_probs_dropout_prob": 0.0,
+        "layer_norm_eps": settings.epsilon,
+        "initializer_range": SPREAD,
+    }
+
+
+def _body(settings: Settings) -> list[Entry]:
+    patches = "embeddings.patch_embeddings.projection"
+    found = [
+        Squares("input.project.weight", (f"{patches}.weight",)),
+        Entry("input.project.bias", (f"{patches}.bias",)),
+        Row("backbone.whole", ("embeddings.cls_token",), depth=2),
+        Row("backbone.positions.weight", ("embeddings.position_embeddings",)),
+        *layer("backbone.norm", "layernorm"),
+    ]
+    for index in range(settings.layers):
+        ours, theirs = f"backbone.blocks.{index}", f"encoder.layer.{index}"
+        looks = [f"{theirs}.attention.attention.{part}" for part in ("query", "key", "value")]
+        found += layer(f"{ours}.attention.inputs", *looks)
+        found += layer(f"{ours}.attention.output", f"{theirs}.attention.output.dense")
+        found += layer(f"{ours}.attention_norm", f"{theirs}.layernorm_before")
+        found += layer(f"{ours}.feedforward.hidden", f"{theirs}.intermediate.dense")
+        found += layer(f"{ours}.feedforward.output", f"{theirs}.output.dense")
+        found += layer(f"{ours}.feedforward_norm", f"{theirs}.layernorm_after")
+    return found
+
+
+def _modules(settings: Settings, config: Mapping[str, Any], vocabulary: int) -> dict[str, nn.Module]:
+    known = DEFAULTS | dict(config)
+    inputs = settings.picture_input((known["num_channels"], known["image_size"], known["image_size"]))
+    return {"input": inputs, "backbone": settings.build(inputs.width, math.prod(inputs.grid))}
+
+
+def _first(settings: Settings, inputs: nn.Module, outputs: int) -> VectorHead:
+    return VectorHead(settings.width, outputs, "first", pooler=False)
+
+
+_LABELS = tuple(layer("head.output", "classifier"))
+_FIRST: dict[str, Any] = {"options": {"pooling": "first"}, "make": _first}
+HUB = (
+    Form(
+        "vit",
+        "vit.",
+        _from_hub,
+        _to_hub,
+        _body,
+        (
+            Head("ViTForImageClassification", "classify", _LABELS, **_FIRST),
+            Head("ViTModel", "classify", optional=_LABELS, prefixed=False, **_FIRST),
+        ),
+        (r"(vit\.)?pooler\..*",),
+        tables=(),
+        modules=_modules,
+        sizes=(),
+    ),
+)

@@ -1,0 +1,77 @@
+"""The Vision Transformer beside that of transformers, and patches beside a convolution."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from helpers import registry_settings, shaken
+from seriatim.core.errors import SeriatimError
+from seriatim.hub import reading
+from seriatim.nn.heads import VectorHead
+from seriatim.nn.network import Network, load_weights
+from seriatim.nn.pictures import Patches
+
+SHAPE = (3, 12, 12)
+
+
+def pictures(count: int, shape: tuple[int, ...]) -> torch.Tensor:
+    return torch.randint(0, 256, (count, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("architecture", ["ViTForImageClassification", "ViTModel"])
+def test_vit_is_that_of_transformers(architecture: str, tmp_path: Path) -> None:
+    transformers: Any = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.ViTConfig(
+        hidden_size=16, num_hidden_layers=3, num_attention_heads=4, intermediate_size=24, image_size=12, patch_size=4,
+        num_labels=5, hidden_act="gelu_new",
+    )  # fmt: skip
+    theirs = shaken(getattr(transformers, architecture)(config))
+    theirs.save_pretrained(tmp_path)
+    foreign = reading.read(tmp_path)
+    model = registry_settings("vit", foreign.model)
+    inputs = model.picture_input(SHAPE)
+    ours = Network(
+        inputs, model.build(inputs.width, 9), VectorHead(model.width, 5, "first", pooler=model.pooler)
+    ).eval()
+    centre = {"input.mean": torch.tensor([0.4, 0.5, 0.6]), "input.deviation": torch.tensor([0.2, 0.3, 0.4])}
+    load_weights(ours, foreign.tensors | foreign.fresh | centre)
+    x = pictures(3, SHAPE)
+    answer = theirs((x / 255 - centre["input.mean"].view(3, 1, 1)) / centre["input.deviation"].view(3, 1, 1))
+    if architecture == "ViTModel":
+        assert [one.split()[0] for one in foreign.notes] == ["ViTModel"], "that a head begins anew is told"
+        torch.testing.assert_close(ours.hidden(x)[0], answer.last_hidden_state, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            ours.backbone.first(ours.input(x)), answer.last_hidden_state[:, 0], rtol=1e-4, atol=1e-5
+        )
+    else:
+        torch.testing.assert_close(ours(x)[0], answer.logits, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 10, 7), (3, 1, 1)], ids=str)
+def test_patches_are_a_convolution(shape: tuple[int, int, int]) -> None:
+    """Of steps as long as its side, over pixels in units of their spread; the mean stands where pixels are missing."""
+    torch.manual_seed(0)
+    patches = Patches(shape, 4, 6).double()
+    patches.mean.uniform_()
+    patches.deviation.uniform_(0.5, 1.5)
+    x = pictures(2, shape)
+    pixels = (x / 255 - patches.mean.view(-1, 1, 1)) / patches.deviation.view(-1, 1, 1)
+    below, right = (-one % 4 for one in shape[1:])
+    weight = patches.project.weight.unflatten(1, (shape[0], 4, 4))
+    expected = F.conv2d(F.pad(pixels, (0, right, 0, below)), weight, patches.project.bias, stride=4)
+    assert patches.grid == tuple(expected.shape[2:])
+    torch.testing.assert_close(patches(x), expected.flatten(2).mT)
+
+
+def test_pictures_of_another_size() -> None:
+    model = registry_settings("vit", {"width": 8, "heads": 2, "patch": 4})
+    vit = model.build(8, 9)
+    with pytest.raises(SeriatimError, match="positions") as told:
+        vit(model.picture_input((1, 8, 8))(pictures(1, (1, 8, 8))))
+    assert told.value.code == "model.context"
