@@ -59,10 +59,10 @@ class Session:
 
     def start(self) -> Run:
         module = registry.tasks.load(self.config.task.name)
-        if not getattr(module, "PICTURES", False):
-            refuse_only_pictures(self.config.model, self.config.task.name)
         if not getattr(module, "PAIRS", False):
             refuse_pairs(self.config.model, self.config.task.name)
+        if not getattr(module, "PICTURES", False):
+            refuse_only_pictures(self.config.model, self.config.task.name)
         flush_denormals()
         keep_memory()
         ranks = joined_ranks()

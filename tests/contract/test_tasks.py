@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import seriatim
-from helpers import BIDIRECTIONAL, TINY, backbones, label, pair_models
+from helpers import BIDIRECTIONAL, TINY, backbones, label, pair_models, picture_models
 from seriatim import api
 from seriatim.core import registry
 from seriatim.nn.network import weights
@@ -105,6 +106,20 @@ def documents(folder: Path) -> Path:
     return folder / "documents.txt"
 
 
+def shown(folder: Path) -> Path:
+    """Pictures with something bright, left or right, and how bright it is."""
+    draw = np.random.default_rng(7)
+    rows = []
+    for number in range(40):
+        picture = draw.integers(0, 60, (10, 12, 3), dtype=np.uint8)
+        bright = int(draw.integers(120, 250))
+        picture[2:8, 1:6] += np.uint8(bright - 60) if number % 2 else np.uint8(0)
+        picture[2:8, 7:11] += np.uint8(0) if number % 2 else np.uint8(bright - 60)
+        Image.fromarray(picture).save(folder / f"{number}.png")
+        rows.append([f"{number}.png", "left" if number % 2 else "right", bright / 100])
+    return _write(folder / "shown.csv", ["picture", "label", "value"], rows)
+
+
 # name → task, data, settings on top
 CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "classify": ("classify", labelled, {"data": {"target": "label", "column": "text"}}),
@@ -125,17 +140,21 @@ CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "answer-or-none": ("answer", asked, {}),
     "forecast": ("forecast", series, {"task": {"length": 12, "horizon": 3}}),
     "music": ("music", rolls, {}),
+    "classify-pictures": ("classify", shown, {"data": {"target": "label", "pictures": {"flips": False}}}),
+    "regress-pictures": ("regress", shown, {"data": {"target": "value"}, "task": {"pooling": "last"}}),
     "pretrain": ("pretrain", documents, {"data": {"fractions": [0.8, 0.1, 0.1]}, "task": {"length": 24}}),
 }
 CAUSAL_ONLY = ("music", "forecast")
 BOTH_WAYS_ONLY = ("pretrain",)
+PICTURES = ("classify-pictures", "regress-pictures")
+SMALL = {"vit": {"width": 8, "heads": 2, "layers": 1}}
 BACKBONES = [case for case in backbones() if case[1].get("reset") != "after"]
 every = pytest.mark.parametrize("name", CASES)
 
 
 def config_of(name: str, model: tuple[str, dict[str, Any]], folder: Path, **train: Any) -> Any:
     task, data, settings = CASES[name]
-    tiny = {"width": 6} | TINY.get(model[0], {}) | {"name": model[0]} | model[1]
+    tiny = {"width": 6} | (SMALL | TINY).get(model[0], {}) | {"name": model[0]} | model[1]
     tiny.pop("context", None)
     own = {"steps": 6, "batch": 4, "evaluate_steps": 3, **train}
     return api.configure(task, str(data(folder)), None, settings | {"model": tiny, "train": own})
@@ -148,6 +167,7 @@ def prepared(config: Any) -> Any:
 def combinations() -> list[Any]:
     found = [(name, model) for name in CASES if name not in BOTH_WAYS_ONLY for model in BACKBONES]
     found += [(name, model) for name in CASES if name not in CAUSAL_ONLY for model in BIDIRECTIONAL]
+    found += [(name, (model, {})) for name in PICTURES for model in picture_models()]
     return [pytest.param(name, model, id=f"{name}-{label(model)}") for name, model in found]
 
 
@@ -293,7 +313,7 @@ def test_a_model_that_counts_is_refused(name: str, tmp_path: Path) -> None:
     task, data, settings = CASES[name]
     with pytest.raises(seriatim.SeriatimError) as caught:
         seriatim.train(task, str(data(tmp_path)), "ngram", settings=settings, out=tmp_path / "run")
-    assert caught.value.code == "task.counts"
+    assert caught.value.code == ("task.pictures" if name == "classify-pictures" else "task.counts")
 
 
 @every
