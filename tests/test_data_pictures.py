@@ -18,7 +18,9 @@ from PIL import Image, ImageOps
 
 from seriatim.core.errors import SeriatimError
 from seriatim.data import picture_store
+from seriatim.data.caption_doctor import holds_captions
 from seriatim.data.examples import ExampleSettings, read, read_inputs
+from seriatim.data.picture_doctor import check_pictures, holds_labelled_pictures
 from seriatim.data.picture_files import TURNED, Form, fitted, read_picture
 from seriatim.data.picture_settings import PictureSettings
 from seriatim.data.picture_store import choose_form, store
@@ -482,3 +484,37 @@ def test_folders_without_classes_say_what_is_missing(tmp_path: Path) -> None:
         read(ExampleSettings(source=str(tmp_path / "flat")))
     with pytest.raises(SeriatimError, match="labels, not numbers"):
         read(ExampleSettings(source=str(tmp_path / "flat")), numeric_target=True)
+
+
+# ── the data doctor ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_doctor_finds_all_that_is_wrong_with_a_folder(tmp_path: Path) -> None:
+    paths = folder_of(tmp_path / "images", 24)
+    paths[4].write_bytes(paths[4].read_bytes()[:70])
+    paths[6].write_bytes(b"")
+    (tmp_path / "images" / "odd" / "again.png").write_bytes(paths[2].read_bytes())
+    source = str(tmp_path / "images")
+    assert holds_labelled_pictures(source, None)
+    assert not holds_captions(source)
+    report = check_pictures(source, None, None)
+    assert not report.usable
+    assert [(problem.code, problem.count) for problem in report.problems] == [("picture.broken", 2)]
+    assert {name for name in ("004.png", "006.png") if any(name in one for one in report.problems[0].examples)} == {
+        "004.png", "006.png"
+    }  # fmt: skip
+    assert report.classes == [("odd", 13), ("even", 12)]
+    assert report.repeated == 1
+    assert any("002.png (even) and again.png (odd)" in remark for remark in report.remarks)
+    assert report.sizes["middle"] == "20 × 16"
+    assert sum(report.split.values()) == 25
+
+
+def test_the_doctor_of_tables_names_lines(tmp_path: Path) -> None:
+    labels = table(tmp_path)
+    (tmp_path / "files" / "odd" / "003.png").unlink()
+    assert holds_labelled_pictures(str(labels), None)
+    assert not holds_labelled_pictures(str(labels), "kind")
+    report = check_pictures(str(labels), None, "kind")
+    assert [(problem.code, problem.count) for problem in report.problems] == [("picture.missing", 1)]
+    assert "labels.csv, line 5" in report.problems[0].examples[0]

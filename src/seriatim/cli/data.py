@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from seriatim.data.caption_doctor import CaptionReport
     from seriatim.data.doctor import Report
     from seriatim.data.pair_doctor import PairReport, Side
+    from seriatim.data.picture_doctor import PictureReport
     from seriatim.data.two_texts_doctor import TwoTextsReport
 
 app = typer.Typer(help="Data sets: list the catalogue, fetch one, examine a file.", no_args_is_help=True)
@@ -105,11 +106,14 @@ def check(
     from seriatim.data.caption_doctor import check_captions, holds_captions
     from seriatim.data.doctor import check as examine
     from seriatim.data.pair_doctor import check_pairs, holds_pairs
+    from seriatim.data.picture_doctor import check_pictures, holds_labelled_pictures
     from seriatim.data.two_texts_doctor import check_two_texts, holds_two_texts
 
-    report: Report | PairReport | TwoTextsReport | CaptionReport
+    report: Report | PairReport | TwoTextsReport | CaptionReport | PictureReport
     if holds_captions(file, column, target, encoding):
         report = check_captions(file, column, target, encoding, data_dir)
+    elif holds_labelled_pictures(file, column, encoding):
+        report = check_pictures(file, column, target, encoding)
     elif holds_two_texts(file, column, target, encoding):
         report = check_two_texts(file, column, target, encoding, data_dir)
     elif target is not None or (column is None and holds_pairs(file)):
@@ -147,6 +151,8 @@ def _show(report: Any) -> None:
 
 
 def _found(report: Any) -> Iterator[tuple[str, str]]:
+    if hasattr(report, "classes"):
+        return _picture_findings(report)
     if hasattr(report, "pictures"):
         return _caption_findings(report)
     if hasattr(report, "pairs"):
@@ -181,6 +187,19 @@ def _two_findings(report: TwoTextsReport) -> Iterator[tuple[str, str]]:
         most = ", ".join(f"{_quoted(one)} {number:,}" for one, number in report.targets[:10])
         yield "targets", f"{report.distinct_targets:,} distinct; the most frequent: {most}"
     yield from _sides(report.sides)
+    yield "split", ", ".join(f"{number:,} {part}" for part, number in report.split.items())
+
+
+def _picture_findings(report: PictureReport) -> Iterator[tuple[str, str]]:
+    yield "size", _size(report.bytes)
+    yield "pictures", f"{report.pictures:,}, {report.grey:,} of them grey"
+    if report.sizes:
+        smallest, middle, largest = (report.sizes[name] for name in ("smallest", "middle", "largest"))
+        yield "pixels", f"{middle} in the middle, from {smallest} to {largest}"
+        yield "would be read as", report.form
+    most = ", ".join(f"{_quoted(name)} {number:,}" for name, number in report.classes[:10])
+    yield "classes", f"{len(report.classes):,}; the most frequent: {most}"
+    yield "pictures that repeat an earlier one", f"{report.repeated:,}"
     yield "split", ", ".join(f"{number:,} {part}" for part, number in report.split.items())
 
 
