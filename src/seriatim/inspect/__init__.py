@@ -45,6 +45,7 @@ VIEWS = {
     "cells": View("Units that keep track of something: place, quotes, brackets, …"),
     "activations": View("What each layer or level gives, element by element."),
     "gradients": View("How far back the last loss reaches: fresh and trained, all models together.", several=True),
+    "depth": View("Gradients layer by layer in deep stacks, with skips and without.", text=False, several=True),
     "backpropagation": View("Back-propagation through time on a tiny network, term by term.", text=False),
     "surprise": View("How surprising each token was, and what was expected instead at a --position."),
     "lens": View("What each layer of a Transformer would predict."),

@@ -20,6 +20,7 @@ from ..nn.transformer import CrossAttention, SelfAttention
 from .generation import generated
 from .reading import Reading
 from .seen import Array, Seen
+from .sights import describes, glance
 from .subject import Subject
 
 WEIGHTS = re.compile(r"((?:encoder\.|decoder\.)?)layer(\d+)\.(attention|cross_attention)")
@@ -55,6 +56,9 @@ class Weights:
 
 
 def suits(subject: Subject) -> str:
+    if describes(subject):
+        attends = subject.run.predictor.attends  # type: ignore[union-attr]
+        return "" if attends else "sees a picture once, as one vector, and does not show where it looks"
     return "" if parts(subject) else "has no attention between the elements of a text"
 
 
@@ -84,7 +88,10 @@ def look(
     example: int | None = None,
     generate: int | None = None,
 ) -> Seen:
-    """All layers and heads, or one layer, or one head (of one layer or of each); counted from 0."""
+    """All layers and heads, or one layer, or one head (of one layer or of each); counted from 0. Of a captioner, where
+    each word looked in a picture, unless a part, a layer or a head is named."""
+    if describes(subject) and layer is head is part is generate is None:
+        return glance(subject, texts, target, example)
     reading, found = read(subject, *texts, layer=layer, part=part, target=target, example=example, generate=generate)
     heads = chosen("head", head, found.values.shape[1])
     values = found.values[:, heads]
@@ -159,6 +166,8 @@ def _names(reading: Reading, part: str) -> tuple[list[str], list[str]]:
 
 def _part(subject: Subject, wanted: str | None) -> str:
     there = parts(subject)
+    if not there:
+        raise subject.lacks("has neither layers nor heads of attention", "leave --part, --layer and --head away")
     if wanted is None or wanted in there:
         return there[0] if wanted is None else wanted
     if there == [""]:

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from .attention import Weights, read
-from .attention import suits as suits
+from .attention import Weights, parts, read
 from .seen import Array, Seen
 from .subject import Subject
 
 TOLD = 5
+
+
+def suits(subject: Subject) -> str:
+    return "" if parts(subject) else "has no attention between the elements of a text"
 
 
 def look(

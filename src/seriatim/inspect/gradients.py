@@ -27,6 +27,7 @@ from . import _clipping, own
 from .reading import reads_two
 from .rows import aligned
 from .seen import Array, Seen
+from .sights import no_sequence
 from .subject import Subject
 
 LENGTH = 128  # elements of a sequence
@@ -71,7 +72,7 @@ def suits(subject: Subject) -> str:
     if subject.counts:
         return "counts, and has no gradients"
     pairs = subject.settings.pairs if subject.run is None else subject.pairs
-    return "is an encoder–decoder; this is shown of one sequence" if pairs else ""
+    return "is an encoder–decoder; this is shown of one sequence" if pairs else no_sequence(subject)
 
 
 def look(subjects: Sequence[Subject], *texts: str, length: int = LENGTH) -> Seen:
@@ -152,8 +153,8 @@ def _examples(subject: Subject, texts: Sequence[str], length: int) -> Read:
 
 
 def _last(inputs: Any, length: int) -> Any:
-    """The end of a sequence; words with their spelling stay as they are."""
-    return inputs[:, -length:] if isinstance(inputs, Tensor) else inputs
+    """The end of a sequence; words with their spelling, and pictures (1,C,H,W), stay as they are."""
+    return inputs[:, -length:] if isinstance(inputs, Tensor) and inputs.dim() < 4 else inputs
 
 
 def _size(inputs: Any) -> int:

@@ -80,6 +80,8 @@ class Curve:
 
 
 def suits(subject: Subject) -> str:
+    if subject.settings.pictures and not subject.settings.pairs:
+        return "takes pictures of one size alone"
     return "counts, and reads no vectors" if subject.counts else ""
 
 

@@ -105,9 +105,8 @@ def _scores(network: Any, hidden: Tensor) -> Tensor:
 
 
 def _tokenizer(subject: Subject) -> Any:
-    network = subject.network
-    reader: Any = subject.reader
-    return reader.interpreter.coder.target if isinstance(network, Translator) else reader.tokenizer
+    predictor: Any = subject.run.predictor  # type: ignore[union-attr]
+    return predictor.coder.target if isinstance(subject.network, Translator) else subject.reader.tokenizer
 
 
 def _places(subject: Subject, reading: Reading) -> tuple[list[str], Tensor]:

@@ -10,6 +10,7 @@ from ..core.errors import SeriatimError
 from ..nn.network import count_parameters
 from . import own
 from .seen import Seen
+from .sights import describes
 from .subject import Subject
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ def _seen(subject: Subject, name: str) -> Seen:
         raise subject.lacks(why, "")
     if name in ("saliency", "attention") and not own.speaks(subject) and len(subject.read().names) > LONG:
         raise subject.lacks("has long examples", "")
+    if name == "attention" and describes(subject):
+        raise subject.lacks("shows where it looked among its captions", "")
     if name == "gradients" and count_parameters(subject.network) > LARGE:
         raise subject.lacks("is too large for it", "")
     if name == "gradients":

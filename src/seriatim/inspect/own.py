@@ -33,7 +33,7 @@ def lacking(subject: Subject) -> str:
 def written(subject: Subject, texts: Sequence[str], names: list[str]) -> list[str]:
     """The elements of a text as they stand there, with its ends of lines; those that do not stand there, and those of
     anything else, by their names."""
-    if len(texts) != 1 or subject.pairs:
+    if len(texts) != 1 or subject.pairs or lacking(subject):
         return names
     text = subject.reader.read(texts[0])
     spans = subject.reader.spans(text)[1].tolist()

@@ -6,6 +6,7 @@ an order by itself; before training there is none.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import nn
 
 from ..nn.positions import Sinusoidal, sinusoids
 from .seen import Array, Seen
+from .sights import describes
 from .subject import Subject
 
 PLACES = 512  # that are looked at
@@ -85,6 +87,8 @@ def _positions(subject: Subject) -> nn.Module | None:
 
 
 def _taught(subject: Subject) -> int:
+    if describes(subject):
+        return max(math.prod(subject.run.predictor.grid), subject.run.predictor.coder.longest)  # type: ignore[union-attr]
     return PLACES if subject.run is None else subject.reader.limit or PLACES
 
 

@@ -1,7 +1,8 @@
 """Sequences as the network of a run reads them, with names for their elements.
 
 A text; two texts, for a network that reads two, or a question and its passage; a source with its target, for a
-translator; words, for a tagger. Without a text a sequence of the run's own validation data, whatever its kind.
+translator; words, for a tagger; a picture (sights.py). Without a text a sequence of the run's own validation data,
+whatever its kind.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from .subject import Subject
 
 NOISE = 32  # elements of a sequence that means nothing, for a network that knows no tokens
+WHOLE = "[whole]"  # the element of a Vision Transformer that is no place
 SPLITS = ("valid", "test", "train")  # where examples are taken from, the first that there is
 
 
@@ -79,7 +81,11 @@ def reads_two(subject: Subject) -> bool:
 def _read(subject: Subject, texts: Sequence[str], target: str | None) -> Reading:
     if subject.run is None:
         raise subject.lacks("was never trained and knows no tokens", "leave the text away, or name a run")
+    from . import sights
+
     predictor = _predictor(subject)
+    if sights.reads_pictures(subject):
+        return sights.of_files(subject, texts, target)
     if not hasattr(predictor, "tokenizer") and not hasattr(predictor, "coder"):
         raise subject.lacks("does not read text", "leave the text away, and choose a sequence of its data: --example 0")
     count = 2 if reads_two(subject) else 1
@@ -191,30 +197,40 @@ def pair(subject: Subject, source: np.ndarray, said: Sequence[int]) -> Reading:
     """Tokens of a source, and those that a translator says."""
     interpreter: Interpreter = _predictor(subject)
     coder, device = interpreter.coder, interpreter.device
+    names = [coder.source.token(index) for index in source.tolist()]
+    inputs = torch.from_numpy(source.astype(np.int64))[None].to(device)
+    return Reading(inputs, names, target=said_by(coder, said, device))
+
+
+def said_by(coder: Any, said: Sequence[int], device: torch.device) -> Target:
+    """What a decoder reads while it says some tokens."""
     given = [coder.begin, *said[:-1]]
     read, out = ([coder.target.token(index) for index in some] for some in (given, said))
-    target = Target(torch.tensor([given], device=device), read, out, torch.tensor(said, device=device))
-    names = [coder.source.token(index) for index in source.tolist()]
-    return Reading(torch.from_numpy(source.astype(np.int64))[None].to(device), names, target=target)
+    return Target(torch.tensor([given], device=device), read, out, torch.tensor(said, device=device))
 
 
 def of_example(subject: Subject, number: int) -> Reading:
     """The sequence of that number of the run's own validation data (of the test part, where there is none)."""
     split = next((name for name in SPLITS if subject.data.has(name)), SPLITS[-1])
-    return replace(_example(subject, split, number), note=f"sequence {number} of the {split} part")
+    found = _example(subject, split, number)
+    return found if found.note else replace(found, note=f"sequence {number} of the {split} part")
 
 
 def _example(subject: Subject, split: str, number: int) -> Reading:
+    from . import sights
+
     task, predictor = subject.data, _predictor(subject)
+    if sights.reads_pictures(subject):
+        return sights.of_example(subject, split, number)
     if isinstance(task, PretrainTask):
         raise subject.lacks("is shown a text, not one of its examples", "give a text")
     if isinstance(task, LanguageTask):
         tokens, length = getattr(task.corpus, split), task.settings.length
-        number = _within(number, -(-len(tokens) // length), split)
+        number = within(number, -(-len(tokens) // length), split)
         return _tokens(subject, np.asarray(tokens[number * length : (number + 1) * length]))
     if isinstance(task, ForecastTask):
         return _window(subject, task, split, number)
-    rows = np.array([_within(number, len(task.parts[split]), split)])
+    rows = np.array([within(number, len(task.parts[split]), split)])
     batch = task.collate(split, rows)
     if isinstance(predictor, Interpreter):
         limit = predictor.context
@@ -235,7 +251,7 @@ def _fitted(subject: Subject, coder: Any, batch: Any) -> Reading:
 def _window(subject: Subject, task: ForecastTask, split: str, number: int) -> Reading:
     """What is read before a forecast; elements are named by how long before it they stand."""
     at = origins(task.arrays, split, task.settings.stride)
-    row, place = (int(some[_within(number, len(at), split)]) for some in (at.rows, at.places))
+    row, place = (int(some[within(number, len(at), split)]) for some in (at.rows, at.places))
     context = min(place, task.layout.length)
     places = task.arrays.starts[row] + place - context + np.arange(context)
     inputs = task.arrays.window(np.array([row]), places[None], task.settings.outputs)
@@ -251,7 +267,7 @@ def _named(coder: Any, row: np.ndarray) -> list[str]:
     return [str(step) for step in range(len(row))]
 
 
-def _within(number: int, count: int, split: str) -> int:
+def within(number: int, count: int, split: str) -> int:
     if not 0 <= number < count:
         cause = f"there is no example {number} in the {split} part"
         raise SeriatimError(
@@ -263,10 +279,15 @@ def _within(number: int, count: int, split: str) -> int:
 def of_noise(subject: Subject) -> Reading:
     """Vectors that mean nothing, for a network that was never trained; elements are named by their places."""
     size, draw = subject.settings.input_width(tied=True), torch_stream(0, "noise")
-    names = [str(place) for place in range(NOISE)]
+    names = with_whole(subject, [str(place) for place in range(NOISE)])
     inputs, other = (torch.randn(1, NOISE, size, generator=draw) for _ in range(2))
     target = Target(other, names, names, torch.zeros(NOISE, dtype=torch.long)) if subject.settings.pairs else None
     return Reading(inputs, names, target=target, note=f"a fresh network over {NOISE} random vectors")
+
+
+def with_whole(subject: Subject, names: list[str]) -> list[str]:
+    """The names of places, behind that of the element for the whole where there is one."""
+    return [WHOLE, *names] if hasattr(subject.backbone, "whole") else names
 
 
 def too_long(subject: Subject, limit: int | None) -> SeriatimError:

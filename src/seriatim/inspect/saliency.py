@@ -56,7 +56,7 @@ def suits(subject: Subject) -> str:
     predictor = subject.run.predictor
     if not isinstance(predictor, Predictor | Tagger | Answerer):
         return "gives no label to a text"
-    return "does not read text" if getattr(predictor.coder, "kind", "") == "numbers" else ""
+    return "does not read text" if getattr(predictor.coder, "kind", "") in ("numbers", "pictures") else ""
 
 
 def look(

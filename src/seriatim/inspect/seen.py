@@ -61,12 +61,15 @@ class Seen:
 
     def save(self, path: str | Path) -> None:
         """A picture (.png, .svg, .html, which is interactive) or the labelled arrays (.json)."""
+        from ..report import overlay
         from ..report.looks import check_ending, save
 
         path = Path(path)
         check_ending(path)
         if path.suffix.lower() == ".json":
             write_text(path, json.dumps(self.record(), ensure_ascii=False, allow_nan=False) + "\n")
+        elif [view.get("kind") for view in self.views] == ["overlay"]:
+            overlay.save(self.views[0], path)
         else:
             save(self.chart(), path)
 

@@ -16,7 +16,7 @@ from ..core.random import derive
 from ..nn.backbone import BackboneSettings
 from ..nn.pair import PairBackbone
 from ..nn.trace import Trace as AnyTrace
-from .reading import Reading, of_example, of_noise, of_texts
+from .reading import NOISE, Reading, of_example, of_noise, of_texts
 from .trace import MOST, Trace, traced
 
 if TYPE_CHECKING:
@@ -76,7 +76,8 @@ class Subject:
         size = self.settings.input_width(tied=True) if inputs is None else inputs
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive(seed, "init"))
-            return self.settings.build(size, LENGTH)
+            single = self.settings.pictures and not self.settings.pairs  # takes one length alone
+            return self.settings.build(size, NOISE if single else LENGTH)
 
     @cached_property
     def reader(self) -> Reader:
