@@ -15,7 +15,7 @@ import seriatim
 from helpers import TINY, backbones, label, pair_models
 from seriatim import api
 from seriatim.core import registry
-from seriatim.core.state import flatten
+from seriatim.core.state import flatten, select
 from seriatim.decode.options import TranslateSettings
 from seriatim.nn.network import weights
 from seriatim.tasks._captioner import Captioner
@@ -108,6 +108,20 @@ def test_a_caption_knows_nothing_of_its_neighbours(case: Any, tmp_path: Path) ->
             (by_itself,) = captioner.caption(pictures.take([row]), options)
             assert [one.text for one in found] == [one.text for one in by_itself]
             assert [one.score for one in found] == pytest.approx([one.score for one in by_itself], rel=1e-9)
+
+
+@every
+def test_word_by_word_is_as_all_at_once(case: Any, tmp_path: Path) -> None:
+    config, task = prepared(case, tmp_path)
+    network = task.build(config.model).double().eval()
+    pictures, given, owners = task.batch(0, 0, 4, 4).inputs
+    memory = select(network.encode(pictures), owners)
+    whole, _ = network.decode(given, memory)
+    state, found = None, []
+    for first, last in ((0, 2), (2, 3), (3, given.shape[1])):
+        hidden, state = network.decode(given[:, first:last], memory, state)
+        found.append(hidden)
+    torch.testing.assert_close(torch.cat(found, dim=1), whole, rtol=1e-9, atol=1e-9)
 
 
 @main

@@ -29,7 +29,7 @@ class ShowTell(PairBackbone):
     def __init__(self, inputs: int, width: int, cell: CellName = "lstm", layers: int = 1, dropout: float = 0.0) -> None:
         super().__init__()
         self.width = width
-        self.picture = nn.Linear(inputs, inputs)
+        self.picture = nn.Linear(2 * inputs, inputs)
         self.decoder = Recurrent(cell_maker(cell), inputs, width, layers, dropout)
 
     def encode(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Any:

@@ -40,19 +40,21 @@ class Attending(PairBackbone):
         score: str = "additive",
         layers: int = 1,
         dropout: float = 0.0,
+        keyed: int | None = None,
         gated: bool = False,
         asking: bool = False,
         ahead: bool = True,
     ) -> None:
-        """For a memory of vectors of size `memory`; `gated`: how much it looks at all is a gate; `asking`: the last
-        word asks, too."""
+        """For a memory of vectors of size `memory`, of whose numbers the first `keyed` say whether it is to be looked
+        at (default: all); `gated`: how much it looks at all is a gate; `asking`: the last word asks, too."""
         super().__init__()
         self.width = width
         self.ahead = ahead
         self.cell = cell(inputs, width)
         self.attended = nn.Linear(memory, self.cell.input.out_features, bias=False)  # W of c_t in f
         self.bridge = nn.Linear(memory, width * self.cell.parts)
-        self.score = make_score(score, width, memory, width)
+        self.keyed = memory if keyed is None else keyed
+        self.score = make_score(score, width, self.keyed, width)
         self.gate = nn.Linear(width, 1) if gated else None
         self.asked = nn.Linear(inputs, width, bias=False) if asking else None
         self.above = Recurrent(cell, width, width, layers - 1, dropout, below=1) if layers > 1 else None
@@ -64,7 +66,8 @@ class Attending(PairBackbone):
     def remember(self, memory: Tensor, whole: Tensor, mask: Tensor | None = None) -> Any:
         """`whole` (B,E) stands for all of the memory: the first state is made of it."""
         first = torch.tanh(self.bridge(whole)).chunk(self.cell.parts, dim=-1)
-        return memory, self.score.prepare(memory), self.attended(memory) if self.ahead else None, mask, first
+        keys = self.score.prepare(memory[..., : self.keyed])
+        return memory, keys, self.attended(memory) if self.ahead else None, mask, first
 
     def decode(self, y: Tensor, memory: Any, state: Any = None, trace: Trace | None = None) -> tuple[Tensor, Any]:
         values, keys, pulls, mask, first = memory
