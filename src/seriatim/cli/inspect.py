@@ -31,10 +31,11 @@ OPTIONS: dict[str, tuple[Any, str]] = {
     "lengths": (str, "Lengths of sequences, as 64,128,256."),
     "budget": (float, "Seconds for each curve of --growth."),
     "length": (int, "Elements of the windows that gradients are followed through."),
+    "layers": (str, "Layers of the stacks of --depth, as 20,56."),
     "width": (int, "Units of the tiny network of --backpropagation."),
     "steps": (int, "Elements that it reads."),
     "scale": (float, "What its recurrent matrix is multiplied by: 0.5 vanishes, 2 may explode."),
-    "seed": (int, "What it is drawn by."),
+    "seed": (int, "What it, or the stacks of --depth, are drawn by."),
 }
 
 
