@@ -23,6 +23,7 @@ def lay(folder: Path, book: str) -> None:
     _series(folder)
     _music(folder)
     _photos(folder)
+    _images(folder)
 
 
 def _write(path: Path, rows: list[str]) -> None:
@@ -136,3 +137,18 @@ def _photos(folder: Path) -> None:
     _write(photos / "captions.csv", rows)
     annotations = {"images": images, "annotations": notes}
     (folder / "captions_val2017.json").write_text(json.dumps(annotations), encoding="utf-8")
+
+
+def _images(folder: Path) -> None:
+    """Pictures of 16 × 16 pixels, those of a label in a folder of its own, and a table of them."""
+    rows = ["path,label,weight"]
+    for number in range(24):
+        label = ("bars", "dots")[number % 2]
+        (folder / "images" / label).mkdir(parents=True, exist_ok=True)
+        picture = np.full((16, 16, 3), 230, np.uint8)
+        picture[2 + number % 3 :: 4, slice(None) if label == "bars" else slice(number % 2, None, 4)] = 40
+        Image.fromarray(picture).save(folder / "images" / label / f"{number}.png")
+        rows.append(f"images/{label}/{number}.png,{label},{3 + number / 10}")
+    _write(folder / "pictures.csv", rows)
+    Image.fromarray(picture).save(folder / "a.png")
+    Image.fromarray(picture).resize((40, 30)).save(folder / "b.jpg")
