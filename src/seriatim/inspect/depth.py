@@ -72,8 +72,8 @@ def suits(subject: Subject) -> str:
 
 
 def look(subjects: Sequence[Subject], *, layers: str | Sequence[int] | None = None, seed: int = 0) -> Seen:
-    """A model's name stands for fresh stacks of so many `layers` (6n+2, as 20,56), plain and residual, which read random
-    pictures; a run for its network before training and after, over pictures of its own validation part."""
+    """A model's name stands for fresh stacks of so many `layers` (6n+2, as 20,56), plain and residual, which read
+    random pictures; a run for its network before training and after, over pictures of its own validation part."""
     if layers is not None and any(subject.trained for subject in subjects):
         raise SeriatimError("inspect.layers", "a run has the layers that it was trained with", "leave --layers away")
     stacks: list[Stack] = []
@@ -143,8 +143,8 @@ def _trained(subject: Subject) -> list[Stack]:
 
 
 def measured(network: Any, pictures: Tensor, loss: Loss) -> tuple[np.ndarray, np.ndarray]:
-    """How large the gradients of each convolution's weights are, and how alike those of its outputs are for pictures and
-    their neighbours. The network itself is left as it is: norms in training would remember what they saw."""
+    """How large the gradients of each convolution's weights are, and how alike those of its outputs are for pictures
+    and their neighbours. The network itself is left as it is: norms in training would remember what they saw."""
     network = copy.deepcopy(network).eval()
     for module in network.modules():
         if isinstance(module, BatchNorm):
