@@ -105,7 +105,7 @@ def test_objects_do_not_touch_and_relations_are_clear(drawn) -> None:
             for i, one in enumerate(scene):
                 for j, other in enumerate(scene[:i]):
                     across, down = abs(one.x - other.x), abs(one.y - other.y)
-                    assert 2 * max(across, down) >= 3 * min(across, down)
+                    assert max(across, down) >= 2 * min(across, down)
                     axis = 0 if across > down else 1
                     first, second = sorted([boxes[i], boxes[j]], key=lambda box: box[axis])
                     assert first[axis + 2] < second[axis]
@@ -157,7 +157,7 @@ def test_captions_with_sides_are_not_mirrored(parts) -> None:
 
 def test_every_word_is_learnt_from(parts) -> None:
     words = {word for text in parts.train.targets for word in text.split()}
-    assert words == {"a", "and", "above", "below", "to", "the", "left", "right", "of", *SHAPES, *NAMES, *SIZES}
+    assert words == {"a", "above", "below", "to", "the", "left", "right", "of", *SHAPES, *NAMES, *SIZES}
 
 
 def test_the_same_bytes_everywhere(drawn) -> None:
@@ -166,7 +166,7 @@ def test_the_same_bytes_everywhere(drawn) -> None:
     for part in drawn.values():
         found.update(part.pictures.tobytes())
         found.update(repr(part.scenes).encode())
-    assert found.hexdigest() == "6665f007b48082152592fd9798c2762dea7acd8a44598cbaaa7070dc0004f643"
+    assert found.hexdigest() == "ebf46fde0e0293612ba1b745484a6cc44f31373cd8c21b6fc7e042a6eae8abae"
 
 
 def test_places_are_quarters_of_pixels(drawn) -> None:
@@ -220,4 +220,4 @@ def test_digits_of_mnist() -> None:
     for name in scenes.COUNTS:
         found.update(parts.part(name).pictures.values.tobytes())
         found.update("\n".join(parts.part(name).targets).encode())
-    assert found.hexdigest() == "709086ce0e7137c493d8c81db878bd0fc7b9b84fce5b1bae654eca5635210a78"
+    assert found.hexdigest() == "08795c8dd3ca9ce06938ed447eeefa7a2d42b1764c53e71a6275c15aa46e7130"

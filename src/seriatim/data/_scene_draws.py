@@ -11,7 +11,7 @@ from .draws import below
 
 SIDE = 64  # pixels
 QUARTER = 4  # places and radii are whole numbers of quarters of a pixel
-SHARES = (20, 45, 35)  # of a hundred scenes: with one object, with two, with three
+SHARES = {2: (25, 75), 3: (20, 45, 35)}  # of a hundred scenes: with one object, with two and, at most, three
 RADII = ((20, 24), (38, 44))  # of each size, from and to, in quarters of a pixel
 SHADE = 10  # by how much a colour may differ from its like
 GAP = 3 * QUARTER  # at least, between objects
@@ -20,15 +20,15 @@ AT_ONCE = 4_000  # scenes drawn at a time
 TRIES = 60  # draws of places for the same objects before they are given up
 
 
-def scenes(draw: np.random.PCG64) -> Iterator[Scene]:
-    """Without an end."""
+def scenes(draw: np.random.PCG64, most: int) -> Iterator[Scene]:
+    """Of so many objects at most, without an end."""
     while True:
-        yield from _some(draw)
+        yield from _some(draw, most)
 
 
-def _some(draw: np.random.PCG64) -> Iterator[Scene]:
+def _some(draw: np.random.PCG64, most: int) -> Iterator[Scene]:
     """Some scenes; objects that are alike or that found no clear arrangement are left out."""
-    number = numbers(draw)
+    number = numbers(draw, most)
     shape, colour, size = (below(draw, len(names), AT_ONCE, 3) for names in (SHAPES, COLOURS, SIZES))
     low, high = (np.array(ends)[size] for ends in zip(*RADII, strict=True))
     radius = low + below(draw, high - low + 1, AT_ONCE, 3)
@@ -41,9 +41,9 @@ def _some(draw: np.random.PCG64) -> Iterator[Scene]:
         yield tuple(Object(*(column[row][one] for column in columns)) for one in range(int(number[row])))
 
 
-def numbers(draw: np.random.PCG64) -> np.ndarray:
+def numbers(draw: np.random.PCG64, most: int) -> np.ndarray:
     """How many objects some scenes have."""
-    return 1 + np.searchsorted(np.cumsum(SHARES), below(draw, 100, AT_ONCE), side="right")
+    return 1 + np.searchsorted(np.cumsum(SHARES[most]), below(draw, 100, AT_ONCE), side="right")
 
 
 def shades(draw: np.random.PCG64, colour: np.ndarray) -> np.ndarray:
@@ -74,13 +74,13 @@ def different(code: np.ndarray, number: np.ndarray) -> np.ndarray:
 
 
 def _clear(places: np.ndarray, reach: np.ndarray, number: np.ndarray) -> np.ndarray:
-    """Whether any two of the first `number` objects are apart in one direction, and half as far again as they are in
-    the other. Their middles and how far they reach are (n,3,2): to the right, and down."""
+    """Whether any two of the first `number` objects are apart in one direction, and twice as far as they are in the
+    other. Their middles and how far they reach are (n,3,2): to the right, and down."""
     found = np.ones(len(places), dtype=bool)
     for one, other in ((0, 1), (0, 2), (1, 2)):
         apart = np.abs(places[:, one] - places[:, other])  # (n,2)
         main = np.argmax(apart, axis=1)[:, None]
         most, least = (np.take_along_axis(apart, axis, axis=1)[:, 0] for axis in (main, 1 - main))
         room = np.take_along_axis(reach[:, one] + reach[:, other], main, axis=1)[:, 0] + GAP
-        found &= (number <= other) | ((most >= room) & (2 * most >= 3 * least))
+        found &= (number <= other) | ((most >= room) & (most >= 2 * least))
     return found

@@ -38,7 +38,7 @@ __all__ = [
 ]  # fmt: skip
 
 Notify = Callable[[str], None]
-MADE = ("scenes", "digits")  # names of the catalogue
+MADE = ("scenes", "scenes:3", "digits")  # names of the catalogue; of three objects at most
 Shape = tuple[int, int, int]
 SMALL = 64  # pixels of a side: drawings and icons, rather than photographs
 
@@ -153,4 +153,6 @@ def _made(source: str, settings: CaptionSettings, data_dir: str | None) -> Capti
             f"the pictures of {source} are {scenes.SIDE} × {scenes.SIDE} pixels in colour, without an edge for crops"
         )
         raise SeriatimError("data.pictures", cause, "leave data.pictures.side, .colours and .crops away")
-    return scenes.parts() if source == "scenes" else scene_digits.parts(data_dir)
+    if source == "digits":
+        return scene_digits.parts(data_dir)
+    return scenes.parts(3 if source == "scenes:3" else 2)

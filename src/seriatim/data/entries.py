@@ -387,7 +387,7 @@ LIST = [
     Entry(
         "scenes",
         "caption",
-        "14,000 drawn pictures of one to three shapes, all that can be said of each, and where each shape stands",
+        "14,000 drawn pictures of one or two shapes, all that can be said of each, and where each shape stands",
         "CC0",
         172_032_000,
         numbers=True,
@@ -395,7 +395,7 @@ LIST = [
     Entry(
         "digits",
         "caption",
-        "14,000 pictures of one to three coloured handwritten digits of MNIST, all that can be said of each, and where",
+        "14,000 pictures of one or two coloured handwritten digits of MNIST, all that can be said of each, and where",
         "CC BY-SA 3.0",
         172_032_000,
         numbers=True,

@@ -1,4 +1,4 @@
-"""Scenes of handwritten digits: one to three coloured digits of MNIST on light paper, told as drawn scenes are.
+"""Scenes of handwritten digits: one or two coloured digits of MNIST on light paper, told as drawn scenes are.
 
 The hands of each part are others: those of the validation and the test part of MNIST have written what is validated and
 tested on here. Which digits are together is divided as for the drawn scenes, too.
@@ -63,7 +63,7 @@ def parts(data_dir: str | None = None) -> CaptionParts:
         made[name] = examples(f"digits, {name}", pictures, things)
     counted = " / ".join(f"{count:,}" for count in COUNTS.values())
     rows = " / ".join(f"{len(one):,}" for one in made.values())
-    notes = [f"digits: {counted} pictures of one to three digits of MNIST, from a seed, with {rows} captions"]
+    notes = [f"digits: {counted} pictures of one or two digits of MNIST, from a seed, with {rows} captions"]
     mark = cache.key("digits", VERSION, SEED, source.fingerprint)
     return CaptionParts(**made, notes=notes, fingerprint=mark)
 
@@ -94,7 +94,7 @@ def _part(scene: list[Written]) -> str:
 
 
 def _some(draw: np.random.PCG64, hands: Hands) -> Iterator[list[Written]]:
-    number = numbers(draw)
+    number = numbers(draw, 2)
     which, colour = below(draw, len(hands.ink), AT_ONCE, 3), below(draw, len(NAMES), AT_ONCE, 3)
     shade = shades(draw, colour)
     label = hands.labels[which]

@@ -1,4 +1,4 @@
-"""Drawn scenes: one to three shapes on light paper, what can be said of them, and where each of them stands.
+"""Drawn scenes: one shape or two on light paper (or three), what can be said of them, and where each of them stands.
 
 A caption follows from its scene: every object has a size, a colour and a shape, and where there are several, one is
 told by where it stands beside the others. Objects that are together in a scene of one part are in none of the others,
@@ -24,6 +24,7 @@ from .sided import unsided
 
 SEED = 1
 VERSION = 1  # of the drawing: another drawing is other data
+UP_TO = {2: "two", 3: "three"}  # objects of a scene
 COUNTS = {"train": 12_000, "valid": 1_000, "test": 1_000}
 
 Box = tuple[int, int, int, int]
@@ -36,23 +37,23 @@ class Drawn:
     boxes: list[list[Box]]  # of the objects of each scene
 
 
-def parts() -> CaptionParts:
-    """The three parts, with a row for each caption."""
+def parts(most: int = 2) -> CaptionParts:
+    """The three parts, with a row for each caption, of scenes of so many objects at most: two or three."""
     made: dict[str, Any] = {}
-    for name, part in drawn().items():
+    for name, part in drawn(most).items():
         both = (zip(*some, strict=True) for some in zip(part.scenes, part.boxes, strict=True))
         things = [[Thing(one.words, (one.x, one.y), box) for one, box in pairs] for pairs in both]
         made[name] = examples(f"scenes, {name}", part.pictures, things)
     counted = " / ".join(f"{count:,}" for count in COUNTS.values())
     rows = " / ".join(f"{len(one):,}" for one in made.values())
-    notes = [f"scenes: {counted} pictures of one to three objects, drawn from a seed, with {rows} captions"]
-    return CaptionParts(**made, notes=notes, fingerprint=cache.key("scenes", VERSION, SEED))
+    notes = [f"scenes: {counted} pictures of up to {UP_TO[most]} objects, drawn from a seed, with {rows} captions"]
+    return CaptionParts(**made, notes=notes, fingerprint=cache.key("scenes", VERSION, SEED, most))
 
 
-def drawn() -> dict[str, Drawn]:
+def drawn(most: int = 2) -> dict[str, Drawn]:
     """The scenes of the three parts, drawn."""
     made = {}
-    for number, (name, some) in enumerate(_divided().items()):
+    for number, (name, some) in enumerate(_divided(most).items()):
         pictures = paper(np.random.PCG64([SEED, 1, number]), len(some), SIDE)
         boxes = [draw_on(picture, scene) for picture, scene in zip(pictures, some, strict=True)]
         made[name] = Drawn(some, pictures, boxes)
@@ -77,10 +78,10 @@ def said(scene: Scene) -> list[tuple[str, list[int]]]:
     return captions([one.words for one in scene], [(one.x, one.y) for one in scene])
 
 
-def _divided() -> dict[str, list[Scene]]:
+def _divided(most: int) -> dict[str, list[Scene]]:
     """Each scene in the part that it belongs to, until all are full."""
     found: dict[str, list[Scene]] = {name: [] for name in COUNTS}
-    for scene in scenes(np.random.PCG64([SEED, 0])):
+    for scene in scenes(np.random.PCG64([SEED, 0]), most):
         name = _part(scene)
         if len(found[name]) < COUNTS[name]:
             found[name].append(scene)
