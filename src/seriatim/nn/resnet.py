@@ -55,10 +55,10 @@ class Normed(nn.Module):
 class Block(nn.Module):
     """Two convolutions, and past them a skip: the identity, a projection where the shape changes, or none at all."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int, skips: bool) -> None:
+    def __init__(self, inputs: int, outputs: int, stride: int, skips: bool, kernel: int = 3) -> None:
         super().__init__()
         self.first = Normed(inputs, outputs, 3, stride)
-        self.second = Normed(outputs, outputs, 3)
+        self.second = Normed(outputs, outputs, kernel)
         self.skips = skips
         self.project = Normed(inputs, outputs, 1, stride) if skips and (stride > 1 or inputs != outputs) else None
 
@@ -73,11 +73,19 @@ class ResNet(nn.Module):
     """Pictures (B,C,H,W) to what is seen at each place of a grid (B,width,h,w).
 
     `widths` and `depths` are the channels and the blocks of each stage. The stem for photographs is 7×7 by steps of two
-    and a pool, a quarter of the resolution; the one for small pictures is 3×3 by steps of `step`.
+    and a pool, a quarter of the resolution; the one for small pictures is 3×3 by steps of `step`. `near`: in the last
+    stage the second convolution of a block is 1×1, so that a place sees little beyond itself.
     """
 
     def __init__(
-        self, channels: int, widths: Sequence[int], depths: Sequence[int], stem: Stem, step: int = 1, skips: bool = True
+        self,
+        channels: int,
+        widths: Sequence[int],
+        depths: Sequence[int],
+        stem: Stem,
+        step: int = 1,
+        skips: bool = True,
+        near: bool = False,
     ) -> None:
         super().__init__()
         photographs = stem == "photographs"
@@ -86,8 +94,9 @@ class ResNet(nn.Module):
         blocks: list[Block] = []
         before = widths[0]
         for stage, (width, depth) in enumerate(zip(widths, depths, strict=True)):
+            kernel = 1 if near and stage == len(widths) - 1 else 3
             for index in range(depth):
-                blocks.append(Block(before, width, 2 if stage and index == 0 else 1, skips))
+                blocks.append(Block(before, width, 2 if stage and index == 0 else 1, skips, kernel))
                 before = width
         self.blocks = nn.ModuleList(blocks)
         self.width = before

@@ -3,7 +3,7 @@
 A place of a deep residual network sees far beyond itself: 47 pixels of 64 with the eight layers for small pictures. A
 decoder can then read a thing from any place nearby, and where it looks says little. So the first choice for small
 pictures is a network that stays near: full resolution to begin with, and at the end places that are means of four, of
-which each sees 29 pixels. For photographs it is the first three stages of four.
+which each sees 21 pixels. For photographs it is the first three stages of four.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def encoder(
         return ResNetSettings(name="resnet", width=width, layers=layers).picture_input(shape)
     blocks = _blocks(8 if layers is None else layers) if small else (2, 2, 2)
     widths = [width * 2**stage for stage in range(3)]
-    return Grid(shape, ResNet(shape[0], widths, blocks, "small" if small else "photographs"), pool=2 if small else 1)
+    resnet = ResNet(shape[0], widths, blocks, "small" if small else "photographs", near=small)
+    return Grid(shape, resnet, pool=2 if small else 1)
 
 
 def _blocks(layers: int) -> tuple[int, int, int]:
