@@ -40,7 +40,7 @@ def import_model(source: str | Path, out: str | Path | None = None, notify: Noti
     notify = notify or (lambda text: None)
     for note in foreign.notes:
         notify(note)
-    if foreign.tokenizer is None:
+    if foreign.tokenizer is None and foreign.picture is None:
         cause = f"{foreign.path} holds no tokenizer"
         raise SeriatimError("hub.tokenizer", cause, "add its tokenizer.json, vocab.txt, or vocab.json and merges.txt")
     task = {"name": foreign.head.task, **foreign.head.options}
@@ -55,7 +55,8 @@ def import_model(source: str | Path, out: str | Path | None = None, notify: Noti
     known = (foreign.tokenizer, foreign.labels, getattr(config.model, "context", None), foreign.several)
     pairs = {"source": foreign.source_tokenizer, "start": foreign.start} if foreign.head.task == "translate" else {}
     silent = {"unanswerable": bool(foreign.config.get(UNANSWERABLE))} if foreign.head.task == "answer" else {}
-    module.adopt(folder, *known, **pairs, **silent)
+    seen = {} if foreign.picture is None else {"picture": foreign.picture}
+    module.adopt(folder, *known, **pairs, **silent, **seen)
     save_tensors(folder / "model.safetensors", foreign.tensors | foreign.fresh | _unscaled(foreign))
     write_text(folder / "config.yaml", dump_yaml(config))
     run = Run(folder)
@@ -93,16 +94,20 @@ def export_model(path: str | Path, out: str | Path | None = None) -> Path:
         extra |= {OPENING: run.config.task.opening} if head.task == "language" else {}
         extra |= {UNANSWERABLE: coder.unanswerable} if head.task == "answer" else {}
         tokenizer = getattr(coder, "tokenizer", None) or getattr(predictor, "tokenizer", None)
-    if tokenizer is None:
+    picture = getattr(coder, "picture", None)
+    if tokenizer is None and picture is None:
         raise SeriatimError("export.numbers", f"{path} reads numbers, not text", "no architecture there fits")
-    writing.write(folder, form, head, run.config.model, tensors, tokenizer, extra | _ids(target or tokenizer), target)
+    if tokenizer is not None:
+        extra |= _ids(target or tokenizer)
+    writing.write(folder, form, head, run.config.model, tensors, tokenizer, extra, target, picture)
     return folder
 
 
 def _placed(found: list[tuple[Form, Head]], settings: Any, tensors: Mapping[str, Tensor]) -> tuple[Form, Head]:
     """Of several architectures the one where every tensor has a place; where none has one, writing tells why."""
     for form, head in found:
-        if tensors.keys() <= {entry.ours for entry in (*form.entries(settings, head), *head.optional)}:
+        known = {entry.ours for entry in (*form.entries(settings, head), *head.optional)}
+        if tensors.keys() <= known | {f"input.{name}" for name in writing.SPREAD if form.pictures}:
             return form, head
     return found[0]
 

@@ -142,6 +142,7 @@ class Form:
     tables: tuple[str, ...] = ("input.weight",)  # tensors of ours with a row for each token
     made: Callable[[Any], dict[str, Tensor]] = lambda settings: {}  # what stands there and follows from settings here
     modules: Callable[[Any, Mapping[str, Any], int], Mapping[str, nn.Module]] = _body_modules  # for their shapes
+    pictures: bool = False  # what it reads are pictures
     sizes: tuple[str, ...] = ("vocab_size",)  # that config.json must name for the shapes, besides what settings are of
     check: Callable[[Mapping[str, Tensor]], list[str]] = lambda stored: []  # problems of tensors that are not read
 

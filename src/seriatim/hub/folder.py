@@ -39,7 +39,7 @@ class Folder:
             raise SeriatimError(
                 "hub.not-a-model", cause, "name a folder as `save_pretrained` of transformers writes it"
             )
-        return cls(path, _json(path / CONFIG))
+        return cls(path, read_object(path / CONFIG))
 
     @property
     def kind(self) -> str:
@@ -61,7 +61,8 @@ class Folder:
         raise SeriatimError("hub.not-a-model", cause, "copy the weights into the folder")
 
 
-def _json(file: Path) -> dict[str, Any]:
+def read_object(file: Path) -> dict[str, Any]:
+    """What a file of JSON holds, if that is an object."""
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -72,7 +73,7 @@ def _json(file: Path) -> dict[str, Any]:
 
 
 def _sharded(index: Path) -> dict[str, Tensor]:
-    placed = _json(index).get("weight_map")
+    placed = read_object(index).get("weight_map")
     if not isinstance(placed, dict) or not placed:
         raise SeriatimError("hub.damaged", f"{index} has no weight_map", "restore the file")
     names = sorted({str(name) for name in placed.values()})

@@ -17,6 +17,7 @@ from ..core.errors import SeriatimError
 from ..core.exchange import Entry, Form, Head, whole
 from ..data.tokenizers import Tokenizer
 from .folder import CONFIG, Folder
+from .preprocessing import read_preprocessor
 
 SHOWN = 20  # problems that are told one by one
 SPREAD = 0.02  # of weights that are made anew
@@ -38,6 +39,7 @@ class Foreign:
     notes: list[str] = field(default_factory=list)
     source_tokenizer: Tokenizer | None = None
     fresh: dict[str, Tensor] = field(default_factory=dict)  # parts that may be missing there and are: made anew
+    picture: dict[str, Any] | None = None  # the form of what it reads, where that is pictures
 
     @property
     def start(self) -> int | None:
@@ -82,7 +84,11 @@ def read(path: str | Path) -> Foreign:
     if absent:
         named = ", ".join(name for one in absent for name in one.theirs)
         notes.append(f"{head.architecture} without {named}: these begin anew")
-    tokenizer = _tokenizer(folder.path, problems)
+    picture = None
+    if form.pictures:
+        picture, spread = read_preprocessor(folder.path, folder.config, problems, notes)
+        found |= spread
+    tokenizer = None if form.pictures else _tokenizer(folder.path, problems)
     two = (folder.path / TARGET).is_dir()
     target = _tokenizer(folder.path / TARGET if two else folder.path, problems) if "target.weight" in found else None
     for name in form.tables:
@@ -100,7 +106,7 @@ def read(path: str | Path) -> Foreign:
         )
     known = (target or tokenizer, folder.config, labels, list(dict.fromkeys(notes)), tokenizer)
     fresh = {one.ours: _fresh(shapes[one.ours]) for one in absent}
-    return Foreign(folder.path, values, form, head, found, *known, fresh)
+    return Foreign(folder.path, values, form, head, found, *known, fresh, picture)
 
 
 def _settings(folder: Folder, form: Form) -> tuple[dict[str, Any], Any]:

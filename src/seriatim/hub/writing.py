@@ -14,8 +14,10 @@ from ..core.errors import SeriatimError
 from ..core.exchange import Form, Head
 from ..core.files import atomic_folder, write_json, write_text
 from ..data.tokenizers import Tokenizer
+from .preprocessing import write_preprocessor
 from .reading import TARGET
 
+SPREAD = ("mean", "deviation")  # of the colours of pictures: no weights there
 SPECIALS = {"unk_token": "unk", "eos_token": "eos", "pad_token": "pad", "cls_token": "cls", "sep_token": "sep",
             "mask_token": "mask"}  # fmt: skip
 
@@ -26,17 +28,21 @@ def write(
     head: Head,
     settings: Any,
     tensors: Mapping[str, Tensor],
-    tokenizer: Tokenizer,
+    tokenizer: Tokenizer | None,
     extra: Mapping[str, Any],
     target: Tokenizer | None = None,
+    picture: Mapping[str, Any] | None = None,
 ) -> None:
     """`extra` is what config.json says besides sizes: the names of labels, special tokens. `target` is the tokenizer of
-    the other side, where there are two."""
+    the other side, where there are two; `picture` the form of what it reads, where that is pictures."""
     problems: list[str] = []
     tensors = form.made(settings) | dict(tensors)
+    spread = [tensors.pop(f"input.{name}") for name in SPREAD] if form.pictures else []
     needed = {entry.ours: entry for entry in form.entries(settings, head)}
     entries = needed | {entry.ours: entry for entry in head.optional}
     config = form.config(settings, tensors, problems)
+    if picture is not None:
+        problems += _unlike(picture, config)
     if not problems:  # what has no place there follows from them
         problems += [f"{name} has no place there" for name in tensors if name not in entries]
         problems += [f"{name} is missing" for name in needed if name not in tensors]
@@ -54,13 +60,24 @@ def write(
             {name: tensor.clone() for name, tensor in theirs.items()}, aside / "model.safetensors", {"format": "pt"}
         )
         write_json(aside / "config.json", about)
+        if picture is not None:
+            write_preprocessor(aside, picture, *spread)
         longest = about.get("max_position_embeddings", about.get("n_positions"))
-        write_tokenizer(aside, tokenizer, longest, closed=head.task == "translate")
-        if head.task == "translate":
+        if tokenizer is not None:
+            write_tokenizer(aside, tokenizer, longest, closed=head.task == "translate")
+        if head.task == "translate" and tokenizer is not None:
             _write_search(aside, about, tokenizer if target is None else target)
         if target is not None:
             (aside / TARGET).mkdir()
             write_tokenizer(aside / TARGET, target, longest, closed=True)
+
+
+def _unlike(picture: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
+    """What positions that are learned for squares of whole patches cannot be for."""
+    height, width, wanted = picture["height"], picture["width"], config.get("image_size")
+    if wanted is None or height == width == wanted:
+        return []
+    return [f"pictures of {height} × {width} pixels; there they are squares of whole patches: data.pictures.side"]
 
 
 def _write_search(path: Path, config: Mapping[str, Any], tokenizer: Tokenizer) -> None:

@@ -205,6 +205,7 @@ HUB = (
         (r".*num_batches_tracked",),
         tables=(),
         modules=_modules,
+        pictures=True,
         sizes=(),
     ),
 )

@@ -231,6 +231,7 @@ HUB = (
         (r"(vit\.)?pooler\..*",),
         tables=(),
         modules=_modules,
+        pictures=True,
         sizes=(),
     ),
 )

@@ -245,8 +245,19 @@ class ClassifyPredictor(Predictor):
 prepare, reopen, reopen_on = ClassifyTask.prepare, ClassifyTask.reopen, ClassifyTask.reopen_on
 
 
-def adopt(folder: Path, tokenizer: Tokenizer, labels: tuple[str, ...], longest: int, several: bool) -> None:
-    """What a run keeps besides weights, for a model that was trained elsewhere."""
+def adopt(
+    folder: Path,
+    tokenizer: Tokenizer | None,
+    labels: tuple[str, ...],
+    longest: int,
+    several: bool,
+    picture: dict[str, Any] | None = None,
+) -> None:
+    """What a run keeps besides weights, for a model that was trained elsewhere; `picture` is the form of what it reads,
+    where that is no text."""
+    if picture is not None:
+        Coder("pictures", 1, labels, several, picture=picture).save(folder)
+        return
     Coder("text", longest, labels, several, tokenizer=tokenizer, limit=longest, pairs=None).save(folder)
 
 
