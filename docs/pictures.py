@@ -14,8 +14,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import seriatim
 from seriatim.core.files import write_text
+from seriatim.data import scenes
 from seriatim.exchange import import_model
 from seriatim.inspect import Inspector
 from seriatim.report.looks import svg
@@ -106,6 +109,34 @@ def transformer() -> Views:
     return translator("transformer").inspect.alignment(PAIR).views
 
 
+def captioner(model: str) -> Run:
+    """Describes drawn scenes, after a quarter of an hour of learning."""
+    return trained(model, "caption", "scenes", model, steps=2400, settings={"model": {"width": 128}})
+
+
+def showattend() -> Views:
+    drawn = scenes.parts().test
+    seen = drawn.inputs.take([next(row for row, text in enumerate(drawn.targets) if text.count(" a ") == 1)])
+    return [captioner("showattend").predictor.attention(seen).view()]
+
+
+def showtell() -> Views:
+    """How often each captioner is right about scenes of one thing and of two."""
+    drawn = scenes.parts().test
+    wanted: dict[int, list[str]] = {}
+    for picture, text in zip(drawn.inputs.rows.tolist(), drawn.targets, strict=True):
+        wanted.setdefault(picture, []).append(text)
+    seen = drawn.inputs.take(np.unique(drawn.inputs.rows, return_index=True)[1])
+    series = []
+    for model in ("showtell", "showattend"):
+        said = [found[0].text for found in captioner(model).predictor.caption(seen)]
+        right = [(len(texts) > 1, text in texts) for text, texts in zip(said, wanted.values(), strict=True)]
+        series.append([model, [float(np.mean([hit for two, hit in right if two is kind])) for kind in (False, True)]])
+    counts = [sum((len(texts) > 1) is kind for texts in wanted.values()) for kind in (False, True)]
+    names = {"bins": ["one", "two"], "x": "things in the picture", "of": "pictures", "measure": "exact_match"}
+    return [{"kind": "bins", "title": "Captions that are right", **names, "counts": counts, "series": series}]
+
+
 def kernel() -> Views:
     run = trained("kernel", "regress", "curve:50", "kernel")
     return run.evaluation()["test"][:1]
@@ -116,7 +147,8 @@ def growth() -> Views:
 
 
 PICTURES: dict[str, Callable[[], Views]] = {
-    one.__name__: one for one in (ngram, mlp, rnn, lstm, gru, tcn, gpt, bert, bahdanau, transformer, kernel, growth)
+    one.__name__: one
+    for one in (ngram, mlp, rnn, lstm, gru, tcn, gpt, bert, bahdanau, transformer, kernel, growth, showattend, showtell)
 }
 
 

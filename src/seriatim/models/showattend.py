@@ -38,7 +38,7 @@ class ShowAttend(Attending):
 
 class Settings(PairSettings):
     pictures: ClassVar[bool] = True
-    suits: ClassVar[Mapping[str, Any]] = {"penalty": 0.1}
+    suits: ClassVar[Mapping[str, Any]] = {"penalty": 0.001}  # more spreads the weights over what is empty
 
     cell: CellName = Field("lstm", description="rnn, lstm or gru")
     score: ScoreName = Field("additive", description="how well a place of the picture fits: see docs/models.md")
