@@ -4,7 +4,8 @@ The outputs of the backbone are pooled to one vector, and a linear layer scores 
 
     p = softmax(W pool(h) + b)        several labels at once: each p = σ(…) by itself, and those above ½ are given
 
-Trained by cross-entropy. Texts become words (or characters where there are no words), numbers go straight in.
+Trained by cross-entropy. Texts become words (or characters where there are no words), numbers go straight in, and
+pictures come as patches, or through a residual network.
 """
 
 from __future__ import annotations
