@@ -5,7 +5,19 @@ from __future__ import annotations
 import subprocess
 import sys
 
-BENCHMARKS = ("recurrent", "tcn", "gpt", "bert", "classify", "loss", "translate", "pictures", "loading", "captions", "growth")
+BENCHMARKS = (
+    "recurrent",
+    "tcn",
+    "gpt",
+    "bert",
+    "classify",
+    "loss",
+    "translate",
+    "pictures",
+    "loading",
+    "captions",
+    "growth",
+)
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or BENCHMARKS:
