@@ -24,7 +24,7 @@ from seriatim.training.checkpoint import Checkpoints
 from seriatim.training.loop import Loop
 
 COLOURS = {"red": (220, 30, 30), "green": (20, 160, 40), "blue": (30, 60, 220), "grey": (120, 120, 120)}
-PLACES = {"above": (1, 5), "below": (9, 5), "to the left": (5, 1), "to the right": (5, 9)}
+PLACES = {"above": (1, 4), "below": (9, 4), "to the left": (5, 1), "to the right": (5, 9)}
 SMALL = {"transformer": {"width": 8, "heads": 2, "layers": 1, "feedforward": 10}} | TINY
 NAMES: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in pair_models()]
 AFTER = [case for case in backbones() if not case[1]]
