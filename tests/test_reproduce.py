@@ -108,6 +108,27 @@ def test_quality_over_length(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert "Over the length" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
+def test_the_loss_while_training(small: Table, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A row about how models learn tells the loss on the training part, and draws it for all of them."""
+    row = dataclasses.replace(small.rows["adding"], learning=True)
+    monkeypatch.setitem(TABLES, "learning", Table("A small table", "nobody, 2026", {"adding": row}))
+    monkeypatch.setattr(page, "POINTS", 2)
+    outcome = reproduce("learning", out=tmp_path)
+    drawn = page.learning(row, outcome)
+    assert drawn is not None
+    told = []
+    for one in outcome.reached:
+        losses = [event["loss"] for event in one.run.history("stepped")]
+        assert len(losses) == 4
+        assert one.learnt == losses[-1]  # the last tenth of four steps
+        assert page.cells(one)["training loss"] == f"{losses[-1]:.3f}"
+        told.append(f"{one.label} from {sum(losses[:2]) / 2:.3f} to {sum(losses[2:]) / 2:.3f}")
+    assert drawn[1] == f"adding: the loss on the training part: {'; '.join(told)}."
+    assert "While training" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "| reached | training loss |" in (tmp_path / "table.md").read_text(encoding="utf-8")
+    assert page.learning(small.rows["adding"], outcome) is None  # and no other row does
+
+
 def test_letters_are_reversed_within_seconds(tmp_path: Path) -> None:
     """What takes minutes for 30 letters, for five."""
     settings = merge(sections(TABLES["length"].rows["reverse"].settings), {"model": {"width": 64}})

@@ -2,6 +2,7 @@
 
 seriatim reproduce forecasting    seriatim reproduce bai2018 --rows adding,jsb --minutes 5
 seriatim reproduce length: quality over the length of the source, without attention and with it
+seriatim reproduce skips: 20 and 56 layers learning, with skips and without
 
 Rows are trained one after the other; the same command goes on where it was stopped.
 """
@@ -15,7 +16,7 @@ import typer
 from . import _options as o
 from ._output import first_process, note, print_json, print_table, silent
 
-Table = Annotated[str, typer.Argument(help="forecasting, bai2018 or length.", show_default=False)]
+Table = Annotated[str, typer.Argument(help="forecasting, bai2018, length or skips.", show_default=False)]
 Rows = Annotated[str | None, typer.Option("--rows", help="Rows with commas between. [default: all]")]
 Models = Annotated[str | None, typer.Option("--models", help="Models of the rows with commas between. [default: all]")]
 

@@ -37,6 +37,13 @@ class Reached:
     def value(self) -> float:
         return float(self.run.summary["measures"][self.row.split][self.row.measure])
 
+    @property
+    def learnt(self) -> float:
+        """The mean loss on the training part over the last tenth of the steps."""
+        last = self.run.summary["step"]
+        losses = [one["loss"] for one in self.run.history("stepped") if one["step"] > 0.9 * last]
+        return sum(losses) / len(losses)
+
     def record(self) -> dict[str, Any]:
         summary = self.run.summary
         return {

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from . import Outcome, Reached
     from .tables import Row
 
+POINTS = 60  # of a training curve
 LOG = 30  # values that lie further apart than this are drawn on a logarithmic axis
 
 
@@ -31,6 +32,7 @@ def cells(one: Reached, published: bool = True) -> dict[str, str]:
         "model": one.label,
         **({"published": "–" if figure is None else shown(name, figure)} if published else {}),
         "reached": shown(name, one.value),
+        **({"training loss": shown("loss", one.learnt)} if one.row.learning else {}),
         "parameters": f"{summary['parameters']:,}",
         "steps": f"{summary['step']:,}",
         "time": seconds(summary["seconds"]),
@@ -67,6 +69,7 @@ def html(outcome: Outcome) -> str:
             table("every model of every row", list(found[0]), body, texts=(0, 1)) if found else "",
         ),
         section("Row by row", group("pair", [_picture(row, outcome) for row in rows]) if published else ""),
+        section("While training", *(_learning(row, outcome) for row in rows)),
         section("Over the length", *(_over_length(row, outcome) for row in rows)),
         section("How far back learning reaches", *(_reach(row, outcome) for row in rows)),
         section("Not run", bullets(f"{row}: {why}" for row, why in outcome.missing.items())),
@@ -140,6 +143,33 @@ def _reach(row: Row, outcome: Outcome) -> str:
         with contextlib.suppress(ValueError):  # every gradient may have vanished altogether
             pictures.append(picture(*lines(view, looks.HALF)))
     return group("pair", pictures) if pictures else ""
+
+
+def _learning(row: Row, outcome: Outcome) -> str:
+    drawn = learning(row, outcome)
+    return "" if drawn is None else picture(*drawn, "wide")
+
+
+def learning(row: Row, outcome: Outcome, width: int = looks.WHOLE) -> Drawn | None:
+    """The loss on the training part over the steps, a line a model, each point the mean of those since the one
+    before."""
+    found = {one.label: one.run.history("stepped") for one in outcome.reached if one.row is row and row.learning}
+    if not found:
+        return None
+    series = []
+    for name, steps in found.items():
+        each = -(-len(steps) // POINTS)
+        parts = [steps[first : first + each] for first in range(0, len(steps), each)]
+        series.append([name, [[part[-1]["step"], sum(one["loss"] for one in part) / len(part)] for part in parts]])
+    view = {
+        "kind": "lines",
+        "title": f"{row.name}: the loss on the training part",
+        "x": "steps",
+        "y": "cross-entropy",
+        "log": True,
+        "series": series,
+    }
+    return lines(view, width)
 
 
 def _over_length(row: Row, outcome: Outcome) -> str:
