@@ -142,13 +142,33 @@ def kernel() -> Views:
     return run.evaluation()["test"][:1]
 
 
+def resnet() -> Views:
+    return Inspector("resnet").depth().views[:2]
+
+
 def growth() -> Views:
     return Inspector("lstm", "tcn", "gpt").growth(lengths="64,128,256,512,1024,2048").views
 
 
 PICTURES: dict[str, Callable[[], Views]] = {
     one.__name__: one
-    for one in (ngram, mlp, rnn, lstm, gru, tcn, gpt, bert, bahdanau, transformer, kernel, growth, showattend, showtell)
+    for one in (
+        ngram,
+        mlp,
+        rnn,
+        lstm,
+        gru,
+        tcn,
+        gpt,
+        bert,
+        bahdanau,
+        transformer,
+        kernel,
+        growth,
+        showattend,
+        showtell,
+        resnet,
+    )
 }
 
 
