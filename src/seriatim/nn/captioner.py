@@ -22,8 +22,8 @@ class PictureSource(nn.Module):
 
     What is seen at a place is normed, so that all places are compared on one scale. Which of two things is above the
     other cannot be told from what they look like, so a place has a vector of its own: added, or, for models of pictures
-    alone, behind it (`apart`: 2·size numbers). These vectors begin as a plane, one direction for down and one for right,
-    so that where a thing stands can be read off at once.
+    alone, behind it (`apart`: 2·size numbers). These vectors begin as a plane, one direction for down and one for
+    right, so that where a thing stands can be read off at once.
     """
 
     def __init__(self, picture: PictureInput, shape: Shape, size: int, apart: bool) -> None:
