@@ -89,7 +89,8 @@ class Page:
 
     def run(self, block: Block) -> None:
         if block.language == "python":
-            code = re.sub(r"minutes=[\d.]+", "steps=2, batch=2, length=16", block.text)
+            length = "" if '"caption"' in block.text else ", length=16"  # pictures have none
+            code = re.sub(r"minutes=[\d.]+", f"steps=2, batch=2{length}", block.text)
             exec(compile(code, f"{self.name}, line {block.line}", "exec"), self.known)
         else:
             for line in lines(block):
