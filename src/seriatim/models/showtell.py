@@ -2,10 +2,11 @@
 
 Vinyals et al., "Show and tell: a neural image caption generator" (2015):
 
-    x_{−1} = W mean(a) of the grid a of a picture      h_t = LSTM(y_{t−1}, h_{t−1})      p(y_t) = softmax(V h_t)
+    x_{−1} = W max_i a_i of the grid a of a picture    h_t = LSTM(y_{t−1}, h_{t−1})      p(y_t) = softmax(V h_t)
 
 New since seq2seq: what is encoded is not a sequence but a picture, which enters like a word before the first. All that
-is known of it must fit into one state, as in seq2seq, and cannot be looked at again: see `showattend`.
+is known of it must fit into one state, as in seq2seq, and cannot be looked at again: see `showattend`. The paper takes
+the mean of the grid; here it is the largest of each unit, since places are normed, and a small thing is lost in a mean.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 from torch import Tensor, nn
 
-from ..nn.heads import mean
+from ..nn.heads import Pool
 from ..nn.pair import PairBackbone, PairSettings
 from ..nn.recurrent import Recurrent
 from ..nn.trace import Trace, inside
@@ -29,11 +30,12 @@ class ShowTell(PairBackbone):
     def __init__(self, inputs: int, width: int, cell: CellName = "lstm", layers: int = 1, dropout: float = 0.0) -> None:
         super().__init__()
         self.width = width
+        self.pool = Pool("max", 2 * inputs)
         self.picture = nn.Linear(2 * inputs, inputs)
         self.decoder = Recurrent(cell_maker(cell), inputs, width, layers, dropout)
 
     def encode(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Any:
-        _, state = self.decoder(self.picture(mean(x, mask))[:, None], None, None)
+        _, state = self.decoder(self.picture(self.pool(x, mask))[:, None], None, None)
         return state
 
     def read(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Tensor:
@@ -47,7 +49,7 @@ class ShowTell(PairBackbone):
 
 class Settings(PairSettings):
     pictures: ClassVar[bool] = True
-    suits: ClassVar[Mapping[str, Any]] = {"encoder": "resnet"}  # places that see far: their mean must know relations
+    suits: ClassVar[Mapping[str, Any]] = {"encoder": "resnet"}  # places that see far: one vector must know relations
 
     cell: CellName = Field("lstm", description="rnn, lstm or gru")
     layers: int = Field(1, ge=1, le=64, description="recurrent layers")
