@@ -142,6 +142,13 @@ def kernel() -> Views:
     return run.evaluation()["test"][:1]
 
 
+def vit() -> Views:
+    """Where the heads of the first block look, from the element that stands for the whole."""
+    settings = {"model": {"width": 64, "layers": 2, "heads": 4}}
+    run = trained("vit", "classify", "mnist", "vit", steps=600, settings=settings)
+    return run.inspect.attention(example=3, layer=0).views[:1]
+
+
 def resnet() -> Views:
     return Inspector("resnet").depth().views[:2]
 
@@ -168,6 +175,7 @@ PICTURES: dict[str, Callable[[], Views]] = {
         showattend,
         showtell,
         resnet,
+        vit,
     )
 }
 
