@@ -41,7 +41,7 @@ PICTURES = 32
 SHAPE = (3, 16, 16)  # of random pictures
 LABELS = 10  # of random pictures
 NOISE = 0.01  # in units of the spread of the pixels: what makes x′ of x
-READS = ("classify", "regress")  # tasks whose pictures can be taken from a run
+READS = ("classify", "regress")  # the tasks of runs whose pictures can be taken
 
 Loss = Callable[[Any, Tensor], Tensor]  # of a network over pictures (n,C,H,W): their mean
 
@@ -67,7 +67,7 @@ def suits(subject: Subject) -> str:
     if not isinstance(subject.settings, Settings):
         return "is no residual network"
     if subject.run is not None and subject.run.config.task.name not in READS:
-        return "gives more than one answer to a picture; this is shown of those that give one"
+        return f"does not {' or '.join(READS)}"
     return ""
 
 
