@@ -138,7 +138,7 @@ def _trained(subject: Subject) -> list[Stack]:
     found = []
     for network, name in ((fresh.to(device), f"{subject.label}, fresh"), (subject.network, subject.label)):
         figures = measured(network, batch.inputs.to(device), loss)
-        found.append(Stack(name, settings.skips, len(figures[0]) + 1, *figures, fresh=network is fresh))
+        found.append(Stack(name, bool(getattr(settings, "skips", True)), len(figures[0]) + 1, *figures, fresh=network is fresh))
     return found
 
 
