@@ -135,10 +135,10 @@ def _trained(subject: Subject) -> list[Stack]:
     with torch.random.fork_rng(devices=[]):
         fresh = task.build(settings)
     device = next(subject.network.parameters()).device
-    found = []
+    found, skips = [], bool(getattr(settings, "skips", True))
     for network, name in ((fresh.to(device), f"{subject.label}, fresh"), (subject.network, subject.label)):
         figures = measured(network, batch.inputs.to(device), loss)
-        found.append(Stack(name, bool(getattr(settings, "skips", True)), len(figures[0]) + 1, *figures, fresh=network is fresh))
+        found.append(Stack(name, skips, len(figures[0]) + 1, *figures, fresh=network is fresh))
     return found
 
 
