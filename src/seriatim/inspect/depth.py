@@ -123,7 +123,8 @@ def _classifier(settings: Any) -> Network:
 
 def _trained(subject: Subject) -> list[Stack]:
     """Before training and after, over the first pictures of the validation part."""
-    task, settings = subject.data, subject.settings
+    task: Any = subject.data
+    settings: Any = subject.settings
     split = "valid" if task.has("valid") else "train"
     batch = task.collate(split, np.arange(min(PICTURES, len(task.parts[split]))))
 
