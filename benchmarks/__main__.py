@@ -16,6 +16,7 @@ BENCHMARKS = (
     "pictures",
     "loading",
     "captions",
+    "generate",
     "growth",
 )
 

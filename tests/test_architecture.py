@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "runs": {"core", "nn", "models", "data", "decode", "tasks", "training", "report", "inspect"},
     "report": {"core", "runs"},
     "session": {"core", "nn", "models", "tasks", "training", "runs", "report", "origin", "inspect"},
-    "api": {"core", "models", "data", "tasks", "training", "runs", "report", "origin", "session"},
+    "api": {"core", "nn", "models", "data", "tasks", "training", "runs", "report", "origin", "session"},
     "origin": {"core", "nn", "data", "hub"},
     "exchange": {"core", "nn", "hub", "training", "runs", "report", "session"},
     "distilling": {"core", "decode", "training", "runs", "report", "api", "session"},

@@ -18,7 +18,8 @@ from seriatim.decode.constraints import no_repeat, repel
 from seriatim.decode.options import DecodeSettings, TranslateSettings
 from seriatim.decode.sampling import Hypothesis, draw, filtered, sample
 from seriatim.nn.network import token_network
-from seriatim.tasks._speak import Neural, Speaker
+from seriatim.tasks._engine import Neural
+from seriatim.tasks._speak import Speaker
 from truth_table import EOS, Table, random_table
 
 

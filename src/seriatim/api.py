@@ -22,6 +22,7 @@ from .core.errors import SeriatimError, did_you_mean
 from .core.files import write_json, write_text
 from .core.tensors import save_tensors
 from .data.tokenizers import Tokenizer
+from .nn.rounding import round_weights
 from .origin import Origin
 from .runs import Run, fresh_folder
 from .session import Notify, Session, has_begun, unchanged
@@ -166,8 +167,10 @@ def evaluate(
     target: str | None = None,
     data_dir: str | None = None,
     notify: Notify | None = None,
+    int8: bool = False,
 ) -> dict[str, float]:
-    """The measures of a run on its own `split`, or on the whole of another file, by columns of its own if need be."""
+    """The measures of a run on its own `split`, or on the whole of another file, by columns of its own if need be;
+    `int8`: with its weights rounded to 8 bits."""
     run = Run(path)
     module = registry.tasks.load(run.config.task.name)
     if data is None:
@@ -176,7 +179,12 @@ def evaluate(
     else:
         named = run.named(column=column, target=target)
         task, split = module.reopen_on(run.path, named, data, data_dir, notify), "test"
-    measures: dict[str, float] = task.evaluate(run.model, split)
+    model = run.model
+    if int8:
+        if run.config.model.counts:
+            raise SeriatimError("run.counts", f"{path}: a model that counts has no weights to round", "leave int8 away")
+        model = round_weights(model)
+    measures: dict[str, float] = task.evaluate(model, split)
     return measures
 
 

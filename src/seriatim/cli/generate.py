@@ -34,6 +34,7 @@ def command(
     nbest: Annotated[int | None, typer.Option(help="Answers for each prompt.")] = None,
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same text. [default: 0]")] = None,
     stop: Annotated[list[str] | None, typer.Option(help="End where this appears; may be repeated.")] = None,
+    int8: Annotated[bool, typer.Option("--int8", help="With weights of 8 bits: faster, nearly the same.")] = False,
     out: Annotated[
         Path | None, typer.Option("--out", help="music: the MIDI file to write; --max-tokens counts frames.")
     ] = None,
@@ -64,7 +65,7 @@ def command(
     o.add_plugins(plugin)
     from ..runs import Run
 
-    opened = Run(run)
+    opened = Run(run).int8 if int8 else Run(run)
     if out is None and "compose" in opened.predictor.questions:
         raise SeriatimError("generate.output", f"{run} writes music", "name a file for it: --out piece.mid")
     if out is not None:

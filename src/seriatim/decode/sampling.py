@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.room import append, rows_of
+from ..core.room import append
 from ..core.state import select
-from .constraints import Constraints, Prefix, repel
+from .constraints import NOTHING, Constraints, Prefix, repel
 from .options import DecodeSettings
 
 # The step: tokens (N,) and the state before them → log-probabilities of what follows (N,V), and the state after them.
 Step = Callable[[Tensor, Any], tuple[Tensor, Any]]
 Stopped = Callable[[int, list[int]], bool]  # whether a row ends behind these tokens
+AHEAD = 32  # tokens that may be chosen without coming back
+WATCHED = 8  # the same where each may end the text: what stands behind its end was in vain
+
+
+class Ahead(Protocol):
+    """Several steps at once, for a model that can choose by itself what `sample` would."""
+
+    def __call__(
+        self, tokens: Tensor, state: Any, steps: int, limits: list[int], least: int, uniforms: Tensor | None
+    ) -> tuple[Tensor, Tensor, Any] | None:
+        """Up to `steps` tokens of each row (N,steps) behind `tokens` (N,), −1 behind its end or its limit, their
+        log-probabilities, and the state of the rows that go on, behind all but the last of their tokens. No end among
+        the first `least`. None: a step is to be made by itself."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +67,32 @@ def draw(probs: Tensor, uniforms: Tensor) -> Tensor:
     return torch.minimum(drawn, last)
 
 
+@dataclass
+class Text:
+    """One that is being written."""
+
+    limit: int
+    stream: np.random.Generator
+    numbers: list[float] = field(default_factory=list)  # drawn, and not used yet
+    tokens: list[int] = field(default_factory=list)
+    score: float = 0.0
+    ended: bool = False
+
+    @property
+    def left(self) -> int:
+        return self.limit - len(self.tokens)
+
+    def uniforms(self, count: int) -> list[float]:
+        """The next numbers of its stream; they stay so until they are used."""
+        if len(self.numbers) < count:
+            self.numbers += self.stream.random(count - len(self.numbers)).tolist()
+        return self.numbers[:count]
+
+    @property
+    def goes_on(self) -> bool:
+        return not self.ended and self.left > 0
+
+
 def sample(
     step: Step,
     log_probs: Tensor,
@@ -66,48 +105,80 @@ def sample(
     forbidden: Sequence[int] = (),
     prefix: Prefix | None = None,
     limits: Sequence[int] | None = None,
+    ahead: Ahead | None = None,
 ) -> list[Hypothesis]:
     """Continues each of N rows, from the log-probabilities (N,V) behind its prompt, until it ends.
 
     Each row draws from its own stream, so that neighbours do not matter; finished rows leave the batch.
     `stopped(row, tokens)` may end a row, `history` (N,L; −1, nothing, comes first) is what the bans on repetition
     look back on, `forbidden` tokens are never chosen, `prefix` holds the tokens that each row begins with, and
-    `limits` the most tokens (one at least) it may have, where that is less than `max_tokens`.
+    `limits` the most tokens (one at least) it may have, where that is less than `max_tokens`. With `ahead`, which knows
+    no prefix and no bans on repetition, nobody comes back here for every token.
     """
     rows = len(log_probs)
     constrain = Constraints(rows, options, eos, forbidden, prefix)
     most = [options.max_tokens] * rows if limits is None else [min(n, options.max_tokens) for n in limits]
-    tokens: list[list[int]] = [[] for _ in range(rows)]
-    scores, ended = [0.0] * rows, [False] * rows
+    texts = [Text(limit, stream) for limit, stream in zip(most, streams, strict=True)]
     active = list(range(rows))
     past = torch.empty(rows, 0, dtype=torch.long) if history is None else history
     past = past.to(log_probs.device)
-    for place in range(max(most, default=0)):
+
+    def take(row: int, token: int, gain: float) -> None:
+        text = texts[row]
+        text.tokens.append(token)
+        del text.numbers[:1]
+        text.score += gain
+        text.ended = token == eos or (stopped is not None and stopped(row, text.tokens))
+
+    place = 0
+    while active:
         allowed = constrain(log_probs, past, place, torch.tensor(active))
         allowed = repel(allowed, past, options.repetition_penalty)
         if options.temperature == 0:
             chosen = allowed.argmax(dim=-1)
         else:
-            uniforms = torch.tensor([streams[row].random() for row in active], dtype=torch.float64)
+            uniforms = torch.tensor([texts[row].uniforms(1)[0] for row in active], dtype=torch.float64)
             chosen = draw(filtered(allowed, options), uniforms)
         possible = (allowed.gather(1, chosen[:, None]) > -torch.inf)[:, 0].tolist()
         gained = log_probs.gather(1, chosen[:, None])[:, 0].tolist()
         stay = []
         for index, (row, token, gain) in enumerate(zip(active, chosen.tolist(), gained, strict=True)):
-            if not possible[index]:  # nothing can follow: an n-gram without smoothing in a context never seen
-                continue
-            tokens[row].append(token)
-            scores[row] += gain
-            ended[row] = token == eos or (stopped is not None and stopped(row, tokens[row]))
-            if not ended[row] and len(tokens[row]) < most[row]:
-                stay.append(index)
+            if possible[index]:  # not so: an n-gram without smoothing in a context never seen
+                take(row, token, gain)
+                stay += [index] if texts[row].goes_on else []
         if not stay:
             break
         past = append(past, chosen[:, None], dim=1)
         if len(stay) < len(active):
-            keep = torch.tensor(stay, device=chosen.device)
+            state, chosen, past = select((state, chosen, past), torch.tensor(stay, device=chosen.device))
+        active = [active[index] for index in stay]
+        place += 1
+        while ahead is not None and active:
+            left = [texts[row].left for row in active]
+            size = min(AHEAD if stopped is None else WATCHED, max(left))
+            numbers = [texts[row].uniforms(size) for row in active] if options.temperature > 0 else None
+            draws = None if numbers is None else torch.tensor(numbers, dtype=torch.float64)
+            went = ahead(chosen, state, size, left, max(options.min_tokens - place, 0), draws)
+            if went is None:
+                break
+            found, gains, state = went
+            size = found.shape[1]
+            there: list[int] = []  # of `active`, those of which there is a state
+            for index, (row, *both) in enumerate(zip(active, found.tolist(), gains.tolist(), strict=True)):
+                for token, gain in zip(*both, strict=True):
+                    if token != NOTHING and texts[row].goes_on:
+                        take(row, token, gain)
+                last = both[0][-1]
+                there += [index] if last not in (NOTHING, eos) and left[index] > size else []
+            stay = [index for index in there if texts[active[index]].goes_on]
+            if stay and len(stay) < len(there):
+                state = select(state, torch.tensor([there.index(index) for index in stay]))
+            chosen, past = found[stay, -1], past[stay]
             active = [active[index] for index in stay]
-            state, chosen, past = select(state, keep), chosen[keep], rows_of(past, keep)
-        log_probs, state = step(chosen, state)
-    values = [score / options.divisor(len(row)) for score, row in zip(scores, tokens, strict=True)]
-    return [Hypothesis(*parts) for parts in zip(tokens, scores, ended, values, strict=True)]
+            place += size
+        if active:
+            log_probs, state = step(chosen, state)
+    return [
+        Hypothesis(text.tokens, text.score, text.ended, text.score / options.divisor(len(text.tokens)))
+        for text in texts
+    ]

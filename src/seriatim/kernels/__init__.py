@@ -25,8 +25,8 @@ import torch
 from ..core.files import atomic_file, cache_folder, write_text
 
 HERE = Path(__file__).parent
-SOURCES = (HERE / "recurrent.cpp", HERE / "attention.cpp", HERE / "additive.cpp", HERE / "dropout.cpp")
-HEADERS = (HERE / "product.h", HERE / "simd.h")
+SOURCES = tuple(HERE / f"{name}.cpp" for name in ("recurrent", "attention", "additive", "dropout", "generation"))
+HEADERS = tuple(sorted(HERE.glob("*.h")))
 COMPILERS = ("g++", "clang++", "c++")
 OPTIONS = ("-std=c++20", "-O3", "-fPIC", "-shared")
 # The first that the compiler accepts is taken: not every one knows this processor by itself, or OpenMP.

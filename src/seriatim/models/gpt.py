@@ -29,6 +29,7 @@ from ..core.room import append
 from ..nn.attention import causal_mask
 from ..nn.backbone import Backbone
 from ..nn.dropout import Dropout
+from ..nn.native import transformer_parts
 from ..nn.trace import Trace, inside, show
 from ..nn.transformer import Activation, Block, HeadedSettings
 
@@ -90,6 +91,13 @@ class GPT(Backbone):
             after.append(cache)
         added = torch.full((len(x),), steps, device=x.device) if mask is None else mask.sum(dim=1)
         return self.norm(x), (after, real, added if read is None else read + added)
+
+    def native(self, tokens: Tensor, head: Any) -> Any:
+        return transformer_parts(self.project(tokens), self.positions.weight, list(self.blocks), self.norm, head)  # type: ignore[arg-type]
+
+    def kept(self, state: Any) -> tuple[list[Tensor], Tensor | None]:
+        caches, real, _ = state
+        return caches, real
 
     def _visible(
         self, x: Tensor, mask: Tensor | None, seen: Tensor | None, cache: Any

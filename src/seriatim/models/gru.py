@@ -38,6 +38,7 @@ class GRUCell(Cell):
         if memory is not None:
             self.input.bias.data[width : 2 * width] = keeping(width, memory)
         self.reset = reset
+        self.native = "gru" if reset == "before" else "gru-after"
         self.bias = nn.Parameter(torch.zeros(width)) if reset == "after" else None  # b_hh
 
     def products(self) -> Products:

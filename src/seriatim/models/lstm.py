@@ -27,6 +27,7 @@ from ..nn.recurrent import Cell, Products, Recurrent, State, Trace, keeping
 class LSTMCell(Cell):
     gates = ("input", "forget", "candidate", "output")
     parts = 2
+    native = "lstm"
     shown = ("input_gate", "forget_gate", "output_gate", "cell")
 
     def __init__(self, inputs: int, width: int, memory: int | None = None) -> None:

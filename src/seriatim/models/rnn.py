@@ -30,7 +30,7 @@ class RNNCell(Cell):
 
     def __init__(self, inputs: int, width: int, activation: Literal["tanh", "relu"] = "tanh") -> None:
         super().__init__(inputs, width)
-        self.activation = activation
+        self.activation = self.native = activation
 
     def step(self, projected: Tensor, state: State, products: Products | None = None) -> tuple[State, Trace]:
         (h,) = state

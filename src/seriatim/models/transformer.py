@@ -25,6 +25,8 @@ from torch import Tensor, nn
 from ..core.errors import SeriatimError
 from ..nn.attention import causal_mask
 from ..nn.dropout import Dropout
+from ..nn.native import PLACES, transformer_parts
+from ..nn.network import TokenHead
 from ..nn.pair import PairBackbone, PairSettings
 from ..nn.positions import Learned, Sinusoidal
 from ..nn.trace import Trace, inside, show, wants
@@ -113,6 +115,12 @@ class Transformer(PairBackbone):
         if looked:
             show(trace, "alignment", torch.stack(looked).mean(dim=0))  # (B,T,S)
         return self.decoder_norm(y), after
+
+    def native(self, tokens: Tensor, head: TokenHead, scale: float) -> Any:
+        if not isinstance(self.project, nn.Identity):
+            return None
+        places = self.positions(0, tokens.new_empty(1, self.context or PLACES, self.width))
+        return transformer_parts(tokens, places, list(self.decoder), self.decoder_norm, head, scale)  # type: ignore[arg-type]
 
     def _placed(self, x: Tensor, first: int) -> Tensor:
         x = self.project(x)

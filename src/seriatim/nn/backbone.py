@@ -61,6 +61,15 @@ class Backbone(nn.Module):
         y: Tensor = self(x)[0][:, -1]
         return y
 
+    def native(self, tokens: Tensor, head: Any) -> Any:
+        """The parts of a network of tokens (their vectors, (V,D)), this backbone and a head, for the native step of
+        generation (nn/native.py); None where there is none."""
+        return None
+
+    def kept(self, state: Any) -> tuple[list[Tensor], Tensor | None]:
+        """The tensors of a state, for the native step, and which of their places are real (None: all)."""
+        raise TypeError(f"{type(self).__name__} has no native step")
+
     def first(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """The output of the first element alone, (B,width), for a backbone that looks in both directions."""
         y: Tensor = self(x, mask)[0][:, 0]

@@ -36,6 +36,11 @@ class PairBackbone(nn.Module):
         y: Tensor = self.get_submodule("encoder")(x, mask, None, inside(trace, "encoder", mask))[0]
         return y
 
+    def native(self, tokens: Tensor, head: TokenHead, scale: float) -> Any:
+        """The parts of its decoder, between vectors of tokens (V,D) times `scale` and a head, for the native step of
+        generation (nn/native.py); None where there is none."""
+        return None
+
     def decode(self, y: Tensor, memory: Any, state: Any = None, trace: Trace | None = None) -> tuple[Tensor, Any]:
         """`trace`, where given, collects the weights over the source under "alignment" (B,T,S), if there are any."""
         raise TypeError(f"{type(self).__name__} has no decode")

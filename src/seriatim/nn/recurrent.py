@@ -28,6 +28,7 @@ class Cell(nn.Module):
     gates: tuple[str, ...]  # the order of the blocks in the stacked weights
     parts = 1  # tensors in a state: 1 for h, 2 for (h, c)
     shown: tuple[str, ...] = ()  # what `step` tells besides the output
+    native: str | None = None  # its name among the kinds of nn/native.py
 
     def __init__(self, inputs: int, width: int) -> None:
         super().__init__()
@@ -151,6 +152,14 @@ class Recurrent(Backbone):
                 states.append(after)
             x = torch.cat(outputs, dim=-1) if self.directions == 2 else outputs[0]
         return self.dropout(x), states
+
+    def native(self, tokens: Tensor, head: Any) -> Any:
+        from .native import recurrent_parts
+
+        return recurrent_parts(tokens, list(self.cells), head) if self.causal else None  # type: ignore[arg-type]
+
+    def kept(self, state: Any) -> tuple[list[Tensor], Tensor | None]:
+        return [part for cell in state for part in cell], None
 
     def _place(self, index: int) -> str:
         """Of a cell, in a trace."""

@@ -198,6 +198,7 @@ class FeedForward(nn.Module):
         self.hidden = Linear(width, hidden)
         self.output = Linear(hidden, width)
         self.dropout = Dropout(dropout)
+        self.activation_name = activation
         self.activation = ACTIVATIONS[activation]
 
     def forward(self, x: Tensor) -> Tensor:

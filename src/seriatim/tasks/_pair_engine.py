@@ -20,6 +20,7 @@ from ..decode.coverage import Coverage
 from ..decode.options import TranslateSettings
 from ..decode.sampling import Hypothesis, sample
 from ..nn.loss import token_log_probs
+from ..nn.native import pair_stepper
 from ..nn.network import full
 from ..nn.pair import Translator
 from ..nn.trace import Only, Trace
@@ -41,6 +42,8 @@ class Engine:
         self.networks = networks
         self.watched = watched
         self.memories = [network.encode(source, mask) for network in networks]
+        pairs = zip(networks, self.memories, strict=True)
+        self.steppers = [None if watched else pair_stepper(*pair) for pair in pairs]
         self._rows = torch.arange(len(source), device=source.device)
         self._current = self.memories
 
@@ -49,10 +52,15 @@ class Engine:
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
         rows, inner, _ = state
-        if not torch.equal(rows, self._rows):
+        if not all(self.steppers) and not torch.equal(rows, self._rows):
             self._rows, self._current = rows, select(self.memories, rows)
         found, after, traces = [], [], []
-        for network, memory, before in zip(self.networks, self._current, inner, strict=True):
+        for network, memory, stepper, before in zip(self.networks, self._current, self.steppers, inner, strict=True):
+            if stepper is not None:
+                log_probs, kept = stepper.step(tokens, before)
+                found.append(log_probs)
+                after.append(kept)
+                continue
             trace: Trace | None = Only(ALIGNMENT) if self.watched else None
             hidden, kept = network.decode(tokens[:, None], memory, before, trace)
             found.append(full(network.head(hidden[:, 0])).log_softmax(dim=-1))

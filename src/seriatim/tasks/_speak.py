@@ -1,22 +1,17 @@
 """What one asks of a language model: what comes next, go on, how likely is this. The same for every model.
 
-An engine gives log-probabilities for token ids; the speaker turns text into ids and back. Every text is taken to
-begin a new line: a newline token stands before it. A model with a limited context forgets by half: once its
-window is full it goes on from the later half of it, when generating and when scoring alike, so that the score of
-a text is what generating it reports.
+An engine gives log-probabilities for token ids (see `_engine.py`); the speaker turns text into ids and back. Every text
+is taken to begin a new line: a newline token stands before it.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from ..core.errors import SeriatimError
 from ..core.random import numpy_stream
@@ -24,152 +19,9 @@ from ..decode.beam import beam
 from ..decode.constraints import padded
 from ..decode.options import DecodeSettings
 from ..decode.sampling import Hypothesis, Stopped, sample
-from ..nn.network import full
+from ._engine import Engine
 
 ROWS = 64  # prompts that go through the model together
-CHUNK = 512  # tokens of a long text that go through at once
-
-
-class Engine(Protocol):
-    model: Any
-
-    def prompt(self, rows: list[np.ndarray]) -> tuple[Tensor, Any]:
-        """Log-probabilities (N,V) of what follows each row of ids, and the state behind it."""
-
-    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """The same after one more token of each row (N,)."""
-
-    def along(self, row: np.ndarray) -> Iterator[Tensor]:
-        """Log-probabilities (n,V) of what follows each token of the row but the last, some tokens at a time."""
-
-    def score(self, row: np.ndarray) -> np.ndarray:
-        """The log-probability of each token of the row but the first."""
-
-
-class Neural:
-    """A network. With a limited context, the state also holds the last tokens (N,L; −1 is nothing) and how many
-    places of the window each row has used (N,)."""
-
-    def __init__(self, network: nn.Module, length: int) -> None:
-        self.model = self.network = network.eval()
-        limit: int | None = network.get_submodule("backbone").context  # type: ignore[assignment]
-        self.context = None if limit is None else min(limit, length)  # places beyond were never trained
-        self.device = next(network.parameters()).device
-
-    @torch.inference_mode()
-    def prompt(self, rows: list[np.ndarray]) -> tuple[Tensor, Any]:
-        tails = [row[len(row) - self._used(len(row)) :] for row in rows]
-        log_probs, inner = self._read(tails)
-        if self.context is None:
-            return log_probs, inner
-        history = torch.full((len(rows), self.context), -1)
-        for history_row, row in zip(history, rows, strict=True):
-            kept = torch.from_numpy(row[-self.context :].astype(np.int64))
-            history_row[len(history_row) - len(kept) :] = kept
-        used = torch.tensor([len(tail) for tail in tails])
-        return log_probs, (history.to(self.device), used.to(self.device), inner)
-
-    @torch.inference_mode()
-    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
-        if self.context is None:
-            logits, state = self.network(tokens[:, None], None, state)
-            return full(logits[:, 0]).log_softmax(dim=-1), state
-        history, used, inner = state
-        history = torch.cat([history[:, 1:], tokens[:, None]], dim=1)
-        overflows = used == self.context
-        used = torch.where(overflows, self.context // 2, used) + 1
-        if not bool(overflows.any()):
-            logits, inner = self.network(tokens[:, None], None, inner)
-            log_probs = full(logits[:, 0]).log_softmax(dim=-1)
-        else:
-            tails = [row[len(row) - n :].numpy() for row, n in zip(history.cpu(), used.tolist(), strict=True)]
-            log_probs, inner = self._read(tails)
-        return log_probs, (history, used, inner)
-
-    @torch.inference_mode()
-    def along(self, row: np.ndarray) -> Iterator[Tensor]:
-        tokens = torch.from_numpy(row.astype(np.int64))
-        asked, done = len(tokens) - 1, 0
-        state: Any = None
-        while done < asked:
-            if self.context is None:
-                part = tokens[done : min(done + CHUNK, asked)]
-                logits, state = self.network(part[None].to(self.device), None, state)
-                found = logits[0]
-            else:
-                start = 0 if done == 0 else done - self.context // 2
-                logits, _ = self.network(tokens[None, start : start + self.context].to(self.device))
-                found = logits[0, done - start :][: asked - done]
-            yield full(found).log_softmax(dim=-1)
-            done += len(found)
-
-    def score(self, row: np.ndarray) -> np.ndarray:
-        wanted = torch.from_numpy(row[1:].astype(np.int64))
-        parts: list[Tensor] = []
-        for log_probs in self.along(row):
-            some, wanted = wanted[: len(log_probs)], wanted[len(log_probs) :]
-            parts.append(log_probs.cpu().gather(1, some[:, None])[:, 0])
-        return torch.cat(parts).double().numpy() if parts else np.empty(0)
-
-    def _used(self, length: int) -> int:
-        """How many of the last tokens stand in the window behind a text of some length."""
-        if self.context is None or length <= self.context:
-            return length
-        kept = self.context // 2
-        return kept + 1 + (length - self.context - 1) % (self.context - kept)
-
-    def _read(self, rows: list[np.ndarray]) -> tuple[Tensor, Any]:
-        """Reads rows of different lengths from the start, chunk after chunk."""
-        lengths = torch.tensor([len(row) for row in rows])
-        padded = torch.zeros(len(rows), int(lengths.max()), dtype=torch.long)
-        for padded_row, row in zip(padded, rows, strict=True):
-            padded_row[: len(row)] = torch.from_numpy(row.astype(np.int64))
-        ragged = bool((lengths != lengths[0]).any())
-        mask = (torch.arange(padded.shape[1]) < lengths[:, None]).to(self.device) if ragged else None
-        size = padded.shape[1] if self.context is not None else CHUNK
-        last: Tensor | None = None
-        state: Any = None
-        for first in range(0, padded.shape[1], size):
-            part = None if mask is None else mask[:, first : first + size]
-            logits, state = self.network(padded[:, first : first + size].to(self.device), part, state)
-            ends = (lengths - 1 - first).clamp(0, logits.shape[1] - 1).to(self.device)
-            here = logits[torch.arange(len(rows), device=self.device), ends]
-            inside = ((lengths > first) & (lengths <= first + size)).to(self.device)[:, None]
-            last = here if last is None else torch.where(inside, here, last)
-        assert last is not None  # rows are never empty: a newline stands before every text
-        return full(last).log_softmax(dim=-1), state
-
-
-class Counted:
-    """A model that counts. Its state is the last few tokens (N,order−1), −1 where there are none."""
-
-    def __init__(self, model: Any) -> None:
-        self.model = model
-        self.places: int = model.settings.order - 1
-
-    def prompt(self, rows: list[np.ndarray]) -> tuple[Tensor, Any]:
-        contexts = np.full((len(rows), self.places), -1, dtype=np.int64)
-        for context, row in zip(contexts, rows, strict=True):
-            kept = row[max(len(row) - self.places, 0) :]
-            context[self.places - len(kept) :] = kept
-        return self._next(torch.from_numpy(contexts))
-
-    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
-        return self._next(torch.cat([state, tokens[:, None]], dim=1)[:, 1:])
-
-    def along(self, row: np.ndarray) -> Iterator[Tensor]:
-        line = np.concatenate([np.full(self.places, -1), row]).astype(np.int64)
-        for first in range(1, len(row), CHUNK):
-            places = np.arange(first, min(first + CHUNK, len(row)))
-            yield self._next(torch.from_numpy(line[places[:, None] + np.arange(self.places)]))[0]
-
-    def score(self, row: np.ndarray) -> np.ndarray:
-        scores: np.ndarray = self.model.log_probs(row[1:], context=row[:1])
-        return scores
-
-    def _next(self, contexts: Tensor) -> tuple[Tensor, Any]:
-        log_probs = self.model.next_log_probs(contexts.numpy())
-        return torch.from_numpy(np.asarray(log_probs, dtype=np.float64)), contexts
 
 
 @dataclass(frozen=True)
@@ -214,6 +66,10 @@ class Speaker:
         usable = len(newline) > 0 and newline[-1] != tokenizer.unk
         other = tokenizer.unk or 0 if tokenizer.eos is None else tokenizer.eos  # the first GPT has no token for an end
         self.start = newline[-1:].astype(np.int64) if usable else np.array([other], dtype=np.int64)
+
+    def rounded(self) -> Speaker:
+        """The same with weights of 8 bits."""
+        return Speaker(self.engine.rounded(), self.tokenizer, self.opening)
 
     def encode(self, text: str) -> np.ndarray:
         ids = self._ids(text)
@@ -281,7 +137,11 @@ class Speaker:
         history = padded([row[1 if self.opening else 0 :].tolist() for row in rows], left=True)
         if options.beams > 1:
             return beam(self.engine.step, log_probs, state, options, eos, stopped, history, self.forbidden)
-        hypotheses = sample(self.engine.step, log_probs, state, options, streams, eos, stopped, history, self.forbidden)
+        ahead = self.engine.ahead(options, eos, self.forbidden)
+        banned = self.forbidden
+        hypotheses = sample(
+            self.engine.step, log_probs, state, options, streams, eos, stopped, history, banned, ahead=ahead
+        )
         return [[one] for one in hypotheses]
 
     def _stopper(self, options: DecodeSettings) -> Stopped | None:

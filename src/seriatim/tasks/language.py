@@ -35,8 +35,9 @@ from ..nn.backbone import BackboneSettings
 from ..nn.loss import token_log_probs, token_loss
 from ..nn.network import Network, load_weights, token_network
 from ..nn.soft import TokenScores, soft_loss
+from ._engine import Counted, Neural
 from ._examples import refuse_counting
-from ._speak import Counted, Neural, Speaker
+from ._speak import Speaker
 from ._task import Batch
 from ._unlike import unlike_tokens
 
