@@ -22,7 +22,7 @@ from PIL import Image
 
 from seriatim.core.errors import SeriatimError
 
-from .picture_settings import PictureSettings
+from .picture_settings import LARGEST, PictureSettings
 
 # No others: some formats that Pillow knows start other programs, or allocate before they are checked.
 FORMATS = ("PNG", "JPEG", "GIF", "TIFF", "BMP", "WEBP", "PPM")
@@ -170,9 +170,11 @@ def _opened(path: Path, settings: PictureSettings) -> Iterator[Image.Image]:
     except SeriatimError:
         raise
     except Image.DecompressionBombError:
-        raise _too_large(path, "has too many pixels", settings) from None
+        cause = f"{path}: has more than {LARGEST} megapixels"
+        raise SeriatimError("picture.large", cause, "make it smaller, or leave it out") from None
     except Image.UnidentifiedImageError:
-        raise _broken(path, "is no picture of a known kind") from None
+        what = "is no picture of a known kind" if path.stat().st_size else "is empty"
+        raise _broken(path, what) from None
     except FileNotFoundError:
         raise SeriatimError("picture.missing", f"{path}: there is no such file", "check the path") from None
     except (PermissionError, IsADirectoryError) as error:
