@@ -168,7 +168,7 @@ def test_bombs_are_refused_from_their_header(tmp_path: Path, monkeypatch: pytest
         for width, height in ((10_000, 10_000), (60_000, 60_000), (8_001, 8_000)):
             path = tmp_path / "bomb.png"
             path.write_bytes(png(width, height, _chunk(b"IDAT", zlib.compress(bytes(1000)))))
-            with pytest.raises(SeriatimError, match=r"bomb\.png.*more than 64 megapixels") as error:
+            with pytest.raises(SeriatimError, match=r"bomb\.png.*more than (64|178) megapixels") as error:
                 read_picture(path, PLAIN)
             assert error.value.code == "picture.large"
 
