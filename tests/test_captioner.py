@@ -12,6 +12,8 @@ from PIL import Image
 
 import seriatim
 from contract.test_captions import captioned, prepared
+from seriatim import api
+from seriatim.core import registry
 from seriatim.core.state import select
 from seriatim.models import lstm
 from seriatim.tasks._encoders import encoder
@@ -103,3 +105,19 @@ def test_pictures_whose_captions_tell_sides_are_never_mirrored(tmp_path: Path) -
                 turned.add(which)
                 assert not any("left" in told[row] or "right" in told[row] for row in rows)
     assert turned
+
+
+def test_long_captions_are_told_and_not_trained_on(tmp_path: Path) -> None:
+    _, whole = prepared(("showtell", {}), tmp_path)
+    told: list[str] = []
+    source = str(tmp_path / "captions.csv")
+    for longest, left in ((6, "not trained on"), (1, "raise data.longest")):
+        settings = {"model": {"name": "showtell", "width": 6}, "data": {"longest": longest}}
+        config = api.configure("caption", source, None, settings)
+        try:
+            task = registry.tasks.load("caption").prepare(config, notify=told.append)
+        except seriatim.SeriatimError as error:
+            told.append(error.remedy)
+        assert any(left in one for one in told)
+    assert 0 < len(task.parts["train"]) < len(whole.parts["train"])
+    assert int(task.parts["train"].targets.lengths.max()) <= 6

@@ -193,7 +193,7 @@ class Teller:
             raise SeriatimError("picture.broken", listed(list(broken.values())), remedy)
         self.broken |= broken
         kept = [path for path in paths if str(path) not in broken]
-        yield from zip(kept, predictor.caption(seen, self.options, [str(path) for path in kept]), strict=True)
+        yield from zip(kept, predictor.caption(seen, self.options), strict=True)
 
     def _said(self, path: Path, answers: list[Any], several: bool) -> str:
         which = f"{one_line(str(path))}\t" if several else ""

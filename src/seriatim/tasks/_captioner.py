@@ -7,6 +7,7 @@ to their size, the middle of it shown.
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -87,10 +88,6 @@ class Captioner:
         self.device = next(self.model.parameters()).device
         self.end = end_of(coder.target)
 
-    def together(self, others: Sequence[Captioner]) -> Captioner:
-        """With the networks of others, which must have the same vocabulary and take pictures of the same size."""
-        return Captioner([*self.networks, *(one for other in others for one in other.networks)], self.coder, self.data)
-
     @cached_property
     def attends(self) -> bool:
         with torch.inference_mode():
@@ -100,25 +97,17 @@ class Captioner:
     def grid(self) -> tuple[int, int]:
         return self.model.source.picture.grid
 
-    def unlike(self, other: Captioner) -> list[str]:
-        """What keeps another from answering together with this one."""
-        same = self.coder.target.to_json() == other.coder.target.to_json()
-        found = [] if same else ["the vocabularies differ"]
-        return found + ([] if self.grid == other.grid else ["the grids of their pictures differ"])
-
     # Captions
 
     @torch.inference_mode()
-    def caption(
-        self, inputs: Any, options: TranslateSettings | None = None, places: Sequence[str] = ()
-    ) -> list[list[Caption]]:
+    def caption(self, inputs: Any, options: TranslateSettings | None = None) -> list[list[Caption]]:
         """For each picture its `nbest` captions, best first. Pictures are files, arrays (H,W[,C]) of 8 bits, or
-        `Pictures`; `places` say where they are from, for errors."""
+        `Pictures`."""
         options = TranslateSettings() if options is None else options
-        seen = self._seen(inputs, places)
+        seen = self._seen(inputs)
         copies = 1 if options.beams > 1 else options.nbest
         jobs = [row for row in range(len(seen)) for _ in range(copies)]
-        draws = own_streams([seen[row].tobytes().hex() for row in jobs], options.seed) if options.temperature else []
+        draws = own_streams([hashed(seen[row]) for row in jobs], options.seed)
         found: dict[int, list[Hypothesis]] = {}
         room = max(ROWS // max(options.beams, 1), 1)
         for start in range(0, len(jobs), room):
@@ -126,7 +115,7 @@ class Captioner:
             rows = [jobs[job] for job in some]
             block = torch.from_numpy(seen.padded(rows)[0]).to(self.device)
             answers = self._search(options).find(
-                self.networks, block, None, options, self._limits(options, len(rows)), [draws[j] for j in some if draws]
+                self.networks, block, None, options, self._limits(options, len(rows)), [draws[job] for job in some]
             )
             for row, more in zip(rows, answers, strict=True):
                 found.setdefault(row, []).extend(more)
@@ -192,7 +181,7 @@ class Captioner:
 
     # Pictures and files
 
-    def _seen(self, inputs: Any, places: Sequence[str] = ()) -> Pictures:
+    def _seen(self, inputs: Any) -> Pictures:
         """Pictures as those of the training were, whatever they come as."""
         return read_pictures(inputs, self.coder.form)
 
@@ -207,8 +196,8 @@ class Captioner:
                 broken[str(path)] = error.cause
         return Pictures.of(np.stack(found)) if found else self._seen([])
 
-    def predict(self, inputs: Any, places: Sequence[str] = ()) -> list[dict[str, Any]]:
-        found = self.caption(inputs, None, places)
+    def predict(self, inputs: Any) -> list[dict[str, Any]]:
+        found = self.caption(inputs)
         return [{"caption": one[0].text, "score": short(one[0].score)} for one in found]
 
     def table(self, answers: list[dict[str, Any]]) -> Table:
@@ -217,7 +206,11 @@ class Captioner:
     def predict_file(self, source: str, data_dir: str | None = None) -> Table:
         """A row for each picture of the source."""
         found: CaptionExamples = captions.read_inputs(source, self.data, data_dir, self.coder.shape)
-        return self.table(self.predict(found.inputs, found.places))
+        return self.table(self.predict(found.inputs))
+
+
+def hashed(picture: np.ndarray) -> str:
+    return hashlib.blake2b(np.ascontiguousarray(picture).data, digest_size=16).hexdigest()
 
 
 def png(picture: np.ndarray) -> str:

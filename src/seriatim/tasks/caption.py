@@ -12,6 +12,7 @@ attends, each word shows where it looked; `penalty` asks that in the end every p
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -213,13 +214,10 @@ class CaptionTask(ExampleTask):
         if not self.has("train"):  # another file than that of the training
             return {}
         texts: Any = self.parts["train"].examples.targets
-        often = max(dict.fromkeys(texts), key=_counted(texts))
+        ((often, _),) = Counter(texts).most_common(1)
         groups = self._pictures(split, None)
-        return {
-            "most frequent caption": dict(
-                judged([often] * len(groups), self._wanted(split, groups), self.manner.closed)
-            )
-        }
+        found = judged([often] * len(groups), self._wanted(split, groups), self.manner.closed)
+        return {"most frequent caption": dict(found)}
 
     def details(self, model: Any, split: str) -> list[dict[str, Any]]:
         return views(
@@ -235,13 +233,6 @@ class CaptionTask(ExampleTask):
         wanted: Any = part.examples.targets
         lines = zip(rows, found, strict=True)
         return "\n".join(f"{part.examples.place(row)}\n  → {one[0].text}\n  = {wanted[row]}" for row, one in lines)
-
-
-def _counted(texts: list[str]) -> Callable[[str], int]:
-    counts: dict[str, int] = {}
-    for text in texts:
-        counts[text] = counts.get(text, 0) + 1
-    return counts.__getitem__
 
 
 def unevenness(weights: Tensor, real: Tensor) -> Tensor:
@@ -269,9 +260,20 @@ def prepare(
         tokenizer = _learn(config, data.train.targets, notes) if tokenizer is None else tokenizer
         coder = CaptionCoder(tokenizer, 1, form_of(data.train.pictures, config.data.pictures))
     parts = {split: coder.part(data.part(split)) for split in PARTS}
-    longest = int(parts["train"].targets.lengths.max())
+    parts["train"] = _short_enough(parts["train"], config.data.longest, notes)
+    longest = max(int(part.targets.lengths.max(initial=1)) for part in parts.values())
     coder = replace(coder, longest=max(coder.longest, longest))
     return _task(config, coder, parts, notes, data.fingerprint)
+
+
+def _short_enough(part: CaptionPart, longest: int | None, notes: Notes) -> CaptionPart:
+    kept = np.flatnonzero(part.targets.lengths <= (np.inf if longest is None else longest))
+    if len(kept) == len(part):
+        return part
+    if not len(kept):
+        raise SeriatimError("data.long", f"all captions have more than {longest} tokens", "raise data.longest")
+    notes(f"{len(part) - len(kept):,} of {len(part):,} captions have more than {longest} tokens and are not trained on")
+    return part.take(kept)
 
 
 def _task(config: Any, coder: CaptionCoder, parts: dict[str, CaptionPart], notes: Notes, mark: str) -> CaptionTask:
