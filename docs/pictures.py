@@ -144,7 +144,7 @@ def kernel() -> Views:
 
 def vit() -> Views:
     """Where the heads of the first block look, from the element that stands for the whole."""
-    settings = {"model": {"width": 64, "layers": 2, "heads": 4}}
+    settings = {"model": {"width": 64, "layers": 2, "heads": 4, "patch": 7}}
     run = trained("vit", "classify", "mnist", "vit", steps=600, settings=settings)
     return run.inspect.attention(example=3, layer=0).views[:1]
 

@@ -29,6 +29,7 @@ NOT_RUN = {
     ("index.md", "several processes"),
     ("data.md", "fetches"),
     ("performance.md", "minutes of measuring"),
+    ("performance.md", "needs a run of your own"),
     ("results.md", "hours"),
 }
 SLOW = {"results.md"}  # models of the sizes that were measured
@@ -147,7 +148,7 @@ def test_pictures_are_there_and_small() -> None:
         assert picture.is_file(), picture
     drawn = set((DOCS / "pictures").glob("*.svg"))
     assert {picture for picture in drawn if not picture.name.endswith(".dark.svg")} == shown
-    assert all(picture.stat().st_size < 100_000 for picture in drawn)
+    assert all(picture.stat().st_size < 125_000 for picture in drawn)
 
 
 @pytest.mark.slow
