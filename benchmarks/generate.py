@@ -95,7 +95,7 @@ def peer_of(network: Network, size: str) -> Any:
     return peer
 
 
-def converted(peer: Any, kind: str, folder: Path) -> Any:
+def converted(peer: Any, kind: str, threads: int, folder: Path) -> Any:
     """The same in CTranslate2; of a copy, for to make bytes of weights it overwrites a table that is shared."""
     import ctranslate2
     from ctranslate2.converters.transformers import GPT2Loader
@@ -107,7 +107,6 @@ def converted(peer: Any, kind: str, folder: Path) -> Any:
     spec.optimize(quantization=kind)
     folder.mkdir()
     spec.save(str(folder))
-    threads = torch.get_num_threads()
     return ctranslate2.Generator(str(folder), compute_type=kind, inter_threads=1, intra_threads=threads)
 
 
@@ -138,8 +137,10 @@ def gpts(size: str, batch: int, folder: Path) -> dict[str, Callable[[], Any]]:
             texts = [[str(token) for token in row] for row in rows]
             most = {"max_length": tokens, "min_length": tokens, "sampling_topk": 1, "include_prompt_in_result": False}
             for kind in ("float32", "int8"):
-                generator = converted(peer, kind, folder / f"{size}-{batch}-{kind}")
-                runs[f"CTranslate2 {kind}"] = lambda generator=generator: generator.generate_batch(texts, **most)
+                for threads in sorted({1, torch.get_num_threads()}):  # one alone may be the faster setting
+                    generator = converted(peer, kind, threads, folder / f"{size}-{batch}-{kind}-{threads}")
+                    name = f"CTranslate2 {kind}, {threads}"
+                    runs[name] = lambda generator=generator: generator.generate_batch(texts, **most)
         wanted = generate()[:, PROMPT:].tolist()
         agree = np.mean([a == b for a, b in zip(greedy(own, prompts, tokens), wanted, strict=True)])
         print(f"{size}, batch {batch}: {agree:.0%} of the texts are those of transformers")

@@ -18,7 +18,7 @@ from .options import DecodeSettings
 # The step: tokens (N,) and the state before them → log-probabilities of what follows (N,V), and the state after them.
 Step = Callable[[Tensor, Any], tuple[Tensor, Any]]
 Stopped = Callable[[int, list[int]], bool]  # whether a row ends behind these tokens
-AHEAD = 32  # tokens that may be chosen without coming back
+AHEAD = 256  # tokens that may be chosen without coming back
 WATCHED = 8  # the same where each may end the text: what stands behind its end was in vain
 
 
@@ -82,6 +82,11 @@ class Text:
     def left(self) -> int:
         return self.limit - len(self.tokens)
 
+    def take(self, tokens: list[int], gains: list[float]) -> None:
+        self.tokens += tokens
+        self.score += sum(gains)
+        del self.numbers[: len(tokens)]
+
     def uniforms(self, count: int) -> list[float]:
         """The next numbers of its stream; they stay so until they are used."""
         if len(self.numbers) < count:
@@ -123,12 +128,8 @@ def sample(
     past = torch.empty(rows, 0, dtype=torch.long) if history is None else history
     past = past.to(log_probs.device)
 
-    def take(row: int, token: int, gain: float) -> None:
-        text = texts[row]
-        text.tokens.append(token)
-        del text.numbers[:1]
-        text.score += gain
-        text.ended = token == eos or (stopped is not None and stopped(row, text.tokens))
+    def ends(row: int) -> bool:
+        return texts[row].tokens[-1] == eos or (stopped is not None and stopped(row, texts[row].tokens))
 
     place = 0
     while active:
@@ -144,7 +145,8 @@ def sample(
         stay = []
         for index, (row, token, gain) in enumerate(zip(active, chosen.tolist(), gained, strict=True)):
             if possible[index]:  # not so: an n-gram without smoothing in a context never seen
-                take(row, token, gain)
+                texts[row].take([token], [gain])
+                texts[row].ended = ends(row)
                 stay += [index] if texts[row].goes_on else []
         if not stay:
             break
@@ -164,12 +166,14 @@ def sample(
             found, gains, state = went
             size = found.shape[1]
             there: list[int] = []  # of `active`, those of which there is a state
-            for index, (row, *both) in enumerate(zip(active, found.tolist(), gains.tolist(), strict=True)):
-                for token, gain in zip(*both, strict=True):
-                    if token != NOTHING and texts[row].goes_on:
-                        take(row, token, gain)
-                last = both[0][-1]
-                there += [index] if last not in (NOTHING, eos) and left[index] > size else []
+            for index, (row, some, gained) in enumerate(zip(active, found.tolist(), gains.tolist(), strict=True)):
+                count = size - some.count(NOTHING)  # nothing stands at the end alone
+                there += [index] if count == size < left[index] and some[-1] != eos else []
+                at_once = 1 if stopped is not None else count
+                for first in range(0, count, max(at_once, 1)):
+                    if texts[row].goes_on:
+                        texts[row].take(some[first : first + at_once], gained[first : first + at_once])
+                        texts[row].ended = ends(row)
             stay = [index for index in there if texts[active[index]].goes_on]
             if stay and len(stay) < len(there):
                 state = select(state, torch.tensor([there.index(index) for index in stay]))
