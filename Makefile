@@ -26,6 +26,7 @@ lint: setup
 	@.venv/bin/mypy
 
 bench: kernels
+	@./setup benchmarks/requirements.txt
 	@$(PYTHON) -m benchmarks
 
 docs: setup

@@ -1,33 +1,31 @@
-"""Recurrent layers, forward and backward: Seriatim's beside torch's, and a jax scan where jax can be imported.
+"""Recurrent layers, forward and backward: Seriatim's beside torch's, a compiled scan of jax and Keras's layers on it.
 
     python -m benchmarks.recurrent [--threads 2] [--repeats 15] [--sizes 64,50,128,1 …] [--cells lstm …]
 
-The peers take turns in one process. Shown are medians, how many times longer torch takes, and which share of the
-machine's speed at large float32 products (measured in the same turns) ours reaches, counting products only.
+All have the same weights and inputs, and take turns in one process. Beside the times stands the share of the machine's
+speed at large float32 products, measured in the same turns, that each reaches, counting products only.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import platform
-import statistics
-import time
+import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from benchmarks.timing import interleaved, report
 from seriatim import kernels
+from seriatim.core.device import flush_denormals, keep_memory
 from seriatim.kernels import recurrent
 
-RESULTS = Path(__file__).parent / "results"
 SIZES = ((64, 50, 128, 1), (32, 100, 256, 2), (20, 35, 650, 2), (128, 600, 70, 1))  # B, T, H, layers
 CELLS = {"rnn": (nn.RNN, 1), "lstm": (nn.LSTM, 4), "gru": (nn.GRU, 3), "gru-after": (nn.GRU, 3)}
 WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 LARGE = 1024  # the side of the matrices that stand for the machine's limit
+PRODUCTS = "product of 1024 × 1024"
 
 
 def forward(cell: str, peer: nn.RNNBase, x: Tensor) -> Tensor:
@@ -48,24 +46,20 @@ def forward(cell: str, peer: nn.RNNBase, x: Tensor) -> Tensor:
     return x
 
 
-def step(run: Callable[[Tensor], Tensor], peer: nn.RNNBase, x: Tensor, d: Tensor) -> Callable[[], None]:
-    def both_ways() -> None:
+def both_ways(run: Callable[[Tensor], Tensor], peer: nn.RNNBase, x: Tensor, d: Tensor) -> Callable[[], None]:
+    def step() -> None:
         x.grad = None
         peer.zero_grad()
         run(x).backward(d)
 
-    return both_ways
+    return step
 
 
-def jax_step(cell: str, peer: nn.RNNBase, x: Tensor, d: Tensor) -> Callable[[], Any] | None:
-    """The same layers as a compiled jax scan, where jax is installed; of the GRU only the form it has in torch."""
-    try:
-        import jax
-        from jax import numpy as jnp
-    except ImportError:
-        return None
-    if cell == "gru":
-        return None
+def jax_scan(cell: str, peer: nn.RNNBase, x: Tensor, d: Tensor) -> Callable[[], Any]:
+    """The same layers as a compiled scan over time."""
+    import jax
+    from jax import numpy as jnp
+
     H = peer.hidden_size
     weights = [
         [jnp.asarray(getattr(peer, f"{name}_l{i}").detach().numpy()) for name in WEIGHTS]
@@ -75,14 +69,18 @@ def jax_step(cell: str, peer: nn.RNNBase, x: Tensor, d: Tensor) -> Callable[[], 
 
     def advance(state: Any, projected: Any, outer: Any, other: Any) -> Any:
         h, c = state
-        total = h @ outer.T + other
         if cell == "rnn":
-            h = jnp.tanh(projected + total)
+            h = jnp.tanh(projected + h @ outer.T + other)
         elif cell == "lstm":
-            i, f, node, o = jnp.split(projected + total, 4, -1)
+            i, f, node, o = jnp.split(projected + h @ outer.T + other, 4, -1)
             c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(node)
             h = jax.nn.sigmoid(o) * jnp.tanh(c)
+        elif cell == "gru":
+            opened = jax.nn.sigmoid(projected[:, : 2 * H] + h @ outer[: 2 * H].T + other[: 2 * H])
+            r, z = jnp.split(opened, 2, -1)
+            h = z * h + (1 - z) * jnp.tanh(projected[:, 2 * H :] + (r * h) @ outer[2 * H :].T + other[2 * H :])
         else:
+            total = h @ outer.T + other
             r, z = jnp.split(jax.nn.sigmoid(projected[:, : 2 * H] + total[:, : 2 * H]), 2, -1)
             h = z * h + (1 - z) * jnp.tanh(projected[:, 2 * H :] + r * total[:, 2 * H :])
         return (h, c), h
@@ -97,43 +95,51 @@ def jax_step(cell: str, peer: nn.RNNBase, x: Tensor, d: Tensor) -> Callable[[], 
     return lambda: jax.block_until_ready(compiled(weights, inputs))
 
 
-def measure(cell: str, size: tuple[int, int, int, int], repeats: int) -> dict[str, Any]:
+def keras_layers(cell: str, peer: nn.RNNBase, x: Tensor, d: Tensor) -> Callable[[], Any]:
+    """Layers of the same form and size; weights of their own, as what they cost does not depend on them."""
+    os.environ["KERAS_BACKEND"] = "jax"
+    import jax
+    import keras
+    from jax import numpy as jnp
+
+    H = peer.hidden_size
+    makers = {
+        "rnn": lambda: keras.layers.SimpleRNN(H, return_sequences=True),
+        "lstm": lambda: keras.layers.LSTM(H, return_sequences=True),
+        "gru": lambda: keras.layers.GRU(H, return_sequences=True, reset_after=False),
+        "gru-after": lambda: keras.layers.GRU(H, return_sequences=True),
+    }
+    model = keras.Sequential([keras.Input(x.shape[1:]), *(makers[cell]() for _ in range(peer.num_layers))])
+    inputs, gradient = jnp.asarray(x.detach().numpy()), jnp.asarray(d.numpy())
+    others = [one.value for one in model.non_trainable_variables]
+
+    def loss(parameters: Any, values: Any) -> Any:
+        return (model.stateless_call(parameters, others, values)[0] * gradient).sum()
+
+    compiled = jax.jit(jax.grad(loss, argnums=(0, 1)))
+    weights = [one.value for one in model.trainable_variables]
+    return lambda: jax.block_until_ready(compiled(weights, inputs))
+
+
+def competitors(cell: str, size: tuple[int, int, int, int]) -> dict[str, Callable[[], Any]]:
     B, T, H, layers = size
     torch.manual_seed(0)
-    kind, gates = CELLS[cell]
-    peer = kind(H, H, layers, batch_first=True)
+    peer = CELLS[cell][0](H, H, layers, batch_first=True)
     x, d = torch.randn(B, T, H, requires_grad=True), torch.randn(B, T, H)
     if cell != "gru":  # torch has no reset before the product
         torch.testing.assert_close(forward(cell, peer, x), peer(x)[0], rtol=1e-4, atol=1e-5)
     large = torch.randn(LARGE, LARGE)
-    competitors = {
-        "seriatim": step(lambda given: forward(cell, peer, given), peer, x, d),
-        "torch": step(lambda given: peer(given)[0], peer, x, d),
-        "product": lambda: large @ large,
+    found = {
+        "seriatim": both_ways(lambda given: forward(cell, peer, given), peer, x, d),
+        "torch.nn": both_ways(lambda given: peer(given)[0], peer, x, d),
+        PRODUCTS: lambda: large @ large,
     }
-    if (run := jax_step(cell, peer, x, d)) is not None:
-        competitors["jax"] = run
-    times: dict[str, list[float]] = {name: [] for name in competitors}
-    for turn in range(repeats + 2):  # the first two warm up
-        for name, run in competitors.items():
-            began = time.perf_counter()
-            run()
-            if turn > 1:
-                times[name].append(time.perf_counter() - began)
-    median = {name: statistics.median(values) for name, values in times.items()}
-    best = {name: min(values) for name, values in times.items()}
-    products = 6 * 2 * B * T * gates * H * H * layers  # x W, h W, and two gradients of each
-    limit = 2 * LARGE**3 / best["product"]
-    return {
-        "cell": cell,
-        "size": size,
-        "median_ms": {name: round(value * 1e3, 2) for name, value in median.items()},
-        "best_ms": {name: round(value * 1e3, 2) for name, value in best.items()},
-        "torch_over_seriatim": round(median["torch"] / median["seriatim"], 2),
-        "torch_over_seriatim_best": round(best["torch"] / best["seriatim"], 2),
-        "share_of_limit": round(products / best["seriatim"] / limit, 2),
-        "limit_gflops": round(limit / 1e9),
-    }
+    for name, make in (("jax scan", jax_scan), ("Keras on jax", keras_layers)):
+        try:
+            found[name] = make(cell, peer, x, d)
+        except ImportError as error:
+            print(f"without {name}: {error}")
+    return found
 
 
 def main() -> None:
@@ -144,28 +150,18 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", default=[",".join(map(str, size)) for size in SIZES], help="B,T,H,layers")
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
+    flush_denormals()
+    keep_memory()  # as every training of ours begins; torch.nn has it too, in the same process
     if not kernels.load():
         print(f"the native kernels are not in use: {kernels.state()}")
-    titles = ("seriatim", "torch", "ratio", "best", "of limit")
-    print(f"{'B,T,H,layers':<14} {'cell':<10} {'{:>9} {:>9} {:>6} {:>6} {:>9}'.format(*titles)}   (ms)")
-    rows = []
     for text in chosen.sizes:
         B, T, H, layers = (int(part) for part in text.split(","))
         for cell in chosen.cells:
-            row = measure(cell, (B, T, H, layers), chosen.repeats)
-            rows.append(row)
-            ours, theirs = row["median_ms"]["seriatim"], row["median_ms"]["torch"]
-            extra = f"  jax {row['median_ms']['jax']}" if "jax" in row["median_ms"] else ""
-            print(
-                f"{text:<14} {cell:<10} {ours:9.1f} {theirs:9.1f} {row['torch_over_seriatim']:5.2f}×"
-                f" {row['torch_over_seriatim_best']:5.2f}× {row['share_of_limit']:9.0%}{extra}",
-                flush=True,
-            )
-    RESULTS.mkdir(exist_ok=True)
-    found = {"machine": platform.processor(), "torch": torch.__version__, "threads": chosen.threads, "rows": rows}
-    path = RESULTS / f"recurrent-{chosen.threads}.json"
-    path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    print(path)
+            times = interleaved(competitors(cell, (B, T, H, layers)), chosen.repeats)
+            work = 6 * 2 * B * T * CELLS[cell][1] * H * H * layers  # x W, h W, and two gradients of each
+            limit = 2 * LARGE**3 / min(times.pop(PRODUCTS))
+            shares = {name: work / min(values) / limit for name, values in times.items()}
+            report(f"recurrent-{cell}-{text.replace(',', '-')}", times, shares=shares)
 
 
 if __name__ == "__main__":

@@ -193,7 +193,7 @@ def test_what_is_no_picture_is_told_by_name(tmp_path: Path) -> None:
     (tmp_path / "empty.jpg").write_bytes(b"")
     (tmp_path / "words.gif").write_text("not a picture at all", encoding="utf-8")
     (tmp_path / "script.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
-    for name, cause in (("cut.png", "cannot be read"), ("empty.jpg", "known kind"), ("words.gif", "known kind"),
+    for name, cause in (("cut.png", "cannot be read"), ("empty.jpg", "is empty"), ("words.gif", "known kind"),
                         ("script.png", "known kind")):  # fmt: skip
         with pytest.raises(SeriatimError, match=f"{name}.*{cause}") as error:
             read_picture(tmp_path / name, PLAIN)

@@ -18,6 +18,7 @@ from torch import Tensor
 from ..core.errors import SeriatimError
 from ..core.random import torch_stream
 from ..decode.options import TranslateSettings
+from ..nn.pair import PairSettings
 from ..tasks._answerer import Answerer, questions_of
 from ..tasks._forecast_measures import origins
 from ..tasks._pairs import end_of
@@ -280,9 +281,13 @@ def of_noise(subject: Subject) -> Reading:
     """Vectors that mean nothing, for a network that was never trained; elements are named by their places."""
     size, draw = subject.settings.input_width(tied=True), torch_stream(0, "noise")
     names = with_whole(subject, [str(place) for place in range(NOISE)])
-    inputs, other = (torch.randn(1, NOISE, size, generator=draw) for _ in range(2))
-    target = Target(other, names, names, torch.zeros(NOISE, dtype=torch.long)) if subject.settings.pairs else None
-    return Reading(inputs, names, target=target, note=f"a fresh network over {NOISE} random vectors")
+    note = f"a fresh network over {NOISE} random vectors"
+    if not isinstance(subject.settings, PairSettings):
+        return Reading(torch.randn(1, NOISE, size, generator=draw), names, note=note)
+    widths = (subject.settings.source_width(size), size)
+    inputs, other = (torch.randn(1, NOISE, width, generator=draw) for width in widths)
+    target = Target(other, names, names, torch.zeros(NOISE, dtype=torch.long))
+    return Reading(inputs, names, target=target, note=note)
 
 
 def with_whole(subject: Subject, names: list[str]) -> list[str]:

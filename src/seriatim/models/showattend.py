@@ -49,5 +49,5 @@ class Settings(PairSettings):
         return cell_rate(self.cell)
 
     def build(self, inputs: int, length: int) -> ShowAttend:
-        shape = (inputs, 2 * inputs, self.width, self.score, self.layers, self.dropout, inputs)
+        shape = (inputs, self.source_width(inputs), self.width, self.score, self.layers, self.dropout, inputs)
         return ShowAttend(cell_maker(self.cell), *shape, gated=True, asking=True, ahead=False)

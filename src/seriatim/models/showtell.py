@@ -27,11 +27,14 @@ from ._cells import CellName, cell_maker, cell_rate
 class ShowTell(PairBackbone):
     """The memory is the state behind the picture: the decoder's first."""
 
-    def __init__(self, inputs: int, width: int, cell: CellName = "lstm", layers: int = 1, dropout: float = 0.0) -> None:
+    def __init__(
+        self, inputs: int, memory: int, width: int, cell: CellName = "lstm", layers: int = 1, dropout: float = 0.0
+    ) -> None:
+        """For words of `inputs` numbers and a picture of vectors of size `memory`."""
         super().__init__()
         self.width = width
-        self.pool = Pool("max", 2 * inputs)
-        self.picture = nn.Linear(2 * inputs, inputs)
+        self.pool = Pool("max", memory)
+        self.picture = nn.Linear(memory, inputs)
         self.decoder = Recurrent(cell_maker(cell), inputs, width, layers, dropout)
 
     def encode(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Any:
@@ -59,4 +62,4 @@ class Settings(PairSettings):
         return cell_rate(self.cell)
 
     def build(self, inputs: int, length: int) -> ShowTell:
-        return ShowTell(inputs, self.width, self.cell, self.layers, self.dropout)
+        return ShowTell(inputs, self.source_width(inputs), self.width, self.cell, self.layers, self.dropout)

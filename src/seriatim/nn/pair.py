@@ -51,6 +51,11 @@ class PairSettings(BackboneSettings):
 
     pairs: ClassVar[bool] = True
 
+    def source_width(self, inputs: int) -> int:
+        """The size of the vectors of a source, where those of a target have `inputs` numbers: of pictures, what is seen
+        at a place and where it is."""
+        return 2 * inputs if self.pictures else inputs
+
 
 class Translator(nn.Module):
     """Tokens of a source and of a target so far in, scores of the target's next token out.

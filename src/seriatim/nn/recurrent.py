@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..kernels import cudnn
 from ..kernels import recurrent as kernels
 from .backbone import Backbone, wants_equations
 from .dropout import Dropout
@@ -60,6 +61,14 @@ class Cell(nn.Module):
         """The whole sequence at once: a native kernel where there is one, else the equations."""
         return scan(self, projected.to(self.recurrent.dtype), state, mask, reverse)
 
+    def on_gpu(self, x: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State]:
+        """The same by cuDNN, from the inputs themselves."""
+        inner = self.input.bias.new_zeros(self.input.bias.shape)
+        if isinstance(bias := getattr(self, "bias", None), Tensor):  # the GRU's, within its reset
+            inner = torch.cat([inner[: -self.width], bias])
+        weights, biases = (self.input.weight, self.recurrent), (self.input.bias, inner)
+        return cudnn.layer(str(self.native), x, weights, biases, state, mask, reverse)
+
     def forward(
         self, x: Tensor, mask: Tensor | None, state: State | None, reverse: bool = False, trace: Trace | None = None
     ) -> tuple[Tensor, State]:
@@ -67,8 +76,13 @@ class Cell(nn.Module):
             state = self.start(x)
         if wants_equations():
             return scan(self, self.input(x).to(self.recurrent.dtype), state, mask, reverse, trace)
+        seen = trace is not None and wants(trace, *self.shown)
+        if not seen and cudnn.serves(x, self.native, mask):
+            y, after = self.on_gpu(x, state, mask, reverse)
+            show(trace, "hidden", y)
+            return y, after
         projected = kernels.project(x, self.input.weight, self.input.bias)  # (B,T,G·D)
-        if trace is not None and wants(trace, *self.shown):  # once more, by the equations: fused, no gate is seen
+        if seen:  # once more, by the equations: fused, no gate is seen
             scan(self, projected.to(self.recurrent.dtype), state, mask, reverse, trace)
         y, after = self.fast(projected, state, mask, reverse)
         show(trace, "hidden", y)

@@ -1,0 +1,73 @@
+"""The way through cuDNN, run on the CPU by the same functions of torch, against the equations; and when it is taken."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from seriatim.kernels import cudnn
+from seriatim.models.gru import GRUCell
+from seriatim.models.lstm import LSTMCell
+from seriatim.models.rnn import RNNCell
+from seriatim.nn.recurrent import scan
+
+MAKERS = {
+    "tanh": lambda: RNNCell(3, 5),
+    "relu": lambda: RNNCell(3, 5, "relu"),
+    "lstm": lambda: LSTMCell(3, 5),
+    "gru-after": lambda: GRUCell(3, 5, "after"),
+}
+RAGGED = torch.arange(6) < torch.tensor([4, 6, 1, 3])[:, None]
+
+
+def made(kind):
+    torch.manual_seed(0)
+    cell = MAKERS[kind]().double()
+    if kind == "gru-after":
+        torch.nn.init.normal_(cell.bias)
+    x = torch.randn(4, 6, 3, dtype=torch.float64, requires_grad=True)
+    state = tuple(torch.randn(4, 5, dtype=torch.float64, requires_grad=True) for _ in range(cell.parts))
+    return cell, x, state
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.parametrize("mask", [None, RAGGED], ids=["whole", "ragged"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_equals_the_equations(kind, mask, reverse):
+    cell, x, state = made(kind)
+    leaves = [x, *state, *cell.parameters()]
+    found = []
+    for run in (
+        lambda: cell.on_gpu(x, state, mask, reverse),
+        lambda: scan(cell, cell.input(x), state, mask, reverse),
+    ):
+        y, after = run()
+        total = (y * torch.arange(6.0)[:, None]).sum() + sum((part * 3).sum() for part in after)
+        found.append((y, *after, *torch.autograd.grad(total, leaves)))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+
+
+def test_only_on_a_gpu_and_for_what_cudnn_has():
+    assert not cudnn.serves(torch.zeros(2, 3, 4), "lstm", None)
+
+    class OnGPU:
+        device, shape = torch.device("cuda"), (2, 3, 4)
+
+    right, left, empty = (torch.tensor(rows, dtype=torch.bool) for rows in ([[1, 1, 0]], [[0, 1, 1]], [[0, 0, 0]]))
+    assert cudnn.serves(OnGPU(), "lstm", None)
+    assert cudnn.serves(OnGPU(), "lstm", right)
+    assert not cudnn.serves(OnGPU(), "lstm", left)
+    assert not cudnn.serves(OnGPU(), "lstm", empty)
+    assert not cudnn.serves(OnGPU(), "gru", None)  # its reset stands before the product
+    assert not cudnn.serves(OnGPU(), None, None)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_a_cell_takes_it_where_it_serves(kind, monkeypatch):
+    cell, x, state = made(kind)
+    expected, after = cell(x, RAGGED, state)
+    monkeypatch.setattr(cudnn, "serves", lambda *given: True)
+    monkeypatch.setattr(cell, "fast", None)
+    y, last = cell(x, RAGGED, state)
+    torch.testing.assert_close((y, last), (expected, after), rtol=1e-10, atol=1e-12)
