@@ -35,14 +35,14 @@ def forward(cell: str, peer: nn.RNNBase, x: Tensor) -> Tensor:
     for layer in range(peer.num_layers):
         inner, outer, bias, other = (getattr(peer, f"{name}_l{layer}") for name in WEIGHTS)
         if cell == "rnn":
-            x, _ = recurrent.rnn(recurrent.project(x, inner, bias + other), outer, zeros)
+            x, _ = recurrent.rnn(x, outer, zeros, inputs=(inner, bias + other))
         elif cell == "lstm":
-            x, _, _ = recurrent.lstm(recurrent.project(x, inner, bias + other), outer, zeros, zeros)
+            x, _, _ = recurrent.lstm(x, outer, zeros, zeros, inputs=(inner, bias + other))
         elif cell == "gru":
-            x, _ = recurrent.gru(recurrent.project(x, inner, bias + other), outer, zeros)
+            x, _ = recurrent.gru(x, outer, zeros, inputs=(inner, bias + other))
         else:
             bias = bias + torch.cat([other[: 2 * H], zeros[0]])
-            x, _ = recurrent.gru(recurrent.project(x, inner, bias), outer, zeros, other[2 * H :], reset="after")
+            x, _ = recurrent.gru(x, outer, zeros, other[2 * H :], reset="after", inputs=(inner, bias))
     return x
 
 

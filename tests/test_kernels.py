@@ -37,16 +37,18 @@ def _one_thread():
     torch.set_num_threads(before)
 
 
-def layer(cell: str, projected: Tensor, weight: Tensor, *rest: Tensor, mask=None, reverse=False) -> tuple[Tensor, ...]:
+def layer(cell: str, x: Tensor, weight: Tensor, *rest: Tensor, **options) -> tuple[Tensor, ...]:
     """One interface for all cells; `rest` is h0, then c0 or the bias where the cell has one."""
     if cell == "lstm":
-        return recurrent.lstm(projected, weight, *rest, mask=mask, reverse=reverse)
+        return recurrent.lstm(x, weight, *rest, **options)
     if cell.startswith("gru"):
-        reset = "after" if cell == "gru-after" else "before"
-        return recurrent.gru(projected, weight, *rest, mask=mask, reverse=reverse, reset=reset)
-    return recurrent.rnn(
-        projected, weight, *rest, mask=mask, reverse=reverse, activation="relu" if cell == "relu" else "tanh"
-    )
+        return recurrent.gru(x, weight, *rest, **options, reset="after" if cell == "gru-after" else "before")
+    return recurrent.rnn(x, weight, *rest, **options, activation="relu" if cell == "relu" else "tanh")
+
+
+def whole_layer(cell: str, x: Tensor, inner: Tensor, outer: Tensor, *rest: Tensor, **options) -> tuple[Tensor, ...]:
+    """The same from the inputs, with their weights and bias."""
+    return layer(cell, x, *rest, **options, inputs=(inner, outer))
 
 
 def inputs(cell: str, B: int, T: int, H: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> list[Tensor]:
@@ -58,6 +60,15 @@ def inputs(cell: str, B: int, T: int, H: int, dtype: torch.dtype = torch.float64
     return [tensor.to(dtype).requires_grad_() for tensor in tensors]
 
 
+def whole_inputs(
+    cell: str, B: int, T: int, D: int, H: int, dtype: torch.dtype = torch.float64, seed: int = 0
+) -> list[Tensor]:
+    stream = torch.Generator().manual_seed(seed + 1)
+    shapes = [(B, T, D), (GATES[cell] * H, D), (GATES[cell] * H,)]
+    first = [torch.randn(shape, generator=stream, dtype=torch.float64).to(dtype).requires_grad_() for shape in shapes]
+    return [*first, *inputs(cell, B, T, H, dtype, seed)[1:]]
+
+
 def ragged(B: int, T: int, seed: int = 0) -> Tensor:
     lengths = torch.randint(0, T + 1, (B, 1), generator=torch.Generator().manual_seed(seed))
     return torch.arange(T) < lengths
@@ -67,8 +78,8 @@ def holes(B: int, T: int, seed: int = 0) -> Tensor:
     return torch.rand(B, T, generator=torch.Generator().manual_seed(seed)) < 0.6
 
 
-def outputs_and_gradients(cell: str, tensors: list[Tensor], **options) -> list[Tensor]:
-    outputs = layer(cell, *tensors, **options)
+def outputs_and_gradients(cell: str, tensors: list[Tensor], run=layer, **options) -> list[Tensor]:
+    outputs = run(cell, *tensors, **options)
     stream = torch.Generator().manual_seed(7)
     total = sum((output * torch.randn(output.shape, generator=stream, dtype=output.dtype)).sum() for output in outputs)
     return [*outputs, *torch.autograd.grad(total, tensors, materialize_grads=True)]
@@ -164,26 +175,49 @@ def test_derivatives_of_the_plain_definition(cell, monkeypatch):
     assert torch.autograd.gradgradcheck(lambda *given: layer(cell, *given), tensors)
 
 
-@pytest.mark.parametrize("native", [pytest.param(True, marks=needs_kernels), False])
-@pytest.mark.parametrize("sizes", [(3, 4, 5, 12), (2, 3, 7, 7), (4, 0, 2, 3), (2, 5, 450, 8)])
-def test_projection_is_linear(sizes, native, monkeypatch):
-    if not native:
-        monkeypatch.setattr(recurrent, "_registered", lambda: False)
-    B, T, D, N = sizes
-    stream = torch.Generator().manual_seed(0)
-    leaves = [
-        torch.randn(s, generator=stream, dtype=torch.float64, requires_grad=True) for s in [(B, T, D), (N, D), (N,)]
-    ]
-    factor = torch.randn(B, T, N, generator=stream, dtype=torch.float64)
-    for chosen in (leaves, leaves[:2]):
-        found, expected = recurrent.project(*chosen), nn.functional.linear(*chosen)
-        assert_equal([found], [expected])
-        assert_equal(
-            list(torch.autograd.grad((found * factor).sum(), chosen)),
-            list(torch.autograd.grad((expected * factor).sum(), chosen)),
-        )
-    with pytest.raises((ValueError, RuntimeError)):
-        recurrent.project(leaves[0], leaves[1][:, :-1])
+@needs_kernels
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("cell", CELLS)
+def test_from_the_inputs(cell, dtype, reverse):
+    """With the products of the inputs made within: some steps at a time, also where these do not go into the whole."""
+    for B, T, D, H in ((1, 1, 1, 1), (3, 7, 5, 4), (33, 70, 9, 20), (2, 50, 40, 70), (14, 11, 33, 130)):
+        tensors = whole_inputs(cell, B, T, D, H, dtype)
+        for mask in (None, ragged(B, T), holes(B, T)):
+            options = {"mask": mask, "reverse": reverse, "run": whole_layer}
+            assert_equal(
+                outputs_and_gradients(cell, tensors, **options), plain_outputs_and_gradients(cell, tensors, **options)
+            )
+
+
+@needs_kernels
+@pytest.mark.parametrize("cell", CELLS)
+def test_derivatives_from_the_inputs(cell):
+    tensors = whole_inputs(cell, 2, 4, 3, 5)
+    assert torch.autograd.gradcheck(lambda *given: whole_layer(cell, *given, mask=holes(2, 4)), tensors)
+
+
+@needs_kernels
+@pytest.mark.parametrize("cell", CELLS)
+def test_padding_may_be_anything(cell):
+    tensors = whole_inputs(cell, 4, 6, 3, 5)
+    mask = ragged(4, 6, seed=2)
+    expected = outputs_and_gradients(cell, tensors, whole_layer, mask=mask)
+    tensors[0] = torch.where(mask[..., None], tensors[0], float("nan")).detach().requires_grad_()
+    assert_equal(outputs_and_gradients(cell, tensors, whole_layer, mask=mask), expected)
+
+
+@needs_kernels
+@pytest.mark.parametrize("cell", CELLS)
+def test_inputs_without_gradient_or_bias(cell):
+    x, inner, _, *rest = whole_inputs(cell, 3, 5, 4, 6)
+    leaves = [inner, *rest]
+    found, expected = [], []
+    for store, context in ((found, contextlib.nullcontext()), (expected, plain())):
+        with context:
+            y, *_ = layer(cell, x.detach(), *rest, inputs=(inner, None))
+            store += [y, *torch.autograd.grad(y.sum(), leaves, materialize_grads=True)]
+    assert_equal(found, expected)
 
 
 @needs_kernels
@@ -228,13 +262,10 @@ def test_without_gradients_the_result_is_the_same_bit_for_bit(cell):
 @needs_kernels
 def test_inference_mode_on_two_threads():
     torch.set_num_threads(2)
-    projected, weight, h0 = inputs("gru", 40, 30, 16, torch.float32)
-    x, inner, bias = torch.randn(40, 30, 16), torch.randn(48, 16, requires_grad=True), torch.randn(48)
-    expected = recurrent.project(x, inner, bias)
+    tensors = whole_inputs("gru", 40, 30, 16, 16, torch.float32)
     with torch.inference_mode():
-        assert torch.equal(recurrent.project(x, inner, bias), expected)
-        y, _ = recurrent.gru(projected, weight, h0)
-    assert torch.equal(y, recurrent.gru(projected, weight, h0)[0])
+        y, _ = whole_layer("gru", *tensors)
+    assert torch.equal(y, whole_layer("gru", *tensors)[0])
 
 
 @needs_kernels
@@ -366,20 +397,18 @@ def test_equals_torch(cell, native, monkeypatch):
 @pytest.mark.parametrize("cell", CELLS)
 def test_opcheck(cell):
     recurrent._registered()
-    torch.library.opcheck(
-        torch.ops.seriatim.project.default, (*inputs("gru", 3, 4, 5)[:1], torch.ones(2, 15).double(), None)
-    )
     for mask in (None, ragged(3, 4)):
-        tensors = inputs(cell, 3, 4, 5)
-        if cell == "lstm":
-            operator, arguments = torch.ops.seriatim.lstm.default, (*tensors, mask, True, True)
-        elif cell.startswith("gru"):
-            bias = tensors[3] if cell == "gru-after" else None
-            operator = torch.ops.seriatim.gru.default
-            arguments = (*tensors[:3], bias, mask, False, cell == "gru-after", True)
-        else:
-            operator, arguments = torch.ops.seriatim.rnn.default, (*tensors, mask, False, cell == "relu")
-        torch.library.opcheck(operator, arguments)
+        for x, *first in ([inputs(cell, 3, 4, 5)[0], None, None], whole_inputs(cell, 3, 4, 2, 5)[:3]):
+            _, weight, h0, *rest = inputs(cell, 3, 4, 5)
+            arguments = (x, *first, weight, h0)
+            if cell == "lstm":
+                operator, arguments = torch.ops.seriatim.lstm.default, (*arguments, *rest, mask, True, True)
+            elif cell.startswith("gru"):
+                operator, after = torch.ops.seriatim.gru.default, cell == "gru-after"
+                arguments = (*arguments, rest[0] if after else None, mask, False, after, True)
+            else:
+                operator, arguments = torch.ops.seriatim.rnn.default, (*arguments, mask, False, cell == "relu")
+            torch.library.opcheck(operator, arguments)
 
 
 @needs_kernels
@@ -422,7 +451,7 @@ def test_half_precision_takes_the_plain_way(cell):
 def test_wrong_shapes_types_and_words():
     projected, weight, h0, c0 = inputs("lstm", 2, 3, 4)
     wrong = [
-        (ValueError, "projected must be", (projected[0], weight, h0, c0), {}),
+        (ValueError, "x must be", (projected[0], weight, h0, c0), {}),
         (ValueError, "values a step", (projected[..., :-1], weight, h0, c0), {}),
         (ValueError, "weight must be", (projected, weight[:-1], h0, c0), {}),
         (ValueError, "h0 has shape", (projected, weight, h0[:1], c0), {}),
@@ -436,6 +465,14 @@ def test_wrong_shapes_types_and_words():
     for kind, message, arguments, options in wrong:
         with pytest.raises(kind, match=message):
             recurrent.lstm(*arguments, **options)
+    x, inner, outer, *rest = whole_inputs("lstm", 2, 3, 5, 4)
+    for kind, message, weights in (
+        (ValueError, "input_weight has shape", (inner[:, :-1], outer)),
+        (ValueError, "input_bias has shape", (inner, outer[:-1])),
+        (TypeError, "input_bias is torch.float32", (inner, outer.float())),
+    ):
+        with pytest.raises(kind, match=message):
+            recurrent.lstm(x, *rest, inputs=weights)
     with pytest.raises(ValueError, match="activation"):
         recurrent.rnn(projected[..., :4], weight[:4], h0, activation="gelu")
     with pytest.raises(ValueError, match="reset must be"):
@@ -449,19 +486,27 @@ def test_wrong_sizes_given_to_the_operators_themselves():
     recurrent._registered()
     projected, weight, h0, c0 = (tensor.detach() for tensor in inputs("lstm", 2, 3, 4))
     operators = torch.ops.seriatim
-    y, h, c, kept = operators.lstm(projected, weight, h0, c0, None, False, True)
+    lstm, given = operators.lstm, (projected, None, None, weight)
+    y, h, c, kept = lstm(*given, h0, c0, None, False, True)
     with pytest.raises(ValueError, match="h0 has shape"):
-        operators.lstm(projected, weight, h0[:1], c0, None, False, True)
+        lstm(*given, h0[:1], c0, None, False, True)
     with pytest.raises(TypeError, match="c0 is Float"):
-        operators.lstm(projected, weight, h0, c0.float(), None, False, True)
+        lstm(*given, h0, c0.float(), None, False, True)
+    with pytest.raises(ValueError, match="without weights"):
+        lstm(projected, None, weight[:, 0], weight, h0, c0, None, False, True)
+    with pytest.raises(ValueError, match="input_weight has shape"):
+        lstm(projected, weight, None, weight, h0, c0, None, False, True)
     with pytest.raises(TypeError, match="float32 or float64"):
-        operators.rnn(projected[..., :4].half(), weight[:4].half(), h0.half(), None, False, False)
+        operators.rnn(projected[..., :4].half(), None, None, weight[:4].half(), h0.half(), None, False, False)
+    back = operators.lstm_backward
     with pytest.raises(ValueError, match="kept has shape"):
-        operators.lstm_backward(y, h, c, weight, h0, None, y, kept[:, :1], False)
+        back(y, h, c, projected, None, weight, h0, None, y, kept[:, :1], False, True)
     with pytest.raises(ValueError, match="gradient of y has shape"):
-        operators.lstm_backward(y[:, :1], h, c, weight, h0, None, y, kept, False)
+        back(y[:, :1], h, c, projected, None, weight, h0, None, y, kept, False, True)
+    with pytest.raises(ValueError, match="y has shape"):
+        back(None, h, c, projected, None, weight, h0, None, y[:, :1], kept, False, True)
     with pytest.raises(ValueError, match="bias has shape"):
-        operators.gru(projected[..., :12], weight[:12], h0, h0, None, False, True, True)
+        operators.gru(projected[..., :12], None, None, weight[:12], h0, h0, None, False, True, True)
 
 
 # ---- the loader -------------------------------------------------------------------------------------------------

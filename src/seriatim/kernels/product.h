@@ -42,8 +42,8 @@ int64_t row_stride(int64_t columns) {
 
 constexpr int kAhead = 96;  // how many rows of a panel before their use they are sent for
 
-// c (+)= a b, for `Rows` rows of a and a panel b of `Vectors` vectors a row.
-template <typename T, int Rows, int Vectors>
+// c (+)= a b, for `Rows` rows of a and a panel b of `Vectors` vectors a row; or c (+)= aᵀ b, for as many columns.
+template <typename T, int Rows, int Vectors, bool Turned>
 void multiply_block(const T* a, int64_t a_stride, const T* b, int64_t depth, T* c, int64_t c_stride, bool add) {
   constexpr int L = kLanes<T>;
   Vector<T> sum[Rows][Vectors];
@@ -61,7 +61,7 @@ void multiply_block(const T* a, int64_t a_stride, const T* b, int64_t depth, T* 
     }
 #pragma GCC unroll 16
     for (int i = 0; i < Rows; ++i) {
-      const Vector<T> row = splat(a[i * a_stride + k]);
+      const Vector<T> row = splat(Turned ? a[k * a_stride + i] : a[i * a_stride + k]);
 #pragma GCC unroll 2
       for (int v = 0; v < Vectors; ++v) sum[i][v] += row * column[v];
     }
@@ -76,9 +76,25 @@ void multiply_block(const T* a, int64_t a_stride, const T* b, int64_t depth, T* 
 template <typename T>
 using BlockProduct = void (*)(const T*, int64_t, const T*, int64_t, T*, int64_t, bool);
 
-template <typename T, int Vectors, int... Index>
+template <typename T, int Vectors, bool Turned, int... Index>
 constexpr std::array<BlockProduct<T>, kBlockRows> block_products(std::integer_sequence<int, Index...>) {
-  return {multiply_block<T, Index + 1, Vectors>...};
+  return {multiply_block<T, Index + 1, Vectors, Turned>...};
+}
+
+// The same for any number of rows (of columns, if turned), in blocks of nearly equal size.
+template <typename T, bool Turned>
+void multiply_rows(int vectors, const T* a, int64_t a_stride, int64_t rows, const T* b, int64_t depth, T* c,
+                   int64_t c_stride, bool add) {
+  static constexpr auto one = block_products<T, 1, Turned>(std::make_integer_sequence<int, kBlockRows>());
+  static constexpr auto two = block_products<T, 2, Turned>(std::make_integer_sequence<int, kBlockRows>());
+  const auto& products = vectors == 2 ? two : one;
+  const int64_t blocks = (rows + kBlockRows - 1) / kBlockRows;
+  for (int64_t i = 0, first = 0; i < blocks; ++i) {
+    const int64_t last = rows * (i + 1) / blocks;
+    const T* from = Turned ? a + first : a + first * a_stride;
+    products[last - first - 1](from, a_stride, b, depth, c + first * c_stride, c_stride, add);
+    first = last;
+  }
 }
 
 // A matrix b (depth, columns) in panels of two vectors; the last panel may be one vector wide, and is filled up
@@ -108,20 +124,12 @@ class Packed {
 
   // c (+)= a b, the columns of panel p only; c starts at that panel.
   void multiply(int64_t p, const T* a, int64_t a_stride, int64_t rows, T* c, int64_t c_stride, bool add) const {
-    static constexpr auto one = block_products<T, 1>(std::make_integer_sequence<int, kBlockRows>());
-    static constexpr auto two = block_products<T, 2>(std::make_integer_sequence<int, kBlockRows>());
-    const auto& products = vectors(p) == 2 ? two : one;
-    const int64_t blocks = (rows + kBlockRows - 1) / kBlockRows;  // of nearly equal size
-    for (int64_t i = 0, first = 0; i < blocks; ++i) {
-      const int64_t last = rows * (i + 1) / blocks;
-      products[last - first - 1](a + first * a_stride, a_stride, panel(p), depth_, c + first * c_stride, c_stride, add);
-      first = last;
-    }
+    multiply_rows<T, false>(vectors(p), a, a_stride, rows, panel(p), depth_, c, c_stride, add);
   }
 
-  // All panels: c += a b.
-  void accumulate(const T* a, int64_t a_stride, int64_t rows, T* c, int64_t c_stride) const {
-    for (int64_t p = 0; p < panels(); ++p) multiply(p, a, a_stride, rows, c + p * kPanel, c_stride, true);
+  // All panels: c (+)= a b.
+  void multiply_all(const T* a, int64_t a_stride, int64_t rows, T* c, int64_t c_stride, bool add) const {
+    for (int64_t p = 0; p < panels(); ++p) multiply(p, a, a_stride, rows, c + p * kPanel, c_stride, add);
   }
 
  private:
@@ -130,5 +138,22 @@ class Packed {
   int64_t depth_, columns_;
   Buffer<T> data_;
 };
+
+// c (columns of a, columns of b) += aᵀ b, over `depth` rows of both. `room` holds depth · panel numbers; the rows of c
+// have space for whole vectors.
+template <typename T>
+void add_outer_products(const T* a, int64_t a_stride, int64_t a_columns, const T* b, int64_t b_stride, int64_t b_columns,
+                        int64_t depth, T* room, T* c, int64_t c_stride) {
+  constexpr int kPanel = Packed<T>::kPanel;
+  for (int64_t first = 0; first < b_columns; first += kPanel) {
+    const int64_t real = std::min<int64_t>(kPanel, b_columns - first);
+    const int vectors = real > kLanes<T> ? 2 : 1;
+    for (int64_t k = 0; k < depth; ++k) {
+      T* to = std::copy_n(b + k * b_stride + first, real, room + k * vectors * kLanes<T>);
+      std::fill_n(to, vectors * kLanes<T> - real, T(0));
+    }
+    multiply_rows<T, true>(vectors, a, a_stride, a_columns, room, depth, c + first, c_stride, true);
+  }
+}
 
 }  // namespace seriatim

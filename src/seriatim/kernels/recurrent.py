@@ -1,6 +1,7 @@
 """One recurrent layer in one direction over all time steps, by the native kernel or in plain PyTorch, equal in result.
 
-    projected   (B,T,G·H)  the inputs times their weights, plus biases, for all steps: one product, made by the caller
+    x           (B,T,D)    the inputs, with `inputs`, their weights (G·H,D) and a bias (G·H) or None; or, without
+                           `inputs`, (B,T,G·H): times their weights already
     weight      (G·H,H)    recurrent weights; the gates in torch's order: h | i,f,c̃,o | r,z,h̃
     h0, c0      (B,H)      the state before the first step
     mask        (B,T)      True where a real element stands; elsewhere the state is carried over and the output is 0
@@ -22,62 +23,59 @@ from torch import Tensor
 
 from . import load
 
-
-def project(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """projected = X Wᵀ + b for all steps, (B,T,D) → (B,T,G·H): `linear`, but quicker at these shapes."""
-    if (
-        x.dim() != 3
-        or x.shape[1] < 2
-        or x.dtype != weight.dtype
-        or torch.is_autocast_enabled(x.device.type)
-        or not _native(x)
-    ):
-        return torch.nn.functional.linear(x, weight, bias)
-    projected: Tensor = torch.ops.seriatim.project(x, weight, bias)
-    return projected
+Inputs = tuple[Tensor, Tensor | None]  # weights and bias of what comes in
 
 
 def rnn(
-    projected: Tensor,
+    x: Tensor,
     weight: Tensor,
     h0: Tensor,
     mask: Tensor | None = None,
     reverse: bool = False,
     activation: Literal["tanh", "relu"] = "tanh",
+    inputs: Inputs | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """H_t = φ(projected_t + H_{t−1} Wᵀ). Returns (y, h)."""
+    """H_t = φ(X_t Uᵀ + b + H_{t−1} Wᵀ). Returns (y, h)."""
     if activation not in ("tanh", "relu"):
         raise ValueError(f'activation must be "tanh" or "relu", not {activation!r}')
-    projected = _checked(1, projected, weight, mask, h0=h0)
-    if _pays(projected, weight):
-        y, h = torch.ops.seriatim.rnn(projected, weight, h0, mask, reverse, activation == "relu")
+    x, inputs = _checked(1, x, inputs, weight, mask, h0=h0)
+    if _pays(x, weight):
+        y, h = torch.ops.seriatim.rnn(x, *_pair(inputs), weight, h0, mask, reverse, activation == "relu")
         return y, h
     step = functools.partial(rnn_step, weight=weight, activation=activation)
-    y, (h,) = _scan(step, projected, (h0,), mask, reverse)
+    y, (h,) = _scan(step, _projected(x, inputs), (h0,), mask, reverse)
     return y, h
 
 
 def lstm(
-    projected: Tensor, weight: Tensor, h0: Tensor, c0: Tensor, mask: Tensor | None = None, reverse: bool = False
+    x: Tensor,
+    weight: Tensor,
+    h0: Tensor,
+    c0: Tensor,
+    mask: Tensor | None = None,
+    reverse: bool = False,
+    inputs: Inputs | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """C_t = F ⊙ C_{t−1} + I ⊙ C̃, H_t = O ⊙ tanh(C_t). Returns (y, h, c)."""
-    projected = _checked(4, projected, weight, mask, h0=h0, c0=c0)
-    if _pays(projected, weight):
-        keep = _needs_gradient(projected, weight, h0, c0)
-        y, h, c, _ = torch.ops.seriatim.lstm(projected, weight, h0, c0, mask, reverse, keep)
+    x, inputs = _checked(4, x, inputs, weight, mask, h0=h0, c0=c0)
+    if _pays(x, weight):
+        keep = _needs_gradient(x, *_pair(inputs), weight, h0, c0)
+        y, h, c, _ = torch.ops.seriatim.lstm(x, *_pair(inputs), weight, h0, c0, mask, reverse, keep)
         return y, h, c
-    y, (h, c) = _scan(functools.partial(lstm_step, weight=weight), projected, (h0, c0), mask, reverse)
+    step = functools.partial(lstm_step, weight=weight)
+    y, (h, c) = _scan(step, _projected(x, inputs), (h0, c0), mask, reverse)
     return y, h, c
 
 
 def gru(
-    projected: Tensor,
+    x: Tensor,
     weight: Tensor,
     h0: Tensor,
     bias: Tensor | None = None,
     mask: Tensor | None = None,
     reverse: bool = False,
     reset: Literal["before", "after"] = "before",
+    inputs: Inputs | None = None,
 ) -> tuple[Tensor, Tensor]:
     """H_t = Z ⊙ H_{t−1} + (1 − Z) ⊙ H̃, the reset before or after the product with the weights. Returns (y, h).
 
@@ -87,13 +85,14 @@ def gru(
         raise ValueError(f'reset must be "before" or "after", not {reset!r}')
     if bias is not None and reset == "before":
         raise ValueError('a bias inside the reset exists only with reset="after"')
-    projected = _checked(3, projected, weight, mask, h0=h0, bias=bias)
-    if _pays(projected, weight):
-        keep = _needs_gradient(projected, weight, h0, bias)
-        y, h, _ = torch.ops.seriatim.gru(projected, weight, h0, bias, mask, reverse, reset == "after", keep)
+    x, inputs = _checked(3, x, inputs, weight, mask, h0=h0, bias=bias)
+    if _pays(x, weight):
+        keep = _needs_gradient(x, *_pair(inputs), weight, h0, bias)
+        after = reset == "after"
+        y, h, _ = torch.ops.seriatim.gru(x, *_pair(inputs), weight, h0, bias, mask, reverse, after, keep)
         return y, h
     step = functools.partial(gru_step, weight=weight, bias=bias, reset=reset)
-    y, (h,) = _scan(step, projected, (h0,), mask, reverse)
+    y, (h,) = _scan(step, _projected(x, inputs), (h0,), mask, reverse)
     return y, h
 
 
@@ -149,48 +148,62 @@ def _scan(
 # ---- what both ways share ---------------------------------------------------------------------------------------
 
 
-def _checked(gates: int, projected: Tensor, weight: Tensor, mask: Tensor | None, **others: Tensor | None) -> Tensor:
-    """`projected`, if all fits together; under autocast in the type of the weights, as the state is best kept in it."""
-    if projected.dim() != 3:
-        raise ValueError(f"projected must be (B, T, {gates}*H), not {tuple(projected.shape)}")
+def _checked(
+    gates: int, x: Tensor, inputs: Inputs | None, weight: Tensor, mask: Tensor | None, **others: Tensor | None
+) -> tuple[Tensor, Inputs | None]:
+    """x and the weights of the inputs, if all fits together. Under autocast the product of the inputs is made in its
+    type; all else is in the type of the weights, as the state is best kept in it."""
+    if x.dim() != 3:
+        raise ValueError(f"x must be (B, T, D), not {tuple(x.shape)}")
     if weight.dim() != 2 or weight.shape[0] != gates * weight.shape[1] or weight.shape[1] == 0:
         raise ValueError(f"weight must be ({gates}*H, H), not {tuple(weight.shape)}")
-    (B, T, size), H = projected.shape, weight.shape[1]
-    if size != gates * H:
-        raise ValueError(f"projected has {size} values a step; for weight {tuple(weight.shape)} {gates * H} are due")
-    if projected.dtype != weight.dtype and torch.is_autocast_enabled(projected.device.type):
-        projected = projected.to(weight.dtype)
-    for name, tensor in (("weight", weight), *others.items()):
+    if torch.is_autocast_enabled(x.device.type):
+        x, inputs = _projected(x, inputs).to(weight.dtype), None
+    (B, T, size), H = x.shape, weight.shape[1]
+    inner, outer = _pair(inputs)
+    if inner is None and size != gates * H:
+        raise ValueError(f"x has {size} values a step; for weight {tuple(weight.shape)} {gates * H} are due")
+    shapes = {"input_weight": (gates * H, size), "input_bias": (gates * H,), "weight": weight.shape, "bias": (H,)}
+    named = {"input_weight": inner, "input_bias": outer, "weight": weight, **others}
+    for name, tensor in named.items():
         if tensor is None:
             continue
-        if tensor.dtype != projected.dtype:
-            raise TypeError(f"{name} is {tensor.dtype}, projected is {projected.dtype}")
-        if tensor.device != projected.device:
-            raise ValueError(f"{name} is on {tensor.device}, projected on {projected.device}")
-        shape = {"weight": weight.shape, "bias": (H,)}.get(name, (B, H))
+        if tensor.dtype != x.dtype:
+            raise TypeError(f"{name} is {tensor.dtype}, x is {x.dtype}")
+        if tensor.device != x.device:
+            raise ValueError(f"{name} is on {tensor.device}, x on {x.device}")
+        shape = shapes.get(name, (B, H))
         if tensor.shape != shape:
             raise ValueError(f"{name} has shape {tuple(tensor.shape)}, expected {tuple(shape)}")
     if mask is not None:
         if mask.dtype != torch.bool:
             raise TypeError(f"mask must be boolean, not {mask.dtype}")
-        if mask.device != projected.device:
-            raise ValueError(f"mask is on {mask.device}, projected on {projected.device}")
+        if mask.device != x.device:
+            raise ValueError(f"mask is on {mask.device}, x on {x.device}")
         if mask.shape != (B, T):
             raise ValueError(f"mask has shape {tuple(mask.shape)}, expected {(B, T)}")
-    return projected
+    return x, inputs
+
+
+def _pair(inputs: Inputs | None) -> Inputs | tuple[None, None]:
+    return (None, None) if inputs is None else inputs
+
+
+def _projected(x: Tensor, inputs: Inputs | None) -> Tensor:
+    return x if inputs is None else torch.nn.functional.linear(x, *inputs)
 
 
 def _native(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64) and _registered()
 
 
-def _pays(projected: Tensor, weight: Tensor) -> bool:
+def _pays(x: Tensor, weight: Tensor) -> bool:
     """Whether the native kernel is there and the quicker one.
 
     It packs the weights once a call. Over one or a few steps, as in generation, that takes longer than the work
     itself; measured, the ways meet at about 128 units a step.
     """
-    return projected.shape[1] * 128 >= weight.shape[1] and _native(projected)
+    return x.shape[1] * 128 >= weight.shape[1] and _native(x)
 
 
 def _needs_gradient(*tensors: Tensor | None) -> bool:
@@ -226,153 +239,122 @@ def _no_second_derivative(ctx: Any, *gradients: Tensor) -> NoReturn:
     raise RuntimeError("the native recurrent kernels give first derivatives only; set SERIATIM_KERNELS=off for second")
 
 
-def _project_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, weight, bias = inputs
-    ctx.biased = bias is not None
-    ctx.save_for_backward(x, weight)
-
-
-def _project_backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, ...]:
-    inputs = ctx.needs_input_grad[0]
-    d_x, d_weight, d_bias = torch.ops.seriatim.project_backward(d, *ctx.saved_tensors, inputs)
-    return d_x if inputs else None, d_weight, d_bias if ctx.biased else None
-
-
 def _rnn_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    _, weight, h0, mask, ctx.reverse, ctx.relu = inputs
+    x, inner, outer, weight, h0, mask, ctx.reverse, ctx.relu = inputs
+    ctx.biased = outer is not None
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(weight, h0, mask, output[0])
+    ctx.save_for_backward(x, inner, weight, h0, mask, output[0])
 
 
 def _rnn_backward(ctx: Any, dy: Tensor | None, dh: Tensor | None) -> tuple[Tensor | None, ...]:
-    gradients = torch.ops.seriatim.rnn_backward(dy, dh, *ctx.saved_tensors, ctx.reverse, ctx.relu)
-    return *gradients, None, None, None
+    wanted = ctx.needs_input_grad[0]
+    found = torch.ops.seriatim.rnn_backward(dy, dh, *ctx.saved_tensors, ctx.reverse, ctx.relu, wanted)
+    *first, d_weight, d_h0 = found
+    return *_of_inputs(ctx, *first), d_weight, d_h0, None, None, None
 
 
 def _lstm_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    _, weight, h0, _, mask, ctx.reverse, _ = inputs
+    x, inner, outer, weight, h0, _, mask, ctx.reverse, _ = inputs
+    ctx.biased = outer is not None
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(weight, h0, mask, output[0], output[3])
+    ctx.save_for_backward(x, inner, weight, h0, mask, output[0], output[3])
 
 
 def _lstm_backward(
     ctx: Any, dy: Tensor | None, dh: Tensor | None, dc: Tensor | None, _: Any
 ) -> tuple[Tensor | None, ...]:
-    gradients = torch.ops.seriatim.lstm_backward(dy, dh, dc, *ctx.saved_tensors, ctx.reverse)
-    return *gradients, None, None, None
+    wanted = ctx.needs_input_grad[0]
+    found = torch.ops.seriatim.lstm_backward(dy, dh, dc, *ctx.saved_tensors, ctx.reverse, wanted)
+    *first, d_weight, d_h0, d_c0 = found
+    return *_of_inputs(ctx, *first), d_weight, d_h0, d_c0, None, None, None
 
 
 def _gru_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    _, weight, h0, bias, mask, ctx.reverse, ctx.after, _ = inputs
-    ctx.biased = bias is not None
+    x, inner, outer, weight, h0, bias, mask, ctx.reverse, ctx.after, _ = inputs
+    ctx.biased, ctx.inside = outer is not None, bias is not None
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(weight, h0, mask, output[0], output[2])
+    ctx.save_for_backward(x, inner, weight, h0, mask, output[0], output[2])
 
 
 def _gru_backward(ctx: Any, dy: Tensor | None, dh: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
-    *gradients, d_bias = torch.ops.seriatim.gru_backward(dy, dh, *ctx.saved_tensors, ctx.reverse, ctx.after)
-    return *gradients, d_bias if ctx.biased else None, None, None, None, None
+    wanted = ctx.needs_input_grad[0]
+    found = torch.ops.seriatim.gru_backward(dy, dh, *ctx.saved_tensors, ctx.reverse, ctx.after, wanted)
+    *first, d_weight, d_h0, d_bias = found
+    return *_of_inputs(ctx, *first), d_weight, d_h0, d_bias if ctx.inside else None, None, None, None, None
+
+
+def _of_inputs(ctx: Any, d_x: Tensor, d_inner: Tensor, d_outer: Tensor) -> tuple[Tensor | None, ...]:
+    """The gradients of x and of the weights and bias of the inputs, as far as there are any."""
+    projected = ctx.saved_tensors[1] is not None
+    return (
+        d_x if ctx.needs_input_grad[0] else None,
+        d_inner if projected else None,
+        d_outer if ctx.biased else None,
+    )
 
 
 DERIVATIVES: dict[str, tuple[Callable[..., None], Callable[..., Any]]] = {
-    "project": (_project_setup, _project_backward),
     "rnn": (_rnn_setup, _rnn_backward),
     "lstm": (_lstm_setup, _lstm_backward),
     "gru": (_gru_setup, _gru_backward),
 }
 
 
-def _empty_layer(projected: Tensor, h0: Tensor) -> tuple[Tensor, Tensor]:
-    B, T, _ = projected.shape
-    return projected.new_empty(B, T, h0.shape[1]), projected.new_empty(h0.shape)
+def _empty_layer(x: Tensor, h0: Tensor) -> tuple[Tensor, Tensor]:
+    return x.new_empty(*x.shape[:2], h0.shape[1]), x.new_empty(h0.shape)
 
 
-def _empty_kept(projected: Tensor, h0: Tensor, parts: int, keep: bool) -> Tensor:
-    B, T, _ = projected.shape
-    return projected.new_empty(T, B, parts, h0.shape[1]) if keep else projected.new_empty(0)
+def _empty_kept(x: Tensor, h0: Tensor, parts: int, keep: bool) -> Tensor:
+    return x.new_empty(x.shape[1], x.shape[0], parts, h0.shape[1]) if keep else x.new_empty(0)
 
 
-def _project_fake(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return x.new_empty(x.shape[0], x.shape[1], weight.shape[0])
+def _empty_gradients(
+    x: Tensor, inner: Tensor | None, weight: Tensor, h0: Tensor, wanted: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    nothing = x.new_empty(0)
+    return (
+        x.new_empty(x.shape) if wanted else nothing,
+        nothing.new_empty(0) if inner is None else inner.new_empty(inner.shape),
+        nothing.new_empty(0) if inner is None else inner.new_empty(inner.shape[0]),
+        weight.new_empty(weight.shape),
+        h0.new_empty(h0.shape),
+    )
 
 
-def _project_backward_fake(d: Tensor, x: Tensor, weight: Tensor, inputs: bool) -> tuple[Tensor, ...]:
-    return x.new_empty(x.shape if inputs else 0), weight.new_empty(weight.shape), d.new_empty(d.shape[-1])
-
-
-def _rnn_fake(
-    projected: Tensor, weight: Tensor, h0: Tensor, mask: Tensor | None, reverse: bool, relu: bool
-) -> tuple[Tensor, ...]:
-    return _empty_layer(projected, h0)
+def _rnn_fake(x: Tensor, inner: Any, outer: Any, weight: Tensor, h0: Tensor, *others: Any) -> tuple[Tensor, ...]:
+    return _empty_layer(x, h0)
 
 
 def _rnn_backward_fake(
-    dy: Tensor | None,
-    dh: Tensor | None,
-    weight: Tensor,
-    h0: Tensor,
-    mask: Tensor | None,
-    y: Tensor,
-    reverse: bool,
-    relu: bool,
+    dy: Any, dh: Any, x: Tensor, inner: Tensor | None, weight: Tensor, h0: Tensor, *others: Any
 ) -> tuple[Tensor, ...]:
-    return torch.empty_like(y), weight.new_empty(weight.shape), h0.new_empty(h0.shape)
+    return _empty_gradients(x, inner, weight, h0, others[-1])
 
 
-def _lstm_fake(
-    projected: Tensor, weight: Tensor, h0: Tensor, c0: Tensor, mask: Tensor | None, reverse: bool, keep: bool
-) -> tuple[Tensor, ...]:
-    y, h = _empty_layer(projected, h0)
-    return y, h, h0.new_empty(h0.shape), _empty_kept(projected, h0, 5, keep)
+def _lstm_fake(x: Tensor, inner: Any, outer: Any, weight: Tensor, h0: Tensor, *others: Any) -> tuple[Tensor, ...]:
+    y, h = _empty_layer(x, h0)
+    return y, h, h0.new_empty(h0.shape), _empty_kept(x, h0, 5, others[-1])
 
 
 def _lstm_backward_fake(
-    dy: Tensor | None,
-    dh: Tensor | None,
-    dc: Tensor | None,
-    weight: Tensor,
-    h0: Tensor,
-    mask: Tensor | None,
-    y: Tensor,
-    kept: Tensor,
-    reverse: bool,
+    dy: Any, dh: Any, dc: Any, x: Tensor, inner: Tensor | None, weight: Tensor, h0: Tensor, *others: Any
 ) -> tuple[Tensor, ...]:
-    B, T, H = y.shape
-    return y.new_empty(B, T, 4 * H), weight.new_empty(weight.shape), h0.new_empty(h0.shape), h0.new_empty(h0.shape)
+    return *_empty_gradients(x, inner, weight, h0, others[-1]), h0.new_empty(h0.shape)
 
 
-def _gru_fake(
-    projected: Tensor,
-    weight: Tensor,
-    h0: Tensor,
-    bias: Tensor | None,
-    mask: Tensor | None,
-    reverse: bool,
-    after: bool,
-    keep: bool,
-) -> tuple[Tensor, ...]:
-    return *_empty_layer(projected, h0), _empty_kept(projected, h0, 4 if after else 3, keep)
+def _gru_fake(x: Tensor, inner: Any, outer: Any, weight: Tensor, h0: Tensor, *others: Any) -> tuple[Tensor, ...]:
+    *_, after, keep = others
+    return *_empty_layer(x, h0), _empty_kept(x, h0, 4 if after else 3, keep)
 
 
 def _gru_backward_fake(
-    dy: Tensor | None,
-    dh: Tensor | None,
-    weight: Tensor,
-    h0: Tensor,
-    mask: Tensor | None,
-    y: Tensor,
-    kept: Tensor,
-    reverse: bool,
-    after: bool,
+    dy: Any, dh: Any, x: Tensor, inner: Tensor | None, weight: Tensor, h0: Tensor, *others: Any
 ) -> tuple[Tensor, ...]:
-    B, T, H = y.shape
-    d_bias = y.new_empty(H if after else 0)
-    return y.new_empty(B, T, 3 * H), weight.new_empty(weight.shape), h0.new_empty(h0.shape), d_bias
+    *_, after, wanted = others
+    return *_empty_gradients(x, inner, weight, h0, wanted), x.new_empty(h0.shape[1] if after else 0)
 
 
 FAKES: dict[str, Callable[..., Any]] = {
-    "project": _project_fake,
-    "project_backward": _project_backward_fake,
     "rnn": _rnn_fake,
     "rnn_backward": _rnn_backward_fake,
     "lstm": _lstm_fake,

@@ -57,8 +57,9 @@ class GRUCell(Cell):
         h = z * h + (1 - z) * candidate
         return (h,), {"reset_gate": r, "update_gate": z, "hidden": h}
 
-    def fast(self, projected: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State]:
-        y, h = kernels.gru(projected, self.recurrent, state[0], self.bias, mask, reverse, self.reset)
+    def fast(self, x: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State]:
+        inputs = self.input.weight, self.input.bias
+        y, h = kernels.gru(x, self.recurrent, state[0], self.bias, mask, reverse, self.reset, inputs)
         return y, (h,)
 
 

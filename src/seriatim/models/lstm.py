@@ -46,9 +46,9 @@ class LSTMCell(Cell):
         h = o * torch.tanh(c)
         return (h, c), {"input_gate": i, "forget_gate": f, "output_gate": o, "cell": c, "hidden": h}
 
-    def fast(self, projected: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State]:
+    def fast(self, x: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State]:
         h, c = state
-        y, h, c = kernels.lstm(projected, self.recurrent, h, c, mask, reverse)
+        y, h, c = kernels.lstm(x, self.recurrent, h, c, mask, reverse, (self.input.weight, self.input.bias))
         return y, (h, c)
 
 

@@ -39,8 +39,9 @@ class RNNCell(Cell):
         h = torch.tanh(total) if self.activation == "tanh" else torch.relu(total)
         return (h,), {"hidden": h}
 
-    def fast(self, projected: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State]:
-        y, h = kernels.rnn(projected, self.recurrent, state[0], mask, reverse, self.activation)
+    def fast(self, x: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State]:
+        inputs = self.input.weight, self.input.bias
+        y, h = kernels.rnn(x, self.recurrent, state[0], mask, reverse, self.activation, inputs)
         return y, (h,)
 
 

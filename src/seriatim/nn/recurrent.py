@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from ..kernels import cudnn
-from ..kernels import recurrent as kernels
 from .backbone import Backbone, wants_equations
 from .dropout import Dropout
 from .product import Product
@@ -57,9 +56,9 @@ class Cell(nn.Module):
         """From W_x x_t + b of one step (B,G·D) and the state to the next state, and what the gates did (`shown`)."""
         raise TypeError(f"{type(self).__name__} has no step")
 
-    def fast(self, projected: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State]:
-        """The whole sequence at once: a native kernel where there is one, else the equations."""
-        return scan(self, projected.to(self.recurrent.dtype), state, mask, reverse)
+    def fast(self, x: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State]:
+        """The whole sequence at once, from its inputs (B,T,D): by a native kernel, else by the equations."""
+        return scan(self, self.input(x).to(self.recurrent.dtype), state, mask, reverse)
 
     def on_gpu(self, x: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State]:
         """The same by cuDNN, from the inputs themselves."""
@@ -76,15 +75,10 @@ class Cell(nn.Module):
             state = self.start(x)
         if wants_equations():
             return scan(self, self.input(x).to(self.recurrent.dtype), state, mask, reverse, trace)
-        seen = trace is not None and wants(trace, *self.shown)
-        if not seen and cudnn.serves(x, self.native, mask):
-            y, after = self.on_gpu(x, state, mask, reverse)
-            show(trace, "hidden", y)
-            return y, after
-        projected = kernels.project(x, self.input.weight, self.input.bias)  # (B,T,G·D)
-        if seen:  # once more, by the equations: fused, no gate is seen
-            scan(self, projected.to(self.recurrent.dtype), state, mask, reverse, trace)
-        y, after = self.fast(projected, state, mask, reverse)
+        if trace is not None and wants(trace, *self.shown):  # once more, by the equations: fused, no gate is seen
+            scan(self, self.input(x).to(self.recurrent.dtype), state, mask, reverse, trace)
+        run = self.on_gpu if cudnn.serves(x, self.native, mask) else self.fast
+        y, after = run(x, state, mask, reverse)
         show(trace, "hidden", y)
         return y, after
 
