@@ -12,6 +12,7 @@ BENCHMARKS = (
     "bert",
     "classify",
     "loss",
+    "ngram",
     "translate",
     "pictures",
     "loading",

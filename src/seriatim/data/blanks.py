@@ -40,11 +40,12 @@ def parts(texts: Sequence[str], limit: int) -> Parts | None:
     split = compute.split_pattern(pa.array(texts, pa.large_string()), " ")
     coded = split.values.dictionary_encode()
     different, which = coded.dictionary.to_pylist(), coded.indices.to_numpy()
+    white = compute.or_(compute.utf8_is_space(coded.dictionary), compute.equal(coded.dictionary, ""))
     if JOINS.search("".join(different)):
         return None
     # A stretch is at most the part that ends it, the one before that is more than white space, and what lies between.
     ends = np.cumsum(compute.binary_length(split.values).to_numpy() + 1)  # in bytes, which are no fewer than characters
-    more = np.array([bool(part) and not part.isspace() for part in different])
-    if 2 * int(np.diff(ends[more[which]], prepend=0, append=ends[-1]).max()) > limit:
+    more = ~white.to_numpy(zero_copy_only=False)[which]
+    if 2 * int(np.diff(ends[more], prepend=0, append=ends[-1]).max()) > limit:
         return None
     return Parts(different, which, np.diff(split.offsets.to_numpy()))

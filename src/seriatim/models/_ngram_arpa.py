@@ -99,7 +99,7 @@ def write(path: str | Path, tokens: Sequence[str], levels: Levels, vocabulary: i
 
 
 def _lines(levels: Levels, names: list[str], vocabulary: int, boundary: int | None, weights: bool) -> Iterator[Any]:
-    """The lines of the highest level, a block of bytes at a time. pyarrow writes numbers five times as fast as Python."""
+    """The lines of the highest level, a block of bytes at a time; pyarrow writes numbers far faster than Python."""
     import pyarrow as pa
     from pyarrow import compute
 
