@@ -39,7 +39,7 @@ from seriatim.data.text import TextSettings, read_documents
 from seriatim.models.ngram import NGram, Settings
 
 FEW = 2_000  # lines that nltk counts
-ASKED = 20  # questions to nltk
+ASKED = 3  # questions to nltk
 MEMORY = "200M"  # what lmplz may use; with more it is slower on texts of this size
 WORDS = {"kind": "word", "size": 10_000_000, "punctuation": False}
 

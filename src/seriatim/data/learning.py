@@ -49,8 +49,8 @@ def count_words(splitter: Backend, texts: Iterable[str]) -> Counter[str]:
     for part, number in seen.items():
         alike[number].append(part)
     words = Counter[str]()
-    for number, group in alike.items():
-        for text in _joined(group, " "):
+    for number, same in alike.items():
+        for text in _joined(same, " "):
             for word, _ in splitter.pre_tokenizer.pre_tokenize_str(splitter.normalizer.normalize_str(text)):
                 words[word] += number
     return words

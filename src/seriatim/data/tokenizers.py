@@ -145,8 +145,8 @@ class Tokenizer:
         if self._whole:
             found = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
             return [np.array(one.ids, dtype=np.int64) for one in found]
-        found = blanks.parts(texts, LIMIT) if self.by_words else None
-        return self._encode_stretches(texts) if found is None else self._encode_parts(found)
+        parts = blanks.parts(texts, LIMIT) if self.by_words else None
+        return self._encode_stretches(texts) if parts is None else self._encode_parts(parts)
 
     def encode_spans(self, text: str) -> tuple[Ids, np.ndarray]:
         """The ids of a text (n,), and for each where it stands in the text (n,2): from which character to which.

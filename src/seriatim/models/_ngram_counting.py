@@ -70,12 +70,12 @@ def _count_chunk(text: Array, starts: int, vocabulary: int, order: int, boundary
         if boundary is not None and m > 2:
             whole[whole] &= text[begin[whole] + m - 2] != boundary
         begin, places = begin[whole], places[whole]
-        ascending, order = ranked(places * vocabulary + text[begin + m - 1])
+        ascending, stood = ranked(places * vocabulary + text[begin + m - 1])
         first = np.diff(ascending, prepend=-1) != 0
-        starts_of = np.flatnonzero(first)
-        places = np.empty(len(order), np.int64)
-        places[order] = np.cumsum(first) - 1
-        run.append((ascending[starts_of], np.diff(starts_of, append=len(order))))
+        keys, edges = ascending[first], np.append(np.flatnonzero(first), len(stood))
+        places = np.empty(len(stood), np.int64)
+        places[stood] = np.cumsum(first) - 1
+        run.append((keys, edges[1:] - edges[:-1]))
     return run
 
 
