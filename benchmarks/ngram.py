@@ -9,7 +9,7 @@ line, words as they stand between blanks, all of them in the vocabulary. From th
     lmplz               KenLM's, a process of its own that ends with an ARPA file; on PATH, or named by LMPLZ
     nltk                `KneserNeyInterpolated.fit`, which counts only and leaves the estimating to each question (how
                         many it answers in a second is told); over the first lines, because it is slow, with ours over
-                        the same lines beside it: from the file, and from ids, as nltk's comes from a list of words
+                        the same lines beside it: from the file, and from ids, which leaves the words out
 
 Answers: log p of every word of the test part. KenLM's `full_scores` and `score` (the sum of a sentence only) are given
 the sentences as text. Ours once from ids, once from the text. Before anything is measured the probabilities and the
