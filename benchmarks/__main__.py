@@ -14,6 +14,7 @@ BENCHMARKS = (
     "bert",
     "classify",
     "loss",
+    "ngram",
     "translate",
     "pictures",
     "loading",

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
 import torch
 from hypothesis import given
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from seriatim.core.errors import SeriatimError
 from seriatim.models import _ngram_arpa as arpa
+from seriatim.models import _ngram_counting as counting
 from seriatim.models.ngram import NGram, Settings
 
 GOLDEN = Path(__file__).parent / "golden" / "ngram"
@@ -296,6 +298,31 @@ def test_many_searches_at_once_find_what_few_find():
     np.testing.assert_array_equal(model.log_probs(text), parts)
 
 
+@pytest.mark.parametrize("largest", [3, 1 << 20, (1 << 62) - 1])
+@pytest.mark.parametrize("length", [0, 1, 2, 5000])
+def test_ranking_is_a_stable_sort(length, largest):
+    """Places go along in lower bits, and where there is no room for them they are found apart."""
+    values = np.random.default_rng(0).integers(-min(largest, 100), largest, length)
+    ascending, order = counting.ranked(values)
+    np.testing.assert_array_equal(order, np.argsort(values, kind="stable"))
+    np.testing.assert_array_equal(ascending, np.sort(values))
+
+
+@pytest.mark.parametrize("boundary", [None, 0])
+def test_a_vocabulary_without_room_for_places_changes_nothing(boundary, monkeypatch):
+    text, held_out = random_text(6000), random_text(6000, 13, seed=5)
+    packed = fit(text, 13, boundary, order=4)
+    scores = packed.log_probs(held_out)
+
+    def apart(values):
+        order = np.argsort(values, kind="stable")
+        return values[order], order
+
+    monkeypatch.setattr(counting, "ranked", apart)
+    assert_same_tensors(packed, fit(text, 13, boundary, order=4))
+    np.testing.assert_array_equal(packed.log_probs(held_out), scores)
+
+
 def test_no_ngram_reaches_across_the_boundary():
     model = fit([1, 2, 0, 3, 4, 0, 1, 2, 0], 6, 0, order=3)
     after = model.next_log_probs(np.array([[2, 0], [4, 0], [-1, -1], [0, 0]]))
@@ -445,6 +472,13 @@ def test_arpa_read_with_a_vocabulary_of_another_sequence(tmp_path):
     with pytest.raises(SeriatimError) as caught:
         NGram.read_arpa(tmp_path / "model.arpa", [*shuffled[:-1], "other"], boundary=shuffled.index("<eos>"))
     assert caught.value.code == "arpa.vocabulary"
+
+
+def test_numbers_of_arpa_files_have_nine_digits():
+    draw = np.random.default_rng(0)
+    values = np.concatenate([-(10.0 ** draw.uniform(-13, 2, 5000)), [0.0, -99.0, -0.5, -1.0, -1e-14, -9.999999999]])
+    written = pyarrow.array(arpa._nine_digits(values)).cast(pyarrow.string()).to_pylist()
+    assert [float(one) for one in written] == [float(f"{value:.9g}") for value in values]
 
 
 @given(st.text())

@@ -24,7 +24,7 @@ from .text import TextSettings
 from .tokenizers import Tokenizer, TokenizerSettings
 
 VERSION = 1  # of the token shards
-BATCH = 1 << 18  # characters
+BATCH = 1 << 19  # characters encoded at a time
 SPLITS = ("train", "valid", "test")
 Notify = Callable[[str], None]
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from seriatim.core.errors import SeriatimError
 
-from .pieces import Piece, stretches, whole
+from . import blanks
+from .pieces import Piece, batches, stretches, whole
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
 TRAIN_PIECE = 1 << 15
 # The time of the BPE trainer grows with the square of a word's length: a gene is a word of millions of letters.
 TRAIN_WORD = 256
+COUNT = 1 << 20  # characters counted at a time
 
 
 def learn(learner: Backend, trainer: Any, texts: Iterable[str]) -> None:
@@ -29,16 +33,40 @@ def learn(learner: Backend, trainer: Any, texts: Iterable[str]) -> None:
 
 def small(texts: Iterable[str]) -> Iterator[str]:
     """The text in the small parts that trainers like, cut at places that depend on the text alone."""
+    pieces = whole(Piece(text, False) for text in texts)
+    return _joined((stretch for piece in pieces for stretch in stretches(piece.text)), "")
+
+
+def count_words(splitter: Backend, texts: Iterable[str]) -> Counter[str]:
+    """How often each word comes that `splitter` finds: what the package's trainer counts, but each part of the text
+    that differs is split once only."""
+    seen = Counter[str]()
+    for group in batches(whole(Piece(text, False) for text in texts), COUNT):
+        together = [piece.text for piece in group]
+        found = blanks.parts(together, TRAIN_WORD)
+        seen.update(chain.from_iterable(map(stretches, together)) if found is None else found.counts())
+    alike = defaultdict[int, list[str]](list)
+    for part, number in seen.items():
+        alike[number].append(part)
+    words = Counter[str]()
+    for number, same in alike.items():
+        for text in _joined(same, " "):
+            for word, _ in splitter.pre_tokenizer.pre_tokenize_str(splitter.normalizer.normalize_str(text)):
+                words[word] += number
+    return words
+
+
+def _joined(parts: Iterable[str], between: str) -> Iterator[str]:
+    """Parts together as far as trainers like it, and those that are too long for them in pieces."""
     group: list[str] = []
     size = 0
-    for piece in whole(Piece(text, False) for text in texts):
-        for stretch in stretches(piece.text):
-            if len(stretch) > TRAIN_WORD:
-                yield from (stretch[i : i + TRAIN_WORD] for i in range(0, len(stretch), TRAIN_WORD))
-                continue
-            group.append(stretch)
-            size += len(stretch)
-            if size >= TRAIN_PIECE:
-                yield "".join(group)
-                group, size = [], 0
-    yield "".join(group)
+    for part in parts:
+        if len(part) > TRAIN_WORD:
+            yield from (part[i : i + TRAIN_WORD] for i in range(0, len(part), TRAIN_WORD))
+            continue
+        group.append(part)
+        size += len(part)
+        if size >= TRAIN_PIECE:
+            yield between.join(group)
+            group, size = [], 0
+    yield between.join(group)

@@ -15,6 +15,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,9 +26,10 @@ from seriatim.core.config import Count, Settings
 from seriatim.core.errors import SeriatimError
 from seriatim.core.files import atomic_file
 
-from . import foreign, framing, vocabulary
+from . import blanks, foreign, framing, vocabulary
+from .blanks import Parts
 from .characters import CharacterTable, check, visible
-from .pieces import SPACE, stretches
+from .pieces import LIMIT, SPACE, stretches
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
@@ -143,7 +145,8 @@ class Tokenizer:
         if self._whole:
             found = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
             return [np.array(one.ids, dtype=np.int64) for one in found]
-        return self._encode_stretches(texts)
+        parts = blanks.parts(texts, LIMIT) if self.by_words else None
+        return self._encode_stretches(texts) if parts is None else self._encode_parts(parts)
 
     def encode_spans(self, text: str) -> tuple[Ids, np.ndarray]:
         """The ids of a text (n,), and for each where it stands in the text (n,2): from which character to which.
@@ -249,6 +252,17 @@ class Tokenizer:
                 ids += known[stretch]
             result.append(np.array(ids, dtype=np.int64))
         return result
+
+    def _encode_parts(self, parts: Parts) -> list[Ids]:
+        known = self._ids_of(parts.different)
+        ids = [known[part] for part in parts.different]
+        lengths = np.fromiter(map(len, ids), np.int64, len(ids))
+        flat = np.fromiter(chain.from_iterable(ids), np.int64, int(lengths.sum()))
+        sizes, ends = lengths[parts.which], np.cumsum(lengths)
+        stops = np.cumsum(sizes)
+        shifts = ends[parts.which] - stops  # from a place in the whole text to one in `flat`
+        joined = flat[np.arange(sizes.sum()) + np.repeat(shifts, sizes)]
+        return np.split(joined, np.append(0, stops)[np.cumsum(parts.sizes)[:-1]])
 
     def _ids_of(self, parts: Iterable[str]) -> dict[str, list[int]]:
         """The ids of stretches. Few words make most of a text, so remembering them is ten times as fast."""

@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from . import characters, wordpiece
-from .learning import learn
+from .learning import count_words, learn
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
@@ -112,15 +112,11 @@ def _char(settings: TokenizerSettings, texts: Iterable[str]) -> Backend:
 
 def _word(settings: TokenizerSettings, texts: Iterable[str]) -> Backend:
     from tokenizers import Tokenizer as Backend
-    from tokenizers import decoders, models, trainers
+    from tokenizers import decoders, models
 
-    learner = _words_apart(Backend(models.WordLevel(unk_token="<unk>")), settings, lines=False)
-    trainer = trainers.WordLevelTrainer(
-        vocab_size=settings.size, min_frequency=settings.min_count, show_progress=False, special_tokens=[]
-    )
-    learn(learner, trainer, texts)
-    found = learner.get_vocab()
-    words = [word for word in sorted(found, key=found.__getitem__) if word not in SPECIALS]
+    counts = count_words(_words_apart(Backend(models.WordLevel(unk_token="<unk>")), settings, lines=False), texts)
+    often = (word for word, number in counts.items() if number >= settings.min_count and word not in SPECIALS)
+    words = sorted(often, key=lambda word: (-counts[word], word))
     vocab = _numbers(SPECIALS + words[: settings.size - len(SPECIALS)])
     backend = _words_apart(Backend(models.WordLevel(vocab=vocab, unk_token="<unk>")), settings)
     backend.decoder = decoders.WordPiece(prefix="##", cleanup=True)

@@ -17,13 +17,26 @@ Array = np.ndarray
 Run = list[tuple[Array, Array]]  # for orders 2, 3, …: the sorted keys and the counts
 
 
+def ranked(values: Array) -> tuple[Array, Array]:
+    """Integers in their order, and where each of them stood: numpy sorts numbers ten times as fast as it
+    finds the places of sorted ones, so each number takes its place along in its lower bits, where there is room."""
+    bits = max(len(values) - 1, 1).bit_length()
+    if len(values) == 0 or max(int(values.max()), -int(values.min())) >> (63 - bits):
+        order = np.argsort(values, kind="stable")
+        return values[order], order
+    packed = values << bits
+    packed |= np.arange(len(values))
+    packed.sort()
+    return packed >> bits, packed & ((1 << bits) - 1)
+
+
 def search(keys: Array, wanted: Array) -> Array:
     """`np.searchsorted`, but with many keys in their own order, which the processor's caches make 4× faster."""
     if len(wanted) < 4096:
         return np.searchsorted(keys, wanted)
-    ranked = np.argsort(wanted)
+    ascending, order = ranked(wanted)
     places = np.empty(len(wanted), np.int64)
-    places[ranked] = np.searchsorted(keys, wanted[ranked])
+    places[order] = np.searchsorted(keys, ascending)
     return places
 
 
@@ -57,10 +70,12 @@ def _count_chunk(text: Array, starts: int, vocabulary: int, order: int, boundary
         if boundary is not None and m > 2:
             whole[whole] &= text[begin[whole] + m - 2] != boundary
         begin, places = begin[whole], places[whole]
-        keys, places, counts = np.unique(
-            places * vocabulary + text[begin + m - 1], return_inverse=True, return_counts=True
-        )
-        run.append((keys, counts))
+        ascending, stood = ranked(places * vocabulary + text[begin + m - 1])
+        first = np.diff(ascending, prepend=-1) != 0
+        keys, edges = ascending[first], np.append(np.flatnonzero(first), len(stood))
+        places = np.empty(len(stood), np.int64)
+        places[stood] = np.cumsum(first) - 1
+        run.append((keys, edges[1:] - edges[:-1]))
     return run
 
 

@@ -236,10 +236,13 @@ class NGram:
         return score, order
 
     def _find(self, level: Level, contexts: Array, tokens: Array) -> Array:
-        """The places of n-grams, −1 where not stored; a context of −1 makes a key below all others."""
-        keys = contexts * self.vocabulary + tokens
-        places = counting.search(level.keys, keys)
-        places[level.keys[places] != keys] = -1
+        """The places of n-grams, −1 where not stored, as after a context of −1."""
+        places = np.full(len(contexts), -1)
+        asked = np.flatnonzero(contexts >= 0)  # of a new text's longer contexts most are not stored
+        keys = contexts[asked] * self.vocabulary + tokens[asked]
+        found = counting.search(level.keys, keys)
+        stored = level.keys[found] == keys
+        places[asked[stored]] = found[stored]
         return places
 
     def _contexts(self, contexts: Array) -> list[tuple[Array, Array]]:
