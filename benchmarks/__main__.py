@@ -17,6 +17,7 @@ BENCHMARKS = (
     "loading",
     "captions",
     "generate",
+    "beam",
     "growth",
 )
 

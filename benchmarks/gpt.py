@@ -1,4 +1,5 @@
-"""A training step of a small GPT: Seriatim's beside `transformers`' GPT-2 and `torch.nn.TransformerEncoder`.
+"""A training step of a small GPT: Seriatim's beside `transformers`' GPT-2, `torch.nn.TransformerEncoder` and a module
+in nanoGPT's form: one product for queries, keys and values, PyTorch's fused attention, no biases, a shared table.
 
 The same batch, the same fused AdamW, the same clipping; interleaved, so that the machine's moods hit all alike.
 """
@@ -40,6 +41,41 @@ class Encoder(nn.Module):
         return self.head(self.layers(hidden, mask=self.mask, is_causal=True))
 
 
+class PlainBlock(nn.Module):
+    """As one writes it by hand."""
+
+    def __init__(self, heads: int, width: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.first, self.second = nn.LayerNorm(width, bias=False), nn.LayerNorm(width, bias=False)
+        self.inputs, self.mixing = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+        self.up, self.down = nn.Linear(width, 4 * width, bias=False), nn.Linear(4 * width, width, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows, steps, width = x.shape
+        parts = self.inputs(self.first(x)).split(width, dim=2)
+        query, key, value = (part.view(rows, steps, self.heads, -1).transpose(1, 2) for part in parts)
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = x + self.mixing(mixed.transpose(1, 2).contiguous().view(rows, steps, width))
+        return x + self.down(F.gelu(self.up(self.second(x))))
+
+
+class Plain(nn.Module):
+    """The form of nanoGPT, without dropout and biases, as its setting for a CPU has it."""
+
+    def __init__(self, layers: int, heads: int, width: int, length: int) -> None:
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(VOCABULARY, width), nn.Embedding(length, width)
+        self.blocks = nn.Sequential(*(PlainBlock(heads, width) for _ in range(layers)))
+        self.norm = nn.LayerNorm(width, bias=False)
+        self.head = nn.Linear(width, VOCABULARY, bias=False)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.tokens(x) + self.positions(torch.arange(x.shape[1]))
+        return self.head(self.norm(self.blocks(hidden)))
+
+
 def competitors(size: str) -> dict[str, Callable[[], Any]]:
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -51,7 +87,7 @@ def competitors(size: str) -> dict[str, Callable[[], Any]]:
             resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False,
         )
     )  # fmt: skip
-    encoder = Encoder(layers, heads, width, length)
+    encoder, plain = Encoder(layers, heads, width, length), Plain(layers, heads, width, length)
     pair = torch.randint(0, VOCABULARY, (batch, length + 1))
 
     def step(network: nn.Module, logits: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[], Any]:
@@ -70,6 +106,7 @@ def competitors(size: str) -> dict[str, Callable[[], Any]]:
         "seriatim": step(ours, lambda x: ours(x)[0]),
         "transformers": step(theirs, lambda x: theirs(x).logits),
         "torch.nn": step(encoder, encoder),
+        "nanoGPT's form": step(plain, plain),
     }
 
 
