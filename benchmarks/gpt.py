@@ -1,5 +1,6 @@
 """A training step of a small GPT: Seriatim's beside `transformers`' GPT-2, `torch.nn.TransformerEncoder` and a module
-in nanoGPT's form: one product for queries, keys and values, PyTorch's fused attention, no biases, a shared table.
+in nanoGPT's form: one product for queries, keys and values, PyTorch's fused attention, a shared table. It has biases, as
+GPT-2 and ours have, or none, as in nanoGPT's own trainings, and then less to compute.
 
 The same batch, the same fused AdamW, the same clipping; interleaved, so that the machine's moods hit all alike.
 """
@@ -44,12 +45,12 @@ class Encoder(nn.Module):
 class PlainBlock(nn.Module):
     """As one writes it by hand."""
 
-    def __init__(self, heads: int, width: int) -> None:
+    def __init__(self, heads: int, width: int, bias: bool) -> None:
         super().__init__()
         self.heads = heads
-        self.first, self.second = nn.LayerNorm(width, bias=False), nn.LayerNorm(width, bias=False)
-        self.inputs, self.mixing = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
-        self.up, self.down = nn.Linear(width, 4 * width, bias=False), nn.Linear(4 * width, width, bias=False)
+        self.first, self.second = nn.LayerNorm(width, bias=bias), nn.LayerNorm(width, bias=bias)
+        self.inputs, self.mixing = nn.Linear(width, 3 * width, bias=bias), nn.Linear(width, width, bias=bias)
+        self.up, self.down = nn.Linear(width, 4 * width, bias=bias), nn.Linear(4 * width, width, bias=bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         rows, steps, width = x.shape
@@ -61,13 +62,13 @@ class PlainBlock(nn.Module):
 
 
 class Plain(nn.Module):
-    """The form of nanoGPT, without dropout and biases, as its setting for a CPU has it."""
+    """The form of nanoGPT, without dropout."""
 
-    def __init__(self, layers: int, heads: int, width: int, length: int) -> None:
+    def __init__(self, layers: int, heads: int, width: int, length: int, bias: bool) -> None:
         super().__init__()
         self.tokens, self.positions = nn.Embedding(VOCABULARY, width), nn.Embedding(length, width)
-        self.blocks = nn.Sequential(*(PlainBlock(heads, width) for _ in range(layers)))
-        self.norm = nn.LayerNorm(width, bias=False)
+        self.blocks = nn.Sequential(*(PlainBlock(heads, width, bias) for _ in range(layers)))
+        self.norm = nn.LayerNorm(width, bias=bias)
         self.head = nn.Linear(width, VOCABULARY, bias=False)
         self.head.weight = self.tokens.weight
 
@@ -87,7 +88,8 @@ def competitors(size: str) -> dict[str, Callable[[], Any]]:
             resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False,
         )
     )  # fmt: skip
-    encoder, plain = Encoder(layers, heads, width, length), Plain(layers, heads, width, length)
+    encoder = Encoder(layers, heads, width, length)
+    plain, bare = (Plain(layers, heads, width, length, bias) for bias in (True, False))
     pair = torch.randint(0, VOCABULARY, (batch, length + 1))
 
     def step(network: nn.Module, logits: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[], Any]:
@@ -107,6 +109,7 @@ def competitors(size: str) -> dict[str, Callable[[], Any]]:
         "transformers": step(theirs, lambda x: theirs(x).logits),
         "torch.nn": step(encoder, encoder),
         "nanoGPT's form": step(plain, plain),
+        "the same, no biases": step(bare, bare),
     }
 
 
