@@ -1,6 +1,6 @@
 """A training step of a small GPT: Seriatim's beside `transformers`' GPT-2, `torch.nn.TransformerEncoder` and a module
-in nanoGPT's form: one product for queries, keys and values, PyTorch's fused attention, a shared table. It has biases, as
-GPT-2 and ours have, or none, as in nanoGPT's own trainings, and then less to compute.
+in nanoGPT's form: one product for queries, keys and values, PyTorch's fused attention, a shared table. It has biases,
+as GPT-2 and ours have, or none, as in nanoGPT's own trainings, and then less to compute.
 
 The same batch, the same fused AdamW, the same clipping; interleaved, so that the machine's moods hit all alike.
 """
