@@ -20,6 +20,7 @@ BENCHMARKS = (
     "loading",
     "captions",
     "generate",
+    "beam",
     "growth",
 )
 

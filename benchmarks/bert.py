@@ -1,4 +1,5 @@
-"""BERT of MiniLM's size: Seriatim's beside `transformers`', a training step of a classifier and its answers.
+"""BERT of MiniLM's size: Seriatim's beside `transformers`', a training step of a classifier and its answers; these and
+the vectors of all tokens also beside ONNX Runtime, in float32, with as many threads as torch has.
 
 The same weights, the same batches with the same padding, the same fused AdamW and clipping; interleaved. Batches of one
 length show the network alone, ragged ones what sentences of a corpus are like.
@@ -7,7 +8,13 @@ length show the network alone, ragged ones what sentences of a corpus are like.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib.util
+import io
+import tempfile
+import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -79,6 +86,38 @@ def training(size: str) -> dict[str, Callable[[], Any]]:
     }
 
 
+class Exported(nn.Module):
+    """What is exported: one tensor out."""
+
+    def __init__(self, theirs: nn.Module, output: str) -> None:
+        super().__init__()
+        self.theirs, self.output = theirs, output
+
+    def forward(self, tokens: Tensor, real: Tensor) -> Tensor:
+        answer: Tensor = getattr(self.theirs(input_ids=tokens, attention_mask=real), self.output)
+        return answer
+
+
+def by_onnx(theirs: nn.Module, output: str, tokens: Tensor, real: Tensor) -> Callable[[], Any] | None:
+    """An output of theirs by ONNX Runtime, for batches of this shape; None where that is not installed."""
+    if not all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime")):
+        print("  ONNX Runtime is left out: it wants onnx, onnxscript and onnxruntime")
+        return None
+    import onnxruntime
+
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        file = str(Path(folder) / "bert.onnx")
+        torch.onnx.export(Exported(theirs, output), (tokens, real), file, input_names=["tokens", "real"], dynamo=True)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        options.add_session_config_entry("session.force_spinning_stop", "1")  # lest they disturb the next
+        session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+    names = [one.name for one in session.get_inputs()]
+    given = {name: value.numpy() for name, value in (("tokens", tokens), ("real", real)) if name in names}
+    return lambda: session.run(None, given)[0]
+
+
 def answering(size: str) -> dict[str, Callable[[], Any]]:
     ours, theirs = (network.eval() for network in networks())
     tokens, mask = batch(*ANSWERING[size])
@@ -104,24 +143,33 @@ def answering(size: str) -> dict[str, Callable[[], Any]]:
         vectors: Tensor = theirs.bert(input_ids=tokens, attention_mask=real).last_hidden_state  # type: ignore[operator]
         return vectors
 
-    torch.testing.assert_close(own(), other(), rtol=1e-4, atol=1e-5)
-    return {
-        "seriatim": own,
-        "transformers": other,
-        "seriatim, all vectors": own_vectors,
-        "transformers, all vectors": other_vectors,
+    runs: dict[str, dict[str, Callable[[], Any]]] = {
+        "": {"seriatim": own, "transformers": other},
+        ", all vectors": {"seriatim": own_vectors, "transformers": other_vectors},
     }
+    body: nn.Module = theirs.bert  # type: ignore[assignment]
+    for kind, (network, output) in zip(runs, ((theirs, "logits"), (body, "last_hidden_state")), strict=True):
+        if run := by_onnx(network, output, tokens, real):
+            runs[kind]["ONNX Runtime"] = run
+        wanted = runs[kind]["seriatim"]()
+        for peer in list(runs[kind].values())[1:]:
+            shown = torch.ones(wanted.shape[:2], dtype=torch.bool) if not kind or mask is None else mask
+            torch.testing.assert_close(torch.as_tensor(peer())[shown], wanted[shown], rtol=1e-4, atol=1e-4)
+    return {f"{name}{kind}": run for kind, some in runs.items() for name, run in some.items()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--size", choices=sorted({*TRAINING, *ANSWERING}), action="append")
+    parser.add_argument("--only", choices=("training", "answering"))
     arguments = parser.parse_args()
     keep_memory()
-    for size in TRAINING:
+    chosen = arguments.size or [*TRAINING, *ANSWERING]
+    for size in [size for size in TRAINING if size in chosen and arguments.only != "answering"]:
         report(f"bert-training-{size}", interleaved(training(size), arguments.repeats))
-    for size in ANSWERING:
-        report(f"bert-answering-{size}", interleaved(answering(size), 3 * arguments.repeats))
+    for size in [size for size in ANSWERING if size in chosen and arguments.only != "training"]:
+        report(f"bert-answering-{size}", interleaved(answering(size), 3 * arguments.repeats, again=2))
 
 
 if __name__ == "__main__":

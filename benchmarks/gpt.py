@@ -1,4 +1,6 @@
-"""A training step of a small GPT: Seriatim's beside `transformers`' GPT-2 and `torch.nn.TransformerEncoder`.
+"""A training step of a small GPT: Seriatim's beside `transformers`' GPT-2, `torch.nn.TransformerEncoder` and a module
+in nanoGPT's form: one product for queries, keys and values, PyTorch's fused attention, a shared table. It has biases,
+as GPT-2 and ours have, or none, as in nanoGPT's own trainings, and then less to compute.
 
 The same batch, the same fused AdamW, the same clipping; interleaved, so that the machine's moods hit all alike.
 """
@@ -40,6 +42,41 @@ class Encoder(nn.Module):
         return self.head(self.layers(hidden, mask=self.mask, is_causal=True))
 
 
+class PlainBlock(nn.Module):
+    """As one writes it by hand."""
+
+    def __init__(self, heads: int, width: int, bias: bool) -> None:
+        super().__init__()
+        self.heads = heads
+        self.first, self.second = nn.LayerNorm(width, bias=bias), nn.LayerNorm(width, bias=bias)
+        self.inputs, self.mixing = nn.Linear(width, 3 * width, bias=bias), nn.Linear(width, width, bias=bias)
+        self.up, self.down = nn.Linear(width, 4 * width, bias=bias), nn.Linear(4 * width, width, bias=bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows, steps, width = x.shape
+        parts = self.inputs(self.first(x)).split(width, dim=2)
+        query, key, value = (part.view(rows, steps, self.heads, -1).transpose(1, 2) for part in parts)
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = x + self.mixing(mixed.transpose(1, 2).contiguous().view(rows, steps, width))
+        return x + self.down(F.gelu(self.up(self.second(x))))
+
+
+class Plain(nn.Module):
+    """The form of nanoGPT, without dropout."""
+
+    def __init__(self, layers: int, heads: int, width: int, length: int, bias: bool) -> None:
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(VOCABULARY, width), nn.Embedding(length, width)
+        self.blocks = nn.Sequential(*(PlainBlock(heads, width, bias) for _ in range(layers)))
+        self.norm = nn.LayerNorm(width, bias=bias)
+        self.head = nn.Linear(width, VOCABULARY, bias=False)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.tokens(x) + self.positions(torch.arange(x.shape[1]))
+        return self.head(self.norm(self.blocks(hidden)))
+
+
 def competitors(size: str) -> dict[str, Callable[[], Any]]:
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -52,6 +89,7 @@ def competitors(size: str) -> dict[str, Callable[[], Any]]:
         )
     )  # fmt: skip
     encoder = Encoder(layers, heads, width, length)
+    plain, bare = (Plain(layers, heads, width, length, bias) for bias in (True, False))
     pair = torch.randint(0, VOCABULARY, (batch, length + 1))
 
     def step(network: nn.Module, logits: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[], Any]:
@@ -70,6 +108,8 @@ def competitors(size: str) -> dict[str, Callable[[], Any]]:
         "seriatim": step(ours, lambda x: ours(x)[0]),
         "transformers": step(theirs, lambda x: theirs(x).logits),
         "torch.nn": step(encoder, encoder),
+        "nanoGPT's form": step(plain, plain),
+        "the same, no biases": step(bare, bare),
     }
 
 

@@ -15,14 +15,17 @@ import torch
 RESULTS = Path(__file__).parent / "results"
 
 
-def interleaved(competitors: dict[str, Callable[[], Any]], repeats: int) -> dict[str, list[float]]:
-    """Seconds of each run; everybody warms up first, then they take turns."""
+def interleaved(competitors: dict[str, Callable[[], Any]], repeats: int, again: int = 0) -> dict[str, list[float]]:
+    """Seconds of each run; everybody warms up first, then they take turns. Where they bring threads of their own, each
+    may run so often `again` at the start of its turn: by then the threads of the one before it have gone to sleep."""
     for run in competitors.values():
         run()
         run()
     times: dict[str, list[float]] = {name: [] for name in competitors}
     for _ in range(repeats):
         for name, run in competitors.items():
+            for _ in range(again):
+                run()
             began = time.perf_counter()
             run()
             times[name].append(time.perf_counter() - began)

@@ -1,4 +1,4 @@
-"""The kernels of attention over short sequences and of dropout, held to their definitions."""
+"""The kernels of attention, over short and longer sequences, and of dropout, held to their definitions."""
 
 import pytest
 import torch
@@ -31,7 +31,8 @@ def ragged(rows, keys):
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
-    ("rows", "steps", "heads", "size"), [(1, 1, 1, 64), (7, 5, 3, 16), (4, 17, 2, 32), (3, 40, 1, 64)]
+    ("rows", "steps", "heads", "size"),
+    [(1, 1, 1, 64), (7, 5, 3, 16), (4, 17, 2, 32), (3, 40, 1, 64), (2, 33, 3, 8), (60, 61, 2, 16), (3, 130, 2, 32)],
 )
 def test_self_attention_is_that_of_the_equations(rows, steps, heads, size, causal, masked):
     torch.manual_seed(0)
@@ -51,12 +52,13 @@ def test_self_attention_is_that_of_the_equations(rows, steps, heads, size, causa
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_cross_attention_is_that_of_the_equations(masked):
+@pytest.mark.parametrize(("queries", "keys"), [(6, 9), (1, 33), (70, 41), (5, 100)])
+def test_cross_attention_is_that_of_the_equations(queries, keys, masked):
     torch.manual_seed(1)
-    query = torch.randn(5, 6, 96, dtype=torch.float64, requires_grad=True)
-    memory = torch.randn(5, 9, 192, dtype=torch.float64, requires_grad=True)
-    mask = ragged(5, 9) if masked else None
-    gradient = torch.randn(5, 6, 96, dtype=torch.float64)
+    query = torch.randn(5, queries, 96, dtype=torch.float64, requires_grad=True)
+    memory = torch.randn(5, keys, 192, dtype=torch.float64, requires_grad=True)
+    mask = ragged(5, keys) if masked else None
+    gradient = torch.randn(5, queries, 96, dtype=torch.float64)
     ours = attention.cross_attend(query, memory, 3, mask)
     own = torch.autograd.grad(ours, (query, memory), gradient)
     true = visibly(query, *memory.chunk(2, dim=-1), 3, mask, causal=False)
@@ -71,6 +73,30 @@ def test_derivatives_agree_with_differences():
     inputs = torch.randn(2, 3, 48, dtype=torch.float64, requires_grad=True)
     mask = torch.tensor([[True, True, False], [True, True, True]])
     assert torch.autograd.gradcheck(lambda x: attention.self_attend(x, 2, mask, True), (inputs,))
+    inputs = torch.randn(1, attention.SHORT + 1, 24, dtype=torch.float64, requires_grad=True)
+    mask = torch.arange(attention.SHORT + 1)[None] > 1
+    assert torch.autograd.gradcheck(lambda x: attention.self_attend(x, 1, mask, True), (inputs,), fast_mode=True)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_both_kernels_agree_where_scores_are_large(causal):
+    """Weights that round to zero, and rows in which one key is all that counts."""
+    torch.manual_seed(4)
+    inputs = 30 * torch.randn(2, 20, 96, dtype=torch.float64)
+    short, _ = torch.ops.seriatim.self_attend(inputs, 2, None, causal)
+    tiled, _ = torch.ops.seriatim.self_attend_tiled(inputs, 2, None, causal)
+    torch.testing.assert_close(short, tiled, rtol=1e-9, atol=1e-9)
+
+
+def test_what_does_not_fit_is_refused():
+    inputs = torch.zeros(2, 40, 96)
+    tiled = torch.ops.seriatim.self_attend_tiled
+    with pytest.raises(RuntimeError, match=r"mask must be \(B,S\)"):
+        tiled(inputs, 1, torch.ones(2, 39, dtype=torch.bool), False)
+    with pytest.raises(RuntimeError, match="not among the sizes"):
+        tiled(torch.zeros(2, 40, 60), 4, None, False)
+    with pytest.raises(RuntimeError, match="another type"):
+        torch.ops.seriatim.cross_attend_tiled(torch.zeros(2, 4, 32), torch.zeros(2, 40, 64).double(), 1, None)
 
 
 def test_the_layers_use_it_and_a_trace_changes_nothing():

@@ -25,7 +25,8 @@ import torch
 from ..core.files import atomic_file, cache_folder, write_text
 
 HERE = Path(__file__).parent
-SOURCES = tuple(HERE / f"{name}.cpp" for name in ("recurrent", "attention", "additive", "dropout", "generation"))
+NAMES = ("recurrent", "attention", "tiles", "additive", "dropout", "linear", "generation")
+SOURCES = tuple(HERE / f"{name}.cpp" for name in NAMES)
 HEADERS = tuple(sorted(HERE.glob("*.h")))
 COMPILERS = ("g++", "clang++", "c++")
 OPTIONS = ("-std=c++20", "-O3", "-fPIC", "-shared")

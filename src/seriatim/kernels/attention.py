@@ -1,10 +1,11 @@
-"""Attention over short sequences by the native kernel: what `attend` of nn/attention.py gives, without its detours.
+"""Attention by the native kernels: what `attend` of nn/attention.py gives, without its detours.
 
     self_attend     inputs (B,T,3·D): queries, keys and values side by side         → (B,T,D)
     cross_attend    query (B,T,D), memory (B,S,2·D): keys and values side by side   → (B,T,D)
 
-`mask` is (B,S), True where a real key stands. `pays` says where the kernel is there and the quicker one. It serves
-float32 and float64 on the CPU, and gives first derivatives.
+`mask` is (B,S), True where a real key stands. There are two: for short sequences one that keeps the weights, for longer
+ones one that works in tiles and makes the weights anew in the backward pass. `pays` says where they are there and the
+quicker way. They serve float32 and float64 on the CPU, and give first derivatives.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from torch import Tensor
 
 from . import load
 
-LONGEST = 40  # keys; at 64 the products are large enough for the library
+SHORT = 32  # keys, up to which it is quicker to keep the weights
+LONGEST = 512  # keys; beyond, they leave the nearest caches, and the library is as fast
 SIZES = (8, 16, 32, 64, 128)  # numbers of a head that fill one, two, four or eight registers of some processor
 
 
 def pays(x: Tensor, keys: int, size: int) -> bool:
-    """Whether to use the kernel, for heads of `size` numbers."""
+    """Whether to use the kernels, for heads of `size` numbers."""
     return (
         keys <= LONGEST
         and size in SIZES
@@ -34,12 +36,16 @@ def pays(x: Tensor, keys: int, size: int) -> bool:
 
 
 def self_attend(inputs: Tensor, heads: int, mask: Tensor | None, causal: bool) -> Tensor:
-    y, _ = torch.ops.seriatim.self_attend(inputs, heads, mask, causal)
+    short = inputs.shape[1] <= SHORT
+    operator = torch.ops.seriatim.self_attend if short else torch.ops.seriatim.self_attend_tiled
+    y, _ = operator(inputs, heads, mask, causal)
     return y
 
 
 def cross_attend(query: Tensor, memory: Tensor, heads: int, mask: Tensor | None) -> Tensor:
-    y, _ = torch.ops.seriatim.cross_attend(query, memory, heads, mask)
+    short = memory.shape[1] <= SHORT
+    operator = torch.ops.seriatim.cross_attend if short else torch.ops.seriatim.cross_attend_tiled
+    y, _ = operator(query, memory, heads, mask)
     return y
 
 
@@ -48,7 +54,7 @@ def cross_attend(query: Tensor, memory: Tensor, heads: int, mask: Tensor | None)
 
 @functools.cache
 def _fits(size: int, kind: torch.dtype) -> bool:
-    """Whether the kernel has this size, which depends on the processor: tried once."""
+    """Whether the kernels have this size, which depends on the processor: tried once."""
     if not _register():
         return False
     try:
@@ -75,7 +81,26 @@ def _register() -> bool:
     )
     torch.library.register_autograd(f"{library}self_attend", _self_backward, setup_context=_self_setup)
     torch.library.register_autograd(f"{library}cross_attend", _cross_backward, setup_context=_cross_setup)
+    _register_tiled(library)
     return True
+
+
+def _register_tiled(library: str) -> None:
+    torch.library.register_fake(f"{library}self_attend_tiled", _self_tiled_fake)
+    torch.library.register_fake(f"{library}cross_attend_tiled", _cross_tiled_fake)
+    torch.library.register_fake(
+        f"{library}self_attend_tiled_backward", lambda dy, x, sums, heads, mask, causal: torch.empty_like(x)
+    )
+    torch.library.register_fake(
+        f"{library}cross_attend_tiled_backward",
+        lambda dy, query, memory, sums, heads, mask: (torch.empty_like(query), torch.empty_like(memory)),
+    )
+    torch.library.register_autograd(
+        f"{library}self_attend_tiled", _self_tiled_backward, setup_context=_self_tiled_setup
+    )
+    torch.library.register_autograd(
+        f"{library}cross_attend_tiled", _cross_tiled_backward, setup_context=_cross_tiled_setup
+    )
 
 
 def _self_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -108,3 +133,36 @@ def _self_fake(inputs: Tensor, heads: int, mask: Tensor | None, causal: bool) ->
 def _cross_fake(query: Tensor, memory: Tensor, heads: int, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     rows, steps, _ = query.shape
     return torch.empty_like(query), query.new_empty(rows, heads, steps, memory.shape[1])
+
+
+def _self_tiled_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(inputs[0], output[1], inputs[2])
+    ctx.heads, ctx.causal = inputs[1], inputs[3]
+    ctx.mark_non_differentiable(output[1])
+
+
+def _self_tiled_backward(ctx: Any, dy: Tensor, dsums: Tensor | None) -> tuple[Tensor | None, ...]:
+    inputs, sums, mask = ctx.saved_tensors
+    d_inputs = torch.ops.seriatim.self_attend_tiled_backward(dy, inputs, sums, ctx.heads, mask, ctx.causal)
+    return d_inputs, None, None, None
+
+
+def _cross_tiled_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(inputs[0], inputs[1], output[1], inputs[3])
+    ctx.heads = inputs[2]
+    ctx.mark_non_differentiable(output[1])
+
+
+def _cross_tiled_backward(ctx: Any, dy: Tensor, dsums: Tensor | None) -> tuple[Tensor | None, ...]:
+    query, memory, sums, mask = ctx.saved_tensors
+    return *torch.ops.seriatim.cross_attend_tiled_backward(dy, query, memory, sums, ctx.heads, mask), None, None
+
+
+def _self_tiled_fake(inputs: Tensor, heads: int, mask: Tensor | None, causal: bool) -> tuple[Tensor, Tensor]:
+    rows, steps, width = inputs.shape
+    return inputs.new_empty(rows, steps, width // 3), inputs.new_empty(rows, heads, steps)
+
+
+def _cross_tiled_fake(query: Tensor, memory: Tensor, heads: int, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    rows, steps, _ = query.shape
+    return torch.empty_like(query), query.new_empty(rows, heads, steps)

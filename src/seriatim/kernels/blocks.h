@@ -1,23 +1,10 @@
 // The step of a stack of Transformer blocks: as nn/transformer.py has them, for one token of each row.
 #pragma once
 
+#include "activation.h"
 #include "step.h"
 
 namespace seriatim {
-
-enum class Activation : int64_t { relu, gelu, gelu_tanh, silu };
-
-SERIATIM_INLINE Vector<float> activated(Vector<float> x, Activation kind) {
-  if (kind == Activation::relu) return x > 0.0f ? x : Vector<float>{};
-  if (kind == Activation::silu) return x * sigmoid<float>(x);
-  if (kind == Activation::gelu_tanh) {
-    const Vector<float> inner = 0.7978845608028654f * (x + 0.044715f * x * x * x);
-    return 0.5f * x * (1.0f + tanh<float>(inner));
-  }
-  Vector<float> y;
-  for (int lane = 0; lane < kWide; ++lane) y[lane] = 0.5f * x[lane] * (1.0f + std::erf(x[lane] * 0.7071067811865476f));
-  return y;
-}
 
 struct Norm {
   Tensor weight, bias;
@@ -292,8 +279,8 @@ class Transformer : public Model {
       }
       const auto bent = [&](int64_t row, int64_t column, Vector<float> left, Vector<float> right) {
         float* to = inside + row * inner_ + column;
-        store(to, activated(left, activation_));
-        store(to + kWide, activated(right, activation_));
+        store(to, activated<float>(left, activation_));
+        store(to + kWide, activated<float>(right, activation_));
       };
       block.hidden.multiply(team, opened(block.feedforward_norm), stride_, rows, bent);
       block.back.multiply(team, inside, inner_, rows, added);

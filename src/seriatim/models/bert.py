@@ -25,9 +25,10 @@ from ..nn.backbone import Backbone
 from ..nn.dropout import Dropout
 from ..nn.heads import PretrainHead, Scaled, SpanHead, StepHead, VectorHead
 from ..nn.inputs import SegmentedInput
+from ..nn.linear import Activation
 from ..nn.positions import Learned
 from ..nn.trace import Trace, inside, show
-from ..nn.transformer import Activation, Block, HeadedSettings, Packing
+from ..nn.transformer import Block, HeadedSettings, Packing
 from . import _bert_start
 
 PRESETS: dict[str, dict[str, Any]] = {

@@ -29,9 +29,10 @@ from ..core.room import append
 from ..nn.attention import causal_mask
 from ..nn.backbone import Backbone
 from ..nn.dropout import Dropout
+from ..nn.linear import Activation
 from ..nn.native import transformer_parts
 from ..nn.trace import Trace, inside, show
-from ..nn.transformer import Activation, Block, HeadedSettings
+from ..nn.transformer import Block, HeadedSettings
 
 SPREAD = 0.02
 

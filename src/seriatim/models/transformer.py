@@ -25,12 +25,13 @@ from torch import Tensor, nn
 from ..core.errors import SeriatimError
 from ..nn.attention import causal_mask
 from ..nn.dropout import Dropout
+from ..nn.linear import Activation
 from ..nn.native import PLACES, transformer_parts
 from ..nn.network import TokenHead
 from ..nn.pair import PairBackbone, PairSettings
 from ..nn.positions import Learned, Sinusoidal
 from ..nn.trace import Trace, inside, show, wants
-from ..nn.transformer import Activation, Block, HeadedSettings
+from ..nn.transformer import Block, HeadedSettings
 from ._marian import HUB as HUB
 
 PRESETS: dict[str, dict[str, Any]] = {

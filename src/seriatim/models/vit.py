@@ -27,10 +27,11 @@ from ..core.exchange import ACTIVATIONS, Entry, Form, Head, Row, Squares, choose
 from ..nn.backbone import Backbone
 from ..nn.dropout import Dropout
 from ..nn.heads import VectorHead
+from ..nn.linear import Activation
 from ..nn.pictures import Patches, Shape, patch_side
 from ..nn.positions import Learned
 from ..nn.trace import Trace, inside, show
-from ..nn.transformer import Activation, Block, HeadedSettings
+from ..nn.transformer import Block, HeadedSettings
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"width": 128, "layers": 4, "heads": 4},

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from .attention import masked_softmax
 from .dropout import Dropout
-from .transformer import ACTIVATIONS, Activation
+from .linear import ACTIVATIONS, Activation
 
 Pooling = Literal["last", "mean", "max", "attention", "first"]
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ..kernels import generation as kernels
 from ..kernels.generation import Choice, Native, Parts, Progress
+from ..kernels.linear import NAMES as ACTIVATION_NAMES
 from .backbone import wants_equations
 from .inputs import TokenInput
 from .network import Network, TokenHead
@@ -24,7 +25,6 @@ from .transformer import Block
 
 __all__ = ["PLACES", "Choice", "PairStepper", "Progress", "Stepper", "pair_stepper", "stepper", "transformer_parts"]
 
-ACTIVATION_NAMES = ("relu", "gelu", "gelu-tanh", "silu")  # in the order of `blocks.h`
 PLACES = 1024  # for which positions without an end are made at first
 CELL_KINDS = ("tanh", "relu", "lstm", "gru", "gru-after")  # in the order of `cells.h`
 
@@ -44,7 +44,7 @@ def transformer_parts(
     for block in blocks:
         tensors += _block(block)
     cross = hasattr(first, "cross")
-    activation = ACTIVATION_NAMES.index(first.feedforward.activation_name)
+    activation = ACTIVATION_NAMES.index(first.feedforward.activation)
     sizes = (len(blocks), first.attention.heads, first.before, cross, activation)
     return Parts("transformer", tensors, [int(size) for size in sizes], [first.attention_norm.eps, scale])
 

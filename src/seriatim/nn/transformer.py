@@ -7,8 +7,6 @@ paper, norm(x + part(x)). A decoder's block also looks at what an encoder gave: 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -21,17 +19,10 @@ from ..kernels import attention as kernels
 from .attention import attend, attend_visibly, attention_weights
 from .backbone import BackboneSettings, wants_equations
 from .dropout import Dropout
-from .linear import Linear
+from .linear import Activation, Linear
 from .trace import Chosen, Trace, show, wants
 
-Activation = Literal["relu", "gelu", "gelu-tanh", "silu"]
 WORTH = 0.9  # share of real elements up to which padding is left out of what is done to each element
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "gelu-tanh": partial(F.gelu, approximate="tanh"),  # of GPT-2
-    "silu": F.silu,
-}
 
 
 class HeadedSettings(BackboneSettings):
@@ -69,7 +60,7 @@ def _heads(x: Tensor, heads: int) -> Tensor:
 
 
 def _natively(query: Tensor, key: Tensor, visible: Tensor | None) -> bool:
-    """Whether the kernel for short sequences serves: keys are visible to all queries of a row, or to none."""
+    """Whether the native kernels serve: keys are visible to all queries of a row, or to none."""
     for_all = visible is None or visible.shape == (len(query), 1, 1, key.shape[2])
     return for_all and not wants_equations() and kernels.pays(query, key.shape[2], query.shape[3])
 
@@ -133,10 +124,12 @@ class SelfAttention(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Also gives keys and values of all heads (B,2·H,S,d), `past` and those of x, for what comes next."""
         inputs = self.inputs(x)  # (B,T,3·D)
-        query, both = _heads(inputs, 3 * self.heads).split([self.heads, 2 * self.heads], dim=1)
+        parts = _heads(inputs, 3 * self.heads)
+        query, key, value = parts.chunk(3, dim=1)  # at once: their gradients are put together in one go
+        both = parts[:, self.heads :]
         if past is not None:
             both = append(past, both, dim=2)
-        key, value = both.chunk(2, dim=1)
+            key, value = both.chunk(2, dim=1)
         _show(trace, "attention", query, key, visible, causal)
         if past is None and _natively(query, key, visible):
             mixed = kernels.self_attend(inputs, self.heads, _keys(visible), causal)
@@ -198,11 +191,10 @@ class FeedForward(nn.Module):
         self.hidden = Linear(width, hidden)
         self.output = Linear(hidden, width)
         self.dropout = Dropout(dropout)
-        self.activation_name = activation
-        self.activation = ACTIVATIONS[activation]
+        self.activation: Activation = activation
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.dropout(self.output(self.activation(self.hidden(x))))
+        y: Tensor = self.dropout(self.output(self.hidden.activated(x, self.activation)))
         return y
 
 
