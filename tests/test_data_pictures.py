@@ -193,7 +193,7 @@ def test_what_is_no_picture_is_told_by_name(tmp_path: Path) -> None:
     (tmp_path / "empty.jpg").write_bytes(b"")
     (tmp_path / "words.gif").write_text("not a picture at all", encoding="utf-8")
     (tmp_path / "script.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
-    for name, cause in (("cut.png", "cannot be read"), ("empty.jpg", "known kind"), ("words.gif", "known kind"),
+    for name, cause in (("cut.png", "cannot be read"), ("empty.jpg", "is empty"), ("words.gif", "known kind"),
                         ("script.png", "known kind")):  # fmt: skip
         with pytest.raises(SeriatimError, match=f"{name}.*{cause}") as error:
             read_picture(tmp_path / name, PLAIN)
@@ -404,6 +404,13 @@ def test_a_folder_for_each_class(tmp_path: Path) -> None:
     by_place = {f"images/{path.parent.name}/{path.name}": path for path in paths}
     for row, place in enumerate(parts.valid.places):
         assert np.array_equal(parts.valid.inputs[row], read_picture(by_place[place], PLAIN))
+
+
+def test_a_link_that_leads_nowhere_is_told(tmp_path: Path) -> None:
+    paths = folder_of(tmp_path / "images", 40)
+    (paths[0].parent / "gone.png").symlink_to("nowhere.png")
+    with pytest.raises(SeriatimError, match=r"gone\.png: there is no such file"):
+        read(ExampleSettings(source=str(tmp_path / "images")))
 
 
 def test_folders_for_the_parts(tmp_path: Path) -> None:
