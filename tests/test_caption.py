@@ -182,6 +182,16 @@ def test_of_a_folder_links_that_lead_nowhere_are_told_and_hidden_files_left_alon
     assert say("caption", run.path, folder, "--skip-broken")[0] == 0
 
 
+def test_how_it_was_measured_is_told_as_it_was(made, say):
+    """Not by sacreBLEU, and nothing was translated."""
+    out = say("evaluate", made / "showtell")[1]
+    assert "CIDEr: coco CIDEr-D|" in out
+    page = (made / "showtell" / "report.html").read_text(encoding="utf-8")
+    assert "Measured as COCO does: CIDEr coco CIDEr-D|" in page
+    assert "Described by beam search with 2 hypotheses" in page
+    assert "sacreBLEU" not in out + page
+
+
 def test_a_model_without_attention_says_so(made, say, tmp_path):
     status, _, err = say("caption", made / "showtell", made / "pictures" / "0.png", "--attention", tmp_path / "x.html")
     assert (status, "model.no-attention" in err) == (2, True)

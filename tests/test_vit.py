@@ -44,7 +44,7 @@ def test_vit_is_that_of_transformers(architecture: str, tmp_path: Path) -> None:
     x = pictures(3, SHAPE)
     answer = theirs((x / 255 - centre["input.mean"].view(3, 1, 1)) / centre["input.deviation"].view(3, 1, 1))
     if architecture == "ViTModel":
-        assert [one.split()[0] for one in foreign.notes] == ["ViTModel"], "that a head begins anew is told"
+        assert any(one.startswith("ViTModel") for one in foreign.notes), "that a head begins anew is told"
         torch.testing.assert_close(ours.hidden(x)[0], answer.last_hidden_state, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(
             ours.backbone.first(ours.input(x)), answer.last_hidden_state[:, 0], rtol=1e-4, atol=1e-5

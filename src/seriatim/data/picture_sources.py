@@ -157,4 +157,7 @@ def visible(path: Path) -> list[Path]:
     """All files below a folder but hidden ones, in the order of their names. A link that leads nowhere is one, too:
     whoever opens it tells its name."""
     found = [file for file in path.rglob("*") if not any(part.startswith(".") for part in file.relative_to(path).parts)]
-    return sorted((file for file in found if file.is_file() or not file.exists()), key=lambda file: file.relative_to(path).as_posix())
+    return sorted(
+        (file for file in found if file.is_file() or not file.exists()),
+        key=lambda file: file.relative_to(path).as_posix(),
+    )

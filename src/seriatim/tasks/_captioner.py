@@ -186,7 +186,7 @@ class Captioner:
         return read_pictures(inputs, self.coder.form)
 
     def readable(self, paths: Sequence[Path], broken: dict[str, SeriatimError]) -> Pictures:
-        """Files as the model sees them. Those that cannot be read are left out, and stand in `broken` by their names."""
+        """Files as the model sees them. Those that cannot be read are left out, and stand in `broken` by name."""
         found = []
         for path in paths:
             try:
