@@ -23,6 +23,7 @@ from seriatim.exchange import import_model
 from seriatim.inspect import Inspector
 from seriatim.report.looks import svg
 from seriatim.report.views import stacked
+from seriatim.reproduce import page, reproduce
 from seriatim.runs import Run
 
 FOLDER = Path(__file__).parent / "pictures"
@@ -153,6 +154,13 @@ def resnet() -> Views:
     return Inspector("resnet").depth().views[:2]
 
 
+def skips() -> Views:
+    """20 and 56 layers that learn, for some ten minutes."""
+    outcome = reproduce("skips", out=RUNS / "skips")
+    view = page.learning(outcome.table.rows["digits"], outcome)
+    return [] if view is None else [view]
+
+
 def growth() -> Views:
     return Inspector("lstm", "tcn", "gpt").growth(lengths="64,128,256,512,1024,2048").views
 
@@ -175,6 +183,7 @@ PICTURES: dict[str, Callable[[], Views]] = {
         showattend,
         showtell,
         resnet,
+        skips,
         vit,
     )
 }

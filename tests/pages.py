@@ -65,6 +65,8 @@ def quick(line: str) -> str:
         return re.sub(r"--lengths [\d,]+", "--lengths 8,16", line)
     task = asked.partition(" ")[0]
     line = re.sub(r"--data (\S+)", lambda found: f"--data {stand_in(found[1], task)}", line)
+    if re.search(r"--model (resnet|vit)\b", line):
+        line = line.replace(f"--data {STAND_IN['classify']}", "--data images")
     line = re.sub(r" --(minutes|steps|epochs|batch|length) [\d.]+", "", line)
     line = re.sub(r"--params \S+", "--params 50k", line)
     if re.search(r"--model (bert|transformer)\b", line) and "model.preset" not in line:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with open(folder / "pictures" / "captions.csv", "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows(rows)
     (folder / "broken.png").write_bytes(b"nothing")
+    Image.new("1", (10_000, 10_000)).save(folder / "huge.png")
     (folder / "empty").mkdir()
     small = {"train": {"steps": 4, "batch": 4}}
     for model, more in {"showattend": {}, "showtell": {}, "transformer": {"heads": 2, "layers": 1}}.items():
@@ -141,7 +143,8 @@ def test_attention_is_drawn(made, say, tmp_path):
         (["pictures/0.png", "--out", "x.parquet"], ["output.kind"]),
         (["pictures/0.png", "--attention", "x.pdf"], ["chart.format"]),
         (["pictures", "--attention", "x.svg"], ["one picture", "24"]),
-        (["broken.png"], ["broken.png: is no picture"]),
+        (["broken.png"], ["broken.png: is no picture", "mend or remove the file"]),
+        (["huge.png"], ["picture.large", "make it smaller"]),
         (["broken.png", "--skip-broken"], ["broken.png: is no picture"]),
         (["pictures/0.png", "broken.png"], ["broken.png: is no picture", "--skip-broken"]),
     ],
@@ -160,6 +163,33 @@ def test_what_is_broken_can_be_left_out(made, say, monkeypatch):
     assert status == 0
     assert [line.partition("\t")[0] for line in out.splitlines()] == ["pictures/0.png", "pictures/1.png"]
     assert "broken.png: is no picture" in err
+
+
+def test_of_a_folder_links_that_lead_nowhere_are_told_and_hidden_files_left_alone(made, say, tmp_path):
+    """A Mac leaves ._x.png beside x.png, which is no picture."""
+    folder = tmp_path / "some"
+    folder.mkdir()
+    shutil.copy(made / "pictures" / "0.png", folder / "a.png")
+    (folder / "._a.png").write_bytes(b"nothing")
+    run = seriatim.load(made / "showattend")
+    assert say("caption", run.path, folder)[0] == 0
+    assert [row[0] for row in run.predict_file(folder).rows] == ["a.png"]
+    (folder / "b.png").symlink_to("nowhere.png")
+    status, _, err = say("caption", run.path, folder)
+    assert (status, "picture.missing" in err, "b.png: there is no such file" in err) == (2, True, True)
+    status, _, err = say("predict", run.path, "--data", folder)
+    assert (status, "b.png: there is no such file" in err, "--set" in err) == (2, True, False)  # it has no such option
+    assert say("caption", run.path, folder, "--skip-broken")[0] == 0
+
+
+def test_how_it_was_measured_is_told_as_it_was(made, say):
+    """Not by sacreBLEU, and nothing was translated."""
+    out = say("evaluate", made / "showtell")[1]
+    assert "CIDEr: coco CIDEr-D|" in out
+    page = (made / "showtell" / "report.html").read_text(encoding="utf-8")
+    assert "Measured as COCO does: CIDEr coco CIDEr-D|" in page
+    assert "Described by beam search with 2 hypotheses" in page
+    assert "sacreBLEU" not in out + page
 
 
 def test_a_model_without_attention_says_so(made, say, tmp_path):

@@ -406,6 +406,13 @@ def test_a_folder_for_each_class(tmp_path: Path) -> None:
         assert np.array_equal(parts.valid.inputs[row], read_picture(by_place[place], PLAIN))
 
 
+def test_a_link_that_leads_nowhere_is_told(tmp_path: Path) -> None:
+    paths = folder_of(tmp_path / "images", 40)
+    (paths[0].parent / "gone.png").symlink_to("nowhere.png")
+    with pytest.raises(SeriatimError, match=r"gone\.png: there is no such file"):
+        read(ExampleSettings(source=str(tmp_path / "images")))
+
+
 def test_folders_for_the_parts(tmp_path: Path) -> None:
     for part, count in (("train", 10), ("val", 4), ("test", 6)):
         folder_of(tmp_path / "images" / part, count)

@@ -13,6 +13,7 @@ import seriatim
 from seriatim.api import configure, sections
 from seriatim.cli import run as cli
 from seriatim.core.config import merge
+from seriatim.report.lines import lines
 from seriatim.reproduce import TABLES, page, reproduce, tables
 from seriatim.reproduce.tables import Row, Table
 
@@ -114,8 +115,8 @@ def test_the_loss_while_training(small: Table, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setitem(TABLES, "learning", Table("A small table", "nobody, 2026", {"adding": row}))
     monkeypatch.setattr(page, "POINTS", 2)
     outcome = reproduce("learning", out=tmp_path)
-    drawn = page.learning(row, outcome)
-    assert drawn is not None
+    view = page.learning(row, outcome)
+    assert view is not None
     told = []
     for one in outcome.reached:
         losses = [event["loss"] for event in one.run.history("stepped")]
@@ -123,7 +124,7 @@ def test_the_loss_while_training(small: Table, monkeypatch: pytest.MonkeyPatch, 
         assert one.learnt == losses[-1]  # the last tenth of four steps
         assert page.cells(one)["training loss"] == f"{losses[-1]:.3f}"
         told.append(f"{one.label} from {sum(losses[:2]) / 2:.3f} to {sum(losses[2:]) / 2:.3f}")
-    assert drawn[1] == f"adding: the loss on the training part: {'; '.join(told)}."
+    assert lines(view)[1] == f"adding: the loss on the training part: {'; '.join(told)}."
     assert "While training" in (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "| reached | training loss |" in (tmp_path / "table.md").read_text(encoding="utf-8")
     assert page.learning(small.rows["adding"], outcome) is None  # and no other row does

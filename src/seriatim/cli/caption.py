@@ -100,12 +100,13 @@ def command(
 def files(given: Sequence[Path]) -> list[Path]:
     """The pictures that are meant, those of folders in the order of their names; all that is wrong is told at once."""
     from ..data.picture_files import is_picture
+    from ..data.picture_sources import visible
 
     found: list[Path] = []
     missing: list[str] = []
     for path in given:
         if path.is_dir():
-            inside = [one for one in sorted(path.rglob("*")) if is_picture(one) and one.is_file()]
+            inside = [one for one in visible(path) if is_picture(one)]
             missing += [] if inside else [f"the folder {path} holds no pictures"]
             found += inside
         else:
@@ -147,7 +148,7 @@ class Teller:
     options: TranslateSettings
     skips: bool
     tell: Callable[[str], None]
-    broken: dict[str, str] = field(default_factory=dict)  # by name, with the reason
+    broken: dict[str, SeriatimError] = field(default_factory=dict)  # by name
 
     def tell_all(self, paths: Sequence[Path], out: Path | None, attention: Path | None, json: bool) -> None:
         rows: list[list[Any]] = []
@@ -164,7 +165,7 @@ class Teller:
                     views.append(self._view(path, answers))
             sys.stdout.flush()
         if self.broken:
-            self.tell(f"left out, for they cannot be read:\n    {listed(list(self.broken.values()))}")
+            self.tell(f"left out, for they cannot be read:\n    {listed([one.cause for one in self.broken.values()])}")
         if out is not None:
             self._write(rows, out, done)
         if attention is not None and views:
@@ -185,15 +186,22 @@ class Teller:
                     bar.advance(job, len(some))
 
     def _answers(self, paths: list[Path], total: int) -> Iterator[tuple[Path, list[Any]]]:
-        predictor, broken = self.run.predictor, dict[str, str]()
+        predictor, broken = self.run.predictor, dict[str, SeriatimError]()
         seen = predictor.readable(paths, broken)
         if broken and not (self.skips and len(broken) < total):
             skip = ", or go on without: --skip-broken" if len(broken) < total else ""
-            remedy = f"mend or remove {'these files' if len(broken) > 1 else 'the file'}{skip}"
-            raise SeriatimError("picture.broken", listed(list(broken.values())), remedy)
+            raise self._refused(list(broken.values()), skip)
         self.broken |= broken
         kept = [path for path in paths if str(path) not in broken]
         yield from zip(kept, predictor.caption(seen, self.options), strict=True)
+
+    @staticmethod
+    def _refused(wrong: list[SeriatimError], skip: str) -> SeriatimError:
+        if len(wrong) == 1:
+            return SeriatimError(wrong[0].code, wrong[0].cause, wrong[0].remedy + skip)
+        return SeriatimError(
+            "picture.broken", listed([one.cause for one in wrong]), f"mend or remove these files{skip}"
+        )
 
     def _said(self, path: Path, answers: list[Any], several: bool) -> str:
         which = f"{one_line(str(path))}\t" if several else ""

@@ -42,7 +42,7 @@ def command(
         rows = [(title(name), exactly(name, value)) for name, value in measures.items()]
         print_table(["measure", "value"], rows)
         for name, text in signatures(measures).items():
-            print(f"{title(name)}: sacreBLEU {text}")
+            print(f"{title(name)}: {text if text.startswith('coco') else f'sacreBLEU {text}'}")
 
 
 def changed(before: float, after: float) -> str:

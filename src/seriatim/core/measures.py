@@ -129,7 +129,10 @@ def shown(name: str, value: Any, more: int = 0) -> str:
         return f"{plain(100 * value, about.digits + more)} %" if finite(value) is not None else plain(value)
     size = abs(finite(value) or 0)
     before = 1 if size < 10 else math.floor(math.log10(size)) + 1
-    return plain(value, max(min(about.digits, MOST - before) + more, 0), LEAST)
+    digits = max(min(about.digits, MOST - before) + more, 0)
+    if about.better == "higher" and size < 0.5 * 10**-digits:
+        return plain(0.0, digits)  # nothing was reached: by how little more does not matter, as it does of an error
+    return plain(value, digits, LEAST)
 
 
 def told(name: str, value: Any) -> str:

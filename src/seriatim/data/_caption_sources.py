@@ -21,6 +21,7 @@ from .decoding import Facts
 from .notes import Notes
 from .picture_files import Form, is_picture, read_header, shown_box
 from .picture_settings import PictureSettings
+from .picture_sources import visible
 from .picture_store import SMALL, store
 from .pictures import Pictures
 from .sided import unsided
@@ -71,7 +72,7 @@ def listed(source: str, settings: Any) -> list[tuple[str, str]]:
     """The pictures of a source, each with its place: a picture, all of a folder, or those that a file names."""
     path = find(source)
     if path.is_dir():
-        files = [file for file in sorted(path.rglob("*")) if is_picture(file) and file.is_file()]
+        files = [file for file in visible(path) if is_picture(file)]
         if not files:
             raise SeriatimError("data.empty", f"the folder {path} holds no pictures", "name a folder of pictures")
         return [(str(file), str(file.relative_to(path))) for file in files]

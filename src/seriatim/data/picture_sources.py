@@ -35,7 +35,7 @@ def holds_pictures(path: Path) -> bool:
     """Whether a folder is one of pictures: there are more of them than of other files, and no table says which."""
     if not path.is_dir():
         return False
-    files = _visible(path)
+    files = visible(path)
     pictures = sum(map(is_picture, files))
     return 2 * pictures > len(files) and all(is_picture(file) or kind_of(file.name) == "text" for file in files)
 
@@ -54,7 +54,7 @@ def from_files(path: Path, kind: str, targets: bool, numeric: bool) -> Gathered 
 
 def _from_folder(path: Path, targets: bool) -> Gathered:
     """A folder for each class, perhaps within folders for the parts; without targets, all pictures there are."""
-    files = [file for file in _visible(path) if is_picture(file)]
+    files = [file for file in visible(path) if is_picture(file)]
     named = [(file, file.relative_to(path).parts) for file in files]
     places = [str(Path(path.name, *parts)) for _, parts in named]
     if not targets:
@@ -153,7 +153,11 @@ def _taken(gathered: Gathered, rows: list[int], pictures: Pictures) -> Gathered:
     )
 
 
-def _visible(path: Path) -> list[Path]:
-    """All files below a folder but hidden ones, in the order of their names."""
+def visible(path: Path) -> list[Path]:
+    """All files below a folder but hidden ones, in the order of their names. A link that leads nowhere is one, too:
+    whoever opens it tells its name."""
     found = [file for file in path.rglob("*") if not any(part.startswith(".") for part in file.relative_to(path).parts)]
-    return sorted((file for file in found if file.is_file()), key=lambda file: file.relative_to(path).as_posix())
+    return sorted(
+        (file for file in found if file.is_file() or not file.exists()),
+        key=lambda file: file.relative_to(path).as_posix(),
+    )

@@ -70,11 +70,12 @@ def store(
     marks = [_mark(path) for path in paths]
     headers = _headers(paths, marks, settings, notify)
     notes: list[str] = []
+    trains = form is None
     if form is None:
         form, notes = choose_form([one for one in headers if isinstance(one, Header)], settings)
     pieces, broken = _prepared(paths, marks, settings, form, notify)
     if broken and (settings.broken == "refuse" or len(broken) == len(paths)):
-        raise _refused(broken, len(paths))
+        raise _refused(broken, len(paths), trains)
     if broken:
         notes.append(f"left out {len(broken):,} of {len(paths):,} pictures: " + _listed(list(broken.values())))
     animated = [row for row, one in enumerate(headers) if isinstance(one, Header) and one.animated]
@@ -246,9 +247,9 @@ def _mapped(file: Path) -> np.ndarray:
 # ── what could not be read ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _refused(broken: dict[int, str], total: int) -> SeriatimError:
+def _refused(broken: dict[int, str], total: int, trains: bool) -> SeriatimError:
     many = f"{len(broken):,} of {total:,} pictures" if total > 1 else "a picture"
-    skip = ", or leave them out: --set data.pictures.broken=skip" if len(broken) < total else ""
+    skip = ", or leave them out: --set data.pictures.broken=skip" if trains and len(broken) < total else ""
     cause = f"{many} cannot be read:\n    " + _listed(list(broken.values()), "\n    ")
     return SeriatimError("picture.broken", cause, f"mend or remove these files{skip}")
 

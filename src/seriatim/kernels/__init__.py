@@ -15,7 +15,9 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ NAMES = ("recurrent", "attention", "tiles", "additive", "dropout", "linear", "ge
 SOURCES = tuple(HERE / f"{name}.cpp" for name in NAMES)
 HEADERS = tuple(sorted(HERE.glob("*.h")))
 COMPILERS = ("g++", "clang++", "c++")
-OPTIONS = ("-std=c++20", "-O3", "-fPIC", "-shared")
+OPTIONS = ("-std=c++20", "-O3", "-fPIC")
 # The first that the compiler accepts is taken: not every one knows this processor by itself, or OpenMP.
 TUNINGS = (("-march=native", "-fopenmp"), ("-mcpu=native", "-fopenmp"), ("-march=native",), ())
 
@@ -155,18 +157,29 @@ def _made(build: Build) -> Path | None:
 
 
 def _compile(compiler: str, to: Path) -> None:
+    """All sources at once, as many as there are cores, then one library of them."""
     home = Path(torch.__file__).parent
     abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
     headers = ["-isystem", str(home / "include"), "-isystem", str(home / "include/torch/csrc/api/include")]
     libraries = [f"-L{home / 'lib'}", "-lc10", "-ltorch_cpu"]
-    said = []
-    for tuning in TUNINGS:
-        command = [compiler, *OPTIONS, *tuning, abi, *headers, *map(str, SOURCES), *libraries, "-o", str(to)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode == 0:
-            return
-        said.append(f"{' '.join(command)}\n{done.stderr[-2000:]}")
+    said: list[str] = []
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
+        objects = [str(Path(folder, f"{source.stem}.o")) for source in SOURCES]
+        for tuning in TUNINGS:
+            compile_one = [compiler, *OPTIONS, *tuning, abi, *headers, "-c"]
+            commands = [[*compile_one, str(source), "-o", out] for source, out in zip(SOURCES, objects, strict=True)]
+            problem = next(filter(None, pool.map(_problem, commands)), None)
+            problem = problem or _problem([compiler, *tuning, "-shared", *objects, *libraries, "-o", str(to)])
+            if problem is None:
+                return
+            said.append(problem)
     raise CompilerError(said[0])
+
+
+def _problem(command: list[str]) -> str | None:
+    """What a compiler that failed was asked, and said."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return None if done.returncode == 0 else f"{' '.join(command)}\n{done.stderr[-2000:]}"
 
 
 @contextlib.contextmanager

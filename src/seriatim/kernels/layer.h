@@ -29,9 +29,11 @@ namespace seriatim {
 using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
-constexpr int64_t kNearBytes = 768 << 10;      // what of the weights the second-level cache of a core may hold
+constexpr int64_t kNearBytes = 512 << 10;      // what of the weights the second-level cache of a core may hold
+constexpr int64_t kGroup = 24;                 // rows that go through time together, where the weights are near
 constexpr int64_t kTogetherBytes = 192 << 10;  // of the inputs of steps that are made together
-constexpr int64_t kTogetherRows = 48;          // in one product at least, so that its weights are read often enough
+constexpr int64_t kTogetherNear = 48;          // rows in one product at least, so that weights are not read too often,
+constexpr int64_t kTogetherFar = 192;          // and where they are far
 
 // Sizes, direction and mask of one layer.
 struct Sizes {
@@ -42,6 +44,10 @@ struct Sizes {
   int64_t at_step(int64_t step) const { return reverse ? time - 1 - step : step; }
   bool real(int64_t row, int64_t t) const { return mask == nullptr || mask[row * time + t]; }
   int64_t sums() const { return gates * width; }  // numbers that enter the gates of one row
+  template <typename T>
+  bool near() const {
+    return gates * width * width * static_cast<int64_t>(sizeof(T)) <= kNearBytes;
+  }
 };
 
 // What a layer is given, checked and contiguous. Without weights of the inputs, x is their product already.
@@ -128,7 +134,7 @@ inline void check_kept(const Sizes& sizes, int64_t parts, const Tensor& kept, co
 template <typename T, typename F>
 void split_batch(const Sizes& sizes, const F& f) {
   const int64_t products = sizes.gates * sizes.width * sizes.width;
-  const int64_t most = products * sizeof(T) <= kNearBytes ? 2 * kBlockRows : sizes.batch;
+  const int64_t most = sizes.near<T>() ? kGroup : sizes.batch;
   const int64_t grain =
       std::max<int64_t>(1, (1 << 17) / (sizes.time * (products + 32 * sizes.gates * sizes.width) + 1));
   at::parallel_for(0, sizes.batch, grain, [&](int64_t first, int64_t last) {
@@ -206,7 +212,7 @@ class GateWeights {
 // How many steps of so many rows are made together.
 template <typename T>
 int64_t steps_together(const Sizes& sizes, int64_t rows) {
-  const int64_t least = (kTogetherRows + rows - 1) / rows;
+  const int64_t least = ((sizes.near<T>() ? kTogetherNear : kTogetherFar) + rows - 1) / rows;
   const int64_t fit = kTogetherBytes / (rows * sizes.sums() * static_cast<int64_t>(sizeof(T)));
   return std::clamp<int64_t>(std::max(least, fit), 1, std::max<int64_t>(1, sizes.time));
 }

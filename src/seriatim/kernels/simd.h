@@ -65,6 +65,15 @@ SERIATIM_INLINE void store(T* to, Vector<T> vector) {
   std::memcpy(to, &vector, sizeof vector);
 }
 
+#if defined(__AVX2__) && !defined(__AVX512F__)
+// All bits of the first `count` lanes.
+template <typename T>
+SERIATIM_INLINE __m256i first_lanes(int count) {
+  alignas(32) static constexpr int32_t kBits[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kBits + 8 - count * static_cast<int>(sizeof(T) / 4)));
+}
+#endif
+
 // The first `count` lanes only; the others read as zero and are not written.
 template <typename T>
 SERIATIM_INLINE Vector<T> load(const T* from, int count) {
@@ -74,6 +83,12 @@ SERIATIM_INLINE Vector<T> load(const T* from, int count) {
     return (Vector<T>)_mm512_maskz_loadu_ps((__mmask16)((1u << count) - 1), from);
   } else {
     return (Vector<T>)_mm512_maskz_loadu_pd((__mmask8)((1u << count) - 1), from);
+  }
+#elif defined(__AVX2__)
+  if constexpr (sizeof(T) == 4) {
+    return (Vector<T>)_mm256_maskload_ps(from, first_lanes<T>(count));
+  } else {
+    return (Vector<T>)_mm256_maskload_pd(from, first_lanes<T>(count));
   }
 #else
   Vector<T> vector{};
@@ -90,6 +105,12 @@ SERIATIM_INLINE void store(T* to, Vector<T> vector, int count) {
     _mm512_mask_storeu_ps(to, (__mmask16)((1u << count) - 1), (__m512)vector);
   } else {
     _mm512_mask_storeu_pd(to, (__mmask8)((1u << count) - 1), (__m512d)vector);
+  }
+#elif defined(__AVX2__)
+  if constexpr (sizeof(T) == 4) {
+    _mm256_maskstore_ps(to, first_lanes<T>(count), (__m256)vector);
+  } else {
+    _mm256_maskstore_pd(to, first_lanes<T>(count), (__m256d)vector);
   }
 #else
   for (int lane = 0; lane < count; ++lane) to[lane] = vector[lane];

@@ -17,6 +17,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from .norm import BatchNorm
 
@@ -35,7 +36,8 @@ class Convolution(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.padding == 0 and self.stride > 1:  # PyTorch 2.13 writes beyond its memory here, backwards, with few
-            return torch.conv2d(x[:, :, :: self.stride, :: self.stride], self.weight)  # channels that lie last
+            # channels that lie last. A pool of single pixels takes every second one in a third of the time of a slice.
+            return torch.conv2d(F.avg_pool2d(x, 1, self.stride), self.weight)
         return torch.conv2d(x, self.weight, None, self.stride, self.padding)
 
 

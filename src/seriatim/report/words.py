@@ -72,8 +72,10 @@ def signatures_text(one: Figures) -> str:
         return ""
     told = "; ".join(f"{title(name)} {text}" for name, text in one.signatures.items())
     beams = one.setting("task", "beams")
-    search = f" Translated by beam search with {beams} hypotheses." if isinstance(beams, int) and beams > 1 else ""
-    return f"Measured by sacreBLEU: {told}.{search}"
+    described = one.setting("task", "name") == "caption"
+    found, by = ("Described", "as COCO does") if described else ("Translated", "by sacreBLEU")
+    search = f" {found} by beam search with {beams} hypotheses." if isinstance(beams, int) and beams > 1 else ""
+    return f"Measured {by}: {told}.{search}"
 
 
 def along_the_way(one: Figures) -> str:

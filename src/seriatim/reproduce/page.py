@@ -146,11 +146,11 @@ def _reach(row: Row, outcome: Outcome) -> str:
 
 
 def _learning(row: Row, outcome: Outcome) -> str:
-    drawn = learning(row, outcome)
-    return "" if drawn is None else picture(*drawn, "wide")
+    view = learning(row, outcome)
+    return "" if view is None else picture(*lines(view, looks.WHOLE), "wide")
 
 
-def learning(row: Row, outcome: Outcome, width: int = looks.WHOLE) -> Drawn | None:
+def learning(row: Row, outcome: Outcome) -> dict[str, Any] | None:
     """The loss on the training part over the steps, a line a model, each point the mean of those since the one
     before."""
     found = {one.label: one.run.history("stepped") for one in outcome.reached if one.row is row and row.learning}
@@ -161,7 +161,7 @@ def learning(row: Row, outcome: Outcome, width: int = looks.WHOLE) -> Drawn | No
         each = -(-len(steps) // POINTS)
         parts = [steps[first : first + each] for first in range(0, len(steps), each)]
         series.append([name, [[part[-1]["step"], sum(one["loss"] for one in part) / len(part)] for part in parts]])
-    view = {
+    return {
         "kind": "lines",
         "title": f"{row.name}: the loss on the training part",
         "x": "steps",
@@ -169,7 +169,6 @@ def learning(row: Row, outcome: Outcome, width: int = looks.WHOLE) -> Drawn | No
         "log": True,
         "series": series,
     }
-    return lines(view, width)
 
 
 def _over_length(row: Row, outcome: Outcome) -> str:

@@ -185,15 +185,14 @@ class Captioner:
         """Pictures as those of the training were, whatever they come as."""
         return read_pictures(inputs, self.coder.form)
 
-    def readable(self, paths: Sequence[Path], broken: dict[str, str]) -> Pictures:
-        """Files as the model sees them. Those that cannot be read are left out, and stand in `broken` by their names
-        with the reason."""
+    def readable(self, paths: Sequence[Path], broken: dict[str, SeriatimError]) -> Pictures:
+        """Files as the model sees them. Those that cannot be read are left out, and stand in `broken` by name."""
         found = []
         for path in paths:
             try:
                 found.append(self._seen([path])[0])
             except SeriatimError as error:
-                broken[str(path)] = error.cause
+                broken[str(path)] = error
         return Pictures.of(np.stack(found)) if found else self._seen([])
 
     def predict(self, inputs: Any) -> list[dict[str, Any]]:
@@ -206,7 +205,9 @@ class Captioner:
     def predict_file(self, source: str, data_dir: str | None = None) -> Table:
         """A row for each picture of the source."""
         found: CaptionExamples = captions.read_inputs(source, self.data, data_dir, self.coder.shape)
-        return self.table(self.predict(found.inputs))
+        table = self.table(self.predict(found.inputs))
+        named = [[place, *row] for place, row in zip(found.places, table.rows, strict=True)]
+        return Table(["picture", *table.columns], named, table.usual)
 
 
 def hashed(picture: np.ndarray) -> str:

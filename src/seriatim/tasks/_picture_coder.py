@@ -42,7 +42,9 @@ def read_pictures(inputs: Any, form: Form) -> Pictures:
         more = f"\n    … and {len(wrong) - SHOWN:,} more" if len(wrong) > SHOWN else ""
         causes = "\n    ".join(error.cause for error in wrong[:SHOWN])
         cause = f"{len(wrong):,} of {len(inputs):,} pictures cannot be read:\n    {causes}{more}"
-        raise SeriatimError(wrong[0].code, cause, wrong[0].remedy)
+        alike = len({error.code for error in wrong}) == 1
+        code, remedy = (wrong[0].code, wrong[0].remedy) if alike else ("predict.input", "mend these, or leave them out")
+        raise SeriatimError(code, cause, remedy)
     return Pictures.of(found, form.margin)
 
 
