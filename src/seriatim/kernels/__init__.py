@@ -147,7 +147,7 @@ def _made(build: Build) -> Path | None:
         return build.library
     with _locked(build.library.with_suffix(".lock")):
         if not build.library.exists() and not build.failure.exists():
-            print("building the native kernels (once, about a minute)…", file=sys.stderr, flush=True)
+            print("building the native kernels (once, a minute or two)…", file=sys.stderr, flush=True)
             try:
                 with atomic_file(build.library) as aside:
                     _compile(build.compiler, aside)
