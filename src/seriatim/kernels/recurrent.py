@@ -21,7 +21,7 @@ from typing import Any, Literal, NoReturn
 import torch
 from torch import Tensor
 
-from . import load
+from . import library, load
 
 Inputs = tuple[Tensor, Tensor | None]  # weights and bias of what comes in
 
@@ -58,6 +58,12 @@ def lstm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """C_t = F ⊙ C_{t−1} + I ⊙ C̃, H_t = O ⊙ tanh(C_t). Returns (y, h, c)."""
     x, inputs = _checked(4, x, inputs, weight, mask, h0=h0, c0=c0)
+    if inputs is not None and library.faster(x, weight.shape[1], mask) and _native(x):
+        inner, outer = inputs
+        none = inner.new_zeros(len(inner))
+        biases = (none if outer is None else outer, none)
+        y, (h, c) = library.layer("lstm", x, (inner, weight), biases, (h0, c0), None, reverse)
+        return y, h, c
     if _pays(x, weight):
         keep = _needs_gradient(x, *_pair(inputs), weight, h0, c0)
         y, h, c, _ = torch.ops.seriatim.lstm(x, *_pair(inputs), weight, h0, c0, mask, reverse, keep)

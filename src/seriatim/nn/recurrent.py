@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..kernels import cudnn
+from ..kernels import library
 from .backbone import Backbone, wants_equations
 from .dropout import Dropout
 from .product import Product
@@ -66,7 +66,7 @@ class Cell(nn.Module):
         if isinstance(bias := getattr(self, "bias", None), Tensor):  # the GRU's, within its reset
             inner = torch.cat([inner[: -self.width], bias])
         weights, biases = (self.input.weight, self.recurrent), (self.input.bias, inner)
-        return cudnn.layer(str(self.native), x, weights, biases, state, mask, reverse)
+        return library.layer(str(self.native), x, weights, biases, state, mask, reverse)
 
     def forward(
         self, x: Tensor, mask: Tensor | None, state: State | None, reverse: bool = False, trace: Trace | None = None
@@ -77,7 +77,7 @@ class Cell(nn.Module):
             return scan(self, self.input(x).to(self.recurrent.dtype), state, mask, reverse, trace)
         if trace is not None and wants(trace, *self.shown):  # once more, by the equations: fused, no gate is seen
             scan(self, self.input(x).to(self.recurrent.dtype), state, mask, reverse, trace)
-        run = self.on_gpu if cudnn.serves(x, self.native, mask) else self.fast
+        run = self.on_gpu if library.serves(x, self.native, mask) else self.fast
         y, after = run(x, state, mask, reverse)
         show(trace, "hidden", y)
         return y, after

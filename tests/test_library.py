@@ -1,11 +1,12 @@
-"""The way through cuDNN, run on the CPU by the same functions of torch, against the equations; and when it is taken."""
+"""The ways through cuDNN and oneDNN, run on the CPU by the same functions of torch, against the equations, and when
+they are taken."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from seriatim.kernels import cudnn
+from seriatim.kernels import library, recurrent
 from seriatim.models.gru import GRUCell
 from seriatim.models.lstm import LSTMCell
 from seriatim.models.rnn import RNNCell
@@ -49,25 +50,40 @@ def test_equals_the_equations(kind, mask, reverse):
 
 
 def test_only_on_a_gpu_and_for_what_cudnn_has():
-    assert not cudnn.serves(torch.zeros(2, 3, 4), "lstm", None)
+    assert not library.serves(torch.zeros(2, 3, 4), "lstm", None)
 
     class OnGPU:
         device, shape = torch.device("cuda"), (2, 3, 4)
 
     right, left, empty = (torch.tensor(rows, dtype=torch.bool) for rows in ([[1, 1, 0]], [[0, 1, 1]], [[0, 0, 0]]))
-    assert cudnn.serves(OnGPU(), "lstm", None)
-    assert cudnn.serves(OnGPU(), "lstm", right)
-    assert not cudnn.serves(OnGPU(), "lstm", left)
-    assert not cudnn.serves(OnGPU(), "lstm", empty)
-    assert not cudnn.serves(OnGPU(), "gru", None)  # its reset stands before the product
-    assert not cudnn.serves(OnGPU(), None, None)
+    assert library.serves(OnGPU(), "lstm", None)
+    assert library.serves(OnGPU(), "lstm", right)
+    assert not library.serves(OnGPU(), "lstm", left)
+    assert not library.serves(OnGPU(), "lstm", empty)
+    assert not library.serves(OnGPU(), "gru", None)  # its reset stands before the product
+    assert not library.serves(OnGPU(), None, None)
 
 
 @pytest.mark.parametrize("kind", MAKERS)
 def test_a_cell_takes_it_where_it_serves(kind, monkeypatch):
     cell, x, state = made(kind)
     expected, after = cell(x, RAGGED, state)
-    monkeypatch.setattr(cudnn, "serves", lambda *given: True)
+    monkeypatch.setattr(library, "serves", lambda *given: True)
     monkeypatch.setattr(cell, "fast", None)
     y, last = cell(x, RAGGED, state)
     torch.testing.assert_close((y, last), (expected, after), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_wide_lstms_are_those_of_the_library(reverse, monkeypatch):
+    torch.manual_seed(0)
+    cell = LSTMCell(4, library.WIDE)
+    x, state = torch.randn(3, 5, 4), tuple(torch.randn(3, library.WIDE) for _ in range(2))
+    assert library.faster(x, library.WIDE, None)
+    assert not library.faster(x, library.WIDE - 1, None)
+    assert not library.faster(x, library.WIDE, RAGGED)
+    assert not library.faster(x.double(), library.WIDE, None)
+    expected = scan(cell, cell.input(x), state, None, reverse)
+    monkeypatch.setattr(recurrent, "_native", lambda x: True)
+    monkeypatch.setattr(recurrent, "_pays", None)
+    torch.testing.assert_close(cell(x, None, state, reverse), expected, rtol=1e-4, atol=1e-5)
