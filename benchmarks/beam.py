@@ -144,7 +144,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         theirs = peer()
         for batch in arguments.batch or BATCHES:
-            times = interleaved(competitors(theirs, batch, Path(folder)), arguments.repeats)
+            times = interleaved(competitors(theirs, batch, Path(folder)), arguments.repeats, rest=True)
             report(f"beam-{batch}", times)
             for name, seconds in times.items():
                 print(f"  {name:<24} {batch * TARGET / np.median(seconds):9.1f} tokens/s")

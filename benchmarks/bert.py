@@ -169,7 +169,7 @@ def main() -> None:
     for size in [size for size in TRAINING if size in chosen and arguments.only != "answering"]:
         report(f"bert-training-{size}", interleaved(training(size), arguments.repeats))
     for size in [size for size in ANSWERING if size in chosen and arguments.only != "training"]:
-        report(f"bert-answering-{size}", interleaved(answering(size), 3 * arguments.repeats, again=2))
+        report(f"bert-answering-{size}", interleaved(answering(size), 3 * arguments.repeats, rest=True))
 
 
 if __name__ == "__main__":

@@ -190,7 +190,7 @@ def main() -> None:
         with busy(taken), tempfile.TemporaryDirectory() as folder:
             for size in [size for size in sizes if size in SIZES]:
                 for batch in BATCHES:
-                    times = interleaved(gpts(size, batch, Path(folder)), arguments.repeats, again=1)
+                    times = interleaved(gpts(size, batch, Path(folder)), arguments.repeats, rest=True)
                     report(f"generate-{size}-{batch}{beside}", times)
             for size in [size for size in sizes if size in CELLS]:
                 report(f"generate-{size}{beside}", interleaved(cells(*CELLS[size]), arguments.repeats))

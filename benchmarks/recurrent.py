@@ -157,7 +157,7 @@ def main() -> None:
     for text in chosen.sizes:
         B, T, H, layers = (int(part) for part in text.split(","))
         for cell in chosen.cells:
-            times = interleaved(competitors(cell, (B, T, H, layers)), chosen.repeats, again=1)
+            times = interleaved(competitors(cell, (B, T, H, layers)), chosen.repeats, rest=True)
             work = 6 * 2 * B * T * CELLS[cell][1] * H * H * layers  # x W, h W, and two gradients of each
             limit = 2 * LARGE**3 / min(times.pop(PRODUCTS))
             shares = {name: work / min(values) / limit for name, values in times.items()}

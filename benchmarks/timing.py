@@ -15,16 +15,21 @@ import torch
 RESULTS = Path(__file__).parent / "results"
 
 
-def interleaved(competitors: dict[str, Callable[[], Any]], repeats: int, again: int = 0) -> dict[str, list[float]]:
-    """Seconds of each run; everybody warms up first, then they take turns. Where they bring threads of their own, each
-    may run so often `again` at the start of its turn: by then the threads of the one before it have gone to sleep."""
+REST = 0.3  # seconds after which threads that wait for more work have gone to sleep (Intel's OpenMP: after 0.2)
+
+
+def interleaved(competitors: dict[str, Callable[[], Any]], repeats: int, rest: bool = False) -> dict[str, list[float]]:
+    """Seconds of each run; everybody warms up first, then they take turns. Where they bring threads of their own, which
+    would spin on while the next is measured, let them `rest` before each turn; it begins with a run that does not count
+    then."""
     for run in competitors.values():
         run()
         run()
     times: dict[str, list[float]] = {name: [] for name in competitors}
     for _ in range(repeats):
         for name, run in competitors.items():
-            for _ in range(again):
+            if rest:
+                time.sleep(REST)
                 run()
             began = time.perf_counter()
             run()

@@ -58,7 +58,7 @@ def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
         return asked
 
-    for name in ("step", "go"):
+    for name in ("read", "step", "go"):
         monkeypatch.setattr(kernels.Native, name, shared(getattr(kernels.Native, name)))
     yield
     torch.set_num_threads(before)
@@ -122,6 +122,27 @@ def test_steps_and_reorders_are_the_networks_own(name: str, extra: dict[str, Any
             wanted, state = plain(network, given, state)
             found, progress = own.step(given, progress)
             equal(found, wanted)
+
+
+@pytest.mark.parametrize("as_bytes", [False, True])
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize(("name", "extra"), FORMS)
+def test_short_prompts_are_read_step_by_step(name: str, extra: dict[str, Any], rows: int, as_bytes: bool) -> None:
+    network = network_of(name, **extra)
+    network = round_weights(network) if as_bytes else network
+    tokens = torch.randint(0, 23, (rows, 7), generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        logits, state = network(tokens[:, :6])
+        own = Stepper(network, as_bytes)
+        found, progress = own.read(tokens[:, :6])
+        equal(found, logits[:, -1].log_softmax(dim=-1))
+        wanted, _ = plain(network, tokens[:, 6], state)
+        equal(own.step(tokens[:, 6], progress)[0], wanted)
+
+
+def test_long_prompts_are_not() -> None:
+    own = Stepper(network_of("gpt", width=64, heads=2, layers=3, context=40))
+    assert own.quick(100) and not own.quick(1_000)
 
 
 @pytest.mark.parametrize("tables", [True, False])
@@ -336,6 +357,8 @@ def test_what_does_not_fit_is_refused() -> None:
             native_step.step(tokens, progress)
         with pytest.raises(error, match=words):
             native_step.go(tokens, progress, 3, torch.tensor([9, 9]), Choice(None))
+        with pytest.raises(error, match=words):
+            native_step.read(tokens[:, None] if len(tokens) == 2 else tokens)
     for wrong, error, words in [
         ([cache.double() for cache in caches], TypeError, "float32"),
         (caches[:1], ValueError, "layers"),

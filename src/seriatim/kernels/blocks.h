@@ -88,6 +88,11 @@ class Transformer : public Model {
 
   void extend(const Tensor& positions) override { positions_ = checked(positions, {-1, width_}, "positions"); }
 
+  ProgressPtr fresh(int64_t rows) override {
+    const Tensor nothing = at::empty({rows, 2 * heads_, 0, width_ / heads_}, at::kFloat);
+    return begin(std::vector<Tensor>(blocks_.size(), nothing), {}, {}, {});
+  }
+
   ProgressPtr begin(const std::vector<Tensor>& state, const std::optional<Tensor>& real,
                     const std::vector<Tensor>& memory, const std::optional<Tensor>& mask) override {
     const auto layers = static_cast<int64_t>(blocks_.size());

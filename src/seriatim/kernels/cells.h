@@ -55,6 +55,17 @@ class Stack : public Model {
     }
   }
 
+  ProgressPtr fresh(int64_t rows) override {
+    auto after = c10::make_intrusive<Progress>();
+    after->rows = rows;
+    for (const auto& layer : layers_) {
+      for (int part = 0; part < (kind_ == CellKind::lstm ? 2 : 1); ++part) {
+        after->vectors.emplace_back(rows * layer.width, 0.0f);
+      }
+    }
+    return after;
+  }
+
   ProgressPtr begin(const std::vector<Tensor>& state, const std::optional<Tensor>& real,
                     const std::vector<Tensor>& memory, const std::optional<Tensor>& mask) override {
     TORCH_CHECK_VALUE(!real && !mask && memory.empty(), "a recurrent network has no places");

@@ -1,6 +1,6 @@
 // Generation: a whole network, from tokens to the scores of what follows, as one call for each token, or for many.
 //
-// Weights are packed once. A state is what `begin`, `step`, `select` and `go` give back; it may be gone on with at any
+// Weights are packed once. A state is what `begin`, `read`, `step`, `select` and `go` give back; it may be gone on with at any
 // time. Everything is checked before the threads begin, and a call at a time has the network.
 
 #include <ATen/ops/addmm.h>
@@ -69,15 +69,22 @@ class Generator : public torch::CustomClassHolder {
     const int64_t rows = before->rows, V = model_->vocabulary();
     const Tensor given = whole_numbers(tokens, rows, V, "tokens");
     model_->team().resize(at::get_num_threads());
-    Tensor found = at::empty({rows, V}, at::kFloat);
-    if (rows == 0) return {found, before};
+    if (rows == 0) return {at::empty({rows, V}, at::kFloat), before};
     ProgressPtr after = model_->advance(*before, given.const_data_ptr<int64_t>());
-    over_rows(rows, [&](int64_t row) {
-      float* to = found.data_ptr<float>() + row * V;
-      const float sum = log_sum(model_->scores(row), V, to);
-      for (int64_t i = 0; i < V; ++i) to[i] = model_->scores(row)[i] - sum;
-    });
-    return {found, after};
+    return {log_probs(rows), after};
+  }
+
+  // The same behind the first tokens (N, T) of rows, one after the other.
+  std::tuple<Tensor, ProgressPtr> read(Tensor tokens) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    TORCH_CHECK_VALUE(tokens.dim() == 2 && tokens.numel() > 0, "tokens has shape ", tokens.sizes(),
+                      ", expected rows of tokens");
+    const int64_t rows = tokens.size(0);
+    const Tensor given = whole_numbers(tokens.t().flatten(), tokens.numel(), model_->vocabulary(), "tokens");
+    model_->team().resize(at::get_num_threads());
+    ProgressPtr at = model_->fresh(rows);
+    for (int64_t i = 0; i < given.numel(); i += rows) at = model_->advance(*at, given.const_data_ptr<int64_t>() + i);
+    return {log_probs(rows), at};
   }
 
   // Up to `steps` tokens of each row: each is chosen behind the one before it, the first behind `tokens`. A row ends
@@ -142,6 +149,18 @@ class Generator : public torch::CustomClassHolder {
   }
 
  private:
+  // Of what follows, by the last step.
+  Tensor log_probs(int64_t rows) {
+    const int64_t V = model_->vocabulary();
+    Tensor found = at::empty({rows, V}, at::kFloat);
+    over_rows(rows, [&](int64_t row) {
+      float* to = found.data_ptr<float>() + row * V;
+      const float sum = log_sum(model_->scores(row), V, to);
+      for (int64_t i = 0; i < V; ++i) to[i] = model_->scores(row)[i] - sum;
+    });
+    return found;
+  }
+
   template <typename F>
   void over_rows(int64_t rows, const F& f) {
     model_->team().each(rows, [&](int64_t row, int) { f(row); });
@@ -159,6 +178,7 @@ TORCH_LIBRARY_FRAGMENT(seriatim, library) {
       .def(torch::init<std::string, std::vector<Tensor>, std::vector<int64_t>, std::vector<double>, bool>())
       .def("begin", &Generator::begin)
       .def("extend", &Generator::extend)
+      .def("read", &Generator::read)
       .def("select", &Generator::select)
       .def("step", &Generator::step)
       .def("go", &Generator::go);

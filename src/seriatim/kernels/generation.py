@@ -73,6 +73,11 @@ class Native:
         """The state behind what was read elsewhere."""
         return Progress(self.generator, self.generator.begin(list(state), real, list(memory), mask))
 
+    def read(self, tokens: Tensor) -> tuple[Tensor, Progress]:
+        """Log-probabilities (N,V) of what follows the first tokens (N,T) of rows, and the state behind them."""
+        log_probs, inner = self.generator.read(tokens)
+        return log_probs, Progress(self.generator, inner)
+
     def extend(self, positions: Tensor) -> None:
         """Another table of positions (P,D), for more places."""
         self.generator.extend(positions)

@@ -29,7 +29,8 @@ namespace seriatim {
 constexpr int kWide = kLanes<float>;   // numbers of a vector
 constexpr int kPanel = 2 * kWide;      // columns of a panel
 constexpr int64_t kPage = 1 << 21;     // bytes of a large page
-constexpr int64_t kShare = 64 << 10;   // bytes of weights that a thread takes at once
+constexpr int64_t kShare = 64 << 10;   // bytes of weights that a thread takes at once, at most
+constexpr int64_t kLeast = 8 << 10;    // and at least
 
 inline int64_t filled_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
@@ -159,7 +160,8 @@ class Matrix {
   template <typename E, typename F>
   void multiply(E& team, const float* a, int64_t a_stride, int64_t rows, const F& take) const {
     const int64_t one = kPanel * depth_ * static_cast<int64_t>(sizeof(W));
-    const int64_t share = std::max<int64_t>(1, kShare / one), items = (panels() + share - 1) / share;
+    const int64_t at_once = std::clamp(bytes() / (2 * team.workers()), kLeast, kShare);
+    const int64_t share = std::max<int64_t>(1, at_once / one), items = (panels() + share - 1) / share;
     team.each(items, [&](int64_t item, int) {
       const int64_t end = std::min(panels(), (item + 1) * share);
       for (int64_t p = item * share; p < end; ++p) panel(p, a, a_stride, rows, take);

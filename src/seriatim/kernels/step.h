@@ -72,7 +72,9 @@ class Model {
  public:
   virtual ~Model() = default;
 
-  // The state before the first token, or behind a prompt that was read elsewhere.
+  // The state before the first token.
+  virtual ProgressPtr fresh(int64_t rows) = 0;
+  // The state behind a prompt that was read elsewhere.
   virtual ProgressPtr begin(const std::vector<Tensor>& state, const std::optional<Tensor>& real,
                             const std::vector<Tensor>& memory, const std::optional<Tensor>& mask) = 0;
   // One more token of each row: the scores of what follows are in `scores(row)` then.
@@ -86,9 +88,9 @@ class Model {
   Team& team() { return team_; }
 
  protected:
-  // Where what a model has of weights fits into the nearest caches, each thread takes rows of its own through the whole
-  // of it and nobody waits; else all weights would be read once for every thread, and the threads share each product.
-  static constexpr int64_t kApart = 5 << 20;  // bytes
+  // The threads share each product; but where all that a model has of weights is so little that a product is over before
+  // another thread has noticed it, each takes rows of its own through the whole of it.
+  static constexpr int64_t kApart = 512 << 10;  // bytes
 
   // Runs whole(executor, first row, last row) for all rows in one of the two ways.
   template <typename F>

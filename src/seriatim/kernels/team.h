@@ -4,12 +4,13 @@
 // share, one that the system has just taken from its core would hold up the others every time. Here the items of a job
 // are taken one by one: who is there takes the next, and the caller needs nobody to get done. It waits only for items
 // that another thread has begun: a short while spinning, then asleep, for on the core that it leaves the system may let
-// the other go on.
+// the other go on. If that takes long, the other cores are somebody else's, and the caller works alone for a while.
 #pragma once
 
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <thread>
 #include <vector>
@@ -63,7 +64,7 @@ class Team {
   // f(item, worker) for all items, in any order; returns when all are done.
   template <typename F>
   void each(int64_t count, const F& f) {
-    if (count <= 1 || workers_ == 1) {
+    if (count <= 1 || workers_ == 1 || (late_ != Clock::time_point() && Clock::now() - late_ < kAlone)) {
       for (int64_t item = 0; item < count; ++item) f(item, 0);
       return;
     }
@@ -75,27 +76,36 @@ class Team {
       signal_.fetch_add(1);
       signal_.notify_all();
     }
-    while (take(0)) {
-    }
+    take_all(0);
     for (int turn = 0; turn < kSpin && done_.load(std::memory_order_acquire) < count; ++turn) pause_briefly();
+    if (done_.load(std::memory_order_acquire) == count) return;
+    const Clock::time_point before = Clock::now();
     waiting_.store(true);
     for (int done = done_.load(); done < count; done = done_.load()) done_.wait(done);
     waiting_.store(false, std::memory_order_relaxed);
+    if (const auto now = Clock::now(); now - before > kPatience) late_ = now;
   }
 
  private:
-  static constexpr int kSpin = 1500;  // about 40 µs
+  using Clock = std::chrono::steady_clock;
+  static constexpr int kSpin = 4000;                          // about 100 µs
+  static constexpr std::chrono::microseconds kPatience{500};  // a thread that is waited for longer has lost its core
+  static constexpr std::chrono::milliseconds kAlone{50};      // for so long nothing is given to others then
 
   static bool open(uint64_t ticket) { return (ticket & 0xffffffffu) < (ticket >> 32); }
 
   // The upper half of the ticket is the number of items, the lower half the next one. Whoever draws a valid number
-  // holds up the job until it is done, so what belongs to the job cannot change meanwhile.
-  bool take(int worker) {
-    if (!open(ticket_.load(std::memory_order_relaxed))) return false;
-    const uint64_t mine = ticket_.fetch_add(1, std::memory_order_acq_rel);
-    if (!open(mine)) return false;
-    call_(context_, static_cast<int64_t>(mine & 0xffffffffu), worker);
-    done_.fetch_add(1);
+  // holds up the job until it says how many it has done, so what belongs to the job cannot change meanwhile.
+  bool take_all(int worker) {
+    int mine = 0;
+    while (open(ticket_.load(std::memory_order_relaxed))) {
+      const uint64_t drawn = ticket_.fetch_add(1, std::memory_order_acq_rel);
+      if (!open(drawn)) break;
+      call_(context_, static_cast<int64_t>(drawn & 0xffffffffu), worker);
+      ++mine;
+    }
+    if (mine == 0) return false;
+    done_.fetch_add(mine);
     if (waiting_.load()) done_.notify_one();
     return true;
   }
@@ -103,7 +113,7 @@ class Team {
   void help(int index) {
     int turn = 0;
     while (!stop_.load(std::memory_order_relaxed)) {
-      if (index < allowed_.load(std::memory_order_relaxed) && take(index + 1)) {
+      if (index < allowed_.load(std::memory_order_relaxed) && take_all(index + 1)) {
         turn = 0;
       } else if (turn++ < kSpin) {
         pause_briefly();
@@ -119,6 +129,7 @@ class Team {
 
   int workers_ = 1;
   pid_t owner_ = 0;
+  Clock::time_point late_{};  // when others were last waited for too long
   std::vector<std::thread> threads_;
   const void* context_ = nullptr;
   void (*call_)(const void*, int64_t, int) = nullptr;
@@ -131,6 +142,7 @@ class Team {
 
 // The same by one thread alone.
 struct Alone {
+  static int workers() { return 1; }
   int worker = 0;
   template <typename F>
   void each(int64_t count, const F& f) {

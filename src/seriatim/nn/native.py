@@ -26,6 +26,7 @@ from .transformer import Block
 __all__ = ["PLACES", "Choice", "PairStepper", "Progress", "Stepper", "pair_stepper", "stepper", "transformer_parts"]
 
 PLACES = 1024  # for which positions without an end are made at first
+QUICK = 1 << 24  # numbers that are multiplied in about the time that a forward pass takes to begin
 CELL_KINDS = ("tanh", "relu", "lstm", "gru", "gru-after")  # in the order of `cells.h`
 
 
@@ -75,7 +76,17 @@ class Stepper:
 
     def __init__(self, network: Network, bytes: bool = False) -> None:
         self.network, self.bytes = network, bytes
+        self.numbers = sum(parameter.numel() for parameter in network.backbone.parameters())
         self._native: Native | None = None
+
+    def quick(self, tokens: int) -> bool:
+        """Whether so many tokens are sooner read step by step than by the forward pass, all at once."""
+        return tokens * self.numbers <= QUICK
+
+    def read(self, tokens: Tensor) -> tuple[Tensor, Progress]:
+        """The first tokens (N,T) of rows."""
+        self._native = _packed(self.network, self.bytes, lambda: parts_of(self.network))
+        return self._native.read(tokens)
 
     def begin(self, state: Any) -> Progress:
         """From the state that the network's own forward pass gave."""

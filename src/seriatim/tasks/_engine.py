@@ -50,8 +50,8 @@ class Engine(Protocol):
 
 class Neural:
     """A network. With a limited context, the state also holds the last tokens (N,L; −1 is nothing) and how many
-    places of the window each row has used (N,). Prompts are read by the network itself; from there on the native step
-    goes on, where there is one for it. With `bytes` it keeps its weights so: they must be rounded (nn/rounding.py)."""
+    places of the window each row has used (N,). Prompts are read by the network itself, unless they are short; from there
+    on the native step goes on, where there is one for it. With `bytes` it keeps its weights so: they must be rounded (nn/rounding.py)."""
 
     def __init__(self, network: nn.Module, length: int, bytes: bool = False) -> None:
         self.model = self.network = network.eval()
@@ -165,6 +165,9 @@ class Neural:
         return full(logits[:, 0]).log_softmax(dim=-1), state
 
     def _begun(self, rows: list[np.ndarray]) -> tuple[Tensor, Any]:
+        alike = all(len(row) == len(rows[0]) for row in rows)
+        if self.stepper is not None and alike and self.stepper.quick(len(rows) * len(rows[0])):
+            return self.stepper.read(torch.from_numpy(np.stack(rows).astype(np.int64)))
         log_probs, state = self._read(rows)
         return log_probs, state if self.stepper is None else self.stepper.begin(state)
 
