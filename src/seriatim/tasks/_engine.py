@@ -50,8 +50,9 @@ class Engine(Protocol):
 
 class Neural:
     """A network. With a limited context, the state also holds the last tokens (N,L; −1 is nothing) and how many
-    places of the window each row has used (N,). Prompts are read by the network itself, unless they are short; from there
-    on the native step goes on, where there is one for it. With `bytes` it keeps its weights so: they must be rounded (nn/rounding.py)."""
+    places of the window each row has used (N,). Prompts are read by the network itself unless they are short; from
+    there on the native step goes on, where there is one for it. With `bytes` it keeps its weights so: they must be
+    rounded (nn/rounding.py)."""
 
     def __init__(self, network: nn.Module, length: int, bytes: bool = False) -> None:
         self.model = self.network = network.eval()
