@@ -89,7 +89,8 @@ def test_memory_grows_with_the_length(name: str) -> None:
 @pytest.mark.parametrize("name", ["gpt", "bert", "transformer"])
 def test_attention_that_holds_its_weights_grows_with_the_square(name: str) -> None:
     backbone = tiny(name, **({"heads": 2} if name == "transformer" else {}) | {"context": LONG[-1]}).fresh(0, inputs=8)
-    visible, fast = Pass(backbone, 8, visible=True).without_contents(), Pass(backbone, 8)
+    sizes = (8, 8) if name == "transformer" else (8,)
+    visible, fast = Pass(backbone, *sizes, visible=True).without_contents(), Pass(backbone, *sizes)
     for learns in (False, True):
         assert 1.9 < exponent(LONG, [float(visible.bytes(n, learns)) for n in LONG]) < 2.05
         assert 0.9 < exponent(LONG, [float(fast.bytes(n, learns)) for n in LONG]) < 1.1
@@ -145,6 +146,12 @@ def test_memory_ends_a_curve_and_is_counted_on(monkeypatch: pytest.MonkeyPatch) 
 def test_lengths_must_be_lengths(lengths: str | list[int]) -> None:
     with pytest.raises(SeriatimError, match="lengths"):
         Inspector(tiny("rnn")).growth(lengths=lengths)
+
+
+@pytest.mark.parametrize("name", ["seq2seq", "bahdanau", "transformer", "showtell", "showattend"])
+def test_pairs_read_a_source_of_its_own_size(name: str) -> None:
+    seen = Inspector(tiny(name, **({"heads": 2} if name == "transformer" else {}))).growth(lengths="8,16")
+    assert (seen.arrays["seconds"].values > 0).all()
 
 
 def test_what_counts_has_no_growth() -> None:

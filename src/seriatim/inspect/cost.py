@@ -64,51 +64,53 @@ class Live(TorchDispatchMode):
 
 
 class Pass:
-    """A backbone that reads a sequence of so many elements (one of pairs: a source and a target), and learns from it or
-    not. `visible`: by the equations, in which attention holds all its weights."""
+    """A backbone that reads a sequence of so many elements of `inputs` numbers each (one of pairs: a source and a
+    target, with the sizes of both), and learns from it or not. `visible`: by the equations, in which attention holds all
+    its weights."""
 
-    def __init__(self, backbone: nn.Module, inputs: int, visible: bool = False) -> None:
+    def __init__(self, backbone: nn.Module, *inputs: int, visible: bool = False) -> None:
         self.backbone, self.inputs, self.visible = backbone.eval(), inputs, visible
         self._made: set[tuple[int, bool]] = set()
         for weight in backbone.parameters():
             weight.grad = torch.zeros_like(weight)
 
     def seconds(self, length: int, learns: bool) -> float:
-        x = self._given(length, learns)
+        given = self._given(length, learns)
         began = time.process_time()
-        self._go(x, learns)
+        self._go(given, learns)
         return time.process_time() - began
 
     def bytes(self, length: int, learns: bool) -> int:
         """The most at once."""
         if (length, learns) not in self._made:  # what is kept for ever is made the first time
             self._go(self._given(length, learns), learns)
-        x = self._given(length, learns)
+        given = self._given(length, learns)
         weights = list(self.backbone.parameters())
-        with Live([x, *weights, *(weight.grad for weight in weights if weight.grad is not None)]) as live:
-            self._go(x, learns)
+        with Live([*given, *weights, *(weight.grad for weight in weights if weight.grad is not None)]) as live:
+            self._go(given, learns)
         return live.peak
 
     def without_contents(self) -> Pass:
         """The same of tensors that have a size but no numbers: whatever is not native can be counted so at no cost."""
-        return Pass(copy.deepcopy(self.backbone).to("meta"), self.inputs, self.visible)
+        return Pass(copy.deepcopy(self.backbone).to("meta"), *self.inputs, visible=self.visible)
 
-    def _given(self, length: int, learns: bool) -> Tensor:
+    def _given(self, length: int, learns: bool) -> list[Tensor]:
         device = next(self.backbone.parameters()).device
         made = torch.Generator(device).manual_seed(0) if device.type == "cpu" else None
-        return torch.randn(1, length, self.inputs, generator=made, device=device, requires_grad=learns)
+        known: Any = {"generator": made, "device": device, "requires_grad": learns}
+        return [torch.randn(1, length, size, **known) for size in self.inputs]
 
-    def _go(self, x: Tensor, learns: bool) -> None:
-        self._made.add((x.shape[1], learns))
+    def _go(self, given: list[Tensor], learns: bool) -> None:
+        self._made.add((given[0].shape[1], learns))
         with readable_equations() if self.visible else contextlib.nullcontext():
             if learns:
-                self._through(x).sum().backward()
+                self._through(*given).sum().backward()
                 return
             with torch.inference_mode():
-                self._through(x)
+                self._through(*given)
 
-    def _through(self, x: Tensor) -> Tensor:
+    def _through(self, x: Tensor, *target: Tensor) -> Tensor:
         if isinstance(self.backbone, PairBackbone):
-            return self.backbone.decode(x, self.backbone.encode(x))[0]
+            return self.backbone.decode(*target, self.backbone.encode(x))[0]
         y: Tensor = self.backbone(x)[0]
         return y

@@ -20,6 +20,7 @@ from ..core.errors import SeriatimError
 from ..core.random import derive
 from ..models.mlp import WindowMLP
 from ..models.tcn import CausalConv
+from ..nn.pair import PairSettings
 from ..nn.recurrent import Cell
 from ..nn.scores import Score
 from ..nn.transformer import SelfAttention
@@ -139,9 +140,10 @@ def _curves(subject: Subject, lengths: Sequence[int]) -> list[Curve]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(0, "init"))
         backbone = settings.build(inputs, longest)
-    curves = [Curve(subject.label, Pass(backbone, inputs), theory(backbone))]
+    sizes = (settings.source_width(inputs), inputs) if isinstance(settings, PairSettings) else (inputs,)
+    curves = [Curve(subject.label, Pass(backbone, *sizes), theory(backbone))]
     if curves[0].theory is ATTENTION:
-        visible = Pass(backbone, inputs, visible=True)
+        visible = Pass(backbone, *sizes, visible=True)
         held = [_bytes(visible.without_contents(), length) for length in lengths]
         curves.append(Curve(f"{subject.label}, visible", visible, VISIBLE, counted=True, bytes=held))
     return curves

@@ -330,7 +330,8 @@ class Gradients {
     const int64_t stride = row_stride<T>(sizes.sums()), h_stride = row_stride<T>(sizes.width);
     const int64_t x_stride = row_stride<T>(sizes.inputs), width = sizes.width;
     Buffer<T> d(depth * stride), before(depth * h_stride), own(node_ == Node::same ? 0 : depth * h_stride);
-    Buffer<T> x(given_.input_weight ? depth * x_stride : 0), room(depth * Packed<T>::kPanel);
+    Buffer<T> x(given_.input_weight ? depth * x_stride : 0);
+    Factors factors(sizes, node_, depth);
     if (threads_[thread] == nullptr) threads_[thread] = std::make_unique<Sums>(sizes, given_.input_weight, node_);
     Sums& sums = *threads_[thread];
     const T *states = y_.const_data_ptr<T>(), *start = given_.h0.const_data_ptr<T>();
@@ -347,8 +348,8 @@ class Gradients {
         T* mine = node_ == Node::same ? nullptr : own + at * h_stride;
         f(Step<T>{sizes.at_step(begin + s), d + at * stride, stride, before + at * h_stride, mine, h_stride});
       }
-      add_weights(sums, d, stride, before, own, h_stride, count * rows, room);
-      add_inputs(sums, first, rows, begin, count, d, stride, x, x_stride, room);
+      add_weights(sums, d, stride, before, own, h_stride, count * rows, factors);
+      add_inputs(sums, first, rows, begin, count, d, stride, x, x_stride, factors);
       end = begin;
     }
   }
@@ -383,23 +384,45 @@ class Gradients {
           bias(node == Node::after ? row_stride<T>(sizes.width) : 0) {}
   };
 
+  // The factors of products that give gradients, in the order of product.h: the gradients of the sums, those of the last
+  // gate apart unless its gradient is made as all others are; of the cell's own numbers; and what they are multiplied with.
+  struct Factors {
+    int64_t others, last;
+    Buffer<T> other_gates, last_gate, own, panels;
+    Factors(const Sizes& sizes, Node node, int64_t depth)
+        : others(sizes.sums() - (node == Node::same ? 0 : sizes.width)),
+          last(sizes.sums() - others),
+          other_gates(depth * others + kBlockRows),
+          last_gate(depth * last + kBlockRows),
+          own(node == Node::after ? depth * sizes.width + kBlockRows : 0),
+          panels(depth * round_up(std::max(sizes.width, sizes.inputs), kLanes<T>)) {}
+  };
+
   void add_weights(Sums& sums, const T* d, int64_t stride, const T* before, const T* own, int64_t h_stride,
-                   int64_t depth, T* room) const {
-    const int64_t width = given_.sizes.width, all = given_.sizes.sums(), others = all - width;
-    const auto add = [&](const T* left, int64_t left_stride, int64_t columns, const T* right, int64_t row) {
-      T* to = sums.weight + row * h_stride;
-      add_outer_products<T>(left, left_stride, columns, right, h_stride, width, depth, room, to, h_stride);
+                   int64_t depth, const Factors& by) const {
+    const int64_t width = given_.sizes.width;
+    to_blocks<T>(d, stride, by.others, depth, by.other_gates);
+    to_blocks<T>(d + by.others, stride, by.last, depth, by.last_gate);
+    const auto add = [&](const T* blocks, int64_t columns, T* to) {
+      add_outer_products<T>(blocks, columns, by.panels, width, depth, to, h_stride);
     };
-    add(d, stride, node_ == Node::same ? all : others, before, 0);
-    if (node_ == Node::before) add(d + others, stride, width, own, others);
+    T* to_last = sums.weight + by.others * h_stride;
+    to_panels<T>(before, h_stride, width, depth, by.panels);
+    add(by.other_gates, by.others, sums.weight);
+    if (node_ == Node::before) {
+      to_panels<T>(own, h_stride, width, depth, by.panels);
+      add(by.last_gate, width, to_last);
+    }
     if (node_ == Node::after) {
-      add(own, h_stride, width, before, others);
+      to_blocks<T>(own, h_stride, width, depth, by.own);
+      add(by.own, width, to_last);
       add_rows(own, h_stride, width, depth, sums.bias);
     }
   }
 
+  // Behind `add_weights`, which has put the gradients of the sums into blocks.
   void add_inputs(Sums& sums, int64_t first, int64_t rows, int64_t begin, int64_t count, const T* d, int64_t stride,
-                  T* x, int64_t x_stride, T* room) const {
+                  T* x, int64_t x_stride, const Factors& by) const {
     const Sizes& sizes = given_.sizes;
     const auto place = [&](int64_t row, int64_t t) { return ((first + row) * sizes.time + t) * sizes.inputs; };
     T* to = d_x.numel() > 0 ? d_x.mutable_data_ptr<T>() : nullptr;
@@ -417,11 +440,14 @@ class Gradients {
         std::fill_n(x + at * x_stride, sizes.inputs, T(0));
       }
     });
-    add_outer_products<T>(d, stride, sizes.sums(), x, x_stride, sizes.inputs, count * rows, room, sums.input_weight,
-                          x_stride);
-    add_rows(d, stride, sizes.sums(), count * rows, sums.input_bias);
+    const int64_t depth = count * rows;
+    to_panels<T>(x, x_stride, sizes.inputs, depth, by.panels);
+    add_outer_products<T>(by.other_gates, by.others, by.panels, sizes.inputs, depth, sums.input_weight, x_stride);
+    add_outer_products<T>(by.last_gate, by.last, by.panels, sizes.inputs, depth,
+                          sums.input_weight + by.others * x_stride, x_stride);
+    add_rows(d, stride, sizes.sums(), depth, sums.input_bias);
     if (to == nullptr) return;
-    weights_->multiply_all(d, stride, count * rows, x, x_stride, false);
+    weights_->multiply_all(d, stride, depth, x, x_stride, false);
     each_row(sizes, rows, begin, count, [&](int64_t at, int64_t row, int64_t t) {
       std::copy_n(x + at * x_stride, sizes.inputs, to + place(row, t));
     });

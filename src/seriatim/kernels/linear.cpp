@@ -80,7 +80,7 @@ template <typename T, Activation kind>
 void multiply(const T* x, const T* packed, const T* bias, T* y, int64_t depth, int64_t columns, int64_t first,
               int64_t last, int64_t begin, int64_t end) {
   constexpr int L = kLanes<T>, panel = Packed<T>::kPanel;
-  static constexpr auto products = block_products<T, 2, false>(std::make_integer_sequence<int, kBlockRows>());
+  const auto& products = block_products<T, false>(2);
   alignas(64) T sums[kBlockRows * panel];
   const int64_t rows = last - first, blocks = (rows + kBlockRows - 1) / kBlockRows;  // of nearly equal size
   for (int64_t p = begin; p < end; ++p) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstring>
 #include <new>
 #include <utility>
 
@@ -42,7 +43,8 @@ int64_t row_stride(int64_t columns) {
 
 constexpr int kAhead = 96;  // how many rows of a panel before their use they are sent for
 
-// c (+)= a b, for `Rows` rows of a and a panel b of `Vectors` vectors a row; or c (+)= aᵀ b, for as many columns.
+// c (+)= a b, for `Rows` rows of a and a panel b of `Vectors` vectors a row; or c (+)= aᵀ b, for a block of as many columns
+// of a, which stands by itself.
 template <typename T, int Rows, int Vectors, bool Turned>
 void multiply_block(const T* a, int64_t a_stride, const T* b, int64_t depth, T* c, int64_t c_stride, bool add) {
   constexpr int L = kLanes<T>;
@@ -57,11 +59,11 @@ void multiply_block(const T* a, int64_t a_stride, const T* b, int64_t depth, T* 
 #pragma GCC unroll 2
     for (int v = 0; v < Vectors; ++v) {
       column[v] = load(b + v * L);
-      __builtin_prefetch(b + (kAhead * Vectors + v) * L);
+      if (v * L * sizeof(T) % 64 == 0) __builtin_prefetch(b + (kAhead * Vectors + v) * L);
     }
 #pragma GCC unroll 16
     for (int i = 0; i < Rows; ++i) {
-      const Vector<T> row = splat(Turned ? a[k * a_stride + i] : a[i * a_stride + k]);
+      const Vector<T> row = splat(Turned ? a[k * Rows + i] : a[i * a_stride + k]);
 #pragma GCC unroll 2
       for (int v = 0; v < Vectors; ++v) sum[i][v] += row * column[v];
     }
@@ -77,24 +79,16 @@ template <typename T>
 using BlockProduct = void (*)(const T*, int64_t, const T*, int64_t, T*, int64_t, bool);
 
 template <typename T, int Vectors, bool Turned, int... Index>
-constexpr std::array<BlockProduct<T>, kBlockRows> block_products(std::integer_sequence<int, Index...>) {
+constexpr std::array<BlockProduct<T>, kBlockRows> block_products_of(std::integer_sequence<int, Index...>) {
   return {multiply_block<T, Index + 1, Vectors, Turned>...};
 }
 
-// The same for any number of rows (of columns, if turned), in blocks of nearly equal size.
+// For a panel of one vector or of two: the products of blocks of 1, 2 … rows.
 template <typename T, bool Turned>
-void multiply_rows(int vectors, const T* a, int64_t a_stride, int64_t rows, const T* b, int64_t depth, T* c,
-                   int64_t c_stride, bool add) {
-  static constexpr auto one = block_products<T, 1, Turned>(std::make_integer_sequence<int, kBlockRows>());
-  static constexpr auto two = block_products<T, 2, Turned>(std::make_integer_sequence<int, kBlockRows>());
-  const auto& products = vectors == 2 ? two : one;
-  const int64_t blocks = (rows + kBlockRows - 1) / kBlockRows;
-  for (int64_t i = 0, first = 0; i < blocks; ++i) {
-    const int64_t last = rows * (i + 1) / blocks;
-    const T* from = Turned ? a + first : a + first * a_stride;
-    products[last - first - 1](from, a_stride, b, depth, c + first * c_stride, c_stride, add);
-    first = last;
-  }
+const std::array<BlockProduct<T>, kBlockRows>& block_products(int vectors) {
+  static constexpr auto one = block_products_of<T, 1, Turned>(std::make_integer_sequence<int, kBlockRows>());
+  static constexpr auto two = block_products_of<T, 2, Turned>(std::make_integer_sequence<int, kBlockRows>());
+  return vectors == 2 ? two : one;
 }
 
 // A matrix b (depth, columns) in panels of two vectors; the last panel may be one vector wide, and is filled up
@@ -124,7 +118,13 @@ class Packed {
 
   // c (+)= a b, the columns of panel p only; c starts at that panel.
   void multiply(int64_t p, const T* a, int64_t a_stride, int64_t rows, T* c, int64_t c_stride, bool add) const {
-    multiply_rows<T, false>(vectors(p), a, a_stride, rows, panel(p), depth_, c, c_stride, add);
+    const auto& products = block_products<T, false>(vectors(p));
+    const int64_t blocks = (rows + kBlockRows - 1) / kBlockRows;  // of nearly equal size
+    for (int64_t i = 0, first = 0; i < blocks; ++i) {
+      const int64_t last = rows * (i + 1) / blocks;
+      products[last - first - 1](a + first * a_stride, a_stride, panel(p), depth_, c + first * c_stride, c_stride, add);
+      first = last;
+    }
   }
 
   // All panels: c (+)= a b.
@@ -139,20 +139,57 @@ class Packed {
   Buffer<T> data_;
 };
 
-// c (columns of a, columns of b) += aᵀ b, over `depth` rows of both. `room` holds depth · panel numbers; the rows of c
-// have space for whole vectors.
+// ---- aᵀ b of two matrices with as many rows each -----------------------------------------------------------------
+//
+// The columns of a are put into blocks and those of b into panels, in the order in which they are read, and every block
+// meets every panel. Both want room for depth · columns numbers: of a and kBlockRows more, of b rounded up to whole vectors.
+
 template <typename T>
-void add_outer_products(const T* a, int64_t a_stride, int64_t a_columns, const T* b, int64_t b_stride, int64_t b_columns,
-                        int64_t depth, T* room, T* c, int64_t c_stride) {
-  constexpr int kPanel = Packed<T>::kPanel;
-  for (int64_t first = 0; first < b_columns; first += kPanel) {
-    const int64_t real = std::min<int64_t>(kPanel, b_columns - first);
-    const int vectors = real > kLanes<T> ? 2 : 1;
-    for (int64_t k = 0; k < depth; ++k) {
-      T* to = std::copy_n(b + k * b_stride + first, real, room + k * vectors * kLanes<T>);
-      std::fill_n(to, vectors * kLanes<T> - real, T(0));
+void to_blocks(const T* a, int64_t stride, int64_t columns, int64_t depth, T* to) {
+  constexpr int64_t kSome = 16;  // rows that stay near while their columns are gone through
+  const int64_t blocks = (columns + kBlockRows - 1) / kBlockRows;
+  for (int64_t begin = 0; begin < depth; begin += kSome) {
+    const int64_t end = std::min(depth, begin + kSome);
+    for (int64_t i = 0, first = 0; i < blocks; ++i) {
+      const int64_t last = columns * (i + 1) / blocks, size = last - first;
+      T* block = to + first * depth;
+      for (int64_t k = begin; k < end - 1; ++k) {  // at once a full block, the rest of which the next row writes over
+        std::memcpy(block + k * size, a + k * stride + first, kBlockRows * sizeof(T));
+      }
+      std::copy_n(a + (end - 1) * stride + first, size, block + (end - 1) * size);
+      first = last;
     }
-    multiply_rows<T, true>(vectors, a, a_stride, a_columns, room, depth, c + first, c_stride, true);
+  }
+}
+
+template <typename T>
+void to_panels(const T* b, int64_t stride, int64_t columns, int64_t depth, T* to) {
+  constexpr int kPanel = Packed<T>::kPanel;
+  for (int64_t first = 0; first < columns; first += kPanel) {
+    const int64_t real = std::min<int64_t>(kPanel, columns - first), width = round_up(real, kLanes<T>);
+    for (int64_t k = 0; k < depth; ++k, to += width) {
+      if (real == kPanel) {
+        std::memcpy(to, b + k * stride + first, kPanel * sizeof(T));
+      } else {
+        std::fill(std::copy_n(b + k * stride + first, real, to), to + width, T(0));
+      }
+    }
+  }
+}
+
+// c (columns of a, columns of b) += aᵀ b, from blocks and panels; the rows of c have space for whole vectors.
+template <typename T>
+void add_outer_products(const T* blocks_of_a, int64_t a_columns, const T* panels_of_b, int64_t b_columns, int64_t depth,
+                        T* c, int64_t c_stride) {
+  const int64_t blocks = (a_columns + kBlockRows - 1) / kBlockRows;
+  for (int64_t i = 0, first = 0; i < blocks; ++i) {
+    const int64_t last = a_columns * (i + 1) / blocks;
+    for (int64_t column = 0; column < b_columns; column += Packed<T>::kPanel) {
+      const auto& products = block_products<T, true>(b_columns - column > kLanes<T> ? 2 : 1);
+      products[last - first - 1](blocks_of_a + first * depth, 0, panels_of_b + column * depth, depth,
+                                 c + first * c_stride + column, c_stride, true);
+    }
+    first = last;
   }
 }
 
