@@ -85,6 +85,7 @@ void multiply(const T* x, const T* packed, const T* bias, T* y, int64_t depth, i
   const int64_t rows = last - first, blocks = (rows + kBlockRows - 1) / kBlockRows;  // of nearly equal size
   for (int64_t p = begin; p < end; ++p) {
     const int64_t column = p * panel;
+    const T* weights = packed + p * depth * panel;
     const int counts[2] = {static_cast<int>(std::min<int64_t>(L, columns - column)),
                            static_cast<int>(std::clamp<int64_t>(columns - column - L, 0, L))};
     Vector<T> shift[2] = {};
@@ -94,7 +95,8 @@ void multiply(const T* x, const T* packed, const T* bias, T* y, int64_t depth, i
     }
     for (int64_t i = 0, row = first; i < blocks; ++i) {
       const int64_t next = first + rows * (i + 1) / blocks;
-      products[next - row - 1](x + row * depth, depth, packed + p * depth * panel, depth, sums, panel, false);
+      products[next - row - 1](x + row * depth, depth, weights, depth, sums, panel, false,
+                               panel_ahead<T>(weights, depth, i, blocks));
       for (const T* sum = sums; row < next; ++row, sum += panel) {
         T* to = y + row * columns + column;
         store(to, activated<T>(load(sum) + shift[0], kind), counts[0]);

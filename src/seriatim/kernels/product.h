@@ -41,12 +41,32 @@ int64_t row_stride(int64_t columns) {
   return round_up(columns, 64 / sizeof(T)) + 64 / sizeof(T);
 }
 
-constexpr int kAhead = 96;  // how many rows of a panel before their use they are sent for
+// What is sent for while a block is multiplied: with every row of its panel, `step` numbers further.
+template <typename T>
+struct Ahead {
+  const T* from;
+  int64_t step;
+};
+
+// The rows of a panel some time before they are used.
+template <typename T>
+Ahead<T> rows_ahead(const T* panel) {
+  constexpr int kRows = 96, kPanel = 2 * kLanes<T>;
+  return {panel + kRows * kPanel, kPanel};
+}
+
+// Of the panel behind this one that part which falls to block i: all blocks together send for the whole.
+template <typename T>
+Ahead<T> panel_ahead(const T* panel, int64_t depth, int64_t i, int64_t blocks) {
+  constexpr int kPanel = 2 * kLanes<T>;
+  return {panel + depth * kPanel + i * depth * kPanel / blocks, (kPanel + blocks - 1) / blocks};
+}
 
 // c (+)= a b, for `Rows` rows of a and a panel b of `Vectors` vectors a row; or c (+)= aᵀ b, for a block of as many columns
 // of a, which stands by itself.
 template <typename T, int Rows, int Vectors, bool Turned>
-void multiply_block(const T* a, int64_t a_stride, const T* b, int64_t depth, T* c, int64_t c_stride, bool add) {
+void multiply_block(const T* a, int64_t a_stride, const T* b, int64_t depth, T* c, int64_t c_stride, bool add,
+                    Ahead<T> ahead) {
   constexpr int L = kLanes<T>;
   Vector<T> sum[Rows][Vectors];
 #pragma GCC unroll 16
@@ -57,10 +77,9 @@ void multiply_block(const T* a, int64_t a_stride, const T* b, int64_t depth, T* 
   for (int64_t k = 0; k < depth; ++k, b += Vectors * L) {
     Vector<T> column[Vectors];
 #pragma GCC unroll 2
-    for (int v = 0; v < Vectors; ++v) {
-      column[v] = load(b + v * L);
-      if (v * L * sizeof(T) % 64 == 0) __builtin_prefetch(b + (kAhead * Vectors + v) * L);
-    }
+    for (int v = 0; v < Vectors; ++v) column[v] = load(b + v * L);
+    for (int n = 0; n < Vectors * L; n += 64 / static_cast<int>(sizeof(T))) __builtin_prefetch(ahead.from + n);
+    ahead.from += ahead.step;
 #pragma GCC unroll 16
     for (int i = 0; i < Rows; ++i) {
       const Vector<T> row = splat(Turned ? a[k * Rows + i] : a[i * a_stride + k]);
@@ -76,7 +95,7 @@ void multiply_block(const T* a, int64_t a_stride, const T* b, int64_t depth, T* 
 }
 
 template <typename T>
-using BlockProduct = void (*)(const T*, int64_t, const T*, int64_t, T*, int64_t, bool);
+using BlockProduct = void (*)(const T*, int64_t, const T*, int64_t, T*, int64_t, bool, Ahead<T>);
 
 template <typename T, int Vectors, bool Turned, int... Index>
 constexpr std::array<BlockProduct<T>, kBlockRows> block_products_of(std::integer_sequence<int, Index...>) {
@@ -122,7 +141,8 @@ class Packed {
     const int64_t blocks = (rows + kBlockRows - 1) / kBlockRows;  // of nearly equal size
     for (int64_t i = 0, first = 0; i < blocks; ++i) {
       const int64_t last = rows * (i + 1) / blocks;
-      products[last - first - 1](a + first * a_stride, a_stride, panel(p), depth_, c + first * c_stride, c_stride, add);
+      products[last - first - 1](a + first * a_stride, a_stride, panel(p), depth_, c + first * c_stride, c_stride, add,
+                                 rows_ahead<T>(panel(p)));
       first = last;
     }
   }
@@ -186,8 +206,9 @@ void add_outer_products(const T* blocks_of_a, int64_t a_columns, const T* panels
     const int64_t last = a_columns * (i + 1) / blocks;
     for (int64_t column = 0; column < b_columns; column += Packed<T>::kPanel) {
       const auto& products = block_products<T, true>(b_columns - column > kLanes<T> ? 2 : 1);
-      products[last - first - 1](blocks_of_a + first * depth, 0, panels_of_b + column * depth, depth,
-                                 c + first * c_stride + column, c_stride, true);
+      const T* panel = panels_of_b + column * depth;
+      products[last - first - 1](blocks_of_a + first * depth, 0, panel, depth, c + first * c_stride + column, c_stride,
+                                 true, rows_ahead<T>(panel));
     }
     first = last;
   }
