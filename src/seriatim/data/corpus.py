@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from seriatim.core.files import write_json
+from seriatim.core.files import as_json
 
 from . import cache
 from .blanks import Parts, told_apart
@@ -216,7 +216,7 @@ def _write_all(aside: Path, spans: dict[str, Span], tokenizer: Tokenizer) -> Non
     meta: dict[str, Any] = {"dtype": dtype}
     for split, span in spans.items():
         meta[split] = _write(aside / f"{split}.bin", span, tokenizer, dtype)
-    write_json(aside / "meta.json", meta)
+    aside.joinpath("meta.json").write_text(as_json(meta), encoding="utf-8")
 
 
 def _write(path: Path, span: Span, tokenizer: Tokenizer, dtype: str) -> dict[str, int]:
