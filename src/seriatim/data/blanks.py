@@ -52,10 +52,11 @@ def told_apart(data: bytes, ends: np.ndarray) -> Parts | None:
 
     values = np.frombuffer(data, np.uint8)
     lines = values == LINE_END
-    closes = (values == BLANK) | lines  # whether a part ends with this byte; the blank behind it goes along at first
-    closes[:-1] |= lines[1:]
-    closes[ends[ends > 0] - 1] = True
-    edges = np.append(0, np.flatnonzero(closes) + 1).astype(np.int32)
+    cut = np.zeros(len(data) + 1, bool)  # before which bytes; at first the blank behind a part goes along with it
+    cut[1:] = (values == BLANK) | lines
+    cut[:-1] |= lines
+    cut[0] = cut[ends] = True
+    edges = np.flatnonzero(cut).astype(np.int32)
     coded = pa.StringArray.from_buffers(len(edges) - 1, pa.py_buffer(edges), pa.py_buffer(data)).dictionary_encode()
     bare = compute.utf8_rtrim(coded.dictionary, " ").dictionary_encode()
     different = bare.dictionary.to_pylist() if len(bare.dictionary) <= MOST else None

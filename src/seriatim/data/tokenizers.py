@@ -85,7 +85,9 @@ class Tokenizer:
         description = json.loads(backend.to_str())
         self.kind = vocabulary.kind_of(description)
         self._apart = vocabulary.splits_punctuation(description)
-        self._vocab = names = backend.get_vocab()
+        listed = description["model"]["vocab"]  # to ask the package for it again costs more than all else here
+        complete = isinstance(listed, dict) and len(listed) == backend.get_vocab_size()
+        self._vocab = names = listed if complete else backend.get_vocab()
         self.size = 1 + max(names.values())
         self._names = [""] * self.size
         for name, index in names.items():

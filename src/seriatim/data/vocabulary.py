@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from functools import cache, partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from . import characters, wordpiece
@@ -251,7 +252,7 @@ def _normalizer(settings: TokenizerSettings) -> Any:
 
 
 def _numbers(names: Iterable[str]) -> dict[str, int]:
-    return {name: index for index, name in enumerate(names)}
+    return dict(zip(names, count()))
 
 
 def _numbered(vocab: Any) -> bool:
