@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -10,24 +13,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import models, trainers
 
-from seriatim.data import blanks, vocabulary
+from seriatim.core.errors import SeriatimError
+from seriatim.data import blanks, corpus, learning, vocabulary
+from seriatim.data.corpus import Corpus, prepare
 from seriatim.data.learning import TRAIN_WORD, count_words, learn
 from seriatim.data.pieces import LIMIT
+from seriatim.data.text import TextSettings
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 
 ODD = ["the", "The", "it's", "<unk>", "<eos>", "word<unk>", "é", "Σ", ".", " ", "  ", "\n", "\t", "\u00a0", "\u2028"]
 ODD += ["\x0b", "\x85", "\x1c", "[SEP]", "\u4e00", "a" * 100, "b" * 300, " " * 200]
 TEXTS = st.lists(st.lists(st.sampled_from(ODD), max_size=30).map("".join), min_size=1, max_size=4)
 LEARNT = "the word The it's . é Σ\n" * 20
-MADE = {
-    kind: Tokenizer.train(TokenizerSettings(kind=kind, size=60), [LEARNT]) for kind in ("word", "wordpiece", "bert")
-}
+MADE = [
+    Tokenizer.train(TokenizerSettings(kind=kind, size=60, punctuation=punctuation, lowercase=lowercase), [LEARNT])
+    for kind in ("word", "wordpiece", "bert")
+    for punctuation in (True, False)
+    for lowercase in (True, False)
+]
 
 
 @settings(max_examples=150, deadline=None)
 @given(TEXTS)
 def test_ids_are_those_of_the_package(texts: list[str]) -> None:
-    for tokenizer in MADE.values():
+    for tokenizer in MADE:
         with mock.patch.object(blanks, "LEAST", 1):
             found = tokenizer.encode_many(texts, strict=False)
         wanted = [tokenizer.backend.encode(text, add_special_tokens=False).ids for text in texts]
@@ -75,6 +84,61 @@ def test_parts() -> None:
         found = blanks.parts(["a b  a\n", "", "b"], LIMIT)
         assert blanks.parts(["", ""], LIMIT) is None
     assert found is not None
-    assert [found.different[i] for i in found.which] == ["a", "b", "", "a\n", "", "b"]
-    assert found.sizes.tolist() == [4, 1, 1]
-    assert found.counts() == {"a": 1, "b": 2, "": 2, "a\n": 1}
+    assert [found.different[i] for i in found.which] == ["a", "b", "", "a", "\n", "b"]
+    assert found.sizes.tolist() == [5, 0, 1]
+    assert found.counts() == {"a": 2, "b": 2, "": 1, "\n": 1}
+    assert found.characters == 8
+
+
+def test_too_many_different_parts_are_left_to_stretches() -> None:
+    text = " ".join(map(str, range(2000)))
+    assert blanks.parts([text], LIMIT) is not None
+    with mock.patch.object(blanks, "MOST", 1999):
+        assert blanks.parts([text], LIMIT) is None
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    TEXTS.map("".join),
+    st.sampled_from([(1.0, 0.0, 0.0), (0.5, 0.5, 0.0)]),
+    st.sampled_from(["word", "bert"]),
+    st.booleans(),
+    st.booleans(),
+    st.integers(1, 3),
+    st.sampled_from([7, 12, 1000]),
+)
+def test_a_corpus_is_the_same_at_once_and_in_pieces(text, fractions, kind, punctuation, lowercase, least, size) -> None:
+    words = TokenizerSettings(
+        kind=kind, size=size, punctuation=punctuation, lowercase=lowercase, min_count=least if kind == "word" else 1
+    )
+    with mock.patch.object(blanks, "LEAST", 1):
+        at_once = prepared(text, fractions, words)
+    with mock.patch.object(corpus, "HELD", 0), mock.patch.object(blanks, "LEAST", 1 << 30):
+        assert prepared(text, fractions, words) == at_once
+
+
+def prepared(text: str, fractions: tuple[float, float, float], words: TokenizerSettings) -> list[object]:
+    """All that a user has of a corpus, or the error."""
+    with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, SERIATIM_CACHE=f"{folder}/cache"):
+        path = Path(folder, "text.txt")
+        path.write_bytes(text.encode())
+        try:
+            found = prepare(TextSettings(source=str(path), fractions=fractions, tokenizer=words))
+        except SeriatimError as error:
+            return [error.code, error.cause, error.remedy]
+        ids = [(part.dtype, part.tolist()) for part in (found.train, found.valid, found.test)]
+        told = [found.notes, found.fingerprint, found.characters, found.bytes, found.unknown]
+        return [ids, told, found.tokenizer.to_json()]
+
+
+def test_words_are_told_apart_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SERIATIM_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "text.txt"
+    path.write_text(LEARNT * 100)
+    told_apart = mock.Mock(wraps=blanks.told_apart)
+    monkeypatch.setattr(corpus, "told_apart", told_apart)
+    for owner, general in ((learning, "_count_parts"), (Tokenizer, "encode_many")):
+        monkeypatch.setattr(owner, general, mock.Mock(side_effect=AssertionError))
+    chosen = TextSettings(source=str(path), fractions=(1.0, 0.0, 0.0), tokenizer=TokenizerSettings(kind="word"))
+    assert isinstance(prepare(chosen), Corpus)
+    assert told_apart.call_count == 1

@@ -6,15 +6,16 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from seriatim.core.files import write_json
+from seriatim.core.files import as_json
 
 from . import cache
+from .blanks import Parts, told_apart
 from .decoded import Text, decoded
 from .notes import Notes
 from .pieces import Piece, batches, whole
@@ -25,6 +26,7 @@ from .tokenizers import Tokenizer, TokenizerSettings
 
 VERSION = 1  # of the token shards
 BATCH = 1 << 19  # characters encoded at a time
+HELD = 1 << 25  # bytes whose words are told apart at once
 SPLITS = ("train", "valid", "test")
 Notify = Callable[[str], None]
 
@@ -66,6 +68,17 @@ class Span:
 
     def pieces(self) -> Iterator[Piece]:
         return whole(self.text.pieces(self.start, self.stop))
+
+    @cached_property
+    def parts(self) -> Parts | None:
+        """What stands between the blanks, told apart once for all who ask; None for documents, and for what is too
+        long to be held."""
+        if len(self.text.ends) or self.stop - self.start > HELD:
+            return None
+        with open(self.text.path, "rb") as file:
+            file.seek(self.start)
+            data = file.read(self.stop - self.start)
+        return told_apart(data, np.array([len(data)]))
 
     def identity(self) -> list[Any]:
         return [self.text.digest, self.start, self.stop]
@@ -179,12 +192,15 @@ def _learnt(settings: TokenizerSettings, span: Span) -> Tokenizer:
     import tokenizers
 
     name = cache.key(VERSION, tokenizers.__version__, settings.model_dump(mode="json"), span.identity())
-    folder = cache.folder("tokenizers") / name
+    made: list[Tokenizer] = []
 
     def make(aside: Path) -> None:
-        Tokenizer.train(settings, (piece.text for piece in span.pieces())).save(aside / "tokenizer.json")
+        parts = span.parts if settings.kind == "word" else None
+        made.append(Tokenizer.train(settings, (piece.text for piece in span.pieces()), parts))
+        made[0].save(aside / "tokenizer.json")
 
-    return Tokenizer.load(cache.once(folder, make))
+    folder = cache.once(cache.folder("tokenizers") / name, make)
+    return made[0] if made else Tokenizer.load(folder)
 
 
 def _shards(spans: dict[str, Span], tokenizer: Tokenizer) -> tuple[str, dict[str, Any]]:
@@ -200,10 +216,23 @@ def _write_all(aside: Path, spans: dict[str, Span], tokenizer: Tokenizer) -> Non
     meta: dict[str, Any] = {"dtype": dtype}
     for split, span in spans.items():
         meta[split] = _write(aside / f"{split}.bin", span, tokenizer, dtype)
-    write_json(aside / "meta.json", meta)
+    aside.joinpath("meta.json").write_text(as_json(meta), encoding="utf-8")
 
 
 def _write(path: Path, span: Span, tokenizer: Tokenizer, dtype: str) -> dict[str, int]:
+    """Writes the ids of a part and says how much it holds: at once where its words are told apart, else in pieces."""
+    parts = span.parts if tokenizer.by_words else None
+    found = None if parts is None else tokenizer.encode_parts(parts)
+    if parts is None or found is None:
+        tokens, characters, unknown = _write_pieces(path, span, tokenizer, dtype)
+    else:
+        (ids,) = found
+        ids.astype(dtype).tofile(path)
+        tokens, characters, unknown = len(ids), parts.characters, _unknown(ids, tokenizer)
+    return {"tokens": tokens, "characters": characters, "bytes": span.stop - span.start, "unknown": unknown}
+
+
+def _write_pieces(path: Path, span: Span, tokenizer: Tokenizer, dtype: str) -> tuple[int, int, int]:
     tokens = characters = unknown = 0
     last = -1
     end = np.array([] if tokenizer.eos is None else [tokenizer.eos], dtype=np.int64)
@@ -222,8 +251,12 @@ def _write(path: Path, span: Span, tokenizer: Tokenizer, dtype: str) -> dict[str
             joined.astype(dtype).tofile(file)
             tokens += len(joined)
             characters += sum(len(piece.text) for piece in group)
-            unknown += int(np.count_nonzero(joined == tokenizer.unk)) if tokenizer.unk is not None else 0
-    return {"tokens": tokens, "characters": characters, "bytes": span.stop - span.start, "unknown": unknown}
+            unknown += _unknown(joined, tokenizer)
+    return tokens, characters, unknown
+
+
+def _unknown(ids: np.ndarray, tokenizer: Tokenizer) -> int:
+    return 0 if tokenizer.unk is None else int(np.count_nonzero(ids == tokenizer.unk))
 
 
 def _tell_unknown(notes: Notes, split: str, part: dict[str, int], tokenizer: Tokenizer) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from seriatim.core.files import sha256, write_json
+from seriatim.core.files import as_json, sha256, write_json
 
 from . import cache
 from .decoding import Facts, check_encoding
@@ -100,7 +100,8 @@ def _write(aside: Path, found: Found, column: str | None, encoding: str) -> None
             if piece.last and found.documents:
                 ends.write(size.to_bytes(8, "little"))
                 digest.update(b"\xff")  # a byte that UTF-8 never has
-    write_json(aside / "meta.json", {"bytes": size, "sha256": digest.hexdigest(), "notes": facts.notes})
+    meta = {"bytes": size, "sha256": digest.hexdigest(), "notes": facts.notes}
+    aside.joinpath("meta.json").write_text(as_json(meta), encoding="utf-8")
 
 
 def _open(folder: Path, notes: list[str]) -> Text:

@@ -188,7 +188,7 @@ def _normalised(texts: Iterable[str], facts: Facts) -> Iterator[str]:
         text = held + text
         held = "\r" if text.endswith("\r") else ""
         text = text.removesuffix(held)
-        count = text.count("\r\n")
+        count = text.count("\r\n") if "\r" in text else 0
         facts.crlf += count
         if text:
             yield text.replace("\r\n", "\n") if count else text

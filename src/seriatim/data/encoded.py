@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from seriatim.core.files import write_json
+from seriatim.core.files import as_json
 
 from . import cache
 from .corpus import Span, spans_of, whole_span
@@ -120,7 +120,7 @@ def _write_all(aside: Path, documents: dict[str, Documents], tokenizer: Tokenize
     meta: dict[str, Any] = {"kinds": kinds}
     for split, some in documents.items():
         meta[split] = _write(aside, split, some, tokenizer, kinds)
-    write_json(aside / "meta.json", meta)
+    aside.joinpath("meta.json").write_text(as_json(meta), encoding="utf-8")
 
 
 def _write(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from seriatim.core.errors import SeriatimError
 
 from . import blanks
+from .blanks import Parts
 from .pieces import Piece, batches, stretches, whole
 
 if TYPE_CHECKING:
@@ -37,23 +39,34 @@ def small(texts: Iterable[str]) -> Iterator[str]:
     return _joined((stretch for piece in pieces for stretch in stretches(piece.text)), "")
 
 
-def count_words(splitter: Backend, texts: Iterable[str]) -> Counter[str]:
+def count_words(
+    splitter: Backend, texts: Iterable[str], single: re.Pattern[str] | None = None, parts: Parts | None = None
+) -> Counter[str]:
     """How often each word comes that `splitter` finds: what the package's trainer counts, but each part of the text
-    that differs is split once only."""
-    seen = Counter[str]()
-    for group in batches(whole(Piece(text, False) for text in texts), COUNT):
-        together = [piece.text for piece in group]
-        found = blanks.parts(together, TRAIN_WORD)
-        seen.update(chain.from_iterable(map(stretches, together)) if found is None else found.counts())
+    that differs is split once only. What `single` matches is one word, which need not be asked for; `parts` are those
+    of all texts together, where somebody told them apart already."""
+    counts = parts.counts() if parts is not None and parts.longest <= TRAIN_WORD else _count_parts(texts)
+    words, others = Counter[str](), counts
+    if single is not None:
+        words.update({part: counts[part] for part in counts if len(part) <= TRAIN_WORD and single.fullmatch(part)})
+        others = {part: counts[part] for part in counts.keys() - words.keys()}
     alike = defaultdict[int, list[str]](list)
-    for part, number in seen.items():
+    for part, number in others.items():
         alike[number].append(part)
-    words = Counter[str]()
     for number, same in alike.items():
         for text in _joined(same, " "):
             for word, _ in splitter.pre_tokenizer.pre_tokenize_str(splitter.normalizer.normalize_str(text)):
                 words[word] += number
     return words
+
+
+def _count_parts(texts: Iterable[str]) -> Mapping[str, int]:
+    seen = Counter[str]()
+    for group in batches(whole(Piece(text, False) for text in texts), COUNT):
+        together = [piece.text for piece in group]
+        found = blanks.parts(together, TRAIN_WORD)
+        seen.update(chain.from_iterable(map(stretches, together)) if found is None else found.counts())
+    return seen
 
 
 def _joined(parts: Iterable[str], between: str) -> Iterator[str]:

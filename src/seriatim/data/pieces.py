@@ -59,7 +59,7 @@ def whole(pieces: Iterable[Piece]) -> Iterator[Piece]:
 
 def last_cut(text: str) -> int:
     """The last place in `text` that is sure to end a stretch, whatever follows; 0 where there is none."""
-    for start in (max(0, len(text) - 4096), 0):
+    for start in (max(0, len(text) - 64), max(0, len(text) - 4096), 0):
         cuts = [match.start() for match in CUT.finditer(text, start)]
         if cuts:
             # What remains may itself be longer than a stretch may be.

@@ -85,7 +85,9 @@ class Tokenizer:
         description = json.loads(backend.to_str())
         self.kind = vocabulary.kind_of(description)
         self._apart = vocabulary.splits_punctuation(description)
-        names = backend.get_vocab()
+        listed = description["model"]["vocab"]  # to ask the package for it again costs more than all else here
+        complete = isinstance(listed, dict) and len(listed) == backend.get_vocab_size()
+        self._vocab = names = listed if complete else backend.get_vocab()
         self.size = 1 + max(names.values())
         self._names = [""] * self.size
         for name, index in names.items():
@@ -104,13 +106,15 @@ class Tokenizer:
         # A special token may swallow white space, so that the stretches of a text are not what they are alone.
         wide = any(token["rstrip"] or SPACES.search(token["content"]) for token in description["added_tokens"])
         self._whole = self.kind == "other" or wide
+        self._single = vocabulary.single_word(description) if self.unk is not None else None
         self._seen: dict[str, list[int]] = {}
         self._bytes: list[bytes] | None = None
 
     @classmethod
-    def train(cls, settings: TokenizerSettings, texts: Iterable[str]) -> Tokenizer:
-        """Learns the vocabulary from `texts`, read once and never held together."""
-        return cls(vocabulary.train(settings, texts))
+    def train(cls, settings: TokenizerSettings, texts: Iterable[str], parts: Parts | None = None) -> Tokenizer:
+        """Learns the vocabulary from `texts`, read once and never held together; or, where words are all it wants to
+        know, from their `parts`."""
+        return cls(vocabulary.train(settings, texts, parts))
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
@@ -147,6 +151,10 @@ class Tokenizer:
             return [np.array(one.ids, dtype=np.int64) for one in found]
         parts = blanks.parts(texts, LIMIT) if self.by_words else None
         return self._encode_stretches(texts) if parts is None else self._encode_parts(parts)
+
+    def encode_parts(self, parts: Parts) -> list[Ids] | None:
+        """The ids of texts whose parts are known; None where the parts do not tell them."""
+        return self._encode_parts(parts) if self.by_words and not self._whole and parts.longest <= LIMIT else None
 
     def encode_spans(self, text: str) -> tuple[Ids, np.ndarray]:
         """The ids of a text (n,), and for each where it stands in the text (n,2): from which character to which.
@@ -254,10 +262,14 @@ class Tokenizer:
         return result
 
     def _encode_parts(self, parts: Parts) -> list[Ids]:
-        known = self._ids_of(parts.different)
-        ids = [known[part] for part in parts.different]
-        lengths = np.fromiter(map(len, ids), np.int64, len(ids))
+        single, number = self._single, self._vocab.get  # to look a word up costs a tenth of encoding it
+        known = self._ids_of(part for part in parts.different if single is None or not single.fullmatch(part))
+        each = (len(known[part]) if part in known else 1 for part in parts.different)
+        lengths = np.fromiter(each, np.int64, len(parts.different))
+        ids = (known[part] if part in known else (number(part, self.unk),) for part in parts.different)
         flat = np.fromiter(chain.from_iterable(ids), np.int64, int(lengths.sum()))
+        if (lengths == 1).all():  # words with single blanks between them
+            return np.split(flat[parts.which], np.cumsum(parts.sizes)[:-1])
         sizes, ends = lengths[parts.which], np.cumsum(lengths)
         stops = np.cumsum(sizes)
         shifts = ends[parts.which] - stops  # from a place in the whole text to one in `flat`

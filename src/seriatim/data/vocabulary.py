@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from functools import cache
+from collections.abc import Callable, Iterable
+from functools import cache, partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from . import characters, wordpiece
+from .blanks import Parts
 from .learning import count_words, learn
+from .pieces import SPACE
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
@@ -21,14 +24,16 @@ BYTES = [characters.byte_name(byte) for byte in range(256)]
 # A word keeps an apostrophe inside it ("don't"); any other punctuation is a token of its own.
 WORDS = r"<unk>|<eos>|\w+(?:['’]\w+)*|[^\w\s]"
 BLANK_SEPARATED = r"\S+"
+# What both ways leave as one word, whatever stands around it; a literal "<unk>" begins with a sign that is left out.
+SINGLE = {WORDS: re.compile("[A-Za-z0-9_]+"), BLANK_SEPARATED: re.compile(f"[^<{SPACE}]+")}
 # Letters, digits and signs apart, each with the blank before it; no piece goes from other characters to white space.
 PARTS = r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s"
 
 
-def train(settings: TokenizerSettings, texts: Iterable[str]) -> Backend:
-    makers = {
+def train(settings: TokenizerSettings, texts: Iterable[str], parts: Parts | None = None) -> Backend:
+    makers: dict[str, Callable[[TokenizerSettings, Iterable[str]], Backend]] = {
         "char": _char,
-        "word": _word,
+        "word": partial(_word, parts=parts),
         "bpe": _bpe,
         "byte-bpe": _bpe,
         "wordpiece": _wordpiece,
@@ -94,6 +99,17 @@ def splits_punctuation(description: dict[str, Any]) -> bool:
     return before.get("type") == "BertPreTokenizer" or _is_split(before, WORDS)
 
 
+def single_word(description: dict[str, Any]) -> re.Pattern[str] | None:
+    """What a tokenizer of words, put together as ours are, has as one word that it does not change; else None."""
+    ends = {"type": "Replace", "pattern": {"String": "\n"}, "content": " <eos> "}
+    if description["normalizer"] != {"type": "Sequence", "normalizers": [ends]} or description["added_tokens"]:
+        return None
+    split = description["pre_tokenizer"] if kind_of(description) == "word" else {}
+    if (split.get("behavior"), split.get("invert")) != ("Removed", True):
+        return None
+    return SINGLE[split["pattern"]["Regex"]]
+
+
 def _char(settings: TokenizerSettings, texts: Iterable[str]) -> Backend:
     """Character by character: BPE without merges, which is the model of the package that can fall back to bytes."""
     from tokenizers import Tokenizer as Backend
@@ -110,13 +126,15 @@ def _char(settings: TokenizerSettings, texts: Iterable[str]) -> Backend:
     return backend
 
 
-def _word(settings: TokenizerSettings, texts: Iterable[str]) -> Backend:
+def _word(settings: TokenizerSettings, texts: Iterable[str], parts: Parts | None = None) -> Backend:
     from tokenizers import Tokenizer as Backend
     from tokenizers import decoders, models
 
-    counts = count_words(_words_apart(Backend(models.WordLevel(unk_token="<unk>")), settings, lines=False), texts)
-    often = (word for word, number in counts.items() if number >= settings.min_count and word not in SPECIALS)
-    words = sorted(often, key=lambda word: (-counts[word], word))
+    splitter = _words_apart(Backend(models.WordLevel(unk_token="<unk>")), settings, lines=False)
+    single = None if settings.lowercase else SINGLE[WORDS if settings.punctuation else BLANK_SEPARATED]
+    counts = count_words(splitter, texts, single, parts)
+    often = sorted(word for word, number in counts.items() if number >= settings.min_count and word not in SPECIALS)
+    words = sorted(often, key=counts.__getitem__, reverse=True)  # words that come equally often stay as they are
     vocab = _numbers(SPECIALS + words[: settings.size - len(SPECIALS)])
     backend = _words_apart(Backend(models.WordLevel(vocab=vocab, unk_token="<unk>")), settings)
     backend.decoder = decoders.WordPiece(prefix="##", cleanup=True)
@@ -234,7 +252,7 @@ def _normalizer(settings: TokenizerSettings) -> Any:
 
 
 def _numbers(names: Iterable[str]) -> dict[str, int]:
-    return {name: index for index, name in enumerate(names)}
+    return dict(zip(names, count()))
 
 
 def _numbered(vocab: Any) -> bool:

@@ -66,17 +66,26 @@ def _count_chunk(text: Array, starts: int, vocabulary: int, order: int, boundary
     """Counts the n-grams that begin in the first `starts` tokens."""
     run, begin, places = [], np.arange(starts), text[:starts]
     for m in range(2, order + 1):
-        whole = begin + m <= len(text)
+        fits = int(np.searchsorted(begin, len(text) - m, side="right"))
+        begin, places = begin[:fits], places[:fits]
         if boundary is not None and m > 2:
-            whole[whole] &= text[begin[whole] + m - 2] != boundary
-        begin, places = begin[whole], places[whole]
-        ascending, stood = ranked(places * vocabulary + text[begin + m - 1])
-        first = np.diff(ascending, prepend=-1) != 0
-        keys, edges = ascending[first], np.append(np.flatnonzero(first), len(stood))
-        places = np.empty(len(stood), np.int64)
-        places[stood] = np.cumsum(first) - 1
-        run.append((keys, edges[1:] - edges[:-1]))
+            whole = text[begin + (m - 2)] != boundary
+            begin, places = begin[whole], places[whole]
+        found = places * vocabulary + text[begin + (m - 1)]
+        highest = m == order  # nothing longer asks where its n-grams stood
+        ascending, stood = (np.sort(found), found) if highest else ranked(found)
+        first = _differs(ascending)
+        edges = np.append(np.flatnonzero(first), len(ascending))
+        run.append((ascending[first], edges[1:] - edges[:-1]))
+        if not highest:
+            places = np.empty(len(stood), np.int64)
+            places[stood] = np.cumsum(first) - 1
     return run
+
+
+def _differs(ascending: Array) -> Array:
+    """Which numbers are the first of their kind."""
+    return np.append(True, ascending[1:] != ascending[:-1])[: len(ascending)]
 
 
 def _merge(one: Run, other: Run, vocabulary: int) -> Run:
@@ -88,7 +97,7 @@ def _merge(one: Run, other: Run, vocabulary: int) -> Run:
             for move, (key, _) in zip(moved, levels, strict=True)
         ]
         both = np.sort(np.concatenate(keys), kind="stable")  # merges what is sorted already; np.unique would hash
-        union = both[np.append(True, both[1:] != both[:-1])[: len(both)]]
+        union = both[_differs(both)]
         moved = [np.searchsorted(union, key) for key in keys]
         counts = np.zeros(len(union), np.int64)
         for move, (_, count) in zip(moved, levels, strict=True):
@@ -105,8 +114,9 @@ def suffixes(keys: list[Array], vocabulary: int) -> list[Array]:
     """For each n-gram the place, one order below, of the n-gram without its first token."""
     found = [np.zeros(vocabulary, np.int64)]
     for m in range(1, len(keys)):
-        last = keys[m] % vocabulary
-        shorter = found[m - 1][keys[m] // vocabulary] * vocabulary + last
+        parents = keys[m] // vocabulary
+        last = keys[m] - parents * vocabulary
+        shorter = found[m - 1][parents] * vocabulary + last
         found.append(search(keys[m - 1], shorter) if m > 1 else last)
     return found
 
