@@ -65,8 +65,8 @@ class Live(TorchDispatchMode):
 
 class Pass:
     """A backbone that reads a sequence of so many elements of `inputs` numbers each (one of pairs: a source and a
-    target, with the sizes of both), and learns from it or not. `visible`: by the equations, in which attention holds all
-    its weights."""
+    target, with the sizes of both), and learns from it or not. `visible`: by the equations, in which attention holds
+    all its weights."""
 
     def __init__(self, backbone: nn.Module, *inputs: int, visible: bool = False) -> None:
         self.backbone, self.inputs, self.visible = backbone.eval(), inputs, visible
