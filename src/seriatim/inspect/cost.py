@@ -109,8 +109,8 @@ class Pass:
             with torch.inference_mode():
                 self._through(*given)
 
-    def _through(self, x: Tensor, *target: Tensor) -> Tensor:
-        if isinstance(self.backbone, PairBackbone):
-            return self.backbone.decode(*target, self.backbone.encode(x))[0]
+    def _through(self, x: Tensor, target: Tensor | None = None) -> Tensor:
+        if isinstance(self.backbone, PairBackbone) and target is not None:
+            return self.backbone.decode(target, self.backbone.encode(x))[0]
         y: Tensor = self.backbone(x)[0]
         return y

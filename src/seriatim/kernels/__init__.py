@@ -27,7 +27,7 @@ import torch
 from ..core.files import atomic_file, cache_folder, write_text
 
 HERE = Path(__file__).parent
-NAMES = ("recurrent", "attention", "tiles", "additive", "dropout", "linear", "generation")
+NAMES = ("recurrent", "attention", "tiles", "additive", "dropout", "linear", "convolution", "generation")
 SOURCES = tuple(HERE / f"{name}.cpp" for name in NAMES)
 HEADERS = tuple(sorted(HERE.glob("*.h")))
 COMPILERS = ("g++", "clang++", "c++")

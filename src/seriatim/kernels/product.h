@@ -197,21 +197,29 @@ void to_panels(const T* b, int64_t stride, int64_t columns, int64_t depth, T* to
   }
 }
 
-// c (columns of a, columns of b) += aᵀ b, from blocks and panels; the rows of c have space for whole vectors.
+// c (columns of a, columns of b) += aᵀ b, from blocks and panels; the rows of c have space for whole vectors. Where b has
+// more rows than a, with those of them that begin at one.
 template <typename T>
 void add_outer_products(const T* blocks_of_a, int64_t a_columns, const T* panels_of_b, int64_t b_columns, int64_t depth,
-                        T* c, int64_t c_stride) {
+                        T* c, int64_t c_stride, int64_t b_rows, int64_t first_row) {
   const int64_t blocks = (a_columns + kBlockRows - 1) / kBlockRows;
   for (int64_t i = 0, first = 0; i < blocks; ++i) {
     const int64_t last = a_columns * (i + 1) / blocks;
     for (int64_t column = 0; column < b_columns; column += Packed<T>::kPanel) {
-      const auto& products = block_products<T, true>(b_columns - column > kLanes<T> ? 2 : 1);
-      const T* panel = panels_of_b + column * depth;
+      const int vectors = b_columns - column > kLanes<T> ? 2 : 1;
+      const auto& products = block_products<T, true>(vectors);
+      const T* panel = panels_of_b + column * b_rows + first_row * vectors * kLanes<T>;
       products[last - first - 1](blocks_of_a + first * depth, 0, panel, depth, c + first * c_stride + column, c_stride,
                                  true, rows_ahead<T>(panel));
     }
     first = last;
   }
+}
+
+template <typename T>
+void add_outer_products(const T* blocks_of_a, int64_t a_columns, const T* panels_of_b, int64_t b_columns, int64_t depth,
+                        T* c, int64_t c_stride) {
+  add_outer_products<T>(blocks_of_a, a_columns, panels_of_b, b_columns, depth, c, c_stride, depth, 0);
 }
 
 }  // namespace seriatim
