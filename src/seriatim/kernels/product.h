@@ -173,10 +173,11 @@ void to_blocks(const T* a, int64_t stride, int64_t columns, int64_t depth, T* to
     for (int64_t i = 0, first = 0; i < blocks; ++i) {
       const int64_t last = columns * (i + 1) / blocks, size = last - first;
       T* block = to + first * depth;
-      for (int64_t k = begin; k < end - 1; ++k) {  // at once a full block, the rest of which the next row writes over
+      int64_t k = begin;
+      for (; k < end - 1 && stride >= kBlockRows; ++k) {  // a full block, the rest of which the next row writes over
         std::memcpy(block + k * size, a + k * stride + first, kBlockRows * sizeof(T));
       }
-      std::copy_n(a + (end - 1) * stride + first, size, block + (end - 1) * size);
+      for (; k < end; ++k) std::copy_n(a + k * stride + first, size, block + k * size);
       first = last;
     }
   }
