@@ -85,17 +85,18 @@ class Stepper:
 
     def read(self, tokens: Tensor) -> tuple[Tensor, Progress]:
         """The first tokens (N,T) of rows."""
-        self._native = _packed(self.network, self.bytes, lambda: parts_of(self.network))
-        return self._native.read(tokens)
+        return self._packed().read(tokens)
 
     def begin(self, state: Any) -> Progress:
         """From the state that the network's own forward pass gave."""
+        return self._packed().begin(*self.network.backbone.kept(state))
+
+    def _packed(self) -> Native:
         self._native = _packed(self.network, self.bytes, lambda: parts_of(self.network))
-        tensors, real = self.network.backbone.kept(state)
-        return self._native.begin(tensors, real)
+        return self._native
 
     def step(self, tokens: Tensor, state: Progress) -> tuple[Tensor, Progress]:
-        assert self._native is not None  # there is no state without `begin`
+        assert self._native is not None  # there is no state without `read` or `begin`
         return self._native.step(tokens, state)
 
     def go(
