@@ -60,6 +60,12 @@ class CompilerError(Exception):
     """No set of options led to a library; the text is what the compiler said to the first."""
 
 
+def takes(x: torch.Tensor) -> bool:
+    """Whether kernels compute with such numbers: single or double precision on the processor, no other asked for."""
+    known = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+    return known and not torch.is_autocast_enabled("cpu")
+
+
 @functools.cache
 def load() -> bool:
     """Whether the native kernels can be used here; builds them if they were never built."""

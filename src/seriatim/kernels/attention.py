@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import load
+from . import load, takes
 
 SHORT = 32  # keys, up to which it is quicker to keep the weights
 LONGEST = 512  # keys; beyond, they leave the nearest caches, and the library is as fast
@@ -25,14 +25,7 @@ SIZES = (8, 16, 32, 64, 128)  # numbers of a head that fill one, two, four or ei
 
 def pays(x: Tensor, keys: int, size: int) -> bool:
     """Whether to use the kernels, for heads of `size` numbers."""
-    return (
-        keys <= LONGEST
-        and size in SIZES
-        and x.device.type == "cpu"
-        and x.dtype in (torch.float32, torch.float64)
-        and not torch.is_autocast_enabled("cpu")
-        and _fits(size, x.dtype)
-    )
+    return keys <= LONGEST and size in SIZES and takes(x) and _fits(size, x.dtype)
 
 
 def self_attend(inputs: Tensor, heads: int, mask: Tensor | None, causal: bool) -> Tensor:

@@ -13,17 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import load
+from . import load, takes
 
 
 def pays(x: Tensor) -> bool:
-    return (
-        x.device.type == "cpu"
-        and x.dtype in (torch.float32, torch.float64)
-        and len(x) >= torch.get_num_threads()  # each takes sequences of its own
-        and not torch.is_autocast_enabled("cpu")
-        and _register()
-    )
+    return len(x) >= torch.get_num_threads() and takes(x) and _register()  # a thread takes sequences of its own
 
 
 def convolution(x: Tensor, weight: Tensor, bias: Tensor | None, dilation: int) -> Tensor:

@@ -15,18 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import load
+from . import load, takes
 
 NAMES = ("relu", "gelu", "gelu-tanh", "silu")  # in the order of `activation.h`
 
 
 def pays(x: Tensor) -> bool:
-    return (
-        x.device.type == "cpu"
-        and x.dtype in (torch.float32, torch.float64)
-        and not torch.is_autocast_enabled("cpu")
-        and _register()
-    )
+    return takes(x) and _register()
 
 
 def pack(weight: Tensor) -> Tensor:
