@@ -118,7 +118,8 @@ def by_onnx(theirs: nn.Module, output: str, tokens: Tensor, real: Tensor) -> Cal
     return lambda: session.run(None, given)[0]
 
 
-def answering(size: str) -> dict[str, Callable[[], Any]]:
+def answering(size: str) -> dict[str, dict[str, Callable[[], Any]]]:
+    """Answers, and the vectors of all tokens."""
     ours, theirs = (network.eval() for network in networks())
     tokens, mask = batch(*ANSWERING[size])
     real = torch.ones_like(tokens) if mask is None else mask.long()
@@ -144,8 +145,8 @@ def answering(size: str) -> dict[str, Callable[[], Any]]:
         return vectors
 
     runs: dict[str, dict[str, Callable[[], Any]]] = {
-        "": {"seriatim": own, "transformers": other},
-        ", all vectors": {"seriatim": own_vectors, "transformers": other_vectors},
+        "answering": {"seriatim": own, "transformers": other},
+        "vectors": {"seriatim": own_vectors, "transformers": other_vectors},
     }
     body: nn.Module = theirs.bert  # type: ignore[assignment]
     for kind, (network, output) in zip(runs, ((theirs, "logits"), (body, "last_hidden_state")), strict=True):
@@ -153,9 +154,9 @@ def answering(size: str) -> dict[str, Callable[[], Any]]:
             runs[kind]["ONNX Runtime"] = run
         wanted = runs[kind]["seriatim"]()
         for peer in list(runs[kind].values())[1:]:
-            shown = torch.ones(wanted.shape[:2], dtype=torch.bool) if not kind or mask is None else mask
+            shown = torch.ones(wanted.shape[:2], dtype=torch.bool) if kind == "answering" or mask is None else mask
             torch.testing.assert_close(torch.as_tensor(peer())[shown], wanted[shown], rtol=1e-4, atol=1e-4)
-    return {f"{name}{kind}": run for kind, some in runs.items() for name, run in some.items()}
+    return runs
 
 
 def main() -> None:
@@ -169,7 +170,8 @@ def main() -> None:
     for size in [size for size in TRAINING if size in chosen and arguments.only != "answering"]:
         report(f"bert-training-{size}", interleaved(training(size), arguments.repeats))
     for size in [size for size in ANSWERING if size in chosen and arguments.only != "training"]:
-        report(f"bert-answering-{size}", interleaved(answering(size), 3 * arguments.repeats, rest=True))
+        for kind, runs in answering(size).items():
+            report(f"bert-{kind}-{size}", interleaved(runs, 3 * arguments.repeats, rest=True))
 
 
 if __name__ == "__main__":

@@ -40,7 +40,8 @@ def chart(rows: list[dict[str, Any]]) -> alt.LayerChart:
     dots = base.mark_point(filled=True, size=60, opacity=0.8).encode(
         x=alt.X("ratio:Q", title="times as long as Seriatim", scale=alt.Scale(type="log")),
         y=alt.Y("benchmark:N", title=None, sort=None, axis=alt.Axis(labelLimit=260)),
-        color=alt.Color("competitor:N", title=None),
+        color=alt.Color("competitor:N", title=None, scale=alt.Scale(scheme="tableau20")),
+        shape=alt.Shape("competitor:N", title=None),  # there are more of them than colours
         tooltip=["benchmark:N", "competitor:N", alt.Tooltip("ratio:Q", format=".2f")],
     )
     level = alt.Chart(alt.Data(values=[{"ratio": 1}])).mark_rule(strokeDash=[4, 3]).encode(x="ratio:Q")
