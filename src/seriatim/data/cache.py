@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from seriatim.core.errors import SeriatimError
-from seriatim.core.files import atomic_folder, cache_folder
+from ..core.errors import SeriatimError
+from ..core.files import atomic_folder, cache_folder
 
 
 def key(*parts: Any) -> str:

@@ -1,1 +1,59 @@
-"""One task, one file: examples → batches → loss (sum and count) → measures → predictions."""
+"""Tasks, one file or folder each. `load` returns a task by its name; `add_file` registers one from a user's own file."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import SeriatimError, did_you_mean
+from .base import Task
+
+NAMES = (
+    "answer",
+    "caption",
+    "classify",
+    "forecast",
+    "language",
+    "music",
+    "pretrain",
+    "regress",
+    "tag",
+    "translate",
+)
+ENTRY_POINTS = "seriatim.tasks"  # the group under which installed packages name their tasks
+
+
+def load(name: str) -> type[Task[Any]]:
+    """Returns the class of a task, and imports its module or its package's entry point if needed."""
+    if name in NAMES:
+        importlib.import_module(f"{__name__}.{name}")
+    elif name not in Task.registry:
+        for point in entry_points(group=ENTRY_POINTS, name=name):
+            point.load()
+    if name not in Task.registry:
+        raise SeriatimError("task.unknown", f'there is no task "{name}"', did_you_mean(name, names()))
+    return Task.registry[name]
+
+
+def names() -> list[str]:
+    """Returns the names of all tasks: built in, registered from files, and of installed packages."""
+    return sorted({*NAMES, *Task.registry, *(point.name for point in entry_points(group=ENTRY_POINTS))})
+
+
+def load_all() -> dict[str, type[Task[Any]]]:
+    """Returns all tasks by name."""
+    return {name: load(name) for name in names()}
+
+
+def add_file(path: str | Path) -> None:
+    """Imports a file that defines a subclass of `Task`, which registers itself by its name."""
+    spec = importlib.util.spec_from_file_location(f"plugin_{Path(path).stem}", path)
+    if spec is None or spec.loader is None:
+        raise SeriatimError("plugin.missing", f"{path} is not a Python file", "name a file that defines a task")
+    if spec.name not in sys.modules:
+        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # dataclasses look up their module
+        spec.loader.exec_module(module)

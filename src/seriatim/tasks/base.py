@@ -1,0 +1,623 @@
+"""The base classes of tasks: `Processor`, `Task` and `Predictor`, with every hook, its default and its contract."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import torch
+from pydantic import Field as Setting
+from torch import Tensor, nn
+
+from ..core.config import Settings, validate
+from ..core.diagnostics import Diagnostics
+from ..core.errors import SeriatimError, did_you_mean
+from ..core.random import derive
+from ..data.check import check
+from ..data.dataset import Dataset
+from ..data.formats import ReadOptions
+from ..data.kinds import Kind
+from ..data.reader import read_dataset
+from ..data.schema import Schema
+from ..data.sequences import Sequences
+from ..data.source import Source, open_source
+from ..data.split import SplitPolicy, Stratified, split
+from ..data.tokenizers import Tokenizer
+from ..nn.backbone import BackboneSettings
+from ..report.charts import View
+from .batching import LARGE_COUNT, Batch, LengthSampler, PoolSampler, Sampler, run_batches
+from .stored import Stored
+
+IGNORED = -1  # the target of elements that have none, such as padding
+Metrics = dict[str, float]
+
+
+# Settings
+
+
+class DataSettings(Settings):
+    """Where the data is and how it is read: the same for every task."""
+
+    source: str = Setting(description="a path, a folder, an archive, or the name of a catalogue data set")
+    validation: str | None = Setting(None, description="file of the validation split")
+    test: str | None = Setting(None, description="file of the test split")
+    columns: dict[str, str] = Setting(default_factory=dict, description="role → column, or columns as a,b or a..z")
+    encoding: str = Setting("utf-8", description="of text files")
+    label_separator: str | None = Setting(None, description="separates several labels in one cell")
+    fractions: tuple[float, float, float] = Setting((0.8, 0.1, 0.1), description="of train, validation and test")
+
+    def read_options(self) -> ReadOptions:
+        return ReadOptions(self.encoding, self.label_separator)
+
+
+class TaskConfig(Settings):
+    """All settings a task may depend on. Those of the training loop are not among them."""
+
+    task: Any  # an instance of the task's `settings_type`
+    data: DataSettings
+    model: Any  # an instance of `BackboneSettings`, of the architecture's own class
+    seed: int = 0
+
+
+# Encoded data
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """The items of a split as arrays. An item is what a batch is made of: a row, or a window of a row."""
+
+    inputs: Sequences
+    targets: Any = None  # (items,…), or ragged; None at prediction
+    rows: np.ndarray | None = None  # (items,) the row of each item; None if items are rows
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """The length of each item (items,)."""
+        return self.inputs.lengths
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+
+E = TypeVar("E", bound=Encoded)
+
+
+@dataclass(frozen=True)
+class Output:
+    """The result of a forward pass over a batch with N targets."""
+
+    scores: Any  # (N,…), or `TokenScores` of a large vocabulary
+    features: Tensor | None = None  # (N,D) the input of the last layer, for distillation
+    state: Any = None  # carried into the next batch
+
+
+class Processor(Stored, ABC, Generic[E]):
+    """Encodes data sets as arrays; fitted on the training split and stored with the run.
+
+    It owns tokenizers, label vocabularies, scaling and length limits.
+    """
+
+    @classmethod
+    @abstractmethod
+    def fit(
+        cls, train: Dataset, config: TaskConfig, pretrained: Mapping[str, Tokenizer], diagnostics: Diagnostics
+    ) -> Self:
+        """Returns a processor fitted on the training split.
+
+        Args:
+            train: The training split.
+            config: The settings of the task and the model.
+            pretrained: Tokenizers to use instead of training one, by the name of their field.
+            diagnostics: Receives notes, such as the size of a vocabulary.
+        """
+
+    @abstractmethod
+    def encode(self, dataset: Dataset, diagnostics: Diagnostics) -> E:
+        """Returns the items of a data set, with targets if it has them."""
+
+
+# Tasks
+
+
+class Task(ABC, Generic[E]):
+    """A task: its declarations, and its computations on data and networks.
+
+    It is used with data in training, and without data (`datasets` empty) in prediction.
+
+    Args:
+        config: The settings of the task, the data and the model, and the seed.
+        processor: Fitted on the training split.
+        columns: Role → column names of the training data.
+        kinds: Role → kind of the training data.
+        datasets: Split → rows.
+        diagnostics: Receives the notes and problems of encoding.
+    """
+
+    registry: ClassVar[dict[str, type[Task[Any]]]] = {}
+
+    # Declarations of a subclass
+    name: ClassVar[str]
+    schema: ClassVar[Schema]
+    split_policy: ClassVar[SplitPolicy] = Stratified()
+    settings_type: ClassVar[type[Settings]]
+    processor_type: ClassVar[type[Processor[Any]]]
+    predictor_type: ClassVar[type[Predictor]]
+    monitor: ClassVar[str] = "loss"  # the metric that selects the best weights; lower is better
+    unit: ClassVar[str] = "examples"  # what the loss is averaged over
+    prefetch: ClassVar[bool] = False  # whether batches are made in a background thread
+    encoder_decoder: ClassVar[bool] = False  # whether it accepts encoder–decoder models
+    images: ClassVar[bool] = False  # whether it accepts models that read images only
+    default_model: ClassVar[str] = "gru"  # that `train` takes if none is named
+    default_model_reason: ClassVar[str] = "a recurrent network is small, fast on a CPU and has no length limit"
+    hub_head: ClassVar[str | None] = None  # the head of a `transformers` model that the network corresponds to
+
+    @classmethod
+    def model_defaults(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns settings of the model that suit the task; those that the user names take precedence.
+
+        Args:
+            values: The user's configuration, as nested plain values.
+        """
+        return {}
+
+    @classmethod
+    def train_defaults(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns settings of the training loop that suit the task; see `model_defaults`."""
+        return {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "name" in vars(cls):
+            Task.registry[cls.name] = cls
+
+    def __init__(
+        self,
+        config: TaskConfig,
+        processor: Processor[E],
+        columns: Mapping[str, str],
+        kinds: Mapping[str, Kind],
+        datasets: Mapping[str, Dataset] | None = None,
+        diagnostics: Diagnostics | None = None,
+    ) -> None:
+        self.config, self.settings, self.processor = config, config.task, processor
+        self.columns, self.kinds = dict(columns), dict(kinds)
+        self.datasets = dict(datasets or {})
+        self.diagnostics = Diagnostics() if diagnostics is None else diagnostics
+        self.encoded: dict[str, E] = {name: self.encode(rows) for name, rows in self.datasets.items() if len(rows)}
+        self._sampler = self.make_sampler(self.encoded["train"]) if "train" in self.encoded else None
+
+    # Data
+
+    @classmethod
+    def prepare(
+        cls,
+        config: TaskConfig,
+        data: Any = None,
+        validation: Any = None,
+        test: Any = None,
+        processor: Processor[E] | None = None,
+        pretrained: Mapping[str, Tokenizer] | None = None,
+        diagnostics: Diagnostics | None = None,
+        data_dir: str | None = None,
+    ) -> Self:
+        """Reads, checks, splits and encodes the data, and returns the task ready for training.
+
+        Args:
+            config: The settings.
+            data: A source that replaces `config.data.source`, such as a DataFrame.
+            validation: A source of the validation split that replaces `config.data.validation`.
+            test: A source of the test split that replaces `config.data.test`.
+            processor: That of an existing run; by default one is fitted.
+            pretrained: Tokenizers for the fit, by the name of their field.
+            diagnostics: Receives notes; problems are raised after each stage.
+            data_dir: The folder of catalogue data sets.
+        """
+        diagnostics = Diagnostics() if diagnostics is None else diagnostics
+        settings = config.data
+        source = open_source(settings.source if data is None else data, data_dir)
+        specs = {
+            "validation": settings.validation if validation is None else validation,
+            "test": settings.test if test is None else test,
+        }
+        named = {name: open_source(spec, data_dir) for name, spec in specs.items() if spec is not None}
+        if not named:
+            named = dict(source.splits)
+        rows = cls.read_training_data(named.pop("train", source), settings, diagnostics)
+        predefined = {name: cls.read_training_data(part, settings, diagnostics) for name, part in named.items()}
+        for dataset in (rows, *predefined.values()):
+            check(dataset, cls.schema, diagnostics)
+        diagnostics.raise_problems()
+        datasets = split(rows, cls.split_policy, settings.fractions, diagnostics, predefined)
+        if processor is None:
+            processor = cls.processor_type.fit(datasets["train"], config, pretrained or {}, diagnostics)
+        kinds = {role: rows.kind(role) for role in rows.columns}
+        task = cls(config, processor, rows.column_names, kinds, datasets, diagnostics)
+        diagnostics.raise_problems()
+        return task
+
+    def with_data(self, source: Any, split: str = "test", data_dir: str | None = None) -> Self:
+        """Returns the task with the same processor and one split, read from another source.
+
+        Args:
+            source: Whatever `open_source` takes, targets included.
+            split: The name of the split.
+            data_dir: The folder of catalogue data sets.
+        """
+        rows = self.read(open_source(source, data_dir))
+        diagnostics = Diagnostics(self.diagnostics.on_note)
+        task = type(self)(self.config, self.processor, self.columns, self.kinds, {split: rows}, diagnostics)
+        diagnostics.raise_problems()
+        return task
+
+    @classmethod
+    def read_training_data(cls, source: Source, settings: DataSettings, diagnostics: Diagnostics) -> Dataset:
+        """Returns the rows of a source; rows whose inputs are all empty are left out, with a note."""
+        rows = read_dataset(source, cls.schema, settings.columns, settings.read_options(), diagnostics)
+        diagnostics.raise_problems()
+        inputs = [field.role for field in cls.schema.fields if field.required and not field.target]
+        sizes = np.stack([column.sizes for role in inputs for column in rows.columns[role]])
+        empty = sizes.max(axis=0) == 0
+        if not empty.any():
+            return rows
+        first = rows.locations[int(empty.argmax())]
+        diagnostics.note(f"{rows.name}: {empty.sum():,} empty rows are left out, the first at {first}")
+        return rows.take(np.flatnonzero(~empty))
+
+    def read(self, source: Any, schema: Schema | None = None) -> Dataset:
+        """Returns further data, read with the columns and kinds of the training data.
+
+        Args:
+            source: Whatever `open_source` takes.
+            schema: The fields to read; by default all, targets included.
+        """
+        diagnostics = Diagnostics()
+        schema = self.schema if schema is None else schema
+        options = self.config.data.read_options()
+        rows = read_dataset(open_source(source), schema, None, options, diagnostics, self.columns, self.kinds)
+        diagnostics.raise_problems()
+        return rows
+
+    def encode(self, dataset: Dataset) -> E:
+        return self.processor.encode(dataset, self.diagnostics)
+
+    def fingerprint(self) -> str:
+        """Returns a hash of the training split: a run that is resumed must have the same."""
+        return self.datasets["train"].fingerprint()
+
+    # Network
+
+    @abstractmethod
+    def network(self, model: BackboneSettings) -> nn.Module:
+        """Returns input, backbone and head with random weights. Depends on the processor, never on data."""
+
+    def initialize(self, network: nn.Module) -> None:
+        """Sets parameters that follow from the training split, such as an output bias."""
+
+    def fit(self, model: BackboneSettings) -> Any:
+        """Returns a model that is not trained by gradient descent (`model.gradient_free`), fitted to the training split."""
+        cause = f"the model {model.name} is not trained by gradient descent, and the task {self.name} has no other way"
+        raise SeriatimError("task.model", cause, "choose another --model")
+
+    def resize(self, model: BackboneSettings, parameters: int) -> BackboneSettings:
+        """Returns the settings of a gradient-free model with at most this many parameters; see `fit`."""
+        return model
+
+    def restore(self, model: BackboneSettings, tensors: Mapping[str, Tensor]) -> Any:
+        """Returns a gradient-free model from the tensors of a run folder; see `fit`."""
+        return model.restore(tensors)
+
+    def build(self) -> nn.Module:
+        """Returns the network of the configured model, initialized from the seed."""
+        torch.manual_seed(derive(self.config.seed, "init"))
+        network = self.network(self.config.model)
+        self.initialize(network)
+        return network
+
+    # Training
+
+    def make_sampler(self, train: E) -> Sampler:
+        """Returns the sampler of training items; by default batches of similar length."""
+        if len(train) >= LARGE_COUNT:
+            return PoolSampler(len(train), train.lengths, self.config.seed)
+        return LengthSampler(np.arange(len(train)), train.lengths, self.config.seed)
+
+    @property
+    def sampler(self) -> Sampler:
+        if self._sampler is None:
+            raise SeriatimError("data.no-split", "the task has no training split", "prepare the task with data")
+        return self._sampler
+
+    def batch(self, step: int, first: int, last: int, batch_size: int) -> Batch:
+        """Returns rows first…last−1 of the global batch of a step: the same on every rank, resumed or not."""
+        items = self.sampler.items(step, batch_size)
+        share = slice(first * len(items) // batch_size, last * len(items) // batch_size)
+        return self.collate(self.encoded["train"], items[share])
+
+    def steps_per_epoch(self, batch_size: int) -> int:
+        return self.sampler.steps_per_epoch(batch_size)
+
+    def collate(self, encoded: E, items: np.ndarray) -> Batch:
+        """Returns a batch of items: padded inputs (B,T,…), targets, and a mask (B,T), None without padding."""
+        inputs, mask = encoded.inputs.padded(items)
+        targets = None if encoded.targets is None else torch.from_numpy(encoded.targets[items])
+        return Batch(torch.from_numpy(inputs), targets, len(items), padding_mask(mask))
+
+    @abstractmethod
+    def forward(self, network: Any, batch: Batch, state: Any = None) -> Output:
+        """Returns the scores of a batch; `state` is that of the batch before, if states are carried."""
+
+    @abstractmethod
+    def loss(self, output: Output, batch: Batch, smoothing: float = 0.0) -> Tensor:
+        """Returns the sum of the losses over the targets of a batch, with label smoothing where it applies."""
+
+    def distillation_loss(self, output: Output, teacher: Output, temperature: float) -> Tensor:
+        """Returns the sum of the distances between the scores of student and teacher."""
+        raise SeriatimError("distill.task", f"the task {self.name} has no distillation", "omit --teacher")
+
+    def teacher_mismatches(self, teacher: Predictor) -> list[str]:
+        """Returns a sentence for each reason why another run cannot be the teacher."""
+        return []
+
+    def read_unlabeled(self, source: Any, data_dir: str | None = None) -> E:
+        """Returns the items of a source without targets, for distillation."""
+        return self.encode(self.read(open_source(source, data_dir), self.schema.inputs()))
+
+    def hidden_states(self, network: Any, batch: Batch) -> Tensor:
+        """Returns the backbone's output for every element (B,T,D), for `embed` and `inspect`."""
+        return network.hidden(batch.inputs, batch.mask)[0]
+
+    # Evaluation
+
+    def evaluate(self, network: nn.Module, split: str = "validation", limit: int | None = None) -> Metrics:
+        """Returns the loss and the metrics on a split.
+
+        Args:
+            network: The network; it is set to evaluation mode.
+            split: The name of the split.
+            limit: Evaluates on evenly spaced rows with about this many elements; by default on all rows.
+        """
+        encoded = self.encoded[split]
+        rows = np.arange(len(encoded)) if encoded.rows is None else encoded.rows
+        count, elements = int(rows.max()) + 1, max(int(encoded.lengths.sum()), 1)
+        if limit is not None:
+            count = max(int(count * min(limit / elements, 1.0)), 1)
+        sampled_rows = np.linspace(0, int(rows.max()), count).astype(np.int64)
+        items = np.flatnonzero(np.isin(rows, sampled_rows))  # all windows of a sampled row
+        total_loss, targets = 0.0, 0
+
+        def run(batch_items: np.ndarray) -> Sequence[Any]:
+            nonlocal total_loss, targets
+            batch = self.collate(encoded, items[batch_items])
+            output = self.forward(network, batch)
+            total_loss += float(self.loss(output, batch))
+            targets += batch.count
+            return self.unbatch(output, batch)
+
+        network.eval()
+        scores = run_batches(encoded.lengths[items], run)
+        return {"loss": total_loss / max(targets, 1)} | self.metrics(network, split, items, scores)
+
+    def unbatch(self, output: Output, batch: Batch) -> Sequence[Any]:
+        """Returns the scores of each item of a batch."""
+        return list(output.scores.float().cpu().numpy())
+
+    def metrics(self, network: nn.Module, split: str, items: np.ndarray, scores: Sequence[Any]) -> Metrics:
+        """Returns the metrics besides the loss.
+
+        Args:
+            network: For metrics that need other outputs than the scores, such as free decoding.
+            split: The name of the split.
+            items: The evaluated items (n,).
+            scores: The scores of each of them, from `unbatch`.
+        """
+        return {}
+
+    def baselines(self, split: str) -> dict[str, Metrics]:
+        """Returns the metrics of trivial predictions, by their name."""
+        return {}
+
+    def views(self, predictor: Predictor, split: str) -> list[View]:
+        """Returns charts and tables of the predictions on a split, for the report."""
+        return []
+
+    def sample(self, network: nn.Module) -> str:
+        """Returns a few predictions beside their references, to be shown during training."""
+        return ""
+
+    # Prediction
+
+    def predictor(self, network: Any) -> Predictor:
+        """Returns the predictor of a trained network, or of a model that `fit` returned."""
+        return self.predictor_type(self, network.eval() if isinstance(network, nn.Module) else network)
+
+
+def padding_mask(mask: np.ndarray) -> Tensor | None:
+    """Returns a boolean mask (B,T), True for elements and False for padding, or None if nothing is padded."""
+    return None if mask.all() else torch.from_numpy(mask)
+
+
+# Prediction
+
+
+class NoOptions(Settings):
+    """The options of a capability that has none."""
+
+
+@dataclass(frozen=True)
+class Capability:
+    """A declared operation of a predictor: commands, HTTP routes, forms and documentation are made from it."""
+
+    name: str
+    summary: str
+    inputs: Schema
+    outputs: Mapping[str, str]  # column of the predictions → name of its kind
+    options: type[Settings]
+    per_row: bool  # whether there is exactly one prediction per input row
+    scalar: bool = False  # whether a single input is answered by the first output column alone, not by a record
+
+
+PredictMethod = Callable[[Any, Dataset, Any], list[dict[str, Any]]]  # (predictor, dataset, options) → records
+
+
+@dataclass(frozen=True)
+class CapabilityMethod:
+    """A predictor's method with its declaration."""
+
+    method: PredictMethod
+    outputs: Mapping[str, Kind]
+    options: type[Settings]
+    inputs: Schema | None
+    per_row: bool
+    scalar: bool
+
+    def describe(self, name: str, default_inputs: Schema) -> Capability:
+        summary = (self.method.__doc__ or "").partition("\n")[0]
+        outputs = {column: kind.name for column, kind in self.outputs.items()}
+        inputs = default_inputs if self.inputs is None else self.inputs
+        return Capability(name, summary, inputs, outputs, self.options, self.per_row, self.scalar)
+
+
+def capability(
+    outputs: Mapping[str, Kind],
+    options: type[Settings] = NoOptions,
+    inputs: Schema | None = None,
+    per_row: bool = True,
+    scalar: bool = False,
+) -> Callable[[PredictMethod], CapabilityMethod]:
+    """Declares a method `(self, dataset, options) → records` of a predictor as a capability.
+
+    Args:
+        outputs: Column → kind of the records it returns.
+        options: The class of its options.
+        inputs: The fields it reads; by default the task's schema without targets.
+        per_row: Whether it returns exactly one record per row.
+        scalar: Whether Python answers a single input by the first output column alone, such as a translation.
+    """
+    return lambda method: CapabilityMethod(method, outputs, options, inputs, per_row, scalar)
+
+
+class Predictions(list[dict[str, Any]]):
+    """Predictions as records, one or more per input row."""
+
+    source: Source | None = None  # the input, if there is one record per row of it
+
+    def to_arrow(self) -> pa.Table:
+        """Returns an Arrow table, which polars, DuckDB and others read without a copy."""
+        return pa.Table.from_pylist(list(self))
+
+    def to_frame(self) -> Any:
+        """Returns a pandas DataFrame; if the input was one, with its index and its columns before the predictions."""
+        import pandas as pd
+
+        if self.source is None or self.source.columns is None or self.source.index is None:
+            return pd.DataFrame(list(self))
+        predictions = pd.DataFrame(list(self), index=self.source.index)
+        inputs = pd.DataFrame(dict(self.source.columns), index=self.source.index)
+        return pd.concat([inputs.drop(columns=predictions.columns, errors="ignore"), predictions], axis=1)
+
+
+@dataclass(frozen=True)
+class ModelInput:
+    """Inputs as the network reads them, with what `inspect` and `embed` show beside them."""
+
+    batch: Batch
+    sequences: list[dict[str, list[str]]]  # of each item: axis (source, target) → the text of each element
+
+
+@dataclass(frozen=True)
+class Usage:
+    """An example of use for the model card: the same in the shell and in Python."""
+
+    shell: str
+    python: str
+
+
+class Predictor:
+    """A trained network with the capabilities of its task. `predict` runs the first one.
+
+    Args:
+        task: With or without data.
+        network: The network, or the model that `Task.fit` returned.
+    """
+
+    methods: ClassVar[dict[str, CapabilityMethod]] = {}  # name → capability, those of the base classes last
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.methods = {
+            name: value
+            for base in cls.__mro__
+            for name, value in vars(base).items()
+            if isinstance(value, CapabilityMethod)
+        }
+
+    def __init__(self, task: Task[Any], network: Any) -> None:
+        self.task, self.network, self.processor = task, network, task.processor
+
+    @property
+    def capabilities(self) -> dict[str, Capability]:
+        """The declared capabilities of this predictor, by name."""
+        inputs = self.task.schema.inputs()
+        return {name: declared.describe(name, inputs) for name, declared in self.methods.items()}
+
+    def call(self, name: str, inputs: Any, data_dir: str | None = None, **options: Any) -> Predictions:
+        """Returns the predictions of a capability.
+
+        Args:
+            name: The capability.
+            inputs: A path, a table, or a list of texts, tuples or records.
+            data_dir: The folder of catalogue data sets.
+            options: Fields of the capability's options.
+        """
+        if name not in self.methods:
+            cause = f'the task {self.task.name} has no capability "{name}"'
+            raise SeriatimError("predict.capability", cause, did_you_mean(name, self.methods))
+        capability = self.capabilities[name]
+        source = open_source(inputs, data_dir)
+        dataset = self.task.read(source, capability.inputs)
+        checked = validate(capability.options, options, f"the options of {name}")
+        predictions = Predictions(self.methods[name].method(self, dataset, checked))
+        predictions.source = source if capability.per_row else None
+        return predictions
+
+    def predict(self, inputs: Any, **options: Any) -> Predictions:
+        """Returns the predictions of the first capability, its first output named "prediction"; see `call`."""
+        name, declared = next(iter(self.methods.items()))
+        predictions = self.call(name, inputs, **options)
+        first = next(iter(declared.outputs))
+        renamed = Predictions(
+            {"prediction" if key == first else key: value for key, value in row.items()} for row in predictions
+        )
+        renamed.source = predictions.source
+        return renamed
+
+    def scores(self, encoded: Any) -> list[Any]:
+        """Returns the network's scores of each item."""
+
+        def run(items: np.ndarray) -> Sequence[Any]:
+            batch = self.task.collate(encoded, items)
+            return self.task.unbatch(self.task.forward(self.network, batch), batch)
+
+        return run_batches(encoded.lengths, run)
+
+    def model_input(self, inputs: Any) -> ModelInput:
+        """Returns the batch that the network reads for these inputs, with the text of each element."""
+        encoded = self.task.encode(self.task.read(inputs, self.task.schema.inputs()))
+        batch = self.task.collate(encoded, np.arange(len(encoded)))
+        return ModelInput(batch, [self.sequences(encoded, item) for item in range(len(encoded))])
+
+    def sequences(self, encoded: Any, item: int) -> dict[str, list[str]]:
+        """Returns the text of each element of each sequence the network reads, by axis; the encoder's comes first."""
+        return {"element": self.element_names(encoded, item)}
+
+    def element_names(self, encoded: Any, item: int) -> list[str]:
+        """Returns the text of each element of an item; by default its position."""
+        return [str(position) for position in range(int(encoded.lengths[item]))]
+
+    def usage(self, run: str) -> list[Usage]:
+        """Returns lines for the model card that use the capabilities of this run on an example."""
+        return []
