@@ -1,0 +1,165 @@
+"""The files of a run, read and written without torch: what reports, lists and command lines need.
+
+config.yaml        every setting, with `format: 1`
+data.json          the processor, columns and kinds
+metrics.jsonl      the events of training, one per line; metrics of evaluations are keys val_<metric>
+samples.jsonl      step, tokens and text of what the model produced during training
+summary.json       metrics by split, baselines, size, time, notes on the data
+evaluation.json    split → charts and tables of the predictions, as JSON values of `report.charts`
+inspection.json    charts of the inside of the model
+capabilities.json  name → declaration of what the run's predictor offers
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+from .config import dump_yaml, load_yaml
+from .errors import SeriatimError, did_you_mean
+from .files import write_json, write_text
+
+FORMAT = 1  # of the run folder; folders of this format open in every later version
+
+
+class RunFolder:
+    """The folder of a run. Files that are not there yet read as empty.
+
+    Args:
+        path: The folder; it has a config.yaml.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if not (self.path / "config.yaml").is_file():
+            siblings = [run.path.name for run in list_runs(self.path.parent)]
+            remedy = did_you_mean(self.path.name, siblings) or "`seriatim runs` lists them"
+            raise SeriatimError("run.missing", f"{self.path} is not the folder of a run", remedy)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.path)!r})"
+
+    @classmethod
+    def create(cls, path: str | Path, config: Mapping[str, Any]) -> Self:
+        """Writes config.yaml into a folder, which is made if needed, and returns the run."""
+        write_text(Path(path) / "config.yaml", dump_yaml({"format": FORMAT, **config}))
+        return cls(path)
+
+    # Reading
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """All settings as a tree of plain values, without the key `format`."""
+        file = self.path / "config.yaml"
+        values = load_yaml(file)
+        version = values.pop("format", None)
+        if version != FORMAT:
+            if isinstance(version, int) and version > FORMAT:
+                cause, remedy = f"{file} has format {version}, written by a newer seriatim", "update seriatim"
+            else:
+                cause, remedy = f"{file} is of a run before format {FORMAT}, which is not read", "train it again"
+            raise SeriatimError("run.format", cause, remedy)
+        return values
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """What is known when training starts and, after it ended, metrics by split, baselines, size and time."""
+        return self.read_json("summary.json", {})
+
+    @property
+    def capabilities(self) -> dict[str, Any]:
+        """The declaration of each capability of the run's predictor, by name."""
+        return self.read_json("capabilities.json", {})
+
+    def history(self, event: str = "") -> list[dict[str, Any]]:
+        """Returns the events of training in order, all or those of a name such as "stepped" or "evaluated"."""
+        return [line for line in self._lines("metrics.jsonl") if not event or line.get("event") == event]
+
+    def samples(self) -> list[dict[str, Any]]:
+        """Returns step, tokens and text of the samples made during training."""
+        return list(self._lines("samples.jsonl"))
+
+    def evaluation(self) -> dict[str, list[dict[str, Any]]]:
+        """Returns the views of the predictions by split, as JSON values of `report.charts`."""
+        return self.read_json("evaluation.json", {})
+
+    def inspection(self) -> list[dict[str, Any]]:
+        """Returns the charts of the inside of the model, as JSON values of `report.charts`."""
+        return self.read_json("inspection.json", [])
+
+    def read_json(self, name: str, default: Any) -> Any:
+        """Returns the content of a file, which has the type of the default; the default if there is no such file."""
+        file = self.path / name
+        if not file.is_file():
+            return default
+        try:
+            value = json.loads(file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise damaged(file, str(error)) from None
+        if not isinstance(value, type(default)):
+            raise damaged(file, f"it holds a {type(value).__name__} instead of a {type(default).__name__}")
+        return value
+
+    def _lines(self, name: str) -> Iterator[dict[str, Any]]:
+        file = self.path / name
+        if not file.is_file():
+            return
+        with open(file, encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.endswith("\n"):
+                    return  # a crash may leave half a line at the end
+                try:
+                    yield json.loads(line)
+                except ValueError as error:
+                    raise damaged(file, f"line {number}: {error}") from None
+
+    # Writing
+
+    def write_summary(self, values: Mapping[str, Any]) -> None:
+        write_json(self.path / "summary.json", dict(values))
+
+    def write_capabilities(self, values: Mapping[str, Any]) -> None:
+        write_json(self.path / "capabilities.json", dict(values))
+
+    def write_evaluation(self, views: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+        """Writes views by split; they come from `report.charts.views_to_json`."""
+        write_text(self.path / "evaluation.json", compact_json(dict(views)))
+
+    def write_inspection(self, views: Sequence[Mapping[str, Any]]) -> None:
+        """Writes the charts of an inspection; they come from `report.charts.views_to_json`."""
+        write_text(self.path / "inspection.json", compact_json(list(views)))
+
+
+def compact_json(value: object) -> str:
+    """Returns JSON without indentation: charts are long lists of numbers."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def damaged(file: Path, problem: str) -> SeriatimError:
+    """Returns the error of a file that cannot be read."""
+    return SeriatimError("run.damaged", f"{file} is damaged: {problem}", "restore the file, or remove it")
+
+
+def list_runs(folder: str | Path = "runs") -> list[RunFolder]:
+    """Returns the runs in a folder and in the comparisons inside it, newest first."""
+    folder = Path(folder)
+    configs = [*folder.glob("*/config.yaml"), *folder.glob("*/*/config.yaml")] if folder.is_dir() else []
+    return [RunFolder(file.parent) for file in sorted(configs, key=lambda file: (-file.stat().st_mtime, str(file)))]
+
+
+def fresh_folder(base: str | Path, stem: str) -> Path:
+    """Makes and returns base/stem, or base/stem-2, … if that exists: two processes never get the same folder."""
+    base = Path(base)
+    base.mkdir(parents=True, exist_ok=True)
+    for number in itertools.count(1):
+        path = base / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            continue
+        return path
+    raise AssertionError("itertools.count never ends")
