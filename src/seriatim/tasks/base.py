@@ -151,6 +151,7 @@ class Task(ABC, Generic[E]):
     prefetch: ClassVar[bool] = False  # whether batches are made in a background thread
     encoder_decoder: ClassVar[bool] = False  # whether it accepts encoder–decoder models
     images: ClassVar[bool] = False  # whether it accepts models that read images only
+    teacher_tokenizer: ClassVar[bool] = False  # whether a student must use the tokenizer of its teacher
     default_model: ClassVar[str] = "gru"  # that `train` takes if none is named
     default_model_reason: ClassVar[str] = "a recurrent network is small, fast on a CPU and has no length limit"
     hub_head: ClassVar[str | None] = None  # the head of a `transformers` model that the network corresponds to
@@ -298,8 +299,8 @@ class Task(ABC, Generic[E]):
         """Sets parameters that follow from the training split, such as an output bias."""
 
     def fit(self, model: BackboneSettings) -> Any:
-        """Returns a model that is not trained by gradient descent (`model.gradient_free`), fitted to the training split."""
-        cause = f"the model {model.name} is not trained by gradient descent, and the task {self.name} has no other way"
+        """Returns a gradient-free model (`model.gradient_free`), fitted to the training split."""
+        cause = f"model {model.name} is not trained by gradient descent and does not support task {self.name}"
         raise SeriatimError("task.model", cause, "choose another --model")
 
     def resize(self, model: BackboneSettings, parameters: int) -> BackboneSettings:
