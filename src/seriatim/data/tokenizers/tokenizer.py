@@ -1,322 +1,306 @@
-"""Tokenizers: text to numbers and back, around the `tokenizers` package and saved as its `tokenizer.json`.
+"""Tokenizer: text to token ids and back, around the `tokenizers` package and saved as its `tokenizer.json`.
 
-Id 0 is `<unk>`, id 1 is `<eos>`. `char`, `bpe`, `byte-bpe` and `unigram` keep every character of a text whose
-characters they know; `word` and `wordpiece` keep words and line ends (a "\\n" is an `<eos>`) and forget how
-many blanks lay between. In `word` and `wordpiece` a literal `<unk>` in the text is the token `<unk>`; in the
-others it is five characters like any.
+Id 0 is `<unk>`, id 1 is `<eos>`. `char`, `bpe`, `byte-bpe` and `unigram` preserve every character of a text whose
+characters they know; `word` and `wordpiece` preserve words and line ends ("\\n" is `<eos>`), but not how many blanks
+lie between words. In `word` and `wordpiece` a literal `<unk>` in a text is the token `<unk>`; in the others it is five
+characters like any.
 
-`bert` is BERT's: it begins with [PAD] [UNK] [CLS] [SEP] [MASK] and frames texts, and a literal "[SEP]" is the token
-[SEP]. A tokenizer that others made keeps its own ids.
+`bert` is BERT's: ids begin with [PAD] [UNK] [CLS] [SEP] [MASK], and a literal "[SEP]" is the token [SEP]. A tokenizer
+made elsewhere has its own ids.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
-from pydantic import Field, model_validator
 
-from seriatim.core.config import Count, Settings
-from seriatim.core.errors import SeriatimError
-from seriatim.core.files import atomic_file
-
-from . import blanks, foreign, framing, vocabulary
-from .blanks import Parts
-from .characters import CharacterTable, check, visible
-from .pieces import LIMIT, SPACE, stretches
+from ...core.errors import SeriatimError
+from ...core.files import atomic_file
+from .external import byte_alphabet, read_backend, recognize_kind, single_word_pattern, splits_punctuation
+from .segments import SEGMENT_LIMIT, SPACE, CharacterTable, DistinctWords, byte_token, distinct_words, split_segments
+from .special_tokens import EOS_ALIASES, SPECIAL_TOKENS, UNK, continues_word, join_texts, special_token_ids
+from .training import TokenizerSettings, train_backend
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
 
-UNK, EOS = "<unk>", "<eos>"
-# What other tokenizers call the end of a text; looked for in files that are not ours.
-EOS_NAMES = (EOS, "<|endoftext|>", "</s>", "[SEP]")
-REMEMBERED = 1 << 18
-BY_WORDS = ("word", "wordpiece", "bert")  # kinds that keep words and forget the blanks between them
-SPACES = re.compile(f"[{SPACE}]")
-Ids = np.ndarray
-
-
-class TokenizerSettings(Settings):
-    kind: Literal["char", "word", "bpe", "byte-bpe", "wordpiece", "unigram", "bert"] = Field(
-        "char", description="what a token is: a character, a word, or a part of a word found by one of five methods"
-    )
-    size: Count = Field(8192, ge=3, description="the largest vocabulary, for every kind but char")
-    lowercase: bool = Field(False, description="make all letters small first (bert: without accents, too)")
-    fallback: bool = Field(
-        False, description="write unseen characters as bytes, so nothing is ever lost; 256 more tokens (char, bpe)"
-    )
-    min_count: int = Field(1, ge=1, description="leave out what occurs less often in the training text")
-    punctuation: bool = Field(
-        True, description="split punctuation off words (word, wordpiece); false for text split already, as WikiText is"
-    )
-
-    @model_validator(mode="after")
-    def _fits(self) -> TokenizerSettings:
-        if self.fallback and self.kind not in ("char", "bpe"):
-            raise ValueError(f"fallback is for char and bpe; {self.kind} has no use for it")
-        bytes_wanted = self.kind == "byte-bpe" or (self.fallback and self.kind == "bpe")
-        if bytes_wanted and self.size < 260:
-            raise ValueError(f"{self.kind} with all 256 bytes needs a size of at least 260, not {self.size}")
-        if self.kind == "bert" and self.size < 7:
-            raise ValueError(f"bert with its 5 special tokens needs a size of at least 7, not {self.size}")
-        return self
-
-
-def with_kind(given: Any, **usual: Any) -> Any:
-    """Settings as they came in, with the usual ones where no kind is named: who asks for a size alone, as by
-    --vocabulary 8000, asks for so many of what a task is used to."""
-    return {**usual, **given} if isinstance(given, Mapping) and "kind" not in given else given
+CACHE_SIZE = 1 << 18  # segments whose ids are cached
+SHOWN_UNKNOWN = 10  # in an error
+WORD_KINDS = ("word", "wordpiece", "bert")  # kinds that drop the white space between words
 
 
 class Tokenizer:
-    """Encodes and decodes. Made by `train` or `load`."""
+    """Encodes and decodes text; created by `train` or `load`.
+
+    Attributes:
+        kind: As in `TokenizerSettings`; "other" for a tokenizer made elsewhere that is none of these.
+        vocab_size: The number of ids.
+        unk, eos, cls, sep, mask, pad: Ids of special tokens; None for those the tokenizer lacks.
+        has_cls_sep: Whether `frame` puts a text between [CLS] and [SEP].
+        lossless: Whether every text can be encoded without `<unk>`.
+        drops_whitespace: Whether it preserves words, but not the white space between them.
+        backend: The tokenizer of the `tokenizers` package.
+    """
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        backend.no_truncation()  # a file may ask for both, but how long a sequence is depends on the model
+        backend.no_truncation()  # a file may enable both, but the length of a sequence depends on the model
         backend.no_padding()
         description = json.loads(backend.to_str())
-        self.kind = vocabulary.kind_of(description)
-        self._apart = vocabulary.splits_punctuation(description)
-        listed = description["model"]["vocab"]  # to ask the package for it again costs more than all else here
+        self.kind = recognize_kind(description)
+        self.drops_whitespace = self.kind in WORD_KINDS
+        self._splits_punctuation = splits_punctuation(description)
+        listed = description["model"]["vocab"]  # `get_vocab` is slower than everything else here
         complete = isinstance(listed, dict) and len(listed) == backend.get_vocab_size()
-        self._vocab = names = listed if complete else backend.get_vocab()
-        self.size = 1 + max(names.values())
-        self._names = [""] * self.size
-        for name, index in names.items():
+        self._vocab: dict[str, int] = listed if complete else backend.get_vocab()
+        self.vocab_size = 1 + max(self._vocab.values())
+        self._names = [""] * self.vocab_size
+        for name, index in self._vocab.items():
             self._names[index] = name
-        special = framing.special_ids(description, self.kind, names)
+        special = special_token_ids(description, self.kind, self._vocab)
         self.cls, self.sep, self.mask, self.pad = (special[use] for use in ("cls", "sep", "mask", "pad"))
-        self.framed = self.cls is not None and self.sep is not None
-        ends = (names[name] for name in EOS_NAMES if name in names)
+        self.has_cls_sep = self.cls is not None and self.sep is not None
+        ends = (self._vocab[name] for name in EOS_ALIASES if name in self._vocab)
         self.eos = self.sep if self.kind == "bert" else next(ends, None)
-        unk = getattr(backend.model, "unk_token", None) or UNK
-        self.unk = names.get(unk)
-        # A tokenizer that can write every text has <unk> in its list all the same, but never says it.
+        self.unk = self._vocab.get(getattr(backend.model, "unk_token", None) or UNK)
+        # A lossless tokenizer may have <unk> in its vocabulary all the same, but never emits it.
         self.lossless = self.kind == "byte-bpe" or bool(getattr(backend.model, "byte_fallback", False))
-        self._characters = CharacterTable(names) if self.kind == "char" else None
-        self._added = {token["id"]: token["content"] for token in description["added_tokens"]}
-        # A special token may swallow white space, so that the stretches of a text are not what they are alone.
-        wide = any(token["rstrip"] or SPACES.search(token["content"]) for token in description["added_tokens"])
-        self._whole = self.kind == "other" or wide
-        self._single = vocabulary.single_word(description) if self.unk is not None else None
-        self._seen: dict[str, list[int]] = {}
-        self._bytes: list[bytes] | None = None
+        self._characters = CharacterTable(self._vocab) if self.kind == "char" else None
+        added = description["added_tokens"]
+        self._added = {token["id"] for token in added}
+        # An added token may contain or absorb white space; then segments do not have the tokens of the whole text.
+        spaced = any(token["rstrip"] or re.search(f"[{SPACE}]", token["content"]) for token in added)
+        self._has_segments = self.kind != "other" and not spaced
+        self._single_word = single_word_pattern(description) if self.unk is not None else None
+        self._cache: dict[str, list[int]] = {}
 
     @classmethod
-    def train(cls, settings: TokenizerSettings, texts: Iterable[str], parts: Parts | None = None) -> Tokenizer:
-        """Learns the vocabulary from `texts`, read once and never held together; or, where words are all it wants to
-        know, from their `parts`."""
-        return cls(vocabulary.train(settings, texts, parts))
+    def train(cls, settings: TokenizerSettings, texts: Iterable[str]) -> Tokenizer:
+        """Returns a tokenizer trained on texts, which are read once, joined in order and never held together."""
+        return cls(train_backend(settings, texts))
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
-        """Of a run folder, of a folder with one of the layouts of `foreign`, or from a file of such a layout."""
-        return cls(foreign.read(Path(path)))
+        """Returns the tokenizer of a run folder, of a folder in one of the layouts of `external`, or of such a file."""
+        return cls(read_backend(Path(path)))
 
     def save(self, path: str | Path) -> None:
+        """Writes `tokenizer.json`."""
         with atomic_file(path) as aside:
             aside.write_text(self.backend.to_str(pretty=True), encoding="utf-8")
 
-    @property
-    def names(self) -> list[str]:
-        """The tokens themselves, by id, as the vocabulary has them."""
-        return list(self._names)
-
     def to_json(self) -> str:
-        """The tokenizer as a text that is the same for equal tokenizers."""
+        """Returns the tokenizer as JSON that is the same for equal tokenizers."""
         return json.dumps(json.loads(self.backend.to_str()), sort_keys=True, ensure_ascii=True)
 
-    def encode(self, text: str, strict: bool = True) -> Ids:
-        """The ids of a text (int64). What is not in the vocabulary is an error, or `<unk>` where not strict."""
-        return self.encode_many([text], strict)[0]
-
-    def encode_many(self, texts: Sequence[str], strict: bool = True) -> list[Ids]:
-        """The ids of each text; much faster than one call a text where the texts are short."""
-        for text in texts:
-            check(text)
-        if strict and (unseen := self._unknown(texts)):
-            raise self._unseen(unseen)
-        if self._characters is not None:
-            return self._characters.encode([self._normal(text) for text in texts])
-        if self._whole:
-            found = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
-            return [np.array(one.ids, dtype=np.int64) for one in found]
-        parts = blanks.parts(texts, LIMIT) if self.by_words else None
-        return self._encode_stretches(texts) if parts is None else self._encode_parts(parts)
-
-    def encode_parts(self, parts: Parts) -> list[Ids] | None:
-        """The ids of texts whose parts are known; None where the parts do not tell them."""
-        return self._encode_parts(parts) if self.by_words and not self._whole and parts.longest <= LIMIT else None
-
-    def encode_spans(self, text: str) -> tuple[Ids, np.ndarray]:
-        """The ids of a text (n,), and for each where it stands in the text (n,2): from which character to which.
-
-        White space at the edges of a token is left out, but where it is all there is.
-        """
-        check(text)
-        found = self.backend.encode(text, add_special_tokens=False)
-        spans = np.array(found.offsets, dtype=np.int64).reshape(-1, 2)
-        places = np.arange(len(text) + 1)
-        blank = np.fromiter(map(str.isspace, text), bool, len(text))
-        following = np.minimum.accumulate(np.where(np.append(blank, False), len(text), places)[::-1])[::-1]
-        preceding = np.maximum.accumulate(np.where(np.append(True, blank), 0, places))  # the end of what is not blank
-        inside = np.stack([following[spans[:, 0]], preceding[spans[:, 1]]], axis=1)
-        return np.array(found.ids, dtype=np.int64), np.where(inside[:, :1] < inside[:, 1:], inside, spans)
-
-    def frame(
-        self, ids: Ids | Sequence[int], second: Ids | Sequence[int] | None = None, limit: int | None = None
-    ) -> Ids:
-        """One text, or two, as a network reads them: [CLS] a [SEP] b [SEP] where there are such tokens, else a <eos> b.
-
-        With a limit the longer one is cut first, and what stands around them is kept.
-        """
-        if self.cls is not None and self.sep is not None:
-            before, between, behind = [self.cls], [self.sep], [self.sep]
-        elif second is not None and self.eos is None:
-            cause = "the tokenizer has no token to stand between two texts"
-            raise SeriatimError("tokenizer.eos", cause, "choose another tokenizer")
-        else:
-            before, between, behind = [], [] if self.eos is None else [self.eos], []
-        others = None if second is None else np.asarray(second, dtype=np.int64)
-        return framing.join(np.asarray(ids, dtype=np.int64), others, before, between, behind, limit)
+    @property
+    def names(self) -> list[str]:
+        """The tokens by id, as the vocabulary writes them."""
+        return list(self._names)
 
     @cached_property
-    def continues(self) -> np.ndarray:
-        """For each id whether the token goes on with the word before it (see `framing`)."""
-        kept = self.kind in ("bpe", "byte-bpe")
-        names = [piece.decode("utf-8", "replace") for piece in self._pieces()] if kept else self._names
-        found = framing.continues(self.kind, names)
-        found[[*self._added, *(one for one in (self.unk, self.eos) if one is not None)]] = False
-        return found
+    def continues_word(self) -> np.ndarray:
+        """For each id (vocab_size,) whether the token continues the word of the token before it."""
+        from_bytes = self.kind in ("bpe", "byte-bpe")
+        texts = [data.decode("utf-8", "replace") for data in self._token_bytes] if from_bytes else self._names
+        flags = continues_word(self.kind, texts)
+        flags[[*self._added, *(index for index in (self.unk, self.eos) if index is not None)]] = False
+        return flags
 
-    @property
-    def by_words(self) -> bool:
-        """Whether it keeps words, and forgets what lies between them."""
-        return self.kind in BY_WORDS
+    def encode(self, text: str, strict: bool = True) -> np.ndarray:
+        """Returns the ids of a text (n,), int64.
 
-    def decode(self, ids: Iterable[int] | Ids) -> str:
-        """The text of ids. `<eos>` is a line end in word and wordpiece, and nothing in the others; bert leaves out
+        Args:
+            text: The text.
+            strict: Whether what is not in the vocabulary is an error; else it is `<unk>`.
+        """
+        return self.encode_many([text], strict)[0]
+
+    def encode_many(self, texts: Sequence[str], strict: bool = True) -> list[np.ndarray]:
+        """Returns the ids of each text; much faster than one call per text."""
+        for text in texts:
+            _check_text(text)
+        if strict and (unknown := self._find_unknown(texts)):
+            raise self._unknown_error(unknown)
+        if self._characters is not None:
+            return self._characters.encode([self._normalize(text) for text in texts])
+        if not self._has_segments:
+            encoded = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
+            return [np.array(encoding.ids, dtype=np.int64) for encoding in encoded]
+        if self.drops_whitespace and (distinct := distinct_words(texts, SEGMENT_LIMIT)) is not None:
+            return self._encode_words(distinct)
+        segments = [split_segments(text) for text in texts]
+        ids = self._segment_ids(chain.from_iterable(segments))
+        return [np.array([*chain.from_iterable(ids[segment] for segment in row)], np.int64) for row in segments]
+
+    def encode_spans(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the ids of a text (n,) and the span of each in it (n,2), first and last + 1 character.
+
+        Spans exclude white space at the edges of a token, unless the token has nothing else.
+        """
+        _check_text(text)
+        encoding = self.backend.encode(text, add_special_tokens=False)
+        spans = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
+        positions = np.arange(len(text) + 1)
+        blank = np.fromiter(map(str.isspace, text), bool, len(text))
+        next_solid = np.minimum.accumulate(np.where(np.append(blank, False), len(text), positions)[::-1])[::-1]
+        solid_end = np.maximum.accumulate(np.where(np.append(True, blank), 0, positions))
+        inside = np.stack([next_solid[spans[:, 0]], solid_end[spans[:, 1]]], axis=1)
+        return np.array(encoding.ids, dtype=np.int64), np.where(inside[:, :1] < inside[:, 1:], inside, spans)
+
+    def frame(
+        self,
+        ids: np.ndarray | Sequence[int],
+        second: np.ndarray | Sequence[int] | None = None,
+        limit: int | None = None,
+    ) -> np.ndarray:
+        """Returns one text or two as a network reads them: [CLS] a [SEP] b [SEP] if the tokenizer has these tokens,
+        else a `<eos>` b. With a limit, the longer text is truncated first; special tokens stay."""
+        if self.cls is not None and self.sep is not None:
+            before, between, after = [self.cls], [self.sep], [self.sep]
+        elif second is not None and self.eos is None:
+            cause = "the tokenizer has no token to separate two texts"
+            raise SeriatimError("tokenizer.eos", cause, "choose another tokenizer")
+        else:
+            before, between, after = [], [] if self.eos is None else [self.eos], []
+        other = None if second is None else np.asarray(second, dtype=np.int64)
+        return join_texts(np.asarray(ids, dtype=np.int64), other, before, between, after, limit)
+
+    def decode(self, ids: Iterable[int] | np.ndarray) -> str:
+        """Returns the text of ids. `<eos>` is a line end in word and wordpiece, nothing in other kinds; bert omits
         [CLS], [SEP] and [PAD]."""
-        ids = self._checked(ids)
+        ids = self._check_ids(ids)
         if self.kind == "other":
             return str(self.backend.decode(ids.tolist(), skip_special_tokens=False))
-        if self.by_words:
+        if self.drops_whitespace:
             silent = (self.cls, self.sep, self.pad)
-            names = [self._names[i] for i in ids.tolist() if i not in silent]
-            return vocabulary.join_words(names, self.kind, self._apart)
-        pieces = self._pieces()
-        return b"".join([pieces[i] for i in ids.tolist()]).decode("utf-8", "replace")
+            return self._join_words([self._names[index] for index in ids.tolist() if index not in silent])
+        token_bytes = self._token_bytes
+        return b"".join([token_bytes[index] for index in ids.tolist()]).decode("utf-8", "replace")
 
     def token(self, index: int) -> str:
-        """One token in a form fit to be shown: blanks and line ends are made visible."""
-        index = int(self._checked([index])[0])
-        name = self._names[index]
-        if index in (self.eos, self.unk) or index in self._added or self.by_words or self.kind == "other":
-            return name
-        data = self._pieces()[index]
+        """Returns a token in printable form: blanks and line ends are made visible."""
+        index = int(self._check_ids([index])[0])
+        if index in (self.eos, self.unk) or index in self._added or self.drops_whitespace or self.kind == "other":
+            return self._names[index]
+        data = self._token_bytes[index]
         try:
             text = data.decode("utf-8")
         except UnicodeDecodeError:
-            return "".join(f"<0x{byte:02X}>" for byte in data)
-        return "".join(visible(character) for character in text)
+            return "".join(map(byte_token, data))
+        return "".join("␣" if x == " " else x if x.isprintable() else repr(x)[1:-1] for x in text)
 
     def unknown(self, text: str) -> list[str]:
-        """What of `text` is not in the vocabulary, each once, in order: characters, or words for kinds of words."""
-        return self._unknown([text])
+        """Returns what of a text is not in the vocabulary, each once, in order: characters, or words for word kinds."""
+        return self._find_unknown([text])
 
-    def _unknown(self, texts: Sequence[str]) -> list[str]:
+    def _find_unknown(self, texts: Sequence[str]) -> list[str]:
         if self.lossless:
             return []
         if self._characters is not None:
-            return self._characters.unknown(self._normal("".join(texts)))
-        found: dict[str, None] = {}
-        for stretch, ids in self._ids_of(stretch for text in texts for stretch in stretches(text)).items():
+            return self._characters.unknown(self._normalize("".join(texts)))
+        unknown: dict[str, None] = {}
+        for segment, ids in self._segment_ids(chain.from_iterable(map(split_segments, texts))).items():
             if self.unk in ids:
-                encoded = self.backend.encode(stretch, add_special_tokens=False)
-                spans = zip(encoded.ids, encoded.offsets, strict=True)
-                found.update((stretch[a:b], None) for index, (a, b) in spans if index == self.unk)
-        found.pop(self._names[self.unk] if self.unk is not None else UNK, None)
-        return list(found)
+                encoding = self.backend.encode(segment, add_special_tokens=False)
+                spans = zip(encoding.ids, encoding.offsets, strict=True)
+                unknown.update((segment[start:end], None) for index, (start, end) in spans if index == self.unk)
+        unknown.pop(self._names[self.unk] if self.unk is not None else UNK, None)
+        return list(unknown)
 
-    def _normal(self, text: str) -> str:
-        # The package's own normaliser, because Python makes a final sigma small in another way.
-        return self.backend.normalizer.normalize_str(text) if self._characters and self.backend.normalizer else text
+    def _normalize(self, text: str) -> str:
+        # The package's own normalizer: Python lower-cases a final sigma in another way.
+        return self.backend.normalizer.normalize_str(text) if self.backend.normalizer else text
 
-    def _encode_stretches(self, texts: Sequence[str]) -> list[Ids]:
-        parts = [stretches(text) for text in texts]
-        known = self._ids_of(stretch for part in parts for stretch in part)
-        result = []
-        for part in parts:
-            ids: list[int] = []
-            for stretch in part:
-                ids += known[stretch]
-            result.append(np.array(ids, dtype=np.int64))
-        return result
-
-    def _encode_parts(self, parts: Parts) -> list[Ids]:
-        single, number = self._single, self._vocab.get  # to look a word up costs a tenth of encoding it
-        known = self._ids_of(part for part in parts.different if single is None or not single.fullmatch(part))
-        each = (len(known[part]) if part in known else 1 for part in parts.different)
-        lengths = np.fromiter(each, np.int64, len(parts.different))
-        ids = (known[part] if part in known else (number(part, self.unk),) for part in parts.different)
-        flat = np.fromiter(chain.from_iterable(ids), np.int64, int(lengths.sum()))
-        if (lengths == 1).all():  # words with single blanks between them
-            return np.split(flat[parts.which], np.cumsum(parts.sizes)[:-1])
-        sizes, ends = lengths[parts.which], np.cumsum(lengths)
+    def _encode_words(self, distinct: DistinctWords) -> list[np.ndarray]:
+        is_word, words = self._single_word, distinct.words  # to look a word up costs a tenth of encoding it
+        encoded = self._segment_ids(word for word in words if is_word is None or not is_word.fullmatch(word))
+        ids = [encoded[word] if word in encoded else (self._vocab.get(word, self.unk),) for word in words]
+        lengths = np.fromiter(map(len, ids), np.int64, len(ids))
+        flat = np.fromiter(chain.from_iterable(ids), np.int64, int(lengths.sum()))  # ids of all distinct words
+        ends = np.cumsum(distinct.lengths)[:-1]
+        if (lengths == 1).all():
+            return np.split(flat[distinct.indices], ends)
+        sizes = lengths[distinct.indices]
         stops = np.cumsum(sizes)
-        shifts = ends[parts.which] - stops  # from a place in the whole text to one in `flat`
+        shifts = np.cumsum(lengths)[distinct.indices] - stops  # from a position in the result to one in `flat`
         joined = flat[np.arange(sizes.sum()) + np.repeat(shifts, sizes)]
-        return np.split(joined, np.append(0, stops)[np.cumsum(parts.sizes)[:-1]])
+        return np.split(joined, np.append(0, stops)[ends])
 
-    def _ids_of(self, parts: Iterable[str]) -> dict[str, list[int]]:
-        """The ids of stretches. Few words make most of a text, so remembering them is ten times as fast."""
-        wanted = dict.fromkeys(parts)
-        missing = [part for part in wanted if part not in self._seen]
-        if len(self._seen) + len(missing) > REMEMBERED:
-            self._seen.clear()
+    def _segment_ids(self, segments: Iterable[str]) -> dict[str, list[int]]:
+        """Returns the ids of distinct segments, from a cache: few segments make up most of a text."""
+        wanted = dict.fromkeys(segments)
+        missing = [segment for segment in wanted if segment not in self._cache]
+        if len(self._cache) + len(missing) > CACHE_SIZE:
+            self._cache.clear()
             missing = list(wanted)
         encoded = self.backend.encode_batch_fast(missing, add_special_tokens=False)
-        self._seen.update((part, one.ids) for part, one in zip(missing, encoded, strict=True))
-        return {part: self._seen[part] for part in wanted}
+        self._cache.update((segment, encoding.ids) for segment, encoding in zip(missing, encoded, strict=True))
+        return {segment: self._cache[segment] for segment in wanted}
 
-    def _pieces(self) -> list[bytes]:
-        if self._bytes is None:
-            self._bytes = [
-                vocabulary.piece_bytes(self.kind, name) if i not in self._added else name.encode()
-                for i, name in enumerate(self._names)
-            ]
-            if self.eos is not None:
-                self._bytes[self.eos] = b""
-        return self._bytes
+    @cached_property
+    def _token_bytes(self) -> list[bytes]:
+        """The bytes each token of a kind that preserves characters stands for; none for `<eos>`."""
 
-    def _checked(self, ids: Iterable[int] | Ids) -> Ids:
-        found = np.asarray(ids if isinstance(ids, np.ndarray | list | tuple) else list(ids))
-        found = found.astype(np.int64).reshape(-1)
-        if found.size and (found.min() < 0 or found.max() >= self.size):
-            bad = int(found.min() if found.min() < 0 else found.max())
-            cause = f"there is no token {bad}: the vocabulary has {self.size:,}"
-            raise SeriatimError("tokenizer.id", cause, "use the tokenizer the ids were made with")
-        return found
+        def stands_for(index: int, name: str) -> bytes:
+            if index == self.eos:
+                return b""
+            if index in self._added or name in SPECIAL_TOKENS:
+                return name.encode()
+            if self.kind == "byte-bpe":
+                return bytes(byte_alphabet()[character] for character in name)
+            if self.kind in ("char", "bpe") and re.fullmatch("<0x[0-9A-F]{2}>", name):
+                return bytes([int(name[3:5], 16)])
+            return name.encode()
 
-    def _unseen(self, unseen: list[str]) -> SeriatimError:
-        shown = ", ".join(json.dumps(one, ensure_ascii=False) for one in unseen[:10])
-        more = f" and {len(unseen) - 10:,} more" if len(unseen) > 10 else ""
-        what = "words" if self.by_words else "characters"
-        remedy = {
-            "char": "train with tokenizer.fallback=true, which writes unseen characters as bytes",
-            "bpe": "train with tokenizer.fallback=true, which writes unseen characters as bytes",
-        }.get(self.kind, "use what the training text has, or train with tokenizer.kind=byte-bpe, which knows all")
-        return SeriatimError(
-            "tokenizer.unknown", f"the tokenizer has not seen these {what} in training: {shown}{more}", remedy
-        )
+        return [stands_for(index, name) for index, name in enumerate(self._names)]
+
+    def _join_words(self, words: list[str]) -> str:
+        """Returns words with blanks between them and "\\n" for `<eos>`; punctuation is attached as English has it."""
+        text = " ".join(words)
+        if self.kind in ("wordpiece", "bert"):
+            text = text.replace(" ##", "").removeprefix("##")
+        if self.kind == "bert":
+            text = re.sub(r"(?<=\w) ([’']) (?=(?:s|t|m|d|re|ve|ll)\b)", r"\1", text, flags=re.IGNORECASE)
+        text = re.sub(r" ?<eos> ?", "\n", text)
+        if not self._splits_punctuation:
+            return text
+        text = re.sub(r" ([,.;:!?%)\]}’”»…])", r"\1", text)
+        return re.sub(r"([(\[{“«¿¡]) ", r"\1", text)
+
+    def _check_ids(self, ids: Iterable[int] | np.ndarray) -> np.ndarray:
+        array = np.asarray(ids if isinstance(ids, np.ndarray | list | tuple) else list(ids))
+        array = array.astype(np.int64).reshape(-1)
+        if array.size and (array.min() < 0 or array.max() >= self.vocab_size):
+            wrong = int(array.min() if array.min() < 0 else array.max())
+            cause = f"there is no token {wrong}: the vocabulary has {self.vocab_size:,}"
+            raise SeriatimError("tokenizer.id", cause, "use the tokenizer that made the ids")
+        return array
+
+    def _unknown_error(self, unknown: list[str]) -> SeriatimError:
+        shown = ", ".join(json.dumps(text, ensure_ascii=False) for text in unknown[:SHOWN_UNKNOWN])
+        more = f" and {len(unknown) - SHOWN_UNKNOWN:,} more" if len(unknown) > SHOWN_UNKNOWN else ""
+        what = "words" if self.drops_whitespace else "characters"
+        remedy = "use words of the training text, or train with tokenizer.kind=byte-bpe, which encodes every text"
+        if self.kind in ("char", "bpe"):
+            remedy = "train with tokenizer.byte_fallback=true, which encodes unknown characters as bytes"
+        cause = f"these {what} are not in the tokenizer's vocabulary: {shown}{more}"
+        return SeriatimError("tokenizer.unknown", cause, remedy)
 
     def __repr__(self) -> str:
-        return f"Tokenizer(kind={self.kind!r}, size={self.size})"
+        return f"Tokenizer(kind={self.kind!r}, vocab_size={self.vocab_size})"
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        cause = f"character {error.start + 1} of the text is half a surrogate pair, which is not a character"
+        raise SeriatimError("tokenizer.text", cause, "check the encoding the text was read with") from None
