@@ -227,8 +227,8 @@ class Task(ABC, Generic[E]):
         named = {name: open_source(spec, data_dir) for name, spec in specs.items() if spec is not None}
         if not named:
             named = dict(source.splits)
-        rows = cls.read_training_data(named.pop("train", source), settings, diagnostics)
-        predefined = {name: cls.read_training_data(part, settings, diagnostics) for name, part in named.items()}
+        rows = cls.read_training_data(named.pop("train", source), config, diagnostics)
+        predefined = {name: cls.read_training_data(part, config, diagnostics) for name, part in named.items()}
         for dataset in (rows, *predefined.values()):
             check(dataset, cls.schema, diagnostics)
         diagnostics.raise_problems()
@@ -255,8 +255,9 @@ class Task(ABC, Generic[E]):
         return task
 
     @classmethod
-    def read_training_data(cls, source: Source, settings: DataSettings, diagnostics: Diagnostics) -> Dataset:
+    def read_training_data(cls, source: Source, config: TaskConfig, diagnostics: Diagnostics) -> Dataset:
         """Returns the rows of a source; rows whose inputs are all empty are left out, with a note."""
+        settings = config.data
         rows = read_dataset(source, cls.schema, settings.columns, settings.read_options(), diagnostics)
         diagnostics.raise_problems()
         inputs = [field.role for field in cls.schema.fields if field.required and not field.target]
