@@ -28,6 +28,7 @@ from ..data.source import Source, open_source
 from ..data.split import SplitPolicy, Stratified, split
 from ..data.tokenizers import Tokenizer
 from ..nn.backbone import BackboneSettings
+from ..nn.quantization import quantize_weights
 from ..report.charts import View
 from .batching import LARGE_COUNT, Batch, LengthSampler, PoolSampler, Sampler, run_batches
 from .stored import Stored
@@ -48,7 +49,9 @@ class DataSettings(Settings):
     columns: dict[str, str] = Setting(default_factory=dict, description="role → column, or columns as a,b or a..z")
     encoding: str = Setting("utf-8", description="of text files")
     label_separator: str | None = Setting(None, description="separates several labels in one cell")
-    fractions: tuple[float, float, float] = Setting((0.8, 0.1, 0.1), description="of train, validation and test")
+    fractions: tuple[float, float, float] | None = Setting(
+        None, description="of train, validation and test (default: the task's)"
+    )
 
     def read_options(self) -> ReadOptions:
         return ReadOptions(self.encoding, self.label_separator)
@@ -115,6 +118,19 @@ class Processor(Stored, ABC, Generic[E]):
             diagnostics: Receives notes, such as the size of a vocabulary.
         """
 
+    @classmethod
+    def from_pretrained(
+        cls, tokenizers: Mapping[str, Tokenizer], max_length: int, labels: tuple[str, ...] = ()
+    ) -> Self:
+        """Returns the processor of a model that was trained elsewhere.
+
+        Args:
+            tokenizers: As `pretrained` of `fit`.
+            max_length: The longest sequence the model reads.
+            labels: The names of its outputs.
+        """
+        raise SeriatimError("import.task", f"{cls.__name__} has no processor without data", "choose another model")
+
     @abstractmethod
     def encode(self, dataset: Dataset, diagnostics: Diagnostics) -> E:
         """Returns the items of a data set, with targets if it has them."""
@@ -152,6 +168,7 @@ class Task(ABC, Generic[E]):
     encoder_decoder: ClassVar[bool] = False  # whether it accepts encoder–decoder models
     images: ClassVar[bool] = False  # whether it accepts models that read images only
     teacher_tokenizer: ClassVar[bool] = False  # whether a student must use the tokenizer of its teacher
+    default_fractions: ClassVar[tuple[float, float, float]] = (0.8, 0.1, 0.1)  # of train, validation and test
     default_model: ClassVar[str] = "gru"  # that `train` takes if none is named
     default_model_reason: ClassVar[str] = "a recurrent network is small, fast on a CPU and has no length limit"
     hub_head: ClassVar[str | None] = None  # the head of a `transformers` model that the network corresponds to
@@ -164,6 +181,16 @@ class Task(ABC, Generic[E]):
             values: The user's configuration, as nested plain values.
         """
         return {}
+
+    @classmethod
+    def resolve_settings(cls, settings: Settings, values: Mapping[str, Any]) -> Settings:
+        """Returns the validated settings of the task, changed where they depend on other sections.
+
+        Args:
+            settings: An instance of `settings_type`.
+            values: The whole configuration, as nested plain values.
+        """
+        return settings
 
     @classmethod
     def train_defaults(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -232,7 +259,7 @@ class Task(ABC, Generic[E]):
         for dataset in (rows, *predefined.values()):
             check(dataset, cls.schema, diagnostics)
         diagnostics.raise_problems()
-        datasets = split(rows, cls.split_policy, settings.fractions, diagnostics, predefined)
+        datasets = split(rows, cls.split_policy, settings.fractions or cls.default_fractions, diagnostics, predefined)
         if processor is None:
             processor = cls.processor_type.fit(datasets["train"], config, pretrained or {}, diagnostics)
         kinds = {role: rows.kind(role) for role in rows.columns}
@@ -240,17 +267,30 @@ class Task(ABC, Generic[E]):
         diagnostics.raise_problems()
         return task
 
-    def with_data(self, source: Any, split: str = "test", data_dir: str | None = None) -> Self:
+    def with_data(
+        self,
+        source: Any,
+        split: str = "test",
+        data_dir: str | None = None,
+        columns: Mapping[str, str] | None = None,
+    ) -> Self:
         """Returns the task with the same processor and one split, read from another source.
 
         Args:
             source: Whatever `open_source` takes, targets included.
             split: The name of the split.
             data_dir: The folder of catalogue data sets.
+            columns: Role → column names that differ from those of the training data.
         """
-        rows = self.read(open_source(source, data_dir))
+        rows, diagnostics = self.read(open_source(source, data_dir), columns=columns), Diagnostics()
+        check(rows, self.schema, diagnostics)
+        diagnostics.raise_problems()
+        return self.with_rows(rows, split)
+
+    def with_rows(self, dataset: Dataset, split: str = "test") -> Self:
+        """Returns the task with the same processor and the rows of a data set as its only split."""
         diagnostics = Diagnostics(self.diagnostics.on_note)
-        task = type(self)(self.config, self.processor, self.columns, self.kinds, {split: rows}, diagnostics)
+        task = type(self)(self.config, self.processor, self.columns, self.kinds, {split: dataset}, diagnostics)
         diagnostics.raise_problems()
         return task
 
@@ -269,17 +309,18 @@ class Task(ABC, Generic[E]):
         diagnostics.note(f"{rows.name}: {empty.sum():,} empty rows are left out, the first at {first}")
         return rows.take(np.flatnonzero(~empty))
 
-    def read(self, source: Any, schema: Schema | None = None) -> Dataset:
+    def read(self, source: Any, schema: Schema | None = None, columns: Mapping[str, str] | None = None) -> Dataset:
         """Returns further data, read with the columns and kinds of the training data.
 
         Args:
             source: Whatever `open_source` takes.
             schema: The fields to read; by default all, targets included.
+            columns: Role → column names that differ from those of the training data.
         """
         diagnostics = Diagnostics()
         schema = self.schema if schema is None else schema
         options = self.config.data.read_options()
-        rows = read_dataset(open_source(source), schema, None, options, diagnostics, self.columns, self.kinds)
+        rows = read_dataset(open_source(source), schema, columns, options, diagnostics, self.columns, self.kinds)
         diagnostics.raise_problems()
         return rows
 
@@ -507,6 +548,18 @@ class Predictions(list[dict[str, Any]]):
 
     source: Source | None = None  # the input, if there is one record per row of it
 
+    def like(self, inputs: Any) -> Any:
+        """Returns a pandas or polars DataFrame if the inputs are one, else the predictions themselves."""
+        package = type(inputs).__module__.partition(".")[0]
+        if package == "pandas":
+            return self.to_frame()
+        if package == "polars":
+            predictions = type(inputs)(self.to_arrow())
+            if self.source is None:
+                return predictions
+            return inputs.drop(predictions.columns, strict=False).hstack(predictions)
+        return self
+
     def to_arrow(self) -> pa.Table:
         """Returns an Arrow table, which polars, DuckDB and others read without a copy."""
         return pa.Table.from_pylist(list(self))
@@ -547,6 +600,7 @@ class Predictor:
     """
 
     methods: ClassVar[dict[str, CapabilityMethod]] = {}  # name → capability, those of the base classes last
+    file_extensions: ClassVar[tuple[str, ...]] = ()  # of output files in a format of the task, such as ".conll"
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -597,6 +651,16 @@ class Predictor:
         renamed.source = predictions.source
         return renamed
 
+    def ensemble(self, others: Sequence[Predictor]) -> Predictor:
+        """Returns a predictor that averages the probabilities of this one and others."""
+        raise SeriatimError("predict.ensemble", f"the task {self.task.name} has no ensembles", "name one run")
+
+    def quantize(self) -> Predictor:
+        """Returns a predictor whose network has int8 weights: faster where memory is the limit, nearly as accurate."""
+        if not isinstance(self.network, nn.Module):
+            raise SeriatimError("run.gradient-free", f"{self.task.name}: the model has no weights", "omit --int8")
+        return type(self)(self.task, quantize_weights(self.network))
+
     def scores(self, encoded: Any) -> list[Any]:
         """Returns the network's scores of each item."""
 
@@ -619,6 +683,10 @@ class Predictor:
     def element_names(self, encoded: Any, item: int) -> list[str]:
         """Returns the text of each element of an item; by default its position."""
         return [str(position) for position in range(int(encoded.lengths[item]))]
+
+    def format_file(self, extension: str, predictions: Predictions) -> str:
+        """Returns all predictions as the contents of a file with one of the `file_extensions`."""
+        raise SeriatimError("output.format", f"{extension}: unknown format", "use .csv, .tsv, .jsonl or .parquet")
 
     def usage(self, run: str) -> list[Usage]:
         """Returns lines for the model card that use the capabilities of this run on an example."""

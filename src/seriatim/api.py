@@ -1,0 +1,190 @@
+"""Train, resume, load, evaluate, compare, average and distill: what the command line, notebooks and servers call.
+
+run = seriatim.train("language", data="book.txt", model="lstm", minutes=2)
+run.generate("The students opened their", max_tokens=40)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .core.errors import SeriatimError
+from .core.run_folder import fresh_folder
+from .runs.average import average
+from .runs.compare import Comparison, compare
+from .runs.configure import SHORT_NAMES, add_plugins, configure
+from .runs.distill import Distillation, distill
+from .runs.run import Run
+from .runs.session import Data, Notify, Session, evaluate_run, has_started
+from .tasks import load as load_task
+from .training.callbacks import Callback
+
+__all__ = [
+    "SHORT_NAMES",
+    "Comparison",
+    "Distillation",
+    "Run",
+    "average",
+    "compare",
+    "configure",
+    "distill",
+    "evaluate",
+    "load",
+    "predict",
+    "resume",
+    "train",
+]
+Plugins = str | Path | Sequence[str | Path] | None
+
+
+def train(
+    task: str | None = None,
+    data: Any = None,
+    model: str | None = None,
+    *,
+    validation: Any = None,
+    test: Any = None,
+    settings: Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+    data_dir: str | None = None,
+    callbacks: Iterable[Callback] = (),
+    notify: Notify | None = None,
+    plugin: Plugins = None,
+    report: bool = True,
+    **short: Any,
+) -> Run:
+    """Trains a model and returns its run.
+
+    Args:
+        task: The name of the task.
+        data: A path, the name of a catalogue data set, or data in memory: a DataFrame, an Arrow table, a
+            `datasets.Dataset`, a list of records or tuples, a mapping of columns, arrays `(X, y)`.
+        model: The name of the architecture; by default the task's default model.
+        validation: The validation split, whatever `data` may be; by default rows of `data`.
+        test: The test split.
+        settings: Nested settings (`{"train": {"steps": 100}}`).
+        out: The run folder; by default a new one in runs/.
+        data_dir: The folder of catalogue data sets.
+        callbacks: Called with each event of the training loop.
+        notify: Called with each note.
+        plugin: The user's own files, which define tasks or models.
+        report: Whether to write report.html, the model card and the views of the inside.
+        short: Options by their short names, such as steps, lr, batch_size; see `SHORT_NAMES`.
+    """
+    add_plugins(plugin)
+    source = Data(data, validation, test)
+    named = model is not None or (settings or {}).get("model") is not None or short.get("start") is not None
+    config = configure(task, None, model, {**(settings or {}), **merged_data(settings, source)}, **short)
+    if notify is not None and not named:
+        notify(
+            f"model: {config.model.name}, {load_task(config.task.name).default_model_reason} (--model names another)"
+        )
+    folder = fresh_folder("runs", f"{config.task.name}-{config.model.name}") if out is None else Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise SeriatimError("run.exists", f"{folder} is a file", "choose another --out")
+    if has_started(folder):
+        remedy = f"`seriatim resume {folder}` continues it; else choose another --out"
+        raise SeriatimError("run.exists", f"{folder} holds a run already", remedy)
+    return Session(config, folder, source, data_dir, callbacks, notify, report).start()
+
+
+def merged_data(settings: Mapping[str, Any] | None, source: Data) -> dict[str, Any]:
+    """Returns the section `data` of the settings, with what was handed in."""
+    section = (settings or {}).get("data") or {}
+    section = {"source": section} if isinstance(section, str) else dict(section)
+    values = section | source.settings()
+    return {"data": values} if values else {}
+
+
+def resume(
+    path: str | Path,
+    *,
+    data: Any = None,
+    validation: Any = None,
+    test: Any = None,
+    steps: int | None = None,
+    epochs: float | None = None,
+    minutes: float | None = None,
+    data_dir: str | None = None,
+    callbacks: Iterable[Callback] = (),
+    notify: Notify | None = None,
+    plugin: Plugins = None,
+    report: bool = True,
+) -> Run:
+    """Continues an interrupted training exactly where it stopped, and returns the run.
+
+    Args:
+        path: The run folder.
+        data: The data in memory that the run was trained on; not needed if it was a file.
+        validation: Its validation split, if it was in memory.
+        test: Its test split, if it was in memory.
+        steps: A new end, as are `epochs` and `minutes`.
+        epochs: A new end in passes over the training split.
+        minutes: A new end in minutes of training.
+        data_dir: The folder of catalogue data sets.
+        callbacks: Called with each event of the training loop.
+        notify: Called with each note.
+        plugin: The user's own files, which define the task or model of the run.
+        report: Whether to write report.html, the model card and the views of the inside.
+    """
+    add_plugins(plugin)
+    run = Run(path)
+    if run.config.model.gradient_free:
+        cause = f"{path}: {run.config.model.name} is not trained in steps, so there is nothing to resume"
+        raise SeriatimError("run.gradient-free", cause, "train it again")
+    source = Data(data, validation, test)
+    if run.config.data.source.startswith("<") and data is None:
+        cause = f"{run.path} was trained on data in memory ({run.config.data.source})"
+        raise SeriatimError("data.memory", cause, "pass the same data again: data=…")
+    session = Session(run.config, run.path, source, data_dir, callbacks, notify, report)
+    return session.resume(steps, epochs, minutes)
+
+
+def load(path: str | Path, plugin: Plugins = None) -> Run:
+    """Opens a run folder.
+
+    Args:
+        path: The run folder.
+        plugin: The user's own files, which define the task or model of the run.
+    """
+    add_plugins(plugin)
+    return Run(path)
+
+
+def evaluate(
+    path: str | Path,
+    *,
+    data: Any = None,
+    split: str = "test",
+    column: str | None = None,
+    target: str | None = None,
+    data_dir: str | None = None,
+    notify: Notify | None = None,
+    int8: bool = False,
+    plugin: Plugins = None,
+) -> dict[str, float]:
+    """Returns the metrics of a run on a split of its own data, or on all rows of other data.
+
+    Args:
+        path: The run folder.
+        data: Another source, whatever `train` takes.
+        split: The split of the run's own data.
+        column: The input column of the other source.
+        target: The target column of the other source.
+        data_dir: The folder of catalogue data sets.
+        notify: Called with each note.
+        int8: Whether to round the weights to 8 bits.
+        plugin: The user's own files, which define the task or model of the run.
+    """
+    run = load(path, plugin)
+    schema = run.task.schema
+    named = {schema.input_role: column, schema.target_role: target}
+    columns = {role: name for role, name in named.items() if role is not None and name is not None}
+    return evaluate_run(run, data, split=split, columns=columns, data_dir=data_dir, notify=notify, int8=int8)
+
+
+def predict(path: str | Path, inputs: Any, *, plugin: Plugins = None, **options: Any) -> Any:
+    """Returns the predictions of a run; see `Run.predict`."""
+    return load(path, plugin).predict(inputs, **options)

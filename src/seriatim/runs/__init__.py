@@ -1,0 +1,1 @@
+"""Runs: training into a run folder, opening one, comparing, averaging and distilling them."""

@@ -1,0 +1,161 @@
+"""Weight averaging: a model whose weights are the mean of several checkpoints of a run, or of runs of one shape.
+
+Izmailov et al., "Averaging weights leads to wider optima and better generalization" (2018).
+"""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from .. import report
+from ..core.errors import SeriatimError
+from ..core.files import write_json
+from ..core.run_folder import fresh_folder
+from ..core.tensors import load_tensors, save_tensors
+from ..training.callbacks import Outcome
+from ..training.checkpoint import Checkpoints
+from ..training.events import Started, Stopped
+from .run import WEIGHTS, Run
+from .session import Notify, Session, has_started, reopen_task
+
+# Files that belong to one training. All others say how data is read, and are the same for the average.
+OWN_FILES = {WEIGHTS, "config.yaml", "summary.json", "evaluation.json", "inspection.json", "report.html", "README.md"}
+HISTORY_FILES = ("metrics.jsonl", "samples.jsonl")
+RESULTS = ("metrics", "baselines", "signatures", "sample", "best_step")  # keys of summary.json that need an evaluation
+
+
+def average(
+    runs: str | Path | Sequence[str | Path],
+    *,
+    last: int | None = None,
+    out: str | Path | None = None,
+    evaluate: bool = True,
+    data_dir: str | None = None,
+    notify: Notify | None = None,
+) -> Run:
+    """Writes a run folder with averaged weights and returns the run.
+
+    Args:
+        runs: One run, whose checkpoints are averaged, or several runs of the same model on the same data.
+        last: How many of the last checkpoints of one run; by default all that it keeps.
+        out: The run folder.
+        evaluate: Whether to evaluate it on the data of the (first) run.
+        data_dir: The folder of catalogue data sets.
+        notify: Called with each note.
+    """
+    opened = [Run(path) for path in ([runs] if isinstance(runs, str | Path) else runs)]
+    first = opened[0]
+    if first.config.model.gradient_free:
+        cause = f"{first.path}: {first.config.model.name} has no checkpoints"
+        raise SeriatimError("run.gradient-free", cause, "name another run")
+    folder = fresh_folder("runs", f"{first.path.name}-average") if out is None else Path(out)
+    if folder.is_file() or has_started(folder):
+        cause = f"{folder} is a file" if folder.is_file() else f"{folder} holds a run already"
+        raise SeriatimError("run.exists", cause, "choose another --out")
+    if len(opened) == 1:
+        steps = checkpoint_steps(first, last)
+        weights = mean_weights(checkpoint_weights(first, steps))
+        origin: dict[str, Any] = {"run": str(first.path), "steps": steps}
+    elif last is None:
+        weights = mean_weights(run_weights(opened))
+        origin = {"runs": [str(run.path) for run in opened]}
+    else:
+        raise SeriatimError("average.last", "--last is for the checkpoints of one run", "name one run")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in [*shared_files(first.path), *HISTORY_FILES, "config.yaml"]:
+        if (first.path / name).is_file():
+            shutil.copyfile(first.path / name, folder / name)
+    save_tensors(folder / WEIGHTS, weights)
+    run = Run(folder)
+    if evaluate:
+        summarize_average(run, first, data_dir, notify)
+        summary = run.summary
+    else:
+        summary = {key: value for key, value in first.summary.items() if key not in RESULTS}
+        summary |= {"created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), "reason": "averaged"}
+    write_json(folder / "summary.json", summary | {"averaged": origin})
+    report.write_card(run)
+    return run
+
+
+def mean_weights(groups: Iterator[tuple[str, dict[str, Tensor]]]) -> dict[str, Tensor]:
+    """Returns the mean of named tensors, summed in double precision; integers are those of the last group.
+
+    Args:
+        groups: A name for messages and the tensors of each model.
+    """
+    count, last_name = 0, ""
+    total: dict[str, Tensor] = {}
+    last: dict[str, Tensor] = {}
+    for name, group in groups:
+        if last and {key: value.shape for key, value in group.items()} != {
+            key: value.shape for key, value in last.items()
+        }:
+            cause = f"{last_name} and {name} are not of one shape"
+            raise SeriatimError("average.shape", cause, "average runs of one model with the same settings")
+        for key, tensor in group.items():
+            total[key] = tensor.double() + (total[key] if count else 0)
+        count, last, last_name = count + 1, group, name
+    return {
+        key: (total[key] / count).to(tensor.dtype) if tensor.is_floating_point() else tensor
+        for key, tensor in last.items()
+    }
+
+
+def checkpoint_steps(run: Run, last: int | None) -> list[int]:
+    """Returns the steps of the checkpoints to average, or raises SeriatimError if there are too few."""
+    steps = Checkpoints(run.path / "checkpoints").steps()
+    if last is not None and last < 1:
+        raise SeriatimError("average.last", f"--last {last} is not a number of checkpoints", "give 2 or more")
+    if not steps or (last is not None and last > len(steps)):
+        cause = f"{run.path} has {len(steps)} checkpoints" + ("" if last is None else f", not {last}")
+        raise SeriatimError("average.few", cause, f"train with --set train.keep_checkpoints={max(last or 0, 5)}")
+    return steps if last is None else steps[-last:]
+
+
+def checkpoint_weights(run: Run, steps: Sequence[int]) -> Iterator[tuple[str, dict[str, Tensor]]]:
+    """Yields the weights that would be evaluated at each step: the moving average if the training has one."""
+    for step in steps:
+        tensors = Checkpoints(run.path / "checkpoints").load(step).tensors
+        yield f"step {step}", tensors.get("average") or tensors["weights"]
+
+
+def run_weights(runs: Sequence[Run]) -> Iterator[tuple[str, dict[str, Tensor]]]:
+    """Yields the weights of runs that read their data in the same way."""
+    first = runs[0].path
+    for run in runs:
+        for name in shared_files(first):
+            file = run.path / name
+            if not file.is_file() or file.read_bytes() != (first / name).read_bytes():
+                cause = f"{run.path} and {first} do not have the same {name}"
+                raise SeriatimError("average.differs", cause, "average runs on the same data, with the same tokenizer")
+        yield str(run.path), load_tensors(run.path / WEIGHTS)
+
+
+def shared_files(folder: Path) -> list[str]:
+    """Returns the names of the files that do not depend on the weights."""
+    skipped = OWN_FILES.union(HISTORY_FILES)
+    return sorted(file.name for file in folder.iterdir() if file.is_file() and file.name not in skipped)
+
+
+def summarize_average(run: Run, first: Run, data_dir: str | None, notify: Notify | None) -> None:
+    """Evaluates the averaged weights on the data of the first run and writes the records of the new run."""
+    before = first.summary
+    write_json(run.path / "summary.json", {"format": before.get("format"), "data": before.get("data", {})})
+    task = reopen_task(run, data_dir=data_dir, notify=notify)
+    step, seconds, tokens = (before.get(name) or 0 for name in ("step", "seconds", "tokens"))
+    flops = before["flops"] / step if before.get("flops") and step else None
+    parameters = sum(parameter.numel() for parameter in run.network.parameters())
+    outcome = Outcome()
+    outcome.started = Started(0, 0.0, step, parameters, flops, 1, task.unit)
+    outcome.stopped = Stopped(step, seconds, "averaged", step, tokens)
+    outcome.sample = task.sample(run.network)
+    session = Session(run.config, run.path, data_dir=data_dir, notify=notify)
+    session.teacher_summary = before.get("teacher")
+    session.summarize(task, outcome, run.network)

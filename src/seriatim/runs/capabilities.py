@@ -1,0 +1,55 @@
+"""Capabilities as JSON, so that a command line or a form knows them without importing torch.
+
+A capability is declared once, on the predictor's class (`@capability`). From there it goes to two files:
+
+    cli/verbs.json               of all built-in tasks; a test compares it with the classes
+    RUN/capabilities.json        of the run's own task, plug-ins included; written when training starts
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..tasks import NAMES, load
+from ..tasks.base import Capability, Task
+
+
+def capability_to_json(capability: Capability) -> dict[str, Any]:
+    """Returns a capability as JSON values; its options by name, as JSON Schema without references."""
+    schema = capability.options.model_json_schema()
+    return {
+        "summary": capability.summary,
+        "inputs": [
+            {"role": field.role, "kinds": [kind.name for kind in field.kinds], "required": field.required}
+            for field in capability.inputs.fields
+        ],
+        "outputs": dict(capability.outputs),
+        "per_row": capability.per_row,
+        "scalar": capability.scalar,
+        "options": inline_references(schema.get("properties", {}), schema.get("$defs", {})),
+    }
+
+
+def inline_references(value: Any, definitions: dict[str, Any]) -> Any:
+    """Returns a JSON Schema with each reference replaced by its definition."""
+    if isinstance(value, list):
+        return [inline_references(item, definitions) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "$ref" in value:
+        definition = definitions[value["$ref"].rpartition("/")[2]]
+        return inline_references(
+            {**definition, **{key: item for key, item in value.items() if key != "$ref"}}, definitions
+        )
+    return {key: inline_references(item, definitions) for key, item in value.items()}
+
+
+def task_capabilities(task: type[Task[Any]]) -> dict[str, Any]:
+    """Returns the JSON of each capability of a task's predictor, by name; no network is built."""
+    inputs, methods = task.schema.inputs(), task.predictor_type.methods
+    return {name: capability_to_json(method.describe(name, inputs)) for name, method in methods.items()}
+
+
+def all_capabilities() -> dict[str, Any]:
+    """Returns the JSON of the capabilities of all built-in tasks, by task: the contents of verbs.json."""
+    return {name: task_capabilities(load(name)) for name in NAMES}

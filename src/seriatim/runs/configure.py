@@ -1,0 +1,138 @@
+"""The configuration of a run from names, short options and nested settings."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..core import registry
+from ..core.config import merge, set_path
+from ..core.errors import SeriatimError, did_you_mean
+from ..hub.warm_start import WarmStart
+from ..tasks import add_file, load
+from ..training.config import ENDS, Config, make_config
+
+# Settings with a short name: keywords in Python, options on the command line.
+SHORT_NAMES = {
+    "steps": "train.steps",
+    "epochs": "train.epochs",
+    "minutes": "train.minutes",
+    "batch_size": "train.batch_size",
+    "lr": "train.optimizer.lr",
+    "device": "train.device",
+    "context_length": "task.context_length",
+    "tokenizer": "task.tokenizer.kind",
+    "vocab_size": "task.tokenizer.vocab_size",
+    "pooling": "task.pooling",
+    "horizon": "task.horizon",
+    "encoding": "data.encoding",
+    "validation": "data.validation",
+    "test": "data.test",
+    "params": "params",
+    "seed": "seed",
+    "start": "start",
+    "teacher": "distill.teacher",
+    "temperature": "distill.temperature",
+    "distillation_weight": "distill.weight",
+    "unlabeled_data": "distill.unlabeled_data",
+}
+# Short names of columns, which are stored under the role they have in the task's schema.
+COLUMN_NAMES = ("column", "target")
+
+# Settings for weights that are pretrained, if the user names no others.
+FINE_TUNING: dict[str, Any] = {
+    "batch_size": 32,
+    "optimizer": {"betas": [0.9, 0.999], "weight_decay": 0.01},
+    "schedule": {"name": "linear", "warmup": 0.1, "floor": 0.0},
+}
+FINE_TUNING_EPOCHS = 3
+
+
+def configure(
+    task: str | None = None,
+    data: str | None = None,
+    model: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **short: Any,
+) -> Config:
+    """Returns the validated configuration.
+
+    Args:
+        task: The name of the task.
+        data: The source of the training data.
+        model: The name of the architecture; by default the task's default model.
+        settings: Nested settings, over which the names and the short options take precedence.
+        short: Options by their short names, those of `SHORT_NAMES` and `COLUMN_NAMES`.
+    """
+    if unknown := sorted(short.keys() - {*SHORT_NAMES, *COLUMN_NAMES}):
+        remedy = did_you_mean(unknown[0], [*SHORT_NAMES, *COLUMN_NAMES])
+        raise SeriatimError("config.unknown", f'there is no setting "{unknown[0]}"', remedy)
+    values: dict[str, Any] = {}
+    for path, value in (("task.name", task), ("data.source", data), ("model.name", model)):
+        if value is not None:
+            set_path(values, path, value)
+    for name, path in SHORT_NAMES.items():
+        if short.get(name) is not None:
+            set_path(values, path, short[name])
+    values = merge(expand_names(settings or {}), values)
+    for name in COLUMN_NAMES:
+        if short.get(name) is not None:
+            role = column_role(values, name)
+            set_path(values, f"data.columns.{role}", short[name])
+    if values.get("start") is not None:
+        values = add_fine_tuning_defaults(values)
+    return make_config(values)
+
+
+def expand_names(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns settings whose bare names are sections: `model: lstm` becomes `model: {name: lstm}`."""
+    keys = {"task": "name", "model": "name", "data": "source"}
+    return {name: {keys[name]: v} if name in keys and isinstance(v, str) else v for name, v in values.items()}
+
+
+def column_role(values: Mapping[str, Any], name: str) -> str:
+    """Returns the role that --column or --target names a column for: the first required input, or target."""
+    task = (values.get("task") or {}).get("name")
+    if task is None:
+        raise SeriatimError("config.incomplete", f"--{name} needs a task", "name the task first")
+    schema = load(str(task)).schema
+    role = schema.input_role if name == "column" else schema.target_role
+    if role is None:
+        raise SeriatimError("data.column", f"the task {task} has no --{name}", f"omit --{name}")
+    return role
+
+
+def add_fine_tuning_defaults(values: dict[str, Any]) -> dict[str, Any]:
+    """Returns settings that start from pretrained weights: with the model of these, and a small learning rate."""
+    start, model = WarmStart.open(str(values["start"])), values.get("model") or {}
+    name = start.model["name"]
+    if model.get("name", name) != name:
+        cause = f"{values['start']} is a {name}, not a {model['name']}"
+        raise SeriatimError("start.model", cause, f"omit --model, or name {name}")
+    if values.get("params") is not None:
+        raise SeriatimError("start.params", f"{values['start']} has a size already", "omit --params")
+    train = values.get("train") or {}
+    endless = all(train.get(end) is None for end in ENDS)
+    defaults = FINE_TUNING | ({"epochs": FINE_TUNING_EPOCHS} if endless else {})
+    return values | {"model": {**start.model, **model}, "train": merge(defaults, train)}
+
+
+def add_plugins(files: str | Path | Sequence[str | Path] | None) -> None:
+    """Registers the tasks and models that the user's own files define.
+
+    A file defines a model if it has a class `Settings`, as the files of `seriatim.models` do; a subclass of `Task`
+    with a name registers itself.
+    """
+    for file in [files] if isinstance(files, str | Path) else files or ():
+        path = Path(file)
+        source = path.read_text(encoding="utf-8") if path.is_file() and path.suffix == ".py" else ""
+        try:
+            classes = {node.name for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
+        except SyntaxError:
+            classes = set()
+        if "Settings" in classes or not source:
+            registry.models.add_file(path)
+        else:
+            add_file(path)

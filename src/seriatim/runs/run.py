@@ -1,0 +1,212 @@
+"""`Run`: a run folder with its trained model, and everything one can ask of it.
+
+    run = seriatim.load("runs/translate-transformer")
+    run.translate("the red cat")                    a capability of its predictor
+    run.translate(["the red cat", "a green dog"])   predictions, one record per input
+    run.predict(frame)                              a DataFrame in gives a DataFrame back
+
+The methods of a run are the capabilities that its predictor declares; `run.capabilities` lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import nn
+
+from ..core.errors import SeriatimError, did_you_mean
+from ..core.files import sha256, write_json
+from ..core.run_folder import FORMAT, RunFolder
+from ..core.tensors import load_tensors
+from ..data.kinds import KINDS
+from ..nn.network import load_weights
+from ..nn.quantization import quantize_weights
+from ..tasks import load as load_task
+from ..tasks.base import Predictions, Predictor, Task
+from ..tasks.stored import from_dict
+from ..training.config import Config, make_config
+
+if TYPE_CHECKING:
+    from ..inspect import Inspector
+    from ..report.charts import Lines
+
+WEIGHTS = "model.safetensors"
+
+
+def save_task(folder: Path, task: Task[Any]) -> None:
+    """Writes data.json and the tokenizers: the processor, with the columns and kinds of the training data by role."""
+    processor, tokenizers = task.processor.to_dict()
+    for name, tokenizer in tokenizers.items():
+        tokenizer.save(folder / name)
+    values = {
+        "format": FORMAT,
+        "processor": processor,
+        "columns": task.columns,
+        "kinds": {role: kind.name for role, kind in task.kinds.items()},
+        "fingerprint": task.fingerprint() if "train" in task.datasets else None,
+        "notes": task.diagnostics.notes,
+    }
+    write_json(folder / "data.json", values)
+
+
+class MissingCapabilityError(SeriatimError, AttributeError):
+    """The predictor of a run does not have the capability that was called."""
+
+
+class Run(RunFolder):
+    """A run folder whose model can be used. Opening one builds no network; the first question does.
+
+    Args:
+        path: The run folder.
+    """
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    # The model
+
+    @cached_property
+    def config(self) -> Config:
+        """The validated settings of the run."""
+        return make_config(self.settings, str(self.path / "config.yaml"))
+
+    @cached_property
+    def task(self) -> Task[Any]:
+        """The task with the processor of the run, without data."""
+        task_class = load_task(self.config.task.name)  # its module defines the class of the processor
+        values = self.read_json("data.json", {})
+        try:
+            processor = from_dict(values["processor"], self.path)
+            columns, kinds = values["columns"], {role: KINDS[name] for role, name in values["kinds"].items()}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            cause = f"{self.path / 'data.json'} is damaged: {type(error).__name__}: {error}"
+            raise SeriatimError("run.damaged", cause, "restore the file, or train again") from None
+        return task_class(self.config.task_config(), processor, columns, kinds)
+
+    @cached_property
+    def network(self) -> Any:
+        """The trained network in evaluation mode, or a gradient-free model, on the CPU."""
+        file = self.path / WEIGHTS
+        if not file.is_file():
+            raise SeriatimError("run.untrained", f"{self.path} has no weights yet", f"`seriatim resume {self.path}`")
+        tensors = load_tensors(file)
+        if self.config.model.gradient_free:
+            return self.task.restore(self.config.model, tensors)
+        network = self.task.network(self.config.model)
+        try:
+            load_weights(network, tensors)
+        except (KeyError, ValueError) as error:
+            cause = f"{file} does not fit the settings of {self.path}: {error}"
+            raise SeriatimError("run.damaged", cause, "restore config.yaml and the weights of one training") from None
+        return network.eval()
+
+    @cached_property
+    def predictor(self) -> Predictor:
+        """The trained model with the capabilities of its task."""
+        return self.task.predictor(self.network)
+
+    @property
+    def int8(self) -> Run:
+        """The run with its weights rounded to 8 bits: faster where weights come from memory, and nearly as accurate."""
+        return self.with_network(self.quantized_network)
+
+    @cached_property
+    def quantized_network(self) -> nn.Module:
+        """The network with weights of 8 bits."""
+        if self.config.model.gradient_free:
+            cause = f"{self.path}: {self.config.model.name} has no weights to round"
+            raise SeriatimError("run.gradient-free", cause, "omit int8")
+        return quantize_weights(self.network)
+
+    def with_network(self, network: nn.Module) -> Run:
+        """Returns the same run with another network in place of its own."""
+        run = Run(self.path)
+        run.network = network
+        return run
+
+    @cached_property
+    def identity(self) -> str:
+        """A hash of the weights: stored vectors name the model they come from by it."""
+        return sha256(self.path / WEIGHTS)
+
+    # Predictions
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """Returns a capability of the predictor as a method `(inputs, **options)`; see `call`."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if name not in self.capabilities:
+            cause = f"{self.path}: a run of the task {self.settings['task']['name']} has no {name}"
+            raise MissingCapabilityError("run.capability", cause, did_you_mean(name, self.capabilities))
+        return lambda inputs=None, **options: self.call(name, inputs, **options)
+
+    def call(self, name: str, inputs: Any, **options: Any) -> Any:
+        """Returns the predictions of a capability.
+
+        Args:
+            name: The capability.
+            inputs: A path, a table or a list of inputs; or a single input: a text, an image array, a tuple of roles.
+            options: Fields of the capability's options.
+
+        Returns:
+            `Predictions`, or a DataFrame if `inputs` is one. For a single input its record, or the first output
+            column alone where the capability says so (`scalar`).
+        """
+        single = is_single(inputs)
+        predictions = self.predictor.call(name, [inputs] if single else inputs, **options)
+        return self._answer(name, inputs, predictions, single)
+
+    def predict(self, inputs: Any, **options: Any) -> Any:
+        """Returns the predictions of the first capability, its main output named "prediction"; see `call`."""
+        single = is_single(inputs)
+        predictions = self.predictor.predict([inputs] if single else inputs, **options)
+        return self._answer(next(iter(self.predictor.methods)), inputs, predictions, single, scalar=False)
+
+    def _answer(self, name: str, inputs: Any, predictions: Predictions, single: bool, scalar: bool = True) -> Any:
+        declared = self.predictor.methods[name]
+        if single and declared.per_row:
+            record = predictions[0]
+            return next(iter(record.values())) if scalar and declared.scalar else record
+        return predictions.like(inputs)
+
+    def ensemble(self, *others: Run) -> Run:
+        """Returns this run and others as one model, which averages their probabilities; all share one vocabulary."""
+        run = Run(self.path)
+        run.predictor = self.predictor.ensemble([other.predictor for other in others])
+        return run
+
+    # Understanding
+
+    def evaluate(self, data: Any = None, **options: Any) -> dict[str, float]:
+        """Returns the metrics on the run's test split, or on other data; see `seriatim.evaluate`."""
+        from .session import evaluate_run
+
+        return evaluate_run(self, data, **options)
+
+    @property
+    def inspect(self) -> Inspector:
+        """Views of the inside of the network: `run.inspect.attention("text")`; `run.inspect.available()` lists them."""
+        from ..inspect import Inspector
+
+        return Inspector(self)
+
+    def plot(self) -> Lines:
+        """Returns the curves of the training."""
+        from ..report import curves
+
+        return curves([self])
+
+
+def is_single(inputs: Any) -> bool:
+    """Returns whether this is one input, not a table or a list: a text, a record, a tuple of texts, an image array."""
+    if isinstance(inputs, str):
+        return True
+    if isinstance(inputs, tuple):
+        return all(isinstance(value, str | Path | int | float) for value in inputs)
+    if isinstance(inputs, Mapping):
+        return all(isinstance(value, str | Path | int | float) for value in inputs.values())
+    return isinstance(inputs, np.ndarray) and inputs.dtype == np.uint8 and inputs.ndim in (2, 3)

@@ -1,0 +1,469 @@
+"""A training session: from a validated configuration to a finished run folder."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import report
+from .._version import __version__
+from ..core.config import validate
+from ..core.device import Ranks, flush_denormals, join_ranks, pick_device, retain_freed_memory
+from ..core.diagnostics import Diagnostics
+from ..core.errors import SeriatimError
+from ..core.files import write_json
+from ..core.metrics import metric_signatures
+from ..core.run_folder import FORMAT
+from ..core.tensors import load_tensors, save_tensors
+from ..data.tokenizers import Tokenizer
+from ..hub.warm_start import WarmStart
+from ..nn.network import load_weights
+from ..report.charts import View, views_to_json
+from ..tasks import load as load_task
+from ..tasks.base import Task
+from ..training import distillation
+from ..training.callbacks import Callback, Outcome, Recorder
+from ..training.checkpoint import Checkpoints
+from ..training.config import Config
+from ..training.cost import parameter_count, peak_memory, reset_peak_memory, solve_width
+from ..training.distillation import Teacher
+from ..training.loop import Loop, fit_events, stop_signals
+from ..training.settings import TrainSettings
+from .capabilities import task_capabilities
+from .run import WEIGHTS, Run, save_task
+
+Notify = Callable[[str], None]
+MIN_INSPECTED_STEPS = 100  # of training, before which a network has nothing to show inside
+
+
+@dataclass(frozen=True)
+class Data:
+    """Data handed in from Python in place of the paths of the configuration."""
+
+    train: Any = None
+    validation: Any = None
+    test: Any = None
+
+    def settings(self) -> dict[str, str]:
+        """Returns what the configuration records of it: a path as it is, else the type in angle brackets."""
+        named = {"source": self.train, "validation": self.validation, "test": self.test}
+        return {key: describe_source(spec) for key, spec in named.items() if spec is not None}
+
+    def in_memory(self) -> dict[str, Any]:
+        """Returns the arguments of `Task.prepare` that are not paths."""
+        named = {"data": self.train, "validation": self.validation, "test": self.test}
+        return {key: spec for key, spec in named.items() if spec is not None and not isinstance(spec, str | Path)}
+
+
+def describe_source(spec: Any) -> str:
+    """Returns a path as a string, and `<DataFrame>` for data in memory."""
+    return str(spec) if isinstance(spec, str | Path) else f"<{type(spec).__name__}>"
+
+
+def has_started(folder: Path) -> bool:
+    """Returns whether a folder holds weights or checkpoints of a training."""
+    return (folder / WEIGHTS).exists() or bool(Checkpoints(folder / "checkpoints").steps())
+
+
+@dataclass
+class Session:
+    """One training of one model.
+
+    Args:
+        config: The settings.
+        folder: The run folder.
+        data: Data in memory that replaces the paths in the settings.
+        data_dir: The folder of catalogue data sets.
+        callbacks: Called with each event of the loop: progress bars, logs.
+        notify: Called with each note.
+        report: Whether to inspect the trained model and write report.html and the model card.
+    """
+
+    config: Config
+    folder: Path
+    data: Data = field(default_factory=Data)
+    data_dir: str | None = None
+    callbacks: Iterable[Callback] = ()
+    notify: Notify | None = None
+    report: bool = True
+    teacher_summary: dict[str, Any] | None = None
+
+    def start(self) -> Run:
+        """Trains from the beginning and returns the run."""
+        check_model(self.config)
+        ranks = self._set_up()
+        warm_start = None if self.config.start is None else WarmStart.open(self.config.start)
+        teacher = self._open_teacher()
+        task = self._prepare(ranks, pretrained=self._pretrained_tokenizers(warm_start, teacher))
+        if teacher is not None:
+            teacher.check_compatible(task, self.config)
+        self._solve_budget(task)
+        if "validation" not in task.encoded:
+            raise SeriatimError("data.no-split", "there is no validation split", "name a file: --validation")
+        if not self.config.model.gradient_free:
+            task.network(self.config.model)  # whatever can fail does so before the folder is made
+            task.batch(0, 0, 1, 1)
+        if ranks.is_first:
+            self._write_settings()
+            save_task(self.folder, task)
+            write_json(self.folder / "capabilities.json", task_capabilities(type(task)))
+        if not self.config.model.gradient_free:
+            return self._fit(task, ranks, warm_start, teacher)
+        if ranks.is_first:
+            self._fit_gradient_free(task)
+        ranks.barrier()
+        return Run(self.folder)
+
+    def resume(self, steps: int | None = None, epochs: float | None = None, minutes: float | None = None) -> Run:
+        """Continues from the last checkpoint, to another end if one is named, and returns the run."""
+        ranks = self._set_up()
+        end = {"steps": steps, "epochs": epochs, "minutes": minutes}
+        new_end = any(value is not None for value in end.values())
+        if new_end:
+            train = validate(TrainSettings, self.config.train.model_dump() | end, "the new end")
+            self.config = self.config.model_copy(update={"train": train})
+        run = Run(self.folder)
+        task = self._prepare(ranks, processor=run.task.processor)
+        check_fingerprint(run, task)
+        teacher = self._open_teacher()
+        if teacher is not None:
+            teacher.check_compatible(task, self.config)
+        if new_end and ranks.is_first:
+            self._write_settings()
+        return self._fit(task, ranks, None, teacher, resumed=True, new_end=new_end)
+
+    # Preparation
+
+    def _set_up(self) -> Ranks:
+        flush_denormals()
+        retain_freed_memory()
+        pick_device(self.config.train.device)
+        return join_ranks()
+
+    def _note(self, text: str) -> None:
+        if self.notify is not None:
+            self.notify(text)
+
+    def _write_settings(self) -> None:
+        Run.create(self.folder, self.config.model_dump(mode="json"))
+
+    def _prepare(self, ranks: Ranks, **options: Any) -> Task[Any]:
+        """Prepares the task on rank 0 first: the others then find the data in the cache, or stop."""
+        task_class = load_task(self.config.task.name)
+
+        def prepare() -> Task[Any]:
+            diagnostics = Diagnostics(self.notify if ranks.is_first else None)
+            arguments = {**self.data.in_memory(), **options, "diagnostics": diagnostics, "data_dir": self.data_dir}
+            return task_class.prepare(self.config.task_config(), **arguments)
+
+        error: SeriatimError | None = None
+        task: Task[Any] | None = None
+        if ranks.is_first:
+            try:
+                task = prepare()
+            except SeriatimError as caught:
+                error = caught
+        failed = ranks.broadcast([float(error is not None)])[0]
+        if error is not None:
+            raise error
+        if failed:
+            raise SeriatimError("train.rank", "the process of rank 0 could not start", "see its message")
+        return prepare() if task is None else task
+
+    def _pretrained_tokenizers(self, start: WarmStart | None, teacher: Teacher | None) -> dict[str, Tokenizer]:
+        """Returns the tokenizers of the pretrained weights, or of a teacher that reads the same tokens."""
+        settings = getattr(self.config.task, "tokenizer", None)
+        named = settings is not None and bool(settings.model_fields_set)
+        task_class = load_task(self.config.task.name)
+        if start is None and teacher is not None and task_class.teacher_tokenizer and not named:
+            start = WarmStart.open(str(teacher.path))
+        if start is None or start.tokenizer is None:
+            return {}
+        if named:
+            cause = f"{start.source} has a tokenizer of its own"
+            raise SeriatimError("start.tokenizer", cause, "omit --tokenizer and --vocab-size")
+        if "tokenizer" not in task_class.settings_type.model_fields:
+            cause = f"{start.source} reads text, the task {self.config.task.name} does not"
+            raise SeriatimError("start.task", cause, "start from a run of the same kind of data")
+        tokenizers = {"tokenizer": start.tokenizer, "source_tokenizer": start.source_tokenizer}
+        return {name: tokenizer for name, tokenizer in tokenizers.items() if tokenizer is not None}
+
+    def _solve_budget(self, task: Task[Any]) -> None:
+        """Sets the width (or the size of a gradient-free model) by the parameter budget."""
+        budget, model = self.config.params, self.config.model
+        if budget is None:
+            return
+        if model.gradient_free:
+            solved = task.resize(model, budget)
+        else:
+            solved = solve_width(model, budget, task.network)
+            count = parameter_count(solved, task.network)
+            if count < 0.98 * budget:
+                self._note(f"{model.name}: {count:,} parameters; the next width would exceed {budget:,}")
+            if "width" in model.model_fields_set and model.width != solved.width:
+                self._note(f"{model.name}: --params sets the width to {solved.width}, not {model.width}")
+        self.config = self.config.model_copy(update={"model": solved})
+        task.config = self.config.task_config()
+
+    def _open_teacher(self) -> Teacher | None:
+        if self.config.distill is None:
+            return None
+        if self.config.model.gradient_free:
+            cause = f"{self.config.model.name} is not trained by gradient descent and cannot learn from a teacher"
+            raise SeriatimError("distill.student", cause, "choose another --model, or omit --teacher")
+        return Teacher(Run(self.config.distill.teacher))
+
+    # Training
+
+    def _fit(
+        self,
+        task: Task[Any],
+        ranks: Ranks,
+        warm_start: WarmStart | None,
+        teacher: Teacher | None,
+        resumed: bool = False,
+        new_end: bool = False,
+    ) -> Run:
+        device = pick_device(self.config.train.device)
+        notify = self._note if ranks.is_first else lambda text: None
+        network = task.build()
+        if warm_start is not None:
+            warm_start.load_into(network, task, notify)
+        if self.config.train.freeze != "none" and self.config.start is None and not resumed:
+            notify("frozen layers have random weights: nothing was pretrained (--from)")
+        model, lr = self.config.model, self.config.train.optimizer.lr
+        if lr is None:
+            lr = model.default_lr() if self.config.start is None else model.fine_tuning_lr()
+        trained = task if teacher is None else self._with_teacher(task, teacher, device, notify, resumed)
+        outcome = Outcome()
+        recorder = [Recorder(self.folder)] if ranks.is_first else []
+        callbacks: list[Callback] = [*recorder, outcome, *(self.callbacks if ranks.is_first else ())]
+        reset_peak_memory()
+        with stop_signals() as stop_signal:
+            loop = Loop(
+                trained,
+                network,
+                self.config.train,
+                lr,
+                self.config.seed,
+                Checkpoints(self.folder / "checkpoints"),
+                device,
+                ranks,
+                save_best=lambda weights: save_tensors(self.folder / WEIGHTS, weights),
+                stop_signal=stop_signal,
+            )
+            if loop.frozen:
+                notify(loop.frozen)
+            if resumed:
+                try:
+                    loop.resume(new_end)
+                except (KeyError, ValueError) as error:
+                    cause = f"the checkpoint does not fit the settings of {self.folder}: {error}"
+                    raise SeriatimError("run.damaged", cause, "restore config.yaml, or start a new run") from None
+            elif ranks.is_first:
+                self.summarize(task, outcome)  # what is known now, should the power fail
+            for event in loop.run():
+                for callback in callbacks:
+                    callback(event)
+        if ranks.is_first:
+            if (self.folder / WEIGHTS).exists():
+                load_weights(network, load_tensors(self.folder / WEIGHTS))
+            if outcome.stopped is not None and not outcome.stopped.reason.startswith("SIG"):
+                self._note("evaluating the best weights")
+            self.summarize(task, outcome, network.eval())
+        ranks.barrier()
+        return Run(self.folder)
+
+    def _with_teacher(
+        self, task: Task[Any], teacher: Teacher, device: torch.device, notify: Notify, resumed: bool
+    ) -> Any:
+        """Returns the task with a distillation loss; a teacher without a share in the loss is not asked."""
+        settings = self.config.distill
+        if settings is None or not (settings.weight or settings.hidden_weight):
+            return task
+        unlabeled = None
+        if settings.unlabeled_data is not None:
+            unlabeled = task.read_unlabeled(settings.unlabeled_data, self.data_dir)
+        self.teacher_summary = teacher.summary
+        if unlabeled is not None:
+            self.teacher_summary = self.teacher_summary | {"unlabeled": unlabeled.fingerprint()}
+        if resumed:
+            distillation.check_same_teacher(Run(self.folder).summary.get("teacher", {}), self.teacher_summary)
+        return distillation.make_distillation_task(task, settings, teacher, device, notify, unlabeled)
+
+    def _fit_gradient_free(self, task: Task[Any]) -> None:
+        """Fits a model that is not trained by gradient descent, with the events of a training of one step."""
+        outcome, models = Outcome(), []
+
+        def evaluate(model: Any) -> tuple[dict[str, float], str]:
+            models.append(model)
+            arrays = model.tensors()
+            tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+            save_tensors(self.folder / WEIGHTS, tensors)
+            return task.evaluate(model, "validation", self.config.train.evaluate_limit), task.sample(model)
+
+        reset_peak_memory()
+        elements = int(task.encoded["train"].lengths.sum())
+        callbacks: list[Callback] = [Recorder(self.folder), outcome, *self.callbacks]
+        for event in fit_events(lambda: task.fit(self.config.model), evaluate, elements, task.unit):
+            for callback in callbacks:
+                callback(event)
+        self.summarize(task, outcome, models[0])
+
+    # Records
+
+    def summarize(self, task: Task[Any], outcome: Outcome, model: Any = None) -> None:
+        """Writes summary.json and, once trained, evaluation.json, inspection.json, the model card and the report.
+
+        Args:
+            task: With its data.
+            outcome: How the training went.
+            model: The trained network or gradient-free model; None before training.
+        """
+        run = Run(self.folder)
+        summary: dict[str, Any] = {
+            "format": FORMAT,
+            "version": __version__,
+            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "task": task.name,
+            "model": self.config.model.name,
+            "monitor": task.monitor,
+            "unit": task.unit,
+            "seed": self.config.seed,
+            "data": {"source": self.config.data.source, "fingerprint": task.fingerprint()},
+            "notes": task.diagnostics.notes,
+        }
+        if self.teacher_summary is not None:
+            summary["teacher"] = self.teacher_summary
+        started, stopped = outcome.started, outcome.stopped
+        if model is None or started is None or stopped is None:
+            write_json(self.folder / "summary.json", summary)
+            return
+        splits = [split for split in ("validation", "test") if split in task.encoded]
+        if stopped.reason.startswith("SIG"):
+            splits = []
+        metrics = {split: task.evaluate(model, split) for split in splits}
+        predictor = task.predictor(model)
+        best_sample = next((line["text"] for line in run.samples() if line["step"] == stopped.best_step), "")
+        summary |= {
+            "reason": stopped.reason,
+            "step": stopped.step,
+            "best_step": stopped.best_step,
+            "parameters": started.parameters if isinstance(model, torch.nn.Module) else model.entries,
+            "seconds": round(stopped.seconds, 3),
+            "tokens": stopped.tokens,
+            "tokens_per_second": round(stopped.tokens / max(stopped.seconds, 1e-9), 1),
+            "flops": None if started.flops is None else started.flops * stopped.step,
+            "memory": peak_memory(),
+            "metrics": metrics,
+            "baselines": {split: values for split in splits if (values := task.baselines(split))},
+            "sample": outcome.sample or best_sample,
+            "usage": [vars(usage) for usage in predictor.usage(str(self.folder))],
+        }
+        if signatures := {
+            name: text for values in metrics.values() for name, text in metric_signatures(values).items()
+        }:
+            summary["signatures"] = signatures
+        write_json(self.folder / "summary.json", summary)
+        if not splits:
+            return
+        views = {split: task.views(predictor, split) for split in splits}
+        write_json(self.folder / "evaluation.json", {split: views_to_json(charts) for split, charts in views.items()})
+        if self.report:
+            if stopped.step >= MIN_INSPECTED_STEPS or self.config.model.gradient_free:
+                self._write_inspection(task, predictor)
+            report.write_card(run)
+            report.write_run_report(run)
+
+    def _write_inspection(self, task: Task[Any], predictor: Any) -> None:
+        """Writes inspection.json: what the report shows of the inside of the network."""
+        from ..inspect.overview import overview
+
+        try:
+            charts: list[View] = overview(predictor, task)
+        except Exception as error:  # a model of the user's own may do anything; the trained weights must not be lost
+            self._note(f"the report does not show the inside: {type(error).__name__}: {error}")
+            return
+        write_json(self.folder / "inspection.json", views_to_json(charts))
+
+
+def check_model(config: Config) -> None:
+    """Raises SeriatimError if the task cannot use a model of this architecture."""
+    task_class, model = load_task(config.task.name), config.model
+    if model.encoder_decoder and not task_class.encoder_decoder:
+        cause = f"{model.name} is an encoder–decoder, but the task {task_class.name} has one sequence"
+        raise SeriatimError("task.model", cause, "choose another --model")
+    if model.images_only and not task_class.images:
+        cause = f"{model.name} reads images, but the task {task_class.name} has none"
+        raise SeriatimError("task.model", cause, "choose another --model")
+
+
+def check_fingerprint(run: Run, task: Task[Any]) -> None:
+    """Raises SeriatimError unless the training split is the one that the run was trained on."""
+    fingerprint = run.read_json("data.json", {}).get("fingerprint")
+    if fingerprint is not None and fingerprint != task.fingerprint():
+        cause = f"the data of {run.path} is not what it was trained on"
+        raise SeriatimError("data.changed", cause, "restore the file; to train on other data, start a new run")
+
+
+def reopen_task(
+    run: Run, data: Data | None = None, data_dir: str | None = None, notify: Notify | None = None
+) -> Task[Any]:
+    """Returns the task of a run with the data it was trained on, read again with the run's processor.
+
+    Args:
+        run: The run.
+        data: The data in memory, if the run was trained on such.
+        data_dir: The folder of catalogue data sets.
+        notify: Called with each note.
+    """
+    data = Data() if data is None else data
+    if run.config.data.source.startswith("<") and data.train is None:
+        cause = f"{run.path} was trained on data in memory ({run.config.data.source})"
+        raise SeriatimError("data.memory", cause, "pass the same data again: data=…")
+    task = load_task(run.config.task.name).prepare(
+        run.config.task_config(),
+        **data.in_memory(),
+        processor=run.task.processor,
+        diagnostics=Diagnostics(notify),
+        data_dir=data_dir,
+    )
+    check_fingerprint(run, task)
+    return task
+
+
+def evaluate_run(
+    run: Run,
+    data: Any = None,
+    *,
+    split: str = "test",
+    columns: Mapping[str, str] | None = None,
+    data_dir: str | None = None,
+    notify: Notify | None = None,
+    int8: bool = False,
+) -> dict[str, float]:
+    """Returns the metrics of a run on a split of its own data, or on all rows of other data.
+
+    Args:
+        run: The run.
+        data: Another source, whatever `open_source` takes.
+        split: The split of the run's own data.
+        columns: Role → column of the other source.
+        data_dir: The folder of catalogue data sets.
+        notify: Called with each note.
+        int8: Whether to round the weights to 8 bits.
+    """
+    model = run.quantized_network if int8 else run.network
+    if data is None:
+        task = reopen_task(run, data_dir=data_dir, notify=notify)
+        if split not in task.encoded:
+            splits = ", ".join(task.encoded)
+            raise SeriatimError("data.no-split", f'{run.path} has no split "{split}"', f"its splits: {splits}")
+        return task.evaluate(model, split)
+    task = run.task.with_data(data, "test", data_dir, columns)
+    return task.evaluate(model, "test")
