@@ -501,6 +501,7 @@ class Capability:
     options: type[Settings]
     per_row: bool  # whether there is exactly one prediction per input row
     scalar: bool = False  # whether a single input is answered by the first output column alone, not by a record
+    own_data: bool = False  # whether it reads the data of the run if there are no inputs
 
 
 PredictMethod = Callable[[Any, Dataset, Any], list[dict[str, Any]]]  # (predictor, dataset, options) → records
@@ -516,12 +517,13 @@ class CapabilityMethod:
     inputs: Schema | None
     per_row: bool
     scalar: bool
+    own_data: bool
 
     def describe(self, name: str, default_inputs: Schema) -> Capability:
         summary = (self.method.__doc__ or "").partition("\n")[0]
         outputs = {column: kind.name for column, kind in self.outputs.items()}
         inputs = default_inputs if self.inputs is None else self.inputs
-        return Capability(name, summary, inputs, outputs, self.options, self.per_row, self.scalar)
+        return Capability(name, summary, inputs, outputs, self.options, self.per_row, self.scalar, self.own_data)
 
 
 def capability(
@@ -530,6 +532,7 @@ def capability(
     inputs: Schema | None = None,
     per_row: bool = True,
     scalar: bool = False,
+    own_data: bool = False,
 ) -> Callable[[PredictMethod], CapabilityMethod]:
     """Declares a method `(self, dataset, options) → records` of a predictor as a capability.
 
@@ -539,8 +542,9 @@ def capability(
         inputs: The fields it reads; by default the task's schema without targets.
         per_row: Whether it returns exactly one record per row.
         scalar: Whether Python answers a single input by the first output column alone, such as a translation.
+        own_data: Whether it reads the data that the run was trained on if there are no inputs, as a forecast does.
     """
-    return lambda method: CapabilityMethod(method, outputs, options, inputs, per_row, scalar)
+    return lambda method: CapabilityMethod(method, outputs, options, inputs, per_row, scalar, own_data)
 
 
 class Predictions(list[dict[str, Any]]):
@@ -684,7 +688,13 @@ class Predictor:
         """Returns the text of each element of an item; by default its position."""
         return [str(position) for position in range(int(encoded.lengths[item]))]
 
-    def format_file(self, extension: str, predictions: Predictions) -> str:
+    def charts(
+        self, name: str, dataset: Dataset, options: Settings, predictions: Sequence[Mapping[str, Any]]
+    ) -> list[View]:
+        """Returns charts of the predictions of a capability, such as an alignment; by default none."""
+        return []
+
+    def format_file(self, extension: str, predictions: Predictions) -> str | bytes:
         """Returns all predictions as the contents of a file with one of the `file_extensions`."""
         raise SeriatimError("output.format", f"{extension}: unknown format", "use .csv, .tsv, .jsonl or .parquet")
 
