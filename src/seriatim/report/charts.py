@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import math
+import re
 import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +18,8 @@ from typing import Annotated, Any, Literal, Self, cast
 import numpy as np
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, model_validator
 from pydantic.dataclasses import dataclass
+
+from ..core.metrics import METRICS, finite, format_metric
 
 STRICT = ConfigDict(extra="forbid")
 MAX_LISTED = 12  # values named in an alt text
@@ -182,6 +185,48 @@ def fold(
     return means, [f"{labels[group[0]]}…" if len(group) > 1 else labels[group[0]] for group in groups]
 
 
+def format_column(name: str, cells: Sequence[object]) -> list[str]:
+    """Returns the cells of a column as texts.
+
+    A column named like a metric, by its name or its label, has that metric's format; other numbers of a column have
+    the same decimals: none if all are integers, else as many as give the largest four digits.
+    """
+    metric = next((key for key, known in METRICS.items() if name.lower() in (key, known.label.lower())), "")
+    numbers = [abs(cell) for cell in cells if finite(cell) is not None]  # type: ignore[arg-type]
+    largest, smallest = max(numbers, default=0.0), min((number for number in numbers if number), default=0.0)
+    fractions = any(not float(number).is_integer() for number in numbers)
+    decimals = max(0, 3 - max(0, math.floor(math.log10(largest)))) if fractions else 0
+    uniform = largest < 1e6 and (not fractions or smallest >= 10**-decimals)
+
+    def text(cell: object) -> str:
+        if cell is None or isinstance(cell, str | bool | SpanText):
+            return "" if cell is None and not numbers else format_number(cell)
+        if isinstance(cell, Image):
+            return cell.caption or "(image)"
+        if metric:
+            return format_metric(metric, cell)
+        if finite(cell) is None or not uniform:
+            return format_number(cell, 4)
+        return f"{cell:,.{decimals}f}".replace("-", "−")
+
+    return [text(cell) for cell in cells]
+
+
+def format_rows(table: Table) -> list[str]:
+    """Returns the lines of a table for a terminal: columns aligned, numbers to the right."""
+    columns = []
+    for n, name in enumerate(table.columns):
+        cells = [line[n] for line in table.rows]
+        texts = [name, *(" ".join(text.split()) for text in format_column(name, cells))]
+        right = bool(cells) and all(cell is None or finite(cell) is not None for cell in cells)
+        width = max(map(text_width, texts))
+        columns.append([
+            " " * (width - text_width(text)) + text if right else text + " " * (width - text_width(text))
+            for text in texts
+        ])  # fmt: skip
+    return ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]
+
+
 def principal_components(vectors: np.ndarray) -> tuple[np.ndarray, tuple[float, float]]:
     """Returns vectors (n,D) along their first two principal components (n,2), and the share of variance of each.
 
@@ -196,6 +241,25 @@ def principal_components(vectors: np.ndarray) -> tuple[np.ndarray, tuple[float, 
     differ = total > 1e-12 * max(float((vectors.astype(np.float64) ** 2).sum()), 1e-300)
     shares = [float(size**2) / total if differ else 0.0 for size in [*sizes[:2].tolist(), 0.0, 0.0][:2]]
     return points * np.where(outermost < 0, -1.0, 1.0) * differ, (shares[0], shares[1])
+
+
+# Control characters would vanish or break a page: those of ASCII have symbols of their own in Unicode. What no UTF-8
+# file can hold (lone surrogates), no page may (C1, non-characters), or what reorders the text beside it (overrides and
+# isolates of direction) becomes the replacement character.
+CONTROLS = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"} | {0x7F: "␡"}
+UNSAFE = re.compile("[\u0080-\u009f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
+
+
+def clean_text(text: object, limit: int = 4_000) -> str:
+    """Returns a text from data fit for a page: control characters as symbols, cut after `limit` characters."""
+    cleaned = UNSAFE.sub("\ufffd", str(text).translate(CONTROLS))
+    return cleaned if len(cleaned) <= limit else cleaned[:limit] + " …"
+
+
+def one_line(text: object, limit: int = 40) -> str:
+    """Returns a text from data as one short line for a chart."""
+    line = " ".join(clean_text(text).split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def text_width(text: str) -> int:
@@ -249,12 +313,17 @@ class Chart(ABC):
 
 @dataclass(frozen=True, config=STRICT)
 class Series:
-    """A named line through points (x,y); a dashed one is a reference or the state before training."""
+    """A named line through points (x,y); a dashed one is a reference or the state before training.
+
+    Series of one `group` share a color and an entry of the legend; by default each is its own group.
+    """
 
     name: str
     x: Row
     y: Row
     dashed: bool = False
+    thin: bool = False
+    group: str = ""
 
     @model_validator(mode="after")
     def check_shape(self) -> Self:
@@ -273,7 +342,10 @@ class Annotation:
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
 class Lines(Chart):
-    """Curves over one axis. `points` are dots behind them; `markers` puts a dot at each value."""
+    """Curves over one axis. `points` are dots behind them; `markers` puts a dot at each value.
+
+    `metric` is the name of the metric whose number format y has; curves are clipped at `low` and `high`.
+    """
 
     kind: Literal["lines"] = "lines"
     series: tuple[Series, ...]
@@ -284,6 +356,9 @@ class Lines(Chart):
     markers: bool = False
     points: tuple[Point, ...] = ()
     annotations: tuple[Annotation, ...] = ()
+    metric: str = ""
+    low: float | None = None
+    high: float | None = None
 
     def summary(self) -> str:
         parts = []
@@ -478,7 +553,8 @@ class Scatter(Chart):
     """Points with a label, a group and a tooltip each, as far as given; groups have colors.
 
     `diagonal` draws the line where x equals y and gives both axes one scale. `projection` gives both axes one unit and
-    no ticks. `frontier` draws the best y for at most so much x: the lowest or the highest.
+    no ticks. `frontier` draws the best y for at most so much x: the lowest or the highest. `metric` is the name of the
+    metric whose number format y has.
     """
 
     kind: Literal["scatter"] = "scatter"
@@ -492,6 +568,7 @@ class Scatter(Chart):
     diagonal: bool = False
     projection: bool = False
     frontier: Literal["", "lowest", "highest"] = ""
+    metric: str = ""
 
     @model_validator(mode="after")
     def check_shape(self) -> Self:
