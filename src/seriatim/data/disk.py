@@ -241,6 +241,10 @@ class TextValues:
         """The number of characters of each string (n,)."""
         return self.derive("length", lambda strings: as_numpy(pc.utf8_length(strings), np.int32))
 
+    def byte_sizes(self) -> np.ndarray:
+        """The number of bytes of each string (n,) in UTF-8."""
+        return self.derive("bytes", lambda strings: as_numpy(pc.binary_length(strings), np.int64))
+
     def sizes(self) -> np.ndarray:
         """The number of characters of each string (n,), without white space at its ends."""
         return self.derive("size", lambda strings: as_numpy(pc.utf8_length(pc.utf8_trim_whitespace(strings)), np.int32))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import zlib
@@ -30,10 +31,13 @@ from ..core.files import atomic_file, cache_folder, write_json
 from .cache import locked
 from .disk import Table, TextValues, available_cores, cache_key, file_checksum
 from .tokenizers import Tokenizer
+from .tokenizers.segments import SPACE
 
 SHARD_CHARACTERS = 1 << 25  # of text in a shard, about
 WORKER_CHARACTERS = 1 << 27  # for which another worker process pays
 BATCH_CHARACTERS = 1 << 19  # of text that is encoded at a time
+END_MARK = "\x03"  # a row of a stream that ends a document
+WHITESPACE = "".join(character for character in map(chr, range(0x3001)) if re.match(f"[{SPACE}]", character))
 Texts = Sequence[list[str]]  # column → texts
 Framing = Callable[[Tokenizer, Texts, int | None], list[np.ndarray]]
 
@@ -59,7 +63,55 @@ def frame_texts(tokenizer: Tokenizer, texts: Texts, limit: int | None) -> list[n
     return [row if len(row) else empty for row in rows]
 
 
-FRAMINGS: Mapping[str, Framing] = {"plain": frame_plain, "eos": frame_eos, "texts": frame_texts}
+def frame_documents(tokenizer: Tokenizer, texts: Texts, limit: int | None) -> list[np.ndarray]:
+    """Returns the tokens of each document, `<eos>` appended unless its last line end is one."""
+    documents = tokenizer.encode_many(texts[0], strict=False)
+    if tokenizer.eos is None:
+        return documents
+    end = np.array([tokenizer.eos], dtype=np.int64)
+    line_ends = tokenizer.kind in ("word", "wordpiece")
+    return [
+        ids if line_ends and len(ids) and ids[-1] == tokenizer.eos else np.concatenate((ids, end)) for ids in documents
+    ]
+
+
+def frame_stream(tokenizer: Tokenizer, texts: Texts, limit: int | None) -> list[np.ndarray]:
+    """Returns the tokens of each block of a stream that `shift_whitespace` has aligned; `END_MARK` is `<eos>`."""
+    rows = tokenizer.encode_many([text.removesuffix(END_MARK) for text in texts[0]], strict=False)
+    end = np.array([] if tokenizer.eos is None else [tokenizer.eos], dtype=np.int64)
+    return [end if text == END_MARK else ids for text, ids in zip(texts[0], rows, strict=True)]
+
+
+def shift_whitespace(column: TextValues, start: int, stop: int) -> list[str]:
+    """Returns rows start…stop−1 of a stream, the white space at the end of each moved to the beginning of the next.
+
+    No token goes from another character to white space behind it: the tokens of a stream are then those of its rows,
+    wherever it was cut. The end of a document stays as it is.
+    """
+    texts = column.strings(start, min(stop + 1, len(column))).to_pylist()
+    following = texts[1:] if len(texts) > stop - start else [*texts[1:], END_MARK]
+    carried = ""
+    for row in range(start - 1, -1, -1):  # what the row before passes on
+        text = column[row]
+        carried = text[len(text.rstrip(WHITESPACE)) :].replace(END_MARK, "") + carried
+        if text.strip(WHITESPACE):
+            break
+    rows = []
+    for text, next_text in zip(texts[: stop - start], following, strict=True):
+        text = text if text == END_MARK else carried + text
+        size = len(text) if END_MARK in (text, next_text) else len(text.rstrip(WHITESPACE))
+        rows.append(text[:size])
+        carried = text[size:]
+    return rows
+
+
+FRAMINGS: Mapping[str, Framing] = {
+    "plain": frame_plain,
+    "eos": frame_eos,
+    "texts": frame_texts,
+    "documents": frame_documents,
+    "stream": frame_stream,
+}
 
 
 # Reading
@@ -199,7 +251,7 @@ def _write_job(
                 np.save(file, column.rows)
     per_shard = max(rows * SHARD_CHARACTERS // max(characters, 1), 1)
     texts = [[str(column.table.folder), column.column, column.rows is not None, column.extra] for column in columns]
-    dtype = "<u1" if tokenizer.size <= 1 << 8 else "<u2" if tokenizer.size <= 1 << 16 else "<u4"
+    dtype = "<u1" if tokenizer.vocab_size <= 1 << 8 else "<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4"
     job = {"rows": rows, "per_shard": per_shard, "columns": texts, "framing": framing, "limit": limit, "dtype": dtype}
     write_json(folder / "job.json", job)
     return -(-rows // per_shard)
@@ -256,7 +308,11 @@ def _write_shard(
     frame, lengths, checksum = FRAMINGS[job["framing"]], [], 0
     with atomic_file(folder / f"{shard:05}.tokens") as temporary, temporary.open("wb") as file:
         for first in range(start, stop, step):
-            texts = [column.strings(first, min(first + step, stop)).to_pylist() for column in columns]
+            last = min(first + step, stop)
+            if job["framing"] == "stream":
+                texts = [shift_whitespace(columns[0], first, last)]
+            else:
+                texts = [column.strings(first, last).to_pylist() for column in columns]
             items = frame(tokenizer, texts, job["limit"])
             lengths += [len(item) for item in items]
             data = np.concatenate(items).astype(job["dtype"]).tobytes()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from ..core.diagnostics import Diagnostics
 from ..core.errors import SeriatimError
 from .dataset import Dataset
 from .disk import TextValues, mix
+from .documents import document_ends
 from .kinds import NUMBER
 from .source import SPLIT_ALIASES
 
@@ -67,40 +68,83 @@ class Grouped(SplitPolicy):
 
 @dataclass(frozen=True)
 class Contiguous(SplitPolicy):
-    """A text stream in order, cut at the line ends nearest to the fractions; a row that is cut becomes two."""
+    """A text stream in order, cut where the fractions say: neighboring lines are alike, so none are drawn at random.
+
+    A cut moves to the nearest end of a document or line, if that hardly changes the fractions. A row that is cut
+    becomes two. Positions are bytes of UTF-8.
+    """
 
     role: str
 
+    SEARCHED = 1 << 20  # bytes in which a line end is looked for, on each side
+    CLOSE, FAR = 0.2, 0.5  # how far a cut may move to a document or line, in parts of the smallest split
+
     def divide(self, dataset: Dataset, fractions: Fractions) -> list[Dataset]:
         blocks = dataset[self.role]
-        ends = np.cumsum(dataset.columns[self.role][0].lengths, dtype=np.int64)
+        sizes = blocks.byte_sizes() if isinstance(blocks, TextValues) else [len(block.encode()) for block in blocks]
+        ends = np.cumsum(sizes, dtype=np.int64)
         total = int(ends[-1])
-        cuts = [self._nearest_line(blocks, ends, round(fraction * total)) for fraction in np.cumsum(fractions)[:2]]
+        documents = ends[document_ends(dataset, self.role)]
+        tolerance = min(fraction for fraction in fractions if fraction > 0) * total
+        shares = np.cumsum(fractions)
+        cuts = [
+            total
+            if sum(fractions[split + 1 :]) == 0
+            else self._nearest(blocks, ends, documents, round(total * float(shares[split])), tolerance)
+            for split in (0, 1)
+        ]
+        split_sizes = np.diff([0, *cuts, total])
+        if any(size <= 0 < fraction for size, fraction in zip(split_sizes, fractions, strict=True)):
+            percentages = " / ".join(f"{100 * fraction:g}" for fraction in fractions)
+            cause = f"{dataset.name}: {total:,} bytes of text are too short to split {percentages} %"
+            remedy = "add text, name files for validation and test, or choose other fractions, such as 0.8, 0.2, 0"
+            raise SeriatimError("data.too-short", cause, remedy)
         bounds = np.unique(np.concatenate([[0], ends, cuts])).astype(np.int64)
         rows = np.searchsorted(ends, bounds[:-1], side="right")  # the block of each new row
         starts = np.concatenate([[0], ends[:-1]])[rows]
         changed = np.flatnonzero((bounds[:-1] != starts) | (bounds[1:] != ends[rows]))  # rows that were cut
-        pieces = {int(row): blocks[int(rows[row])][slice(*(bounds[row : row + 2] - starts[row]))] for row in changed}
+        pieces = {
+            int(row): blocks[int(rows[row])].encode()[slice(*(bounds[row : row + 2] - starts[row]))].decode()
+            for row in changed
+        }
         values = blocks.replace(rows, pieces) if isinstance(blocks, TextValues) else replace_rows(blocks, rows, pieces)
-        divided = dataset.take(rows).with_column(self.role, dataset.kind(self.role), values)
+        column = dataset.columns[self.role][0]
+        divided = dataset.take(rows)
+        divided = replace(divided, columns={**divided.columns, self.role: (replace(column, values=values),)})
         return take_splits(divided, np.searchsorted(cuts, bounds[:-1], side="right"))
 
-    @staticmethod
-    def _nearest_line(blocks: Any, ends: np.ndarray, position: int) -> int:
-        """Returns the start of the line nearest to a position in the stream; reads only the blocks around it."""
-        found = min(int(np.searchsorted(ends, position, side="right")), len(ends) - 1)
+    def _nearest(self, blocks: Any, ends: np.ndarray, documents: np.ndarray, target: int, tolerance: float) -> int:
+        """Returns the nearest end of a document or line, or else the nearest character, to a position."""
+        at = int(np.searchsorted(documents, target))
+        document = min(documents[max(at - 1, 0) : at + 1].tolist(), key=lambda end: abs(end - target), default=None)
+        if document is not None and abs(document - target) <= self.CLOSE * tolerance:
+            return document
+        line = self._nearest_line(blocks, ends, target)
+        if line is not None and abs(line - target) <= self.FAR * tolerance:
+            return line
+        if document is not None and abs(document - target) <= self.FAR * tolerance:
+            return document
+        row = min(int(np.searchsorted(ends, target, side="right")), len(ends) - 1)
+        start = int(ends[row - 1]) if row else 0
+        return start + len(blocks[row].encode()[: target - start].decode(errors="ignore").encode())
+
+    def _nearest_line(self, blocks: Any, ends: np.ndarray, target: int) -> int | None:
+        """Returns the line start nearest to a position; reads only the blocks around it."""
+        middle = min(int(np.searchsorted(ends, target, side="right")), len(ends) - 1)
         candidates = []
-        for block in range(found, -1, -1):  # the last line end before the position
-            start = int(ends[block - 1]) if block else 0
-            if (line_end := blocks[block].rfind("\n", 0, max(position - start, 0))) >= 0:
+        for row in range(middle, -1, -1):  # the last line end before the position
+            start = int(ends[row - 1]) if row else 0
+            if (line_end := blocks[row].encode().rfind(b"\n", 0, max(target - start, 0))) >= 0:
                 candidates.append(start + line_end + 1)
+            if candidates or start < target - self.SEARCHED:
                 break
-        for block in range(found, len(ends)):  # the first line end behind it
-            start = int(ends[block - 1]) if block else 0
-            if (line_end := blocks[block].find("\n", max(position - start, 0))) >= 0:
+        for row in range(middle, len(ends)):  # the first line end behind it
+            start = int(ends[row - 1]) if row else 0
+            if (line_end := blocks[row].encode().find(b"\n", max(target - start, 0))) >= 0:
                 candidates.append(start + line_end + 1)
+            if line_end >= 0 or start > target + self.SEARCHED:
                 break
-        return min(candidates, key=lambda start: abs(start - position), default=position)
+        return min(candidates, key=lambda line: abs(line - target), default=None)
 
 
 def replace_rows(values: np.ndarray, rows: np.ndarray, strings: Mapping[int, str]) -> np.ndarray:

@@ -42,10 +42,10 @@ class Text(Format):
         size, start = 0, Location("", 0)
         for location, line in iterate_lines(source, options):
             if block and (size + len(line) > BLOCK_SIZE or location.file != start.file):
-                yield Record({"text": "".join(block)}, start)
+                yield Record({"block": "".join(block)}, start)
                 block, size = [], 0
             start = start if block else location
             block.append(line + "\n")
             size += len(line) + 1
         if block:
-            yield Record({"text": "".join(block)}, start)
+            yield Record({"block": "".join(block)}, start)
