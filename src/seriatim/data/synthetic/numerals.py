@@ -1,8 +1,8 @@
 """Numbers in words, in English and in French, from 0 to 999,999.
 
-English is British: "two hundred and one". French is written in the traditional way, as the dictionary of the Académie
-has it: hyphens below a hundred where no "et" stands (vingt et un, vingt-deux, soixante et onze, quatre-vingt-un),
-blanks elsewhere. The reform of 1990 would set hyphens everywhere (vingt-et-un, deux-cents).
+English is British: "two hundred and one". French is in the traditional spelling of the Académie: hyphens below a
+hundred without "et" (vingt et un, vingt-deux, soixante et onze, quatre-vingt-un), blanks elsewhere. The reform of 1990
+has hyphens everywhere (vingt-et-un, deux-cents).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ UNITS = (
 TENS = "- - twenty thirty forty fifty sixty seventy eighty ninety"
 ENGLISH, ENGLISH_TENS = UNITS.split(" "), TENS.split(" ")
 
-UNITÉS = (
+UNITS_FR = (
     "zéro un deux trois quatre cinq six sept huit neuf dix onze douze treize quatorze quinze seize dix-sept dix-huit "
     "dix-neuf"
 )
-DIZAINES = "- - vingt trente quarante cinquante soixante soixante quatre-vingt quatre-vingt"
-FRENCH, FRENCH_TENS = UNITÉS.split(" "), DIZAINES.split(" ")
+TENS_FR = "- - vingt trente quarante cinquante soixante soixante quatre-vingt quatre-vingt"
+FRENCH, FRENCH_TENS = UNITS_FR.split(" "), TENS_FR.split(" ")
 
 IRREGULAR = {
     "one": "first",
@@ -50,8 +50,8 @@ def english(number: int) -> str:
 def french(number: int, feminine: bool = False, rank: bool = False) -> str:
     """281 → deux cent quatre-vingt-un, or une with a feminine noun.
 
-    Cent and vingt have their s where they are multiplied and end the number, except before mille, and where the
-    number stands for a `rank`, as that of a year does.
+    Cent and vingt have a plural s if they are multiplied and end the number, except before mille and in a `rank`, such
+    as that of a year.
     """
     if number < 100:
         return _below_hundred(number, feminine, plural=not rank)
@@ -70,7 +70,7 @@ def _below_hundred(number: int, feminine: bool, plural: bool) -> str:
     if number < 20:
         return "une" if number == 1 and feminine else FRENCH[number]
     tens = number // 10
-    rest = number - 10 * (tens - tens % 2 if tens >= 6 else tens)  # after 60 and 80 it is counted to 19
+    rest = number - 10 * (tens - tens % 2 if tens >= 6 else tens)  # after 60 and 80, counting goes on to 19
     word = FRENCH_TENS[tens]
     if rest == 0:
         return f"{word}s" if number == 80 and plural else word
@@ -117,5 +117,5 @@ def english_year(year: int) -> str:
 
 
 def french_year(year: int) -> str:
-    """1980 → mille neuf cent quatre-vingt, without the s of quatre-vingts: it is the year of that rank."""
+    """1980 → mille neuf cent quatre-vingt, without the s of quatre-vingts: a year is a rank."""
     return french(year, rank=True)
