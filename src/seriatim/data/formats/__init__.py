@@ -9,10 +9,18 @@ from ...core.errors import SeriatimError
 from ..source import Source
 from .base import BLOCK_SIZE, Format, ReadOptions, Record, iterate_lines, normalize_name
 from .conll import Conll
+from .squad import Squad
 from .tables import Delimited, JsonLines, Memory
 from .text import Text
 
-FORMATS: list[Format] = [Memory(), JsonLines(), Conll(), Delimited(), Text()]  # in the order in which they are tried
+FORMATS: list[Format] = [
+    Memory(),
+    JsonLines(),
+    Squad(),
+    Conll(),
+    Delimited(),
+    Text(),
+]  # in the order in which they are tried
 
 
 def find_format(source: Source) -> Format:

@@ -1,55 +1,157 @@
-"""CoNLL: one token per line with its columns."""
+"""CoNLL: a word per line with its columns, an empty line between sentences.
+
+CoNLL     columns separated by tabs, or by blanks if there are none: "tokens", "column 2", …, "tags"
+CoNLL-U   ten named columns; comments, the ranges of multiword tokens (1-2) and empty nodes (1.1) are not words
+"""
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from ...core.diagnostics import Diagnostics
+from ...core.errors import SeriatimError
 from ..location import Location
 from ..source import Source, Stream
-from .base import Format, ReadOptions, Record, iterate_lines
+from .base import Format, ReadOptions, Record
+
+EXTENSIONS = ("conll", "conllu", "iob", "bio")
+UNIVERSAL = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+WORD_ID = re.compile(r"[1-9]\d*")
+OTHER_ID = re.compile(r"\d+[-.]\d+")  # of a multiword token or an empty node
+DOCUMENT_START = "-DOCSTART-"  # separates the documents of CoNLL-2003
+BLANKS = " \t\r"  # a no-break space does not separate columns
+
+
+class Line(NamedTuple):
+    """A line of a file. An empty line has no cells, a comment has one."""
+
+    number: int
+    cells: list[str]
+    is_word: bool = False
 
 
 class Conll(Format):
-    """One token per line with its columns, an empty line between sentences: CoNLL 2003 and CoNLL-U."""
-
-    EXTENSIONS = ("conll", "conllu", "iob", "bio")
-    UNIVERSAL = ("id", "tokens", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+    """CoNLL and CoNLL-U; a record per sentence, whose cells are lists with an element per word."""
 
     def sniff(self, source: Source) -> bool:
-        return bool(source.streams) and all(self._is_conll(stream) for stream in source.streams)
+        return bool(source.streams) and all(map(self._is_conll, source.streams))
 
-    def _is_conll(self, stream: Stream) -> bool:
-        if stream.extension in self.EXTENSIONS:
+    @staticmethod
+    def _is_conll(stream: Stream) -> bool:
+        """Returns whether a file has an extension of CoNLL, or lines that look like it.
+
+        These have the ten columns of CoNLL-U, or equally many columns in each line, empty lines between sentences, and
+        few different cells in the last column.
+        """
+        head = stream.read_head().replace("\r\n", "\n").removeprefix("\ufeff")
+        first_line = head.lstrip().partition("\n")[0].rstrip()
+        if first_line.startswith('{"') and (first_line.endswith("}") or "\n" not in head):  # JSON under another name
+            return False
+        if stream.extension in EXTENSIONS:
             return True
-        lines = stream.read_head().split("\n")[:-1]  # the last line may be cut
-        widths = {len(line.split()) for line in lines if line.strip() and not line.startswith("# ")}
-        return stream.extension not in ("csv", "tsv") and len(widths) == 1 and widths.pop() > 1 and "" in lines
+        if stream.extension in ("csv", "tsv", "json", "jsonl"):
+            return False
+        lines = head.split("\n")[:-1]  # the last line may be cut
+        rows = [split_cells(line) for line in lines if line.strip() and not line.startswith("# ")]
+        rows = [cells for cells in rows if cells[0] != DOCUMENT_START]
+        widths = {len(cells) for cells in rows}
+        if len(widths) != 1 or widths == {1}:
+            return False
+        if is_universal(rows[0]):
+            return True
+        separated = any(not line.strip() for line in lines[1:-1])
+        return separated and 2 * len({cells[-1] for cells in rows}) <= len(rows)
 
     def records(self, source: Source, options: ReadOptions, diagnostics: Diagnostics) -> Iterator[Record]:
-        sentence: list[list[str]] = []
-        start = Location(source.name, 1)
-        end = (Location(source.name, 0), "")
-        for location, line in itertools.chain(iterate_lines(source, options), [end]):
-            if line.startswith("# ") and "\t" not in line and not sentence:  # a comment; a hashtag would have a tag
-                continue
-            if line.strip():
-                cells = line.split("\t") if "\t" in line else line.split()
-                start = start if sentence else location
-                if sentence and len(cells) != len(sentence[0]):
-                    cause = f"{location}: {len(cells)} columns, but the sentence has {len(sentence[0])}"
-                    diagnostics.report("data.conll", cause, "separate sentences by an empty line")
-                elif not re.fullmatch(r"\d+[-.]\d+", cells[0]):  # CoNLL-U: contractions and empty words
-                    sentence.append(cells)
-            elif sentence:
-                columns = [list(cells) for cells in zip(*sentence, strict=True)]
-                yield Record(dict(zip(self._column_names(len(columns)), columns, strict=True)), start)
-                sentence = []
+        for stream in source.streams:
+            names: tuple[str, ...] = ()
+            sentence: list[Line] = []
+            for line in read_lines(stream, options, diagnostics):
+                if line.is_word:
+                    names = names or column_names(line.cells)
+                    sentence.append(line)
+                elif not line.cells and sentence:
+                    yield self._record(stream, names, sentence)
+                    sentence = []
+            if sentence:
+                yield self._record(stream, names, sentence)
 
-    def _column_names(self, count: int) -> tuple[str, ...]:
-        if count == len(self.UNIVERSAL):
-            return self.UNIVERSAL
-        last = "tags" if count == 2 else f"column {count}"
-        return ("tokens", *(f"column {n}" for n in range(2, count)), last)[:count]
+    @staticmethod
+    def _record(stream: Stream, names: tuple[str, ...], sentence: list[Line]) -> Record:
+        columns = [list(cells) for cells in zip(*(line.cells for line in sentence), strict=True)]
+        lines = tuple(line.number for line in sentence)
+        return Record(dict(zip(names, columns, strict=True)), Location(stream.name, lines[0], lines=lines))
+
+
+def is_universal(cells: Sequence[str]) -> bool:
+    """Returns whether the cells of a line are those of CoNLL-U."""
+    return len(cells) == len(UNIVERSAL) and bool(WORD_ID.fullmatch(cells[0]) or OTHER_ID.fullmatch(cells[0]))
+
+
+def column_names(cells: Sequence[str]) -> tuple[str, ...]:
+    """Returns the names of the columns of a file by the cells of its first word."""
+    if is_universal(cells):
+        return UNIVERSAL
+    names = ["tokens", *(f"column {number}" for number in range(2, len(cells))), "tags"]
+    return tuple(names[: len(cells)])
+
+
+def split_cells(text: str) -> list[str]:
+    """Returns the cells of a line, split at tabs if there are any (a cell may hold blanks then), else at blanks."""
+    text = text.rstrip(BLANKS)
+    if "\t" in text:
+        return [cell.strip(BLANKS) for cell in text.split("\t")]
+    return [cell for cell in text.split(" ") if cell]
+
+
+def read_lines(stream: Stream, options: ReadOptions, diagnostics: Diagnostics) -> Iterator[Line]:
+    """Yields all lines of a file; one with another number of columns than the first word is reported and left out.
+
+    In CoNLL-U a line that begins with "#" is a comment. Elsewhere "#" may be a word, as in tweets; a comment stands
+    before a sentence and has another number of columns.
+    """
+    lines = list(enumerate((text.rstrip("\n") for text in stream.lines(options.encoding)), options.first_line))
+    first = next((split_cells(text) for _, text in lines if text.strip(BLANKS) and not text.startswith("#")), [])
+    universal, width = is_universal(first), len(first) or 2
+    before_sentence = True
+    for number, text in lines:
+        cells = text.split("\t") if universal and text.strip(BLANKS) else split_cells(text)
+        if text.startswith("#") and (universal or (before_sentence and len(cells) != width)):
+            yield Line(number, [text])
+        elif cells and cells[0] == DOCUMENT_START and not universal:
+            yield Line(number, cells)
+        elif cells and len(cells) != width:
+            columns = "1 column" if len(cells) == 1 else f"{len(cells)} columns"
+            expected = "CoNLL-U has 10, separated by tabs" if universal else f"the first word has {width}"
+            cause = f"{stream.name}, line {number}: {columns}, but {expected}"
+            diagnostics.report("data.columns", cause, "correct the line; an empty line separates sentences")
+        elif cells and universal and not (WORD_ID.fullmatch(cells[0]) or OTHER_ID.fullmatch(cells[0])):
+            cause = f'{stream.name}, line {number}: "{cells[0]}" is not the number of a word'
+            diagnostics.report(
+                "data.conll", cause, "number the words 1, 2, 3, …, multiword tokens 1-2, empty nodes 1.1"
+            )
+        else:
+            before_sentence = not cells
+            yield Line(number, cells, bool(cells) and not (universal and not WORD_ID.fullmatch(cells[0])))
+
+
+def append_column(source: Source, values: Iterable[str], options: ReadOptions) -> str:
+    """Returns the text of CoNLL files with one more column, line for line; "_" where a line is not a word.
+
+    Args:
+        source: The files.
+        values: The cell of each word.
+        options: How the files are read.
+    """
+    diagnostics, remaining, written = Diagnostics(), iter(values), []
+    for stream in source.streams:
+        for line in read_lines(stream, options, diagnostics):
+            if line.is_word:
+                written.append("\t".join([*line.cells, next(remaining, "_")]))
+            else:
+                written.append("\t".join([*line.cells, "_"] if len(line.cells) > 1 else line.cells))
+    if next(remaining, None) is not None:
+        raise SeriatimError("output.words", f"{source.name} has fewer words than predictions", "predict it again")
+    return "".join(f"{line}\n" for line in written)

@@ -1,0 +1,326 @@
+"""Words as arrays: sub-words, characters, and the element at which each word is tagged.
+
+A word is read as one token or several. Its tag is predicted at the first of them, so that words and tags stay aligned
+with every tokenizer. A sequence longer than the model reads is cut into windows that overlap by half; each word is
+tagged once, in the window where it is nearest to the middle. With a tokenizer that has [CLS] and [SEP], every window
+stands between them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Literal, Self
+
+import numpy as np
+from pydantic import Field as Setting
+from pydantic import field_validator
+
+from ...core.config import Settings
+from ...core.diagnostics import Diagnostics
+from ...core.errors import SeriatimError
+from ...data.dataset import Dataset
+from ...data.entities import recognize_scheme
+from ...data.kinds import TEXT
+from ...data.sequences import Sequences
+from ...data.tokenizers import WORD_KINDS, WORD_PATTERN, Tokenizer, TokenizerSettings, with_default_kind
+from ...nn.inputs import BEGIN, END, PADDING, UNKNOWN
+from ..base import Encoded, Processor, TaskConfig
+from ..codecs import model_tokenizer
+from .schema import choose_scheme, repair_dataset
+
+CHARACTER_FEATURES = 64  # the default for words
+VOCABULARY = 30_000  # words, if no tokenizer is configured
+MANY_SENTENCES = 1_000  # from which on words that occur once are read as unknown
+MAX_CHARACTERS = 32  # of a word; of a longer one the first and the last are read
+FIRST_CHARACTER = 1 + max(PADDING, UNKNOWN, BEGIN, END)  # the id of the first character of the alphabet
+MAX_LISTED = 20  # tags in a note
+UNSEEN = -2  # the target of a word whose tag is not known, or does not occur in the training split
+GENERATED = ("copy",)  # built-in sets of symbols
+
+
+class TagSettings(Settings):
+    name: str = Setting("tag", description="the task: see `seriatim list tasks`")
+    scheme: Literal["auto", "none", "bio", "iob1", "iobes", "bilou"] = Setting(
+        "auto", description="how the tags mark entities: recognized, or named, or none for tags of single words"
+    )
+    character_features: int | None = Setting(
+        None, ge=0, le=4096, description="features of the characters of a word; 0: none (default: 64 for words, else 0)"
+    )
+    word_dropout: float = Setting(
+        0.1,
+        ge=0,
+        lt=1,
+        description="share of words replaced by the unknown word in training; not with BERT's tokenizer",
+    )
+    context_length: int | None = Setting(
+        None, ge=2, le=1_000_000, description="longest sequence; a longer one is read in windows that overlap"
+    )
+    tokenizer: TokenizerSettings | None = Setting(
+        None, description="sub-words instead of words, such as bpe (default: words in lower case, or the model's own)"
+    )
+
+    @field_validator("tokenizer", mode="before")
+    @classmethod
+    def _words_by_default(cls, values: Any) -> Any:
+        return with_default_kind(values, kind="word", lowercase=True, vocab_size=VOCABULARY)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagEncoded(Encoded):
+    """Windows of sentences, mostly whole ones; an element is a token. `targets` are the tags of all words (words,)."""
+
+    tagged_words: np.ndarray  # (elements,) the word that is tagged at an element, −1 at the others
+    word_forms: np.ndarray  # (words,) the index of each word among the distinct ones
+    element_forms: np.ndarray  # (elements,) the distinct word an element belongs to
+    forms: list[str]  # (distinct,)
+    characters: np.ndarray  # (distinct,L) the character ids of distinct words
+    ends: np.ndarray  # (sentences,) the end of each sentence among the words
+    references: list[list[str]] | None = None  # tags of each sentence, well-formed; None at prediction
+
+    @property
+    def bounds(self) -> list[tuple[int, int]]:
+        """The first word and the end of each sentence."""
+        return list(pairwise([0, *self.ends.tolist()]))
+
+    def item_words(self, items: np.ndarray) -> np.ndarray:
+        """Returns the words that are tagged in these items, in the order of `unbatch`."""
+        words = Sequences(self.tagged_words, self.inputs.ends).take(items).values
+        return words[words >= 0]
+
+    def locate(self, word: int) -> tuple[int, int]:
+        """Returns the sentence of a word and its position there."""
+        sentence = int(np.searchsorted(self.ends, word, side="right"))
+        return sentence, word - (int(self.ends[sentence - 1]) if sentence else 0)
+
+
+@dataclass(frozen=True)
+class TagProcessor(Processor[TagEncoded]):
+    tags: tuple[str, ...]
+    scheme: str = "none"  # how tags mark entities; IOB1 is rewritten as BIO
+    tokenizer: Tokenizer | None = None  # None: elements are `symbols`
+    symbols: tuple[str, ...] = ()
+    alphabet: str = ""
+    character_features: int = 0
+    longest: int = 1  # elements of the longest training window
+    max_length: int | None = None  # elements of a window at most
+    split_punctuation: bool = True  # of text; False if the training data has text split at blanks
+
+    @classmethod
+    def fit(
+        cls, train: Dataset, config: TaskConfig, pretrained: Mapping[str, Tokenizer], diagnostics: Diagnostics
+    ) -> Self:
+        settings: TagSettings = config.task
+        scheme = choose_scheme(settings.scheme, train, diagnostics)
+        repaired = repair_dataset(train, scheme, Diagnostics())  # encoding notes and reports
+        counts = Counter(tag for tags in repaired for tag in tags)
+        if len(counts) < 2:
+            cause = f'every word of the training split has the tag "{next(iter(counts), "")}"'
+            raise SeriatimError("data.one-tag", cause, "check the column of the tags: data.columns.tags=NAME")
+        is_text = train.kind("tokens") is TEXT or all(isinstance(cell, str) for cell in train["tokens"])
+        processor = cls(tuple(sorted(counts)), "bio" if scheme == "iob1" else scheme, split_punctuation=not is_text)
+        sentences = [processor.split_words(cell)[0] for cell in train["tokens"]]
+        if config.data.source.partition(":")[0] in GENERATED:
+            symbols = tuple(sorted({word for words in sentences for word in words}))
+            processor = replace(processor, symbols=symbols)
+        else:
+            tokenizer = pretrained.get("tokenizer")
+            if tokenizer is None:
+                tokenizer = fit_word_tokenizer(sentences, config)
+                diagnostics.note(
+                    f"{tokenizer.kind} tokenizer with {tokenizer.vocab_size:,} tokens, trained on the training split"
+                )
+            features = settings.character_features
+            if tokenizer.has_cls_sep and features:
+                cause = "BERT's tokenizer gives sub-words, which have no character features"
+                raise SeriatimError("task.characters", cause, "omit task.character_features, or the tokenizer")
+            if features is None:
+                features = CHARACTER_FEATURES if tokenizer.kind == "word" else 0
+            processor = replace(
+                processor, tokenizer=tokenizer, alphabet=find_alphabet(sentences), character_features=features
+            )
+        listed = ", ".join(tag for tag, _ in counts.most_common(MAX_LISTED))
+        listed += " …" if len(counts) > MAX_LISTED else ""
+        diagnostics.note(f"{len(counts)} tags: {listed}")
+        longest = int(processor.encode_words(sentences).inputs.lengths.max(initial=1)) + 2 * processor.framed
+        max_length = config.model.traits.max_length(settings.context_length, longest)
+        if max_length is not None and max_length <= 2 * processor.framed:
+            cause = f"a window of {max_length} has no room for a word between [CLS] and [SEP]"
+            raise SeriatimError("task.length", cause, "raise --context-length")
+        return replace(processor, longest=min(longest, max_length or longest), max_length=max_length)
+
+    @classmethod
+    def from_pretrained(
+        cls, tokenizers: Mapping[str, Tokenizer], max_length: int, labels: tuple[str, ...] = ()
+    ) -> Self:
+        scheme = recognize_scheme([labels])
+        return cls(labels, scheme, tokenizers["tokenizer"], longest=max_length, max_length=max_length)
+
+    @property
+    def framed(self) -> bool:
+        """Whether every window stands between [CLS] and [SEP]."""
+        return self.tokenizer is not None and self.tokenizer.has_cls_sep
+
+    @property
+    def character_count(self) -> int:
+        """The number of character ids, special ones included."""
+        return FIRST_CHARACTER + len(self.alphabet)
+
+    def split_words(self, cell: str | Sequence[str]) -> tuple[list[str], list[tuple[int, int]]]:
+        """Returns the words of a sentence, and the characters of each if it is a text: start and end."""
+        if not isinstance(cell, str):
+            return list(cell), []
+        pattern = WORD_PATTERN if self.split_punctuation and self.tokenizer is not None else r"\S+"
+        matches = list(re.finditer(pattern, cell))
+        return [match.group() for match in matches], [match.span() for match in matches]
+
+    def encode(self, dataset: Dataset, diagnostics: Diagnostics) -> TagEncoded:
+        sentences = [self.split_words(cell)[0] for cell in dataset["tokens"]]
+        if self.tokenizer is None:
+            self._check_symbols(sentences)
+        encoded = self.cut_windows(self.encode_words(sentences))
+        if "tags" not in dataset:
+            return encoded
+        references = repair_dataset(dataset, self.scheme, diagnostics)
+        ids = {tag: index for index, tag in enumerate(self.tags)}
+        targets = np.array([ids.get(tag, UNSEEN) for tags in references for tag in tags], dtype=np.int64)
+        return replace(encoded, targets=targets, references=references)
+
+    def _check_symbols(self, sentences: Sequence[Sequence[str]]) -> None:
+        for symbol in dict.fromkeys(symbol for symbols in sentences for symbol in symbols):
+            if symbol not in self.symbols:
+                listed = ", ".join(self.symbols[:MAX_LISTED]) + (" …" if len(self.symbols) > MAX_LISTED else "")
+                raise SeriatimError("data.symbol", f'the model does not know the symbol "{symbol}"', f"use {listed}")
+
+    def encode_words(self, sentences: Sequence[Sequence[str]]) -> TagEncoded:
+        """Returns whole sentences, an item each, without [CLS] and [SEP]."""
+        indices: dict[str, int] = {}
+        word_forms = np.array(
+            [indices.setdefault(word, len(indices)) for words in sentences for word in words], dtype=np.int64
+        )
+        forms = list(indices)
+        tokens = self._encode_forms(forms)
+        counts = tokens.lengths[word_forms]
+        last = np.cumsum(counts, dtype=np.int64)
+        tagged_words = np.full(int(counts.sum()), -1, dtype=np.int64)
+        tagged_words[last - counts] = np.arange(len(word_forms))
+        ends = np.cumsum([len(words) for words in sentences], dtype=np.int64)
+        return TagEncoded(
+            Sequences(tokens.take(word_forms).values, np.concatenate([[0], last])[ends].astype(np.int64)),
+            rows=np.arange(len(sentences)),
+            tagged_words=tagged_words,
+            word_forms=word_forms,
+            element_forms=np.repeat(word_forms, counts),
+            forms=forms,
+            characters=self._encode_characters(forms if self.character_features else []),
+            ends=ends,
+        )
+
+    def _encode_forms(self, forms: list[str]) -> Sequences:
+        """Returns the tokens of distinct words as they have them in running text, at least one each."""
+        if self.tokenizer is None:
+            return Sequences.of([[self.symbols.index(form)] for form in forms])
+        unknown = np.array([0 if self.tokenizer.unk is None else self.tokenizer.unk])
+        texts = [as_in_text(form, self.tokenizer.kind) for form in forms]
+        encoded = self.tokenizer.encode_many(texts, strict=False)
+        return Sequences.of([ids if len(ids) else unknown for ids in encoded])
+
+    def _encode_characters(self, forms: list[str]) -> np.ndarray:
+        """Returns the character ids of distinct words (distinct,L) between the marks of beginning and end."""
+        ids = {character: index for index, character in enumerate(self.alphabet, FIRST_CHARACTER)}
+        half = MAX_CHARACTERS // 2
+        cut = [form if len(form) <= MAX_CHARACTERS else form[:half] + form[-half:] for form in forms]
+        characters = np.full((len(cut), 2 + max(map(len, cut), default=1)), PADDING, dtype=np.int64)
+        for row, form in zip(characters, cut, strict=True):
+            row[: len(form) + 2] = [BEGIN, *(ids.get(character, UNKNOWN) for character in form), END]
+        return characters
+
+    def cut_windows(self, encoded: TagEncoded) -> TagEncoded:
+        """Returns sentences as the model reads them: in windows if they are too long, between [CLS] and [SEP] if it has
+        them. Windows in which no word is tagged are left out."""
+        size = None if self.max_length is None else self.max_length - 2 * self.framed
+        sequences = encoded.inputs
+        windows = np.array(
+            [
+                (row, start + first, length, *owned)
+                for row, (first, total) in enumerate(zip(sequences.starts, sequences.lengths, strict=True))
+                for start, length, *owned in overlapping_windows(int(total), size or int(total))
+            ],
+            dtype=np.int64,
+        ).reshape(-1, 5)
+        rows, starts, lengths, owned_start, owned_end = windows.T
+        offsets = np.cumsum(lengths) - lengths
+        inside = np.arange(int(lengths.sum())) - np.repeat(offsets, lengths)  # the position in the window
+        positions = inside + np.repeat(starts, lengths)
+        owned = (inside >= np.repeat(owned_start, lengths)) & (inside < np.repeat(owned_end, lengths))
+        tagged_words = np.where(owned, encoded.tagged_words[positions], -1)
+        item = np.repeat(np.arange(len(rows)), lengths)
+        used = np.bincount(item[tagged_words >= 0], minlength=len(rows)) > 0
+        kept = used[item]
+        cut = replace(
+            encoded,
+            inputs=Sequences(sequences.values[positions[kept]], np.cumsum(lengths[used])),
+            rows=encoded.rows[rows[used]] if encoded.rows is not None else rows[used],
+            tagged_words=tagged_words[kept],
+            element_forms=encoded.element_forms[positions[kept]],
+        )
+        return self._frame(cut, self.tokenizer) if self.tokenizer is not None and self.framed else cut
+
+    @staticmethod
+    def _frame(encoded: TagEncoded, tokenizer: Tokenizer) -> TagEncoded:
+        """Returns every item between [CLS] and [SEP]."""
+        sequences = encoded.inputs
+        positions = np.stack([sequences.starts, sequences.ends], axis=1).ravel()
+        values = np.insert(sequences.values, positions, np.tile(tokenizer.frame([]), len(sequences)))
+        return replace(
+            encoded,
+            inputs=Sequences(values, sequences.ends + 2 * np.arange(1, len(sequences) + 1)),
+            tagged_words=np.insert(encoded.tagged_words, positions, -1),
+            element_forms=np.insert(encoded.element_forms, positions, 0),
+        )
+
+
+def as_in_text(word: str, kind: str) -> str:
+    """Returns a word as tokenizers that keep blanks meet it in running text."""
+    return word if kind in (*WORD_KINDS, "other") else f" {word}"
+
+
+def fit_word_tokenizer(sentences: Sequence[Sequence[str]], config: TaskConfig) -> Tokenizer:
+    """Returns the tokenizer of the settings, the one the model declares, or one of words in lower case."""
+    texts = [" ".join(words) for words in sentences]
+    settings: TokenizerSettings | None = config.task.tokenizer
+    if settings is None and not config.task.character_features:  # character features need words
+        settings = model_tokenizer(config.model, texts)
+    if settings is None:
+        min_count = 2 if len(sentences) >= MANY_SENTENCES else 1
+        settings = TokenizerSettings(kind="word", vocab_size=VOCABULARY, lowercase=True, min_count=min_count)
+    if settings.kind in ("word", "wordpiece"):  # the words are split already
+        settings = settings.model_copy(update={"split_punctuation": False})
+    end = "" if settings.kind == "char" else "\n"  # separates the last word of a sentence from the next sentence
+    return Tokenizer.train(settings, (as_in_text(text, settings.kind) + end for text in texts))
+
+
+def find_alphabet(sentences: Iterable[Sequence[str]], min_count: int = 2) -> str:
+    """Returns the characters of the words; rare ones are left out, so that the unknown character is trained, too."""
+    counts = Counter[str]()
+    for word, count in Counter(word for words in sentences for word in words).items():
+        for character in word:
+            counts[character] += count
+    return "".join(sorted(character for character, count in counts.items() if count >= min_count))
+
+
+def overlapping_windows(length: int, size: int) -> list[tuple[int, int, int, int]]:
+    """Returns windows over `length` elements: start, length, and the part (start, end) in which words are tagged.
+
+    They overlap by half, and the last one ends with the sequence; each element belongs to the window in which it is
+    nearer to the middle.
+    """
+    if length <= size:
+        return [(0, length, 0, length)]
+    starts = [*range(0, length - size, max(size // 2, 1)), length - size]
+    middles = [(after + before + size) // 2 for before, after in pairwise(starts)]
+    bounds = [0, *middles, length]
+    return [(start, size, bounds[i] - start, bounds[i + 1] - start) for i, start in enumerate(starts)]

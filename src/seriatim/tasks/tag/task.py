@@ -1,0 +1,332 @@
+"""Tag every word of a sentence: parts of speech, named entities, any symbol for each step.
+
+    p(tag of word t) = softmax(W h_t + b)        h = backbone([word vectors; character features])
+
+Trained by cross-entropy over the words, bidirectionally if the model can. If the tags mark entities (BIO and similar
+schemes), the metric is the F1 of whole entities, as conlleval and the default mode of seqeval count them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ...core import registry
+from ...core.diagnostics import Diagnostics
+from ...data.dataset import Dataset
+from ...data.entities import find_spans, score_entities
+from ...data.formats.conll import Conll, append_column
+from ...data.kinds import NUMBERS, TOKENS, Kind
+from ...data.sequences import Sequences
+from ...nn.backbone import BackboneSettings
+from ...nn.distillation import distillation_loss
+from ...nn.heads import StepHead
+from ...nn.inputs import KERNEL, PADDING, WordInput
+from ...nn.network import Network, as_float32, assemble
+from ...report.charts import View
+from ..base import (
+    IGNORED,
+    Batch,
+    Metrics,
+    Output,
+    Predictions,
+    Predictor,
+    Processor,
+    Settings,
+    Task,
+    TaskConfig,
+    Usage,
+    capability,
+    padding_mask,
+)
+from .processor import GENERATED, UNSEEN, TagEncoded, TagProcessor, TagSettings
+from .schema import SCHEMA, Consecutive
+from .views import make_views
+
+SAMPLED_WORDS = 30  # of a sentence in a sample
+MAX_LISTED = 8  # tags in a sentence of a message
+ENTITIES = Kind("list of entities", list)
+
+
+class TagPredictor(Predictor):
+    task: TagTask
+    processor: TagProcessor
+    file_extensions = (".conll", ".conllu")
+
+    @capability(outputs={"tags": TOKENS, "words": TOKENS, "confidence": NUMBERS, "entities": ENTITIES})
+    def tag(self, dataset: Dataset, options: Settings) -> list[dict[str, Any]]:
+        """Predict the tag of each word, and the entities that the tags mark."""
+        encoded = self.task.encode(dataset)
+        best, confidence = self.predict_words(encoded)
+        records = []
+        for cell, (first, end) in zip(dataset["tokens"], encoded.bounds, strict=True):
+            words, characters = self.processor.split_words(cell)
+            tags = [self.processor.tags[index] for index in best[first:end].tolist()]
+            rounded = [round(value, 6) for value in confidence[first:end].tolist()]
+            record: dict[str, Any] = {"tags": tags, "words": words, "confidence": rounded}
+            if self.processor.scheme != "none":
+                record["entities"] = [
+                    describe_entity(kind, start, stop, words, cell, characters)
+                    for kind, start, stop in find_spans(tags)
+                ]
+            records.append(record)
+        return records
+
+    def predict_words(self, encoded: TagEncoded) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the best tag of every word (words,) and its probability (words,)."""
+        words = encoded.item_words(np.arange(len(encoded)))
+        best = np.zeros(len(encoded.word_forms), dtype=np.int64)
+        confidence = np.zeros(len(encoded.word_forms), dtype=np.float64)
+        if len(words):
+            scores = torch.from_numpy(np.concatenate(self.scores(encoded)))  # (words,tags)
+            highest = scores.softmax(dim=-1).max(dim=-1)
+            best[words], confidence[words] = highest.indices.numpy(), highest.values.numpy()
+        return best, confidence
+
+    def element_names(self, encoded: TagEncoded, item: int) -> list[str]:
+        tokenizer, tokens = self.processor.tokenizer, encoded.inputs[item].tolist()
+        if tokenizer is None:
+            return [self.processor.symbols[symbol] for symbol in tokens]
+        return [tokenizer.token(token) for token in tokens]
+
+    def format_file(self, extension: str, predictions: Predictions) -> str:
+        """Returns the lines of a CoNLL file with one more column; other inputs as words, tags and confidences."""
+        source = predictions.source
+        column = "prediction" if predictions and "prediction" in predictions[0] else "tags"
+        if source is not None and Conll().sniff(source):
+            tags = (tag for record in predictions for tag in record[column])
+            return append_column(source, tags, self.task.config.data.read_options())
+        blocks = (
+            "".join(f"{word}\t{tag}\t{confidence}\n" for word, tag, confidence in zip(*columns, strict=True))
+            for record in predictions
+            for columns in [(record["words"], record[column], record["confidence"])]
+        )
+        return "\n".join(blocks)
+
+    def usage(self, run: str) -> list[Usage]:
+        return [
+            Usage(f'seriatim tag {run} "They live in Oslo."', 'print(run.tag(["They live in Oslo."]))'),
+            Usage(
+                f"seriatim tag {run} --data new.conll --out tagged.conll",
+                'run.predict("new.conll").write("tagged.conll")',
+            ),
+        ]
+
+
+def describe_entity(
+    kind: str, first: int, end: int, words: list[str], sentence: Any, characters: list[tuple[int, int]]
+) -> dict[str, Any]:
+    """Returns an entity with its words, and its characters (start, end) in a sentence that is a text."""
+    if not characters:
+        return {"type": kind, "text": " ".join(words[first:end]), "first": first, "last": end - 1}
+    start, stop = characters[first][0], characters[end - 1][1]
+    entity = {"type": kind, "text": sentence[start:stop], "first": first, "last": end - 1}
+    return entity | {"start": start, "end": stop}
+
+
+class TagTask(Task[TagEncoded]):
+    name = "tag"
+    schema = SCHEMA
+    split_policy = Consecutive()
+    settings_type = TagSettings
+    processor_type = TagProcessor
+    predictor_type = TagPredictor
+    monitor = "error"
+    unit = "words"
+    default_model = "lstm"
+    default_model_reason = "a bidirectional LSTM with character features tags well after minutes on a CPU"
+    hub_head = "token-classification"
+    processor: TagProcessor
+
+    @classmethod
+    def model_defaults(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Both directions, each half as wide, since a tag depends on later words, too; dropout for small treebanks.
+
+        The generated sets test causal models and never lack examples.
+        """
+        if str(values["data"]["source"]).partition(":")[0] in GENERATED:
+            return {}
+        fields = registry.models.load(str(values["model"]["name"])).Settings.model_fields
+        bidirectional = "bidirectional" in fields and values["model"].get("bidirectional", True)
+        return {"bidirectional": True, "dropout": 0.2, **({"width": 128} if bidirectional else {})}
+
+    def __init__(
+        self,
+        config: TaskConfig,
+        processor: Processor[TagEncoded],
+        columns: Mapping[str, str],
+        kinds: Mapping[str, Kind],
+        datasets: Mapping[str, Dataset] | None = None,
+        diagnostics: Diagnostics | None = None,
+    ) -> None:
+        super().__init__(config, processor, columns, kinds, datasets, diagnostics)
+        for split, encoded in self.encoded.items():
+            self._note_oddities(split, encoded)
+
+    def _note_oddities(self, split: str, encoded: TagEncoded) -> None:
+        """Notes windows, and outside of training unknown words and tags that no prediction can match."""
+        processor, note = self.processor, self.diagnostics.note
+        windowed = int((np.bincount(encoded.rows) > 1).sum()) if encoded.rows is not None else 0
+        if windowed:
+            size = processor.max_length
+            note(f"{split}: {windowed:,} sequences are read in windows of {size}, which overlap by half")
+        if split == "train":
+            return
+        tokenizer = processor.tokenizer
+        if tokenizer is not None and tokenizer.kind == "word":
+            share = float((encoded.inputs.values == tokenizer.unk).mean())
+            note(f"{split}: {100 * share:.1f} % of the words are not in the vocabulary")
+        unseen = np.flatnonzero(encoded.targets == UNSEEN)
+        if len(unseen) and encoded.references is not None:
+            sentence, position = encoded.locate(int(unseen[0]))
+            tag = encoded.references[sentence][position]
+            location = self.datasets[split].locations[sentence].element(position)
+            words = "1 word has a tag" if len(unseen) == 1 else f"{len(unseen):,} words have tags"
+            note(
+                f'{split}: {words} that the training split does not have, such as "{tag}" ({location}): '
+                "always counted as wrong"
+            )
+
+    # Network
+
+    def network(self, model: BackboneSettings) -> Network:
+        processor, tokenizer = self.processor, self.processor.tokenizer
+        module: nn.Module
+        if tokenizer is None:
+            module = model.token_input(len(processor.symbols))
+            width = module.embedding_dim
+        elif processor.framed:
+            module = model.token_input(tokenizer.vocab_size, tokenizer.sep)
+            width = module.embedding_dim
+        else:
+            unknown = 0 if tokenizer.unk is None else tokenizer.unk
+            words = model.token_input(tokenizer.vocab_size)
+            module = WordInput(
+                words, processor.character_count, processor.character_features, self.settings.word_dropout, unknown
+            )
+            width = module.width
+        return assemble(
+            model, module, width, processor.longest, lambda backbone: StepHead(backbone.width, len(processor.tags))
+        )
+
+    def collate(self, encoded: TagEncoded, items: np.ndarray) -> Batch:
+        """Returns token ids (B,T); with character features also distinct words (B,T) and their characters (words,L).
+
+        Targets (B,T) are tags; IGNORED where no word is tagged, UNSEEN where the tag is not known.
+        """
+        ends = encoded.inputs.ends
+        tokens, mask = encoded.inputs.padded(items)
+        words, _ = Sequences(encoded.tagged_words, ends).padded(items, fill=-1)
+        targets = np.where(words >= 0, UNSEEN if encoded.targets is None else encoded.targets[words], IGNORED)
+        inputs: Any = torch.from_numpy(tokens)
+        if self.processor.character_features:
+            forms, _ = Sequences(encoded.element_forms, ends).padded(items)
+            distinct, index = np.unique(forms, return_inverse=True)
+            characters = encoded.characters[distinct]
+            characters = characters[:, : max(int((characters != PADDING).any(axis=0).sum()), KERNEL)]
+            inputs = (inputs, torch.from_numpy(index.reshape(tokens.shape)), torch.from_numpy(characters))
+        return Batch(inputs, torch.from_numpy(targets), int((targets >= 0).sum()), padding_mask(mask))
+
+    def forward(self, network: Network, batch: Batch, state: Any = None) -> Output:
+        """Returns the scores (words,tags) of the words that are tagged in the batch."""
+        hidden, _, _ = network.head_input(batch.inputs, batch.mask)
+        vectors = hidden[batch.targets != IGNORED]
+        return Output(as_float32(network.head(vectors)), vectors)
+
+    def loss(self, output: Output, batch: Batch, smoothing: float = 0.0) -> Tensor:
+        targets = batch.targets[batch.targets != IGNORED]
+        return F.cross_entropy(output.scores, targets, reduction="sum", label_smoothing=smoothing, ignore_index=UNSEEN)
+
+    def distillation_loss(self, output: Output, teacher: Output, temperature: float) -> Tensor:
+        return distillation_loss(output.scores, teacher.scores, temperature)
+
+    def teacher_mismatches(self, teacher: Predictor) -> list[str]:
+        return compare_names(self.processor.tags, teacher.processor.tags, "tag")
+
+    # Evaluation
+
+    def unbatch(self, output: Output, batch: Batch) -> Sequence[np.ndarray]:
+        counts = (batch.targets != IGNORED).sum(dim=1).tolist()
+        return [scores.cpu().numpy() for scores in output.scores.split(counts)]
+
+    def metrics(self, network: nn.Module, split: str, items: np.ndarray, scores: Sequence[Any]) -> Metrics:
+        encoded = self.encoded[split]
+        predictions = np.concatenate([window.argmax(axis=-1) for window in scores])
+        return self._word_metrics(encoded, encoded.item_words(items), predictions)
+
+    def _word_metrics(self, encoded: TagEncoded, words: np.ndarray, predictions: np.ndarray) -> Metrics:
+        """Returns the metrics of the predicted tags (n,) of words (n,), which are whole sentences."""
+        accuracy = float((encoded.targets[words] == predictions).mean())
+        metrics, error = {"accuracy": accuracy}, 1 - accuracy
+        if self.processor.scheme != "none":
+            score, _ = score_entities(*self.tag_pairs(encoded, words, predictions))
+            metrics |= {"precision": score.precision, "recall": score.recall, "f1": score.f1}
+            error = 1 - score.f1
+        return metrics | {"error": error, "words": float(len(words))}
+
+    def tag_pairs(
+        self, encoded: TagEncoded, words: np.ndarray, predictions: np.ndarray
+    ) -> tuple[list[list[str]], list[list[str]]]:
+        """Returns the reference and the predicted tags of the sentences that these words make up."""
+        tags, best = self.processor.tags, np.full(len(encoded.word_forms), IGNORED)
+        best[words] = predictions
+        bounds = [
+            (sentence, first, end)
+            for sentence, (first, end) in enumerate(encoded.bounds)
+            if end > first and best[first] != IGNORED
+        ]
+        references = [(encoded.references or [])[sentence] for sentence, _, _ in bounds]
+        return references, [[tags[index] for index in best[first:end].tolist()] for _, first, end in bounds]
+
+    def baselines(self, split: str) -> dict[str, Metrics]:
+        """Each word has its most frequent tag of the training split, a new word the most frequent of all tags."""
+        if "train" not in self.encoded:
+            return {}
+        train, encoded, size = self.encoded["train"], self.encoded[split], len(self.processor.tags)
+        pairs = train.word_forms * size + train.targets
+        counts = np.bincount(pairs, minlength=len(train.forms) * size).reshape(-1, size)
+        totals = counts.sum(axis=0)
+        best = (counts + totals / (1 + totals.sum())).argmax(axis=1)  # of equal ones the more frequent tag
+        indices = {form: index for index, form in enumerate(train.forms)}
+        forms = np.array([indices.get(form, -1) for form in encoded.forms], dtype=np.int64)[encoded.word_forms]
+        predictions = np.where(forms >= 0, best[forms], totals.argmax())
+        words = np.arange(len(predictions))
+        return {"most frequent tag of the word": self._word_metrics(encoded, words, predictions)}
+
+    def views(self, predictor: Predictor, split: str) -> list[View]:
+        encoded, rows = self.encoded[split], self.datasets[split]
+        train_forms = set(self.encoded["train"].forms) if "train" in self.encoded else None
+        best, confidence = TagPredictor(self, predictor.network).predict_words(encoded)
+        return make_views(self.processor, encoded, rows, best, confidence, train_forms)
+
+    def sample(self, network: nn.Module) -> str:
+        """Returns sentences of the validation split with their tags, wrong ones with the reference."""
+        rows = self.datasets["validation"]
+        sampled = rows.take(np.unique(np.linspace(0, len(rows) - 1, 3).astype(np.int64)))
+        encoded = self.processor.encode(sampled, Diagnostics())
+        best, _ = self.predictor_type(self, network.eval()).predict_words(encoded)
+        lines = []
+        for (first, end), references in zip(encoded.bounds, encoded.references or [], strict=True):
+            words = []
+            for word in range(first, min(end, first + SAMPLED_WORDS)):
+                tag, reference = self.processor.tags[best[word]], references[word - first]
+                form = encoded.forms[encoded.word_forms[word]]
+                words.append(f"{form}/{tag}" + ("" if tag == reference else f" (is {reference})"))
+            lines.append(" ".join(words) + (" …" if end - first > SAMPLED_WORDS else ""))
+        return "\n".join(lines)
+
+
+def compare_names(names: Sequence[str], teacher_names: Sequence[str], noun: str) -> list[str]:
+    """Returns a sentence for the names that only one of two models has; their order does not matter."""
+    sentences = []
+    for owner, own, others in (("this model", names, teacher_names), ("the teacher", teacher_names, names)):
+        if only := [name for name in own if name not in set(others)]:
+            listed = ", ".join(f'"{name}"' for name in only[:MAX_LISTED]) + (" …" if len(only) > MAX_LISTED else "")
+            count = f"the {noun}" if len(only) == 1 else f"{len(only)} {noun}s"
+            sentences.append(f"only {owner} has {count}: {listed}")
+    return sentences
