@@ -15,24 +15,9 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 import numpy as np
 
-from .charts import (
-    Confusion,
-    Heatmap,
-    HeatmapGrid,
-    ImageGrid,
-    ImageOverlay,
-    Table,
-    TokenStrip,
-    clean_text,
-    finite,
-    fold,
-    format_column,
-    format_number,
-    one_line,
-    region,
-    row,
-    text_width,
-)
+from ..core.metrics import finite
+from .charts import Confusion, Heatmap, HeatmapGrid, ImageGrid, ImageOverlay, Table, TokenStrip, format_column, region
+from .formatting import clean_text, fold, format_number, one_line, row, text_width
 from .plots import LETTER, Drawing, data, index_axis
 from .theme import MONOSPACE, Theme
 
@@ -89,7 +74,8 @@ def draw_heatmap_grid(chart: HeatmapGrid, theme: Theme, width: int) -> Drawing:
     texts = [[[clean_text(text, 18) for text in line[:limit]] for line in chart.texts[name][:limit]] for name in names
              if name in chart.texts]  # fmt: skip
     wide, tall = cell_sizes(rows, columns, room, across, texts)
-    scale = color_scale(values, chart.low, chart.high, chart.diverging, theme)
+    start = 0.0 if chart.low is None and not (values < 0).any() else chart.low
+    scale = color_scale(values, start, chart.high, chart.diverging, theme)
     low, high = float(scale.domain[0]), float(scale.domain[-1])
     faint = 0.0 if values[0].size <= 400 and single else 0.01
     zero = 0.0 if chart.diverging else low
@@ -105,6 +91,10 @@ def draw_heatmap_grid(chart: HeatmapGrid, theme: Theme, width: int) -> Drawing:
                         record |= {"text": texts[panel][line][column], "strong": share > STRONG}
                     records.append(record)
     small = min(wide, tall) < 10
+    titles = [one_line(chart.x, 60), one_line(chart.y, 60)]
+    if not single:
+        hints += [f"{way}: {title}" for way, title in (("down", titles[1]), ("across", titles[0])) if title]
+        titles = ["", ""]
     if small and not single:
         ends = [one_line(labels[place]).replace("␣", "·") for labels in (rows, columns) for place in (0, -1)]
         hints.append("rows from “{}” to “{}”, columns from “{}” to “{}”".format(*ends))
@@ -115,12 +105,12 @@ def draw_heatmap_grid(chart: HeatmapGrid, theme: Theme, width: int) -> Drawing:
     x = alt.X(
         "column:O",
         scale=alt.Scale(domain=list(range(len(columns))), padding=0),
-        axis=index_axis(columns, one_line(chart.x, 60), orient="top", labelAngle=angle, **options),
+        axis=index_axis(columns, titles[0], orient="top", labelAngle=angle, **options),
     )
     y = alt.Y(
         "row:O",
         scale=alt.Scale(domain=list(range(len(rows))), padding=0),
-        axis=index_axis(rows, one_line(chart.y, 60), **options),
+        axis=index_axis(rows, titles[1], **options),
     )
     legend = alt.Legend(gradientLength=120, gradientThickness=9, tickCount=3, format="~g")
     tooltip = [alt.Tooltip("value:Q", format=".4~g")]
@@ -387,7 +377,14 @@ def draw_image_overlay(chart: ImageOverlay, theme: Theme, width: int) -> Drawing
         texts.append({"x": x, "y": y, "text": "log-probability", "style": "muted"})
         for caption, score in chart.captions[:9]:
             y += 18
-            texts.append({"x": x + 46, "y": y, "text": "–" if score is None else f"{score:.2f}", "style": "number"})
+            texts.append(
+                {
+                    "x": x + 46,
+                    "y": y,
+                    "text": "–" if score is None else f"{score:.2f}".replace("-", "−"),
+                    "style": "number",
+                }
+            )
             texts.append({"x": x + 58, "y": y, "text": one_line(caption, int((room - x - 58) / 6.2)), "style": "text"})
         y += 18
     height, panels, rings, boxes = max(tall, y - 18) + 18, [], [], []

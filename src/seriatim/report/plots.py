@@ -15,18 +15,8 @@ import altair as alt
 import numpy as np
 
 from ..core.metrics import format_metric, get_metric, metric_label
-from .charts import (
-    Bars,
-    BinnedMetric,
-    ForecastPlot,
-    Histogram,
-    Lines,
-    PianoRoll,
-    Scatter,
-    format_number,
-    one_line,
-    text_width,
-)
+from .charts import Bars, BinnedMetric, ForecastPlot, Histogram, Lines, PianoRoll, Scatter
+from .formatting import format_number, one_line, text_width
 from .theme import Theme, series_colors
 
 Drawing = tuple[Any, list[str]]  # an Altair chart and hints
@@ -60,11 +50,11 @@ def value_axis(title: str, values: Sequence[float], log: bool, metric: str = "",
     options = {"title": one_line(title, 80) or None, "tickCount": 5, "labelOverlap": True, **options}
     if log and 0 < low < high:
         options["values"] = axis_ticks(low, high) if high / low > 3 else alt.Undefined
-        options["format"] = "~s" if low >= 1 else "~g" if low >= 1e-3 and high < 1e5 else ".0e"
+        options["format"] = "~s" if low >= 1 else ",.6~g" if low >= 1e-3 and high < 1e5 else ".0e"
     elif metric and get_metric(metric).percent:
         options["format"] = f".{max(0, -math.floor(math.log10(max(100 * (high - low) / 6, 1e-6))))}%"
     else:
-        options["format"] = "~s" if max(abs(low), abs(high)) >= 1_000 else "~g"
+        options["format"] = "~s" if max(abs(low), abs(high)) >= 10_000 else ",.6~g"
     return alt.Axis(labelExpr="datum.value === 0 ? '0' : datum.label", **options)
 
 
@@ -113,7 +103,11 @@ def draw_lines(chart: Lines, theme: Theme, width: int) -> Drawing:
     dashed_only = {s.group or s.name for s in chart.series} - {s.group or s.name for s in chart.series if not s.dashed}
     groups = list(dict.fromkeys(record["group"] for record in records))
     colors = series_colors(groups, theme, {one_line(name, 40) for name in dashed_only})
-    legend = alt.Legend(symbolType="stroke", columns=max(1, min(6, width // 110))) if len(groups) > 1 else None
+    legend = (
+        alt.Legend(symbolType="stroke", symbolOpacity=1, columns=max(1, min(6, width // 110)))
+        if len(groups) > 1
+        else None
+    )
     color = alt.Color("group:N", scale=alt.Scale(domain=groups, range=list(colors.values())), legend=legend)
     if dashed_only and not any(series.group for series in chart.series):  # then the legend shows dashes, too
         dashes = [[5, 4] if one in {one_line(name, 40) for name in dashed_only} else [1, 0] for one in groups]

@@ -30,8 +30,8 @@ from .charts import (
     Scatter,
     Table,
     TokenStrip,
-    one_line,
 )
+from .formatting import one_line
 from .plots import Drawing
 from .theme import DARK, LIGHT, THEMES, Theme, configure
 
@@ -79,7 +79,7 @@ def titled(chart: Chart, theme: Theme, width: int) -> Any:
         joined = f"{lines[-1]}; {note}" if lines else note
         if note:
             lines[-1:] = [joined] if len(joined) * 6 <= 2 * width or not lines else [lines[-1], note]
-    title = alt.TitleParams(one_line(chart.title, 100), subtitle=lines)
+    title = alt.TitleParams(one_line(chart.title, 100), subtitle=lines or alt.Undefined)
     return drawing.properties(title=title)
 
 

@@ -54,7 +54,7 @@ THEMES = (LIGHT, DARK)
 def series_colors(names: Sequence[str], theme: Theme, references: Collection[str] = ()) -> dict[str, str]:
     """Returns the color of each name: that of a model whose name comes first in it, else the next of the palette.
 
-    A single name has the accent; references that are no models are muted.
+    A single name has the accent; a reference has the color of its model, or else is muted.
     """
     if len(names) == 1:
         return {names[0]: theme.accent}
@@ -67,7 +67,7 @@ def series_colors(names: Sequence[str], theme: Theme, references: Collection[str
     free = [color for color in theme.palette if color not in colors.values()] or list(theme.palette)
     others = [name for name in names if name not in colors and name not in references]
     colors |= {name: free[index % len(free)] for index, name in enumerate(others)}
-    return {name: colors.get(name, theme.muted) for name in names}
+    return {name: colors.get(name) or theme.model_colors.get(models[name], theme.muted) for name in names}
 
 
 def configure(chart: AnyChart, theme: Theme) -> AnyChart:
