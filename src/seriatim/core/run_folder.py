@@ -17,12 +17,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from .config import dump_yaml, load_yaml
 from .errors import SeriatimError, did_you_mean
 from .files import write_json, write_text
 
+J = TypeVar("J", dict[str, Any], list[Any])
 FORMAT = 1  # of the run folder; folders of this format open in every later version
 
 
@@ -52,7 +53,7 @@ class RunFolder:
     # Reading
 
     @cached_property
-    def config(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """All settings as a tree of plain values, without the key `format`."""
         file = self.path / "config.yaml"
         values = load_yaml(file)
@@ -91,7 +92,7 @@ class RunFolder:
         """Returns the charts of the inside of the model, as JSON values of `report.charts`."""
         return self.read_json("inspection.json", [])
 
-    def read_json(self, name: str, default: Any) -> Any:
+    def read_json(self, name: str, default: J) -> J:
         """Returns the content of a file, which has the type of the default; the default if there is no such file."""
         file = self.path / name
         if not file.is_file():

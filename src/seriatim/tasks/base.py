@@ -171,6 +171,7 @@ class Task(ABC, Generic[E]):
     default_fractions: ClassVar[tuple[float, float, float]] = (0.8, 0.1, 0.1)  # of train, validation and test
     default_model: ClassVar[str] = "gru"  # that `train` takes if none is named
     default_model_reason: ClassVar[str] = "a recurrent network is small, fast on a CPU and has no length limit"
+    compared_models: ClassVar[tuple[str, ...]] = ("mlp", "rnn", "lstm", "gru", "tcn", "gpt")  # of `compare` by default
     hub_head: ClassVar[str | None] = None  # the head of a `transformers` model that the network corresponds to
 
     @classmethod

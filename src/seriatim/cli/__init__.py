@@ -1,0 +1,110 @@
+"""The command line. Nothing here imports torch until something is computed.
+
+Exit codes: 0; 1 a failure; 2 the user's mistake; 130 Ctrl-C; 143 SIGTERM.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import typer
+
+from ..core.errors import SeriatimError
+from . import data, exchange, machine, train, understand
+from .output import print_error
+from .verbs import VerbGroup, add_verb, built_in_verbs
+
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # typer brings a private copy of click
+
+app = typer.Typer(
+    cls=VerbGroup,
+    name="seriatim",
+    help="Sequence models from n-grams to GPT: train, compare at equal size, use, look inside.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def print_version(requested: bool) -> None:
+    """Prints the version and stops, if requested."""
+    if requested:
+        from .._version import __version__
+
+        print(f"seriatim {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: bool = typer.Option(False, "--version", callback=print_version, is_eager=True, help="Print the version."),
+) -> None:
+    """Sequence models from n-grams to GPT: train, compare at equal size, use, look inside."""
+
+
+train.register(app)
+for verb in built_in_verbs().values():
+    add_verb(app, verb)
+understand.register(app)
+exchange.register(app)
+machine.register(app)
+app.add_typer(data.app, name="data", rich_help_panel=machine.MACHINE)
+
+
+def main() -> None:
+    """Runs the command of the process and exits."""
+    sys.exit(run())
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Runs a command and returns its exit code.
+
+    Args:
+        arguments: Without the name of the program; by default those of the process.
+    """
+    try:
+        code = app(arguments, prog_name="seriatim", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except SeriatimError as error:
+        print_error(error)
+        return error.exit_code
+    except UsageError as error:
+        return print_usage_error(error)
+    except (KeyboardInterrupt, typer.Abort):
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of the pipe has closed it
+        return 0
+    except Exception as error:
+        if os.environ.get("SERIATIM_DEBUG"):
+            raise
+        print_error(explain_failure(error))
+        return 1
+
+
+def print_usage_error(error: Any) -> int:
+    """Prints what is wrong with the arguments, or the help if there are none, and returns the exit code."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(error.format_message())
+        return 2
+    command = error.ctx.command_path if error.ctx else "seriatim"
+    print_error(SeriatimError("usage", error.format_message(), f"`{command} --help` shows how it is called"))
+    return 2
+
+
+def explain_failure(error: Exception) -> SeriatimError:
+    """Returns an unexpected exception as an error with a remedy."""
+    if isinstance(error, OSError) and error.strerror:
+        file = f" ({error.filename})" if error.filename else ""
+        return SeriatimError("system", f"{error.strerror}{file}", "check the path, its permissions and the disk")
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        remedy = "lower --batch-size, --context-length or --params"
+        return SeriatimError("system.memory", "there is not enough memory", remedy)
+    return SeriatimError(
+        "internal",
+        f"{type(error).__name__}: {error}",
+        "this is a bug in seriatim: SERIATIM_DEBUG=1 shows the traceback; please report it",
+    )

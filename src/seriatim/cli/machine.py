@@ -1,0 +1,108 @@
+"""Commands about the machine and the configuration: doctor and schema."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json as json_module
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from . import options as o
+from .options import MACHINE
+from .output import format_amount, print_json, print_table
+
+REQUIRED = ("torch", "numpy", "safetensors", "tokenizers", "pydantic", "typer", "pyarrow", "pandas", "altair")
+OPTIONAL = {
+    "transformers": "compare with Hugging Face models",
+    "mido": "read and write MIDI files",
+    "polib": "read gettext files",
+    "scipy": "read .mat files",
+    "openpyxl": "read Excel files",
+    "datasets": "read data sets of the Hugging Face hub",
+    "kenlm": "compare with KenLM",
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands of this module."""
+    app.command("doctor", rich_help_panel=MACHINE)(doctor)
+    app.command("schema", rich_help_panel=MACHINE)(schema)
+
+
+def doctor(json: o.Json = False) -> None:
+    """Show what this machine offers and what is missing."""
+    values = examine()
+    if json:
+        print_json(values)
+        return
+    rows = [(key, str(value)) for key, value in values.items() if not isinstance(value, dict)]
+    for section in (key for key, value in values.items() if isinstance(value, dict)):
+        rows += [(f"{section} {key}", str(value)) for key, value in values[section].items()]
+    print_table(["", "value"], rows, left=2)
+
+
+def examine() -> dict[str, Any]:
+    """Returns versions, folders, packages, devices and the state of the native kernels."""
+    from .._version import __version__
+    from ..core.files import cache_folder
+
+    required = {name: package_version(name) or "MISSING: install seriatim again" for name in REQUIRED}
+    optional = {name: package_version(name) or f"not installed (to {use})" for name, use in OPTIONAL.items()}
+    values: dict[str, Any] = {
+        "seriatim": __version__,
+        "python": f"{platform.python_version()} ({sys.executable})",
+        "system": platform.platform(),
+        "cores": os.cpu_count(),
+        "cache": str(cache_folder()),
+        "local data (SERIATIM_DATA)": os.environ.get("SERIATIM_DATA", "not set"),
+        "package": required,
+        "optional": optional,
+    }
+    if os.environ.get("PYTHONDONTWRITEBYTECODE"):
+        values["warning"] = "PYTHONDONTWRITEBYTECODE is set: every start of torch takes twice as long"
+    if importlib.util.find_spec("torch") is not None:
+        import torch
+
+        from .. import kernels
+
+        values["device"] = {"cpu": f"{torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}"}
+        for index in range(torch.cuda.device_count()):
+            properties = torch.cuda.get_device_properties(index)
+            values["device"][f"cuda:{index}"] = f"{properties.name}, {format_amount(properties.total_memory, 'B')}"
+        if torch.backends.mps.is_available():
+            values["device"]["mps"] = "available"
+        values["kernels"] = kernels.state()
+    return values
+
+
+def package_version(name: str) -> str:
+    """Returns the version of an installed package, or an empty string."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def schema(
+    task: Annotated[str | None, typer.Argument(help="Only of this task. [default: all]", show_default=False)] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write it to a file.")] = None,
+    plugin: o.Plugin = None,
+) -> None:
+    """Print the JSON Schema of the configuration, for completion and checks in an editor."""
+    from ..core.files import write_text
+    from ..runs.configure import add_plugins
+    from ..runs.schema import config_schema
+
+    add_plugins(plugin)
+    text = json_module.dumps(config_schema(task), indent=2, ensure_ascii=False) + "\n"
+    if out is None:
+        print(text, end="")
+    else:
+        write_text(out, text)
+        print(out)

@@ -1,0 +1,121 @@
+"""Options that several commands share. Those of a training are made from one table."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..core import registry
+from ..core.config import load_yaml, override
+
+TRAIN, USE, UNDERSTAND, EXCHANGE, MACHINE = (
+    "Train",
+    "Use a run",
+    "Understand",
+    "Exchange",
+    "Machine",
+)  # panels of --help
+TASKS = ("answer", "caption", "classify", "forecast", "language", "music", "pretrain", "regress", "tag", "translate")
+
+
+def model_names() -> list[str]:
+    """Returns the names of the architectures, without importing them."""
+    return registry.models.names()
+
+
+Task = Annotated[
+    str | None,
+    typer.Argument(
+        help=f"The task: {', '.join(TASKS)}.", autocompletion=lambda: list(TASKS), show_default=False, metavar="TASK"
+    ),
+]
+Data = Annotated[
+    str | None, typer.Option("--data", help="A file, a folder, an archive, or a data set of `seriatim data list`.")
+]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        help=f"The architecture: {', '.join(model_names())}. [default: depends on the task]",
+        autocompletion=model_names,
+    ),
+]
+From = Annotated[
+    str | None,
+    typer.Option("--from", help="Start from the weights of a run, a folder of transformers, or a hub name."),
+]
+RunPath = Annotated[Path, typer.Argument(help="The run folder.", metavar="RUN", show_default=False)]
+ConfigFile = Annotated[Path | None, typer.Option("--config", help="Settings from a YAML file.")]
+Sets = Annotated[
+    list[str] | None, typer.Option("--set", metavar="A.B=C", help="Any setting by its path; see --print-config.")
+]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="The folder to make. [default: a new one in runs/]")]
+DataDir = Annotated[
+    str | None, typer.Option("--data-dir", envvar="SERIATIM_DATA", help="A local copy of the catalogue data sets.")
+]
+Plugin = Annotated[
+    list[Path] | None,
+    typer.Option("--plugin", metavar="FILE", help="A Python file of your own that defines a task or a model."),
+]
+Column = Annotated[str | None, typer.Option("--column", help="The input column of a table; several as a,b or a..z.")]
+Target = Annotated[str | None, typer.Option("--target", help="The target column of a table; several as a,b.")]
+PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print every setting and stop.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no notes.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="The same seed gives the same model. [default: 0]")]
+
+# Options of a training that are settings with a short name (`runs.configure.SHORT_NAMES`): name → type, metavar, help.
+TRAINING: dict[str, tuple[type, str]] = {
+    "params": (str, "Number of parameters, as 1M or 70k: solves for the width of the model."),
+    "minutes": (float, "Train for so many minutes (evaluation not counted)."),
+    "steps": (str, "Updates to make. [default: 2,000, or what fits in --minutes]"),
+    "epochs": (float, "Passes over the training split, instead of --steps."),
+    "batch_size": (int, "Sequences in a batch."),
+    "context_length": (int, "Elements in a training sequence; longer inputs are truncated."),
+    "lr": (float, "Peak learning rate. [default: depends on the model]"),
+    "horizon": (int, "forecast: steps to forecast. [default: 1]"),
+    "pooling": (str, "classify, regress: last, mean, max, attention; bert: first. [default: mean; first]"),
+    "tokenizer": (str, "char, word, bpe, byte-bpe, wordpiece, unigram or bert. [default: depends on the task]"),
+    "vocab_size": (str, "Largest number of tokens, except for char."),
+    "column": (str, "The input column of a table; several as a,b or a..z."),
+    "target": (str, "The target column of a table; several as a,b."),
+    "encoding": (str, "Encoding of text files. [default: utf-8]"),
+    "validation": (str, "A validation file. [default: a fraction of the data]"),
+    "test": (str, "A test file. [default: a fraction of the data]"),
+    "teacher": (str, "Distillation: the run folder of the teacher."),
+    "temperature": (float, "Distillation: temperature of the teacher's probabilities. [default: 2]"),
+    "distillation_weight": (float, "Distillation: share of the teacher in the loss. [default: 0.5]"),
+    "unlabeled_data": (str, "Distillation: more examples, without targets."),
+    "seed": (int, "The same seed gives the same model. [default: 0]"),
+    "device": (str, "auto, cpu, cuda, mps. [default: auto]"),
+}
+
+
+def with_training_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Returns the command with an option for each entry of `TRAINING` in place of its `**short`."""
+    signature = inspect.signature(command, eval_str=True)
+    own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    short = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[kind | None, typer.Option(f"--{name.replace('_', '-')}", help=text)],
+        )
+        for name, (kind, text) in TRAINING.items()
+    ]
+    parameters = own[:3] + short + [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own[3:]]
+    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
+    return command
+
+
+def read_settings(config: Path | None, sets: list[str] | None) -> dict[str, Any]:
+    """Returns the settings of a YAML file with the assignments of --set over them."""
+    from ..runs.configure import expand_names
+
+    return override(expand_names(load_yaml(config)) if config is not None else {}, sets or [])

@@ -1,0 +1,140 @@
+"""What commands print: results to stdout, all else to stderr, plain without a terminal."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TextIO
+
+from ..core.errors import SeriatimError
+from ..core.metrics import (
+    MISSING,
+    displayed_metrics,
+    finite,
+    format_metric,
+    get_metric,
+    label_in_sentence,
+    merge_metrics,
+)
+
+COLUMN_LABELS = {"bits_per_character": "bits/character", "nll": "NLL"}
+
+
+def has_color(stream: TextIO) -> bool:
+    """Returns whether a stream is a terminal that shows colors."""
+    return bool(stream.isatty()) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def print_error(error: SeriatimError) -> None:
+    """Prints code, cause and remedy of an error to stderr."""
+    red, dim, off = ("\033[31m", "\033[2m", "\033[0m") if has_color(sys.stderr) else ("", "", "")
+    print(f"{red}error{off} {dim}[{error.code}]{off} {error.cause}", file=sys.stderr)
+    if error.remedy:
+        print(f"  → {error.remedy}", file=sys.stderr)
+
+
+def is_first_process() -> bool:
+    """Returns whether this is the process of rank 0, which prints."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def note(text: str) -> None:
+    """Prints a note to stderr."""
+    dim, off = ("\033[2m", "\033[0m") if has_color(sys.stderr) else ("", "")
+    print(f"{dim}{text}{off}", file=sys.stderr, flush=True)
+
+
+def silent(text: str) -> None:
+    """Prints nothing: the `note` of --quiet."""
+
+
+def note_once() -> Callable[[str], None]:
+    """Returns a `note` for several models on the same data, which prints equal notes once."""
+    printed: set[str] = set()
+
+    def print_new(text: str) -> None:
+        if text not in printed:
+            printed.add(text)
+            note(text)
+
+    return print_new
+
+
+def print_json(value: Any) -> None:
+    """Prints a value as JSON; infinity and NaN, which JSON lacks, become null."""
+    print(json.dumps(replace_infinite(value), ensure_ascii=False, indent=2, default=str))
+
+
+def replace_infinite(value: Any) -> Any:
+    """Returns a value with null in place of infinity and NaN."""
+    if isinstance(value, Mapping):
+        return {key: replace_infinite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [replace_infinite(inner) for inner in value]
+    if hasattr(value, "item") and not isinstance(value, str):
+        value = value.item() if getattr(value, "ndim", 1) == 0 else value.tolist()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> None:
+    """Prints aligned columns, the first `left` of them to the left, the others to the right."""
+    widths = [max(len(row[column]) for row in (headings, *rows)) for column in range(len(headings))]
+    bold, off = ("\033[1m", "\033[0m") if has_color(sys.stdout) else ("", "")
+    for number, row in enumerate((headings, *rows)):
+        cells = enumerate(zip(row, widths, strict=True))
+        line = "  ".join(
+            cell.ljust(width) if column < left else cell.rjust(width) for column, (cell, width) in cells
+        ).rstrip()
+        print(f"{bold}{line}{off}" if number == 0 else line)
+
+
+def print_metrics(rows: Sequence[tuple[str, Mapping[str, Any]]], monitor: str) -> None:
+    """Prints a row per split or baseline and a column per metric, the monitored one first."""
+    merged = merge_metrics(values for _, values in rows)
+    names = displayed_metrics(merged, monitor)
+    units = {"loss": "loss (nats/token)"} if "perplexity" in merged else {}
+    cells = [(label, *(format_metric(name, values.get(name), 1) for name in names)) for label, values in rows]
+    print_table(["split", *(units.get(name) or column_label(name) for name in names)], cells)
+
+
+def column_label(name: str) -> str:
+    """Returns the name of a metric above a column."""
+    return COLUMN_LABELS.get(name) or label_in_sentence(name)
+
+
+def format_exact(name: str, value: Any) -> str:
+    """Returns a metric with six significant digits."""
+    metric = get_metric(name)
+    if finite(value) is None or metric.is_count:
+        return format_metric(name, value)
+    return f"{100 * value:.5g} %" if metric.percent else f"{value:,.6g}"
+
+
+def format_amount(value: float | None, unit: str = "") -> str:
+    """Returns a number with a metric prefix: 1234567 → "1.23 M"."""
+    if value is None:
+        return MISSING
+    for size, prefix in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= 0.9995 * size:
+            return f"{value / size:.3g} {prefix}{unit}"
+    return f"{value:.3g} {unit}".rstrip()
+
+
+def format_duration(seconds: float | None) -> str:
+    """Returns seconds as "12.3 s", "2 min 05 s" or "1 h 20 min"."""
+    if seconds is None:
+        return MISSING
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
+
+
+def one_line(value: Any) -> str:
+    """Returns a value on a single line, so that line N of the output belongs to line N of the input."""
+    text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")

@@ -1,0 +1,147 @@
+"""The progress of a training or of a long prediction on stderr: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+from ..core.metrics import describe_metric, main_metric
+from ..training.events import Evaluated, Event, Planned, Started, Stepped, Stopped
+from ..training.settings import TrainSettings
+from .output import format_amount, format_duration, note
+
+T = TypeVar("T")
+LINE_SECONDS = 15.0  # between two lines without a terminal
+DELAY = 1.0  # seconds before a bar is shown at all
+SMOOTHING = 0.95  # of the loss that is shown
+REASONS = {
+    "finished": "done",
+    "minutes": "the time is up",
+    "patience": "no more improvement",
+    "SIGINT": "interrupted, saved",
+    "SIGTERM": "terminated, saved",
+}
+
+
+def make_bar() -> Any:
+    """Returns a progress bar of rich on stderr."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TextColumn("{task.fields[figures]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+
+
+class TrainingProgress:
+    """A callback of the training loop that shows its progress.
+
+    Args:
+        label: The name of the model.
+        settings: Of the training loop; its minutes are the end of the bar.
+    """
+
+    def __init__(self, label: str, settings: TrainSettings) -> None:
+        self.label, self.minutes = label, settings.minutes
+        self.steps: int | None = None
+        self.unit = "tokens"
+        self.loss: float | None = None
+        self.validation = ""
+        self.last_line = time.monotonic()
+        self.first_seconds, self.first_step = 0.0, 0
+        self.bar = make_bar() if sys.stderr.isatty() else None
+        self.bar_task: Any = None
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Started):
+            self._start(event)
+        elif isinstance(event, Planned):
+            self.steps = event.steps
+        elif isinstance(event, Stepped):
+            self._step(event)
+        elif isinstance(event, Evaluated) and event.metrics:
+            self._evaluate(event)
+        elif isinstance(event, Stopped):
+            if self.bar is not None:
+                self.bar.stop()
+            best = f", best at step {event.best_step:,}" if event.best_step else ""
+            reason = REASONS.get(event.reason, event.reason)
+            note(f"{self.label}: {reason} after {event.step:,} steps, {format_duration(event.seconds)}{best}")
+
+    @property
+    def total(self) -> float | None:
+        """The end of the bar, in steps or in seconds."""
+        return self.steps if self.minutes is None else self.minutes * 60
+
+    def _start(self, event: Started) -> None:
+        self.steps, self.unit = event.steps, event.unit
+        self.first_seconds, self.first_step = event.seconds, event.step
+        cost = f", {format_amount(event.flops, 'FLOP')} per step" if event.flops else ""
+        ranks = f", {event.ranks} processes" if event.ranks > 1 else ""
+        size = f"{event.parameters:,} parameters{cost}" if event.parameters else "fitting without gradient descent"
+        note(f"{self.label}: {size}{ranks}" + (f", from step {event.step:,}" if event.step else ""))
+        if self.bar is not None and event.parameters:
+            self.bar.start()
+            atexit.register(self.bar.stop)  # an error must not leave the terminal without its cursor
+            self.bar_task = self.bar.add_task(self.label, total=self.total, figures="")
+
+    def _step(self, event: Stepped) -> None:
+        self.loss = event.loss if self.loss is None else SMOOTHING * self.loss + (1 - SMOOTHING) * event.loss
+        speed = f"{format_amount(event.tokens / max(event.seconds, 1e-9))} {self.unit}/s"
+        if self.bar is not None and self.bar_task is not None:
+            completed = event.step if self.minutes is None else event.seconds
+            figures = f"loss {self.loss:.3f}{self.validation}  {speed}"
+            self.bar.update(self.bar_task, completed=completed, total=self.total, figures=figures)
+        elif self.bar is None and time.monotonic() - self.last_line > LINE_SECONDS:
+            self.last_line = time.monotonic()
+            total, remaining = (f"/{self.steps:,}" if self.steps else ""), ""
+            if self.steps and event.step > self.first_step:
+                pace = (event.seconds - self.first_seconds) / (event.step - self.first_step)
+                remaining = f", {format_duration(pace * (self.steps - event.step))} left"
+            note(f"{self.label}: step {event.step:,}{total}, loss {self.loss:.3f}, {speed}{remaining}")
+
+    def _evaluate(self, event: Evaluated) -> None:
+        loss = event.metrics.get("loss", float("nan"))
+        self.validation = f"  val_loss {loss:.3f}"
+        if self.bar is not None:
+            return
+        name = main_metric(event.metrics, "error" if "error" in event.metrics else "loss")
+        main = "" if name == "loss" else f", {describe_metric(name, event.metrics[name])}"
+        best = ", the best so far" if event.best else ""
+        seconds = format_duration(event.seconds)
+        note(f"{self.label}: step {event.step:,}, val_loss {loss:.4f}{main}{best}, {seconds}")
+
+
+def track(items: Iterable[T], label: str, total: int | None = None, quiet: bool = False) -> Iterator[T]:
+    """Yields items and shows how many have passed; nothing if it takes less than a second."""
+    bar, bar_task = None, None
+    start = last_line = time.monotonic()
+    try:
+        for count, item in enumerate(items, 1):
+            yield item
+            now = time.monotonic()
+            if quiet or now - start < DELAY:
+                continue
+            if sys.stderr.isatty():
+                if bar is None:
+                    bar = make_bar()
+                    bar.start()
+                    bar_task = bar.add_task(label, total=total, figures="")
+                bar.update(bar_task, completed=count, figures=f"{count:,}")
+            elif now - last_line > LINE_SECONDS:
+                last_line = now
+                rest = "" if not total else f", {format_duration((now - start) * (total / count - 1))} left"
+                note(f"{label}: {count:,}{rest}")
+    finally:
+        if bar is not None:
+            bar.stop()

@@ -1,0 +1,446 @@
+"""Commands that train: demo, train, resume, compare, distill, average and reproduce."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..core.metrics import displayed_metrics, format_metric, merge_metrics
+from ..core.run_folder import RunFolder
+from . import options as o
+from .output import (
+    column_label,
+    format_amount,
+    format_duration,
+    is_first_process,
+    note,
+    note_once,
+    print_json,
+    print_metrics,
+    print_table,
+    silent,
+)
+
+if TYPE_CHECKING:
+    from ..api import Comparison
+
+DEMO_MODELS = ("ngram", "mlp", "rnn", "lstm", "gru", "tcn", "gpt")
+DEMO_PARAMETERS, DEMO_CONTEXT_LENGTH = "200k", 64
+COMPARED_METRICS = 3  # columns of the table besides the main metric
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands of this module."""
+    for name, command in (("demo", demo), ("train", train), ("resume", resume), ("compare", compare)):
+        app.command(name, rich_help_panel=o.TRAIN)(command)
+    for name, command in (("distill", distill), ("average", average), ("reproduce", reproduce)):
+        app.command(name, rich_help_panel=o.TRAIN)(command)
+
+
+@o.with_training_options
+def train(
+    task: o.Task = None,
+    data: o.Data = None,
+    model: o.Model = None,
+    start: o.From = None,
+    config: o.ConfigFile = None,
+    sets: o.Sets = None,
+    plugin: o.Plugin = None,
+    out: o.Out = None,
+    data_dir: o.DataDir = None,
+    report: Annotated[bool, typer.Option(help="Write report.html and the views of the inside.")] = True,
+    print_config: o.PrintConfig = False,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+    **short: Any,
+) -> None:
+    """Train a model on your data.
+
+    seriatim train language --data book.txt --model lstm
+    """
+    from .. import api
+    from ..core.config import dump_yaml
+    from ..runs.configure import add_plugins
+    from ..runs.schema import MODELINE
+    from .progress import TrainingProgress
+
+    add_plugins(plugin)
+    settings = o.read_settings(config, sets)
+    checked = api.configure(task, data, model, settings, start=start, **short)
+    if print_config:
+        print(f"{MODELINE}\n{dump_yaml(checked)}", end="")
+        return
+    run = api.train(
+        task,
+        data,
+        model,
+        settings=settings,
+        out=out,
+        data_dir=data_dir,
+        callbacks=[] if quiet else [TrainingProgress(checked.model.name, checked.train)],
+        notify=silent if quiet else note,
+        report=report,
+        start=start,
+        **short,
+    )
+    print_outcome(run, json)
+
+
+def print_outcome(run: RunFolder, json: bool) -> None:
+    """Prints the metrics of a training, on rank 0; a signal that ended it becomes the exit code."""
+    from ..training.loop import EXIT_CODES
+
+    summary = run.summary
+    reason = summary.get("reason", "")
+    if is_first_process():
+        if json:
+            print_json({"run": str(run.path), **summary})
+        elif reason.startswith("SIG"):
+            note(f"`seriatim resume {run.path}` continues it")
+        else:
+            print_summary(run)
+    if reason in EXIT_CODES:
+        raise typer.Exit(EXIT_CODES[reason])
+
+
+def print_summary(run: RunFolder) -> None:
+    """Prints metrics by split, baselines, size and speed of a finished run."""
+    summary = run.summary
+    rows = list(summary["metrics"].items())
+    last = rows[-1][0] if rows else ""
+    rows += [(f"{last}, {name}", values) for name, values in summary.get("baselines", {}).get(last, {}).items()]
+    print_metrics(rows, summary["monitor"])
+    speed = f"{format_amount(summary['tokens_per_second'])} {summary['unit']}/s"
+    print(f"{summary['parameters']:,} parameters, {format_duration(summary['seconds'])}, {speed}")
+    page = run.path / "report.html"
+    print(f"run: {run.path}" + (f"   report: {page}" if page.is_file() else ""))
+
+
+def resume(
+    run: o.RunPath,
+    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Move the end to this step.")] = None,
+    epochs: Annotated[
+        float | None, typer.Option("--epochs", min=0, help="Move the end to so many passes over the data in all.")
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", min=0, help="Move the end to so many minutes in all.")
+    ] = None,
+    plugin: o.Plugin = None,
+    data_dir: o.DataDir = None,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+) -> None:
+    """Continue a training where it stopped.
+
+    On a CPU the result is, bit for bit, that of a training without interruption.
+    """
+    from .. import api
+    from .progress import TrainingProgress
+
+    config = api.load(run, plugin).config
+    resumed = api.resume(
+        run,
+        steps=steps,
+        epochs=epochs,
+        minutes=minutes,
+        data_dir=data_dir,
+        callbacks=[] if quiet else [TrainingProgress(config.model.name, config.train)],
+        notify=silent if quiet else note,
+    )
+    print_outcome(resumed, json)
+
+
+@o.with_training_options
+def compare(
+    task: o.Task = None,
+    data: o.Data = None,
+    models: Annotated[
+        str | None,
+        typer.Option("--models", help="The architectures, separated by commas. [default: all that suit the task]"),
+    ] = None,
+    config: o.ConfigFile = None,
+    sets: o.Sets = None,
+    plugin: o.Plugin = None,
+    out: o.Out = None,
+    data_dir: o.DataDir = None,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+    **short: Any,
+) -> None:
+    """Train several architectures on the same data, split and budget.
+
+    Writes one report with a table, charts and samples side by side. A comparison that was interrupted continues when it
+    is started again with the same --out.
+    """
+    from .. import api
+    from ..runs.configure import add_plugins, expand_names
+    from ..tasks import load as load_task
+    from .progress import TrainingProgress
+
+    add_plugins(plugin)
+    settings = o.read_settings(config, sets)
+    name = expand_names(settings).get("task", {}).get("name") if task is None else task
+    if models is not None or name is None:
+        names = [part.strip() for part in (models or "").split(",") if part.strip()]
+    else:
+        names = list(load_task(name).compared_models)
+
+    def callbacks(model: str) -> list[TrainingProgress]:
+        return [] if quiet else [TrainingProgress(model, api.configure(task, data, model, settings, **short).train)]
+
+    comparison = api.compare(
+        task,
+        data,
+        names,
+        settings=settings,
+        out=out,
+        data_dir=data_dir,
+        callbacks=callbacks,
+        notify=silent if quiet else note_once(),
+        **short,
+    )
+    print_comparison(comparison, json)
+
+
+def print_comparison(comparison: Comparison, json: bool) -> None:
+    """Prints the table of a comparison, on rank 0; a signal that ended it becomes the exit code."""
+    from ..training.loop import EXIT_CODES
+
+    if is_first_process():
+        if json:
+            print_json({"path": str(comparison.path), "table": comparison.table(), "failed": comparison.failed})
+        else:
+            print_comparison_table(comparison)
+            print(f"report: {comparison.path / 'report.html'}")
+    for run in comparison.runs:
+        if run.summary.get("reason", "") in EXIT_CODES:
+            raise typer.Exit(EXIT_CODES[run.summary["reason"]])
+
+
+def print_comparison_table(comparison: Comparison) -> None:
+    """Prints a row per model and per baseline: metrics on the validation and test split, size and cost."""
+    summaries = [(run.path.name, run.summary) for run in comparison.runs]
+    first = summaries[0][1]
+    merged = merge_metrics(values for _, summary in summaries for values in summary.get("metrics", {}).values())
+    names = displayed_metrics(merged, first["monitor"])[: 1 + COMPARED_METRICS]
+    splits = [split for split in ("validation", "test") if any(split in s.get("metrics", {}) for _, s in summaries)]
+    columns = [(name, split) for split in splits for name in (names if split == "validation" else names[:1])]
+
+    def cells(metrics: dict[str, Any]) -> list[str]:
+        return [format_metric(name, metrics.get(split, {}).get(name), 1) for name, split in columns]
+
+    rows = [
+        (
+            label,
+            *cells(summary.get("metrics", {})),
+            format_amount(summary.get("parameters")),
+            format_amount(summary.get("flops"), "FLOP"),
+            format_amount(summary.get("tokens_per_second")),
+            format_amount(summary.get("memory"), "B"),
+            format_duration(summary.get("seconds")),
+        )
+        for label, summary in summaries
+    ]
+    baselines: dict[str, dict[str, Any]] = {}
+    for split, by_name in first.get("baselines", {}).items():
+        for name, values in by_name.items():
+            baselines.setdefault(name, {})[split] = values
+    rows += [(name, *cells(metrics), "", "", "", "", "") for name, metrics in baselines.items()]
+    labels = [f"test {column_label(name)}" if split == "test" else column_label(name) for name, split in columns]
+    print_table(["model", *labels, "parameters", "training", f"{first['unit']}/s", "memory", "time"], rows)
+    for label, reason in comparison.failed.items():
+        note(f"{label} failed: {reason}")
+
+
+def demo(
+    minutes: Annotated[float, typer.Option("--minutes", help="Training time of each model.")] = 0.35,
+    out: o.Out = None,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+) -> None:
+    """Compare seven generations of language models on built-in data.
+
+    Trains an n-gram model, a window MLP, RNN, LSTM, GRU, TCN and GPT at equal size on the text of Python's own help
+    pages, in under four minutes on two cores, and writes a report with charts.
+    """
+    from .. import api, report
+    from ..core.run_folder import fresh_folder
+    from ..training.settings import TrainSettings
+    from .progress import TrainingProgress
+
+    if not quiet:
+        seconds = f"{minutes * 60:.0f} s"
+        note(f"the text of Python's own help pages; each model has {DEMO_PARAMETERS} parameters and {seconds}")
+    comparison = api.compare(
+        "language",
+        "pydoc",
+        DEMO_MODELS,
+        out=fresh_folder("runs", "demo") if out is None else out,
+        callbacks=lambda name: [] if quiet else [TrainingProgress(name, TrainSettings(minutes=minutes))],
+        notify=silent,
+        params=DEMO_PARAMETERS,
+        minutes=minutes,
+        context_length=DEMO_CONTEXT_LENGTH,
+    )
+    if json:
+        print_comparison(comparison, json=True)
+        return
+    print("\nWhat to notice")
+    for lesson in report.lessons(comparison.runs):
+        print(f"  • {lesson}")
+    print()
+    print_comparison(comparison, json=False)
+    best = min(comparison.runs, key=lambda run: run.summary["metrics"]["validation"]["loss"])
+    print(f'try: seriatim generate {best.path} "The "')
+
+
+def distill(
+    teacher: Annotated[Path, typer.Argument(help="The run folder of the teacher.", metavar="TEACHER")],
+    model: o.Model = None,
+    data: o.Data = None,
+    start: o.From = None,
+    params: Annotated[str | None, typer.Option("--params", help="Number of parameters of the student.")] = None,
+    steps: Annotated[str | None, typer.Option("--steps", help="Updates. [default: those of the teacher]")] = None,
+    epochs: Annotated[float | None, typer.Option("--epochs", help="Passes over the training split.")] = None,
+    minutes: Annotated[float | None, typer.Option("--minutes", help="Minutes of training of each student.")] = None,
+    temperature: Annotated[
+        float | None, typer.Option("--temperature", help="Temperature of the teacher's probabilities. [default: 2]")
+    ] = None,
+    distillation_weight: Annotated[
+        float | None, typer.Option("--distillation-weight", help="Share of the teacher in the loss. [default: 0.5]")
+    ] = None,
+    unlabeled_data: Annotated[
+        str | None, typer.Option("--unlabeled-data", help="More examples, without targets.")
+    ] = None,
+    seed: o.Seed = None,
+    config: o.ConfigFile = None,
+    sets: o.Sets = None,
+    plugin: o.Plugin = None,
+    out: o.Out = None,
+    data_dir: o.DataDir = None,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+) -> None:
+    """Train a small student with a teacher and without, and compare quality, size and speed."""
+    from .. import api
+    from ..runs.configure import add_plugins
+    from ..training.loop import EXIT_CODES
+    from .progress import TrainingProgress
+
+    add_plugins(plugin)
+    short = {
+        "params": params,
+        "steps": steps,
+        "epochs": epochs,
+        "minutes": minutes,
+        "temperature": temperature,
+        "distillation_weight": distillation_weight,
+        "unlabeled_data": unlabeled_data,
+        "seed": seed,
+        "start": start,
+    }
+    train_settings = api.load(teacher).config.train.model_copy(update={"minutes": minutes})
+    result = api.distill(
+        teacher,
+        model,
+        data=data,
+        settings=o.read_settings(config, sets),
+        out=out,
+        data_dir=data_dir,
+        callbacks=lambda label: [] if quiet else [TrainingProgress(label, train_settings)],
+        notify=silent if quiet else note_once(),
+        **short,
+    )
+    for run in result.runs.values():
+        if (reason := run.summary.get("reason", "")) in EXIT_CODES and not result.rows:
+            raise typer.Exit(EXIT_CODES[reason])
+    if not is_first_process():
+        return
+    if json:
+        print_json({"path": str(result.path), "table": result.rows})
+        return
+    names = displayed_metrics(result.rows[-1]["metrics"], result.rows[-1]["monitor"])[:COMPARED_METRICS]
+    rows = [
+        (
+            row["label"],
+            row["model"],
+            *(format_metric(name, row["metrics"].get(name), 1) for name in names),
+            format_amount(row["parameters"]),
+            format_amount(row["bytes"], "B"),
+            *(f"{speed:,.0f}" for speed in row["speed"].values()),
+        )
+        for row in result.rows
+    ]
+    speeds = [f"examples/s, batches of {size}" for size in result.rows[0]["speed"]]
+    print_table(["", "model", *map(column_label, names), "parameters", "file", *speeds], rows, left=2)
+    print(f"report: {result.path / 'report.html'}")
+
+
+def average(
+    runs: Annotated[list[Path], typer.Argument(help="One run, or several of the same model.", metavar="RUN…")],
+    last: Annotated[int | None, typer.Option("--last", help="How many of the last checkpoints of one run.")] = None,
+    out: o.Out = None,
+    evaluate: Annotated[bool, typer.Option(help="Evaluate the average on the data of the run.")] = True,
+    plugin: o.Plugin = None,
+    data_dir: o.DataDir = None,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+) -> None:
+    """Average the weights of the last checkpoints of a run, or of several runs."""
+    from .. import api
+    from ..runs.configure import add_plugins
+
+    add_plugins(plugin)
+    notify = silent if quiet else note
+    run = api.average(runs, last=last, out=out, evaluate=evaluate, data_dir=data_dir, notify=notify)
+    if json:
+        print_json({"run": str(run.path), **run.summary})
+    elif evaluate:
+        print_summary(run)
+    else:
+        print(run.path)
+
+
+def reproduce(
+    table: Annotated[str, typer.Argument(help="forecasting, bai2018, length or skips.", show_default=False)],
+    rows: Annotated[str | None, typer.Option("--rows", help="Rows, separated by commas. [default: all]")] = None,
+    models: Annotated[str | None, typer.Option("--models", help="Models of the rows. [default: all]")] = None,
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", help="Training time of each model. [default: as the row says]")
+    ] = None,
+    seed: o.Seed = None,
+    out: o.Out = None,
+    data_dir: o.DataDir = None,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+) -> None:
+    """Reproduce a published table: the reported figures beside those reached here.
+
+    Rows are trained one after another; the same command continues where it was stopped.
+    """
+    from ..reproduce import reproduce as reproduce_table
+    from ..training.loop import EXIT_CODES
+    from ..training.settings import TrainSettings
+    from .progress import TrainingProgress
+
+    split = lambda text: None if text is None else [part.strip() for part in text.split(",") if part.strip()]  # noqa: E731
+    outcome = reproduce_table(
+        table,
+        split(rows),
+        split(models),
+        minutes=minutes,
+        seed=0 if seed is None else seed,
+        out=out,
+        data_dir=data_dir,
+        callbacks=lambda label, time: [] if quiet else [TrainingProgress(label, TrainSettings(minutes=time))],
+        notify=silent if quiet else note,
+    )
+    if is_first_process() and json:
+        print_json({"path": str(outcome.path), "table": outcome.records(), "missing": outcome.missing})
+    elif is_first_process():
+        print_table(*outcome.table(), left=2)
+        print(f"report: {outcome.path / 'report.html'}")
+    if outcome.signal in EXIT_CODES:
+        raise typer.Exit(EXIT_CODES[outcome.signal])

@@ -1,0 +1,228 @@
+"""Commands that show what a model does: evaluate, inspect, report, runs and list."""
+
+from __future__ import annotations
+
+import ast
+import inspect as python_inspect
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from ..core import registry
+from ..core.errors import SeriatimError
+from ..core.metrics import describe_metric, main_metric, metric_label, metric_signatures
+from ..core.run_folder import RunFolder, list_runs
+from ..inspect.catalog import OPTIONS, VIEWS
+from . import options as o
+from .output import (
+    format_amount,
+    format_duration,
+    format_exact,
+    note,
+    print_json,
+    print_table,
+    silent,
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands of this module."""
+    app.command("evaluate", rich_help_panel=o.UNDERSTAND)(evaluate)
+    app.command("inspect", rich_help_panel=o.UNDERSTAND)(with_views(inspect))
+    app.command("report", rich_help_panel=o.UNDERSTAND)(report)
+    app.command("runs", rich_help_panel=o.UNDERSTAND)(runs)
+    app.command("list", rich_help_panel=o.UNDERSTAND)(list_entries)
+
+
+def evaluate(
+    run: o.RunPath,
+    data: Annotated[str | None, typer.Option("--data", help="Another file to evaluate on, all of it.")] = None,
+    split: Annotated[
+        Literal["train", "validation", "test"], typer.Option(help="The split of the run's own data.")
+    ] = "test",
+    column: o.Column = None,
+    target: o.Target = None,
+    int8: Annotated[bool, typer.Option("--int8", help="Also with weights of 8 bits, and the change.")] = False,
+    plugin: o.Plugin = None,
+    data_dir: o.DataDir = None,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+) -> None:
+    """Compute the metrics of a run on a split of its data, or on another file."""
+    from .. import api
+
+    options: dict[str, Any] = {"data": data, "split": split, "column": column, "target": target, "data_dir": data_dir}
+    metrics = api.evaluate(run, **options, notify=silent if quiet else note, plugin=plugin)
+    quantized = api.evaluate(run, **options, int8=True) if int8 else {}
+    if json:
+        more: dict[str, Any] = {"signatures": metric_signatures(metrics)} if metric_signatures(metrics) else {}
+        more |= {"int8": quantized} if int8 else {}
+        print_json({"run": str(run), "data": data, "split": None if data else split, **metrics, **more})
+    elif int8:
+        rows = []
+        for name, value in metrics.items():
+            change = f"{100 * (quantized[name] / value - 1):+.2f} %" if value else "–"
+            rows.append((metric_label(name), format_exact(name, value), format_exact(name, quantized[name]), change))
+        print_table(["metric", "float32", "int8", "change"], rows)
+    else:
+        print_table(["metric", "value"], [(metric_label(name), format_exact(name, v)) for name, v in metrics.items()])
+        for name, text in metric_signatures(metrics).items():
+            print(f"{metric_label(name)}: {text if text.startswith('coco') else f'sacreBLEU {text}'}")
+
+
+def with_views(function: Any) -> Any:
+    """Returns the command with an option for every view of `seriatim.inspect`, and for every option that views have."""
+    flags = {name: (bool, view.summary, False) for name, view in VIEWS.items()}
+    values = {name: (option.type | None, option.summary, None) for name, option in OPTIONS.items()}
+    own = python_inspect.signature(function, eval_str=True)
+    fixed = [p for p in own.parameters.values() if p.kind != p.VAR_KEYWORD]
+    added = [
+        python_inspect.Parameter(
+            name,
+            python_inspect.Parameter.KEYWORD_ONLY,
+            default=default,
+            annotation=Annotated[
+                kind,
+                typer.Option(
+                    f"--{name.replace('_', '-')}",
+                    help=text,
+                    show_default=False,
+                    rich_help_panel="Views" if name in flags else "Options of views",
+                ),
+            ],
+        )
+        for name, (kind, text, default) in (flags | values).items()
+    ]
+    function.__signature__ = own.replace(parameters=[*fixed, *added])
+    return function
+
+
+def inspect(
+    subjects: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN", help="A run, a folder of runs, or names of models as rnn,gpt.", show_default=False
+        ),
+    ],
+    texts: Annotated[
+        list[str] | None, typer.Argument(metavar="[TEXT]", help="What the model reads.", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="A chart: .html, .png or .svg; the values: .json.")
+    ] = None,
+    plugin: o.Plugin = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the values as JSON.")] = False,
+    quiet: o.Quiet = False,
+    **chosen: Any,
+) -> None:
+    """Look inside a model: attention, gates, gradients, surprise and more.
+
+    seriatim inspect runs/x --attention "They are watching ."        seriatim inspect runs/x    (lists its views)
+    """
+    names = [name for name in VIEWS if chosen.pop(name)]
+    options = {name: value for name, value in chosen.items() if value is not None}
+    if out is not None:
+        from ..report.render import check_extension
+
+        check_extension(out)
+    if len(names) > 1:
+        raise SeriatimError("inspect.view", f"one view at a time: {', '.join(names)}", "choose one")
+    from ..inspect import Inspector
+    from ..runs.configure import add_plugins
+
+    add_plugins(plugin)
+    parts = [part.strip() for part in subjects.split(",") if part.strip()]
+    inspector = Inspector(*([subjects] if Path(subjects).exists() else parts))
+    if not names:
+        available = inspector.available()
+        if texts or out is not None or options:
+            raise SeriatimError("inspect.view", "no view is named", f"available: {', '.join(available)}")
+        if json:
+            print_json({name: VIEWS[name].summary for name in available})
+            return
+        width = max(len(name) for name in VIEWS) + 2
+        for name in available:
+            print(f"--{name:{width}}{VIEWS[name].summary}")
+        return
+    result = inspector.show(names[0], *(texts or ()), notify=None if quiet else note, **options)
+    if out is not None:
+        result.save(out)
+        (silent if quiet else note)(f"wrote {out}")
+    if json:
+        print_json(result.to_json())
+    elif out is None:
+        print(result.text)
+
+
+def report(run: o.RunPath) -> None:
+    """Write the report and the model card of a run anew, from the files in its folder."""
+    from ..report import write_card, write_run_report
+
+    folder = RunFolder(run)
+    write_card(folder)
+    print(write_run_report(folder))
+
+
+def runs(
+    folder: Annotated[Path, typer.Argument(help="Where the runs are.")] = Path("runs"),
+    json: o.Json = False,
+) -> None:
+    """List the runs in a folder with their size and quality."""
+    opened = list_runs(folder)
+    if json:
+        print_json([{"run": str(run.path), **run.summary} for run in opened])
+        return
+    if not opened:
+        print(f"no runs in {folder}")
+        return
+    rows = []
+    for run in opened:
+        summary = run.summary
+        metrics = summary.get("metrics", {}).get("validation", {})
+        name = main_metric(metrics, summary.get("monitor", "loss"))
+        rows.append(
+            (
+                str(run.path),
+                run.settings["task"]["name"],
+                run.settings["model"]["name"],
+                summary.get("reason", "not finished"),
+                format_amount(summary.get("parameters")),
+                describe_metric(name, metrics[name]) if name in metrics else "–",
+                format_duration(summary.get("seconds")),
+                summary.get("created", "–")[:16].replace("T", " "),
+            )
+        )
+    print_table(["run", "task", "model", "state", "parameters", "validation", "time", "created"], rows, left=4)
+
+
+def list_entries(
+    what: Annotated[Literal["all", "models", "tasks"], typer.Argument(help="Which list.")] = "all",
+    plugin: o.Plugin = None,
+    json: o.Json = False,
+) -> None:
+    """List the models and tasks, with a line on each."""
+    if plugin:
+        from ..runs.configure import add_plugins
+
+        add_plugins(plugin)
+    models = {name: registry.models.summary(name) for name in registry.models.names()}
+    lists = {"models": models, "tasks": task_summaries()}
+    entries = {kind: summaries for kind, summaries in lists.items() if what in ("all", kind)}
+    if json:
+        print_json(entries)
+        return
+    for kind, summaries in entries.items():
+        print_table([kind, ""], sorted(summaries.items()), left=2)
+
+
+def task_summaries() -> dict[str, str]:
+    """Returns the first line of the docstring of each task's module, which is not imported."""
+    folder = Path(__file__).parents[1] / "tasks"
+    summaries = {}
+    for name in o.TASKS:
+        file = folder / f"{name}.py"
+        source = file if file.is_file() else folder / name / "__init__.py"
+        text = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
+        summaries[name] = text.partition("\n")[0].rstrip(".")
+    return summaries

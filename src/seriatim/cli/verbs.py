@@ -1,0 +1,165 @@
+"""Commands that use a run, made from the capabilities of predictors.
+
+The declarations are read from JSON, so that --help needs no torch: `verbs.json` has those of the built-in tasks (written
+by `python -m seriatim.cli.verbs`, compared with the classes by a test), RUN/capabilities.json those of a run, plug-ins
+included.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+import typer.core
+import typer.main
+
+from ..core.run_folder import RunFolder
+from . import options as o
+
+FILE = Path(__file__).with_name("verbs.json")
+TYPES: dict[str, type] = {"integer": int, "number": float, "boolean": bool, "string": str, "array": list[str]}
+
+Inputs = Annotated[
+    list[str] | None, typer.Argument(help="Inputs; without any, lines of standard input.", show_default=False)
+]
+InputData = Annotated[str | None, typer.Option("--data", help="Inputs from a file: any format that training reads.")]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="Write a .csv, .tsv, .jsonl, .parquet or .txt file.")]
+Chart = Annotated[Path | None, typer.Option("--chart", help="Draw the predictions: .html, .png, .svg or .json.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print a JSON object per line, with all columns.")]
+Int8 = Annotated[bool, typer.Option("--int8", help="Round the weights to 8 bits: faster, nearly as accurate.")]
+With = Annotated[
+    list[Path] | None,
+    typer.Option("--with", metavar="RUN", help="Another run whose probabilities are averaged; may be repeated."),
+]
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of a verb: its type, default and description, as a command line needs them."""
+
+    name: str
+    type: Any
+    default: Any
+    description: str
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A capability as a command."""
+
+    name: str
+    summary: str
+    roles: tuple[str, ...]  # required inputs
+    outputs: dict[str, str]  # column → kind
+    options: dict[str, Option]
+
+    @classmethod
+    def from_json(cls, name: str, values: dict[str, Any]) -> Verb:
+        """Returns the verb of a declaration in verbs.json or capabilities.json."""
+        options = {key: read_option(key, schema) for key, schema in values["options"].items()}
+        roles = tuple(field["role"] for field in values["inputs"] if field["required"])
+        return cls(name, values["summary"], roles, values["outputs"], options)
+
+    def merge(self, other: Verb) -> Verb:
+        """Returns the verb of two tasks that both have it, with the options of both; a run refuses what it lacks."""
+        roles = (*self.roles, *(role for role in other.roles if role not in self.roles))
+        return Verb(self.name, self.summary, roles, self.outputs, {**other.options, **self.options})
+
+
+def read_option(name: str, schema: dict[str, Any]) -> Option:
+    """Returns an option from its JSON Schema."""
+    variants = [variant for variant in schema.get("anyOf", [schema]) if variant.get("type") != "null"]
+    choices = variants[0].get("enum") or ([variants[0]["const"]] if "const" in variants[0] else None)
+    kind = Literal[tuple(choices)] if choices else TYPES.get(variants[0].get("type", "string"), str)
+    return Option(name, kind, schema.get("default"), schema.get("description", ""))
+
+
+def built_in_verbs() -> dict[str, Verb]:
+    """Returns the verbs of all built-in tasks, from verbs.json."""
+    verbs: dict[str, Verb] = {}
+    for capabilities in json.loads(FILE.read_text(encoding="utf-8")).values():
+        for name, values in capabilities.items():
+            verb = Verb.from_json(name, values)
+            verbs[name] = verbs[name].merge(verb) if name in verbs else verb
+    return verbs
+
+
+class VerbGroup(typer.core.TyperGroup):
+    """Also finds the verbs of a plug-in's run, which are in the run folder: `seriatim rank RUN …`."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, *rest = args
+        if name not in self.commands and rest and (Path(rest[0]) / "capabilities.json").is_file():
+            capabilities = RunFolder(rest[0]).capabilities
+            if name in capabilities:
+                single = typer.Typer()
+                add_verb(single, Verb.from_json(name, capabilities[name]))
+                return name, typer.main.get_command(single), rest
+        return super().resolve_command(ctx, args)
+
+
+def add_verb(group: typer.Typer, verb: Verb) -> None:
+    """Adds the command of a verb: RUN, inputs, the common options, and its own."""
+    common: dict[str, tuple[Any, Any]] = {
+        "run": (o.RunPath, inspect.Parameter.empty),
+        "inputs": (Inputs, None),
+        "data": (InputData, None),
+        "column": (o.Column, None),
+        "out": (Out, None),
+        "chart": (Chart, None),
+        "int8": (Int8, False),
+        "others": (With, None),
+        "data_dir": (o.DataDir, None),
+        "plugin": (o.Plugin, None),
+        "json": (AsJson, False),
+        "quiet": (o.Quiet, False),
+    }
+    panel = f"Options of {verb.name}"
+    fixed: dict[str, tuple[Any, Any]] = {}
+    if len(verb.roles) > 1:
+        for role in verb.roles:
+            text = f"The {role} of all inputs: a text, or a file that is read."
+            info = typer.Option(f"--{role}", help=text, rich_help_panel=panel, show_default=False)
+            fixed[f"fixed_{role}"] = (Annotated[str | None, info], None)
+    own: dict[str, tuple[Any, Any]] = {}
+    for option in verb.options.values():
+        if option.name in common:
+            continue
+        default = "" if option.default in (None, [], "") else f" [default: {option.default}]"
+        info = typer.Option(help=option.description + default, rich_help_panel=panel, show_default=False)
+        own[option.name] = (Annotated[option.type | None, info], None)
+    parameters = {**common, **fixed, **own}
+
+    def command(**values: Any) -> None:
+        from .runner import Request, answer
+
+        options = {name: values[name] for name in own if values[name] not in (None, [])}
+        roles = {role: text for role in verb.roles if (text := values.get(f"fixed_{role}")) is not None}
+        request = {name: values[name] for name in common}
+        answer(Request(verb=verb.name, fixed=roles, options=options, **request))
+
+    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+            for name, (kind, default) in parameters.items()
+        ]
+    )
+    command.__annotations__ = {name: kind for name, (kind, _) in parameters.items()}
+    columns = ", ".join(verb.outputs)
+    help_text = f"{verb.summary}\n\nInputs: {' and '.join(verb.roles)}. Columns of the result: {columns}."
+    group.command(verb.name, help=help_text, rich_help_panel=o.USE)(command)
+
+
+def write_verbs() -> None:
+    """Writes verbs.json from the classes of the built-in tasks."""
+    from ..runs.capabilities import all_capabilities
+
+    FILE.write_text(json.dumps(all_capabilities(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_verbs()
