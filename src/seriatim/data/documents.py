@@ -4,7 +4,7 @@ The rows of a text data set are blocks of plain text, in order, or the rows of a
 document, and so is each file of plain text if there are several; a single file is one stream.
 
 For pretraining, a stream is divided further: the titles of WikiText (" = Title = ") begin documents, or else blank
-lines separate them. Lines are paragraphs, unless most lines end within a sentence: then blank lines separate paragraphs.
+lines separate them. Lines are paragraphs, unless most lines end within a sentence: then blank lines separate these.
 """
 
 from __future__ import annotations

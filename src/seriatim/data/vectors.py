@@ -1,0 +1,141 @@
+"""Vectors of texts on disk: .npy, or Parquet with the texts and a description of the model beside them.
+
+Both are written block by block, and appear complete or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from ..core.errors import SeriatimError
+from ..core.files import atomic_file
+
+EXTENSIONS = (".npy", ".parquet")
+BLOCK_ROWS = 16_384  # of a Parquet file, written and read together
+METADATA_KEY = b"seriatim.vectors"  # of the description in a Parquet file
+
+
+class VectorWriter:
+    """Writes vectors to a file, within a `with` block: `writer.write(texts, vectors)`, any number of times.
+
+    Args:
+        path: With one of the `EXTENSIONS`.
+        width: The size of a vector.
+        description: Of the model and the pooling, stored in a Parquet file; see `VectorFile.check_model`.
+    """
+
+    def __init__(self, path: str | Path, width: int, description: Mapping[str, Any]) -> None:
+        self.path, self.width, self.description = Path(path), width, dict(description)
+        check_extension(self.path)
+        self.rows = 0
+        self._stack = ExitStack()
+        self._batches: list[pa.RecordBatch] = []
+
+    def __enter__(self) -> Self:
+        temporary = self._stack.enter_context(atomic_file(self.path))
+        if self.path.suffix.lower() == ".npy":
+            self._file = self._stack.enter_context(temporary.open("wb"))
+            self._write_npy_header()
+            return self
+        import pyarrow.parquet as pq
+
+        fields = [pa.field("text", pa.string()), pa.field("vector", pa.list_(pa.float32(), self.width))]
+        self._schema = pa.schema(fields, metadata={METADATA_KEY: json.dumps(self.description).encode()})
+        self._parquet = self._stack.enter_context(pq.ParquetWriter(temporary, self._schema, use_dictionary=False))
+        return self
+
+    def write(self, texts: Sequence[str], vectors: np.ndarray) -> None:
+        """Appends texts and their vectors (n,width)."""
+        self.rows += len(vectors)
+        if self.path.suffix.lower() == ".npy":
+            self._file.write(np.ascontiguousarray(vectors, dtype="<f4").tobytes())
+            return
+        flat = pa.array(np.ascontiguousarray(vectors, np.float32).reshape(-1))
+        columns = [pa.array(texts, pa.string()), pa.FixedSizeListArray.from_arrays(flat, self.width)]
+        self._batches.append(pa.record_batch(columns, schema=self._schema))
+        if sum(len(batch) for batch in self._batches) >= BLOCK_ROWS:
+            self._write_batches()
+
+    def _write_batches(self) -> None:
+        if self._batches:
+            self._parquet.write_table(pa.Table.from_batches(self._batches, self._schema))
+            self._batches = []
+
+    def _write_npy_header(self) -> None:
+        """NumPy pads the header, so that it can be written again with any number of rows."""
+        shape = {"descr": "<f4", "fortran_order": False, "shape": (self.rows, self.width)}
+        self._file.seek(0)
+        np.lib.format.write_array_header_1_0(self._file, shape)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._write_npy_header() if self.path.suffix.lower() == ".npy" else self._write_batches()
+        self._stack.__exit__(kind, error, traceback)
+
+
+def check_extension(path: Path) -> None:
+    """Raises SeriatimError unless vectors can be written to a file of this name."""
+    if path.suffix.lower() not in EXTENSIONS:
+        extension = path.suffix.lower() or "nameless"
+        cause = f"{path}: cannot write vectors to a {extension} file"
+        raise SeriatimError("output.format", cause, f"use {' or '.join(EXTENSIONS)}")
+
+
+@dataclass(frozen=True)
+class VectorFile:
+    """A Parquet file of vectors that a `VectorWriter` wrote."""
+
+    path: Path
+    width: int
+    description: dict[str, Any]
+
+    def check_model(self, model: str, pooling: str | None) -> str:
+        """Returns the pooling of the vectors, or raises SeriatimError if another model or pooling made them.
+
+        Args:
+            model: The hash of the weights that vectors are to be compared with.
+            pooling: The pooling the user asks for; None for that of the file.
+        """
+        stored = str(self.description.get("pooling"))
+        if self.description.get("model") != model or pooling not in (None, stored):
+            wanted = "this model" if pooling is None else f"this model with the pooling {pooling}"
+            cause = f"{self.path} holds vectors of {self.description.get('run')} ({stored}), not of {wanted}"
+            raise SeriatimError("embed.vectors", cause, "embed the texts again, or name that run")
+        return stored
+
+    def __iter__(self) -> Iterator[tuple[list[str], np.ndarray]]:
+        """Yields texts and their vectors (n,width), `BLOCK_ROWS` at a time."""
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(self.path) as file:
+            for batch in file.iter_batches(batch_size=BLOCK_ROWS, columns=["text", "vector"]):
+                flat = batch.column("vector").flatten().to_numpy(zero_copy_only=False)
+                yield batch.column("text").to_pylist(), flat.reshape(-1, self.width).astype(np.float32, copy=False)
+
+
+def open_vectors(path: str | Path) -> VectorFile | None:
+    """Returns the vectors of a file, None if it is not one that a `VectorWriter` wrote."""
+    path = Path(path)
+    if path.suffix.lower() != ".parquet" or not path.is_file():
+        return None
+    import pyarrow.parquet as pq
+
+    try:
+        schema = pq.read_schema(path)
+    except (pa.ArrowInvalid, OSError):
+        return None  # the reader of tables says what is wrong with it
+    description = (schema.metadata or {}).get(METADATA_KEY)
+    if description is None:
+        return None
+    return VectorFile(path, schema.field("vector").type.list_size, json.loads(description))

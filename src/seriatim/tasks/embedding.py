@@ -1,0 +1,541 @@
+"""Embeddings: vectors of texts and of words in context, and nearest neighbors, for every predictor that reads text.
+
+    text   pool_t h_t               mean, max, last, or cls: the output of [CLS], which stands for the whole text
+    word   mean of h_t over its tokens: its meaning in this sentence
+           mean of its rows of the embedding table: the same in every sentence
+
+All elements that the network reads are pooled, [CLS] and [SEP] included, except a prefix such as the line end before
+the text of a language model. A text has the same vector alone and in a batch. A text that is longer than the network
+accepts is truncated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, cast, get_args
+
+import numpy as np
+import torch
+from pydantic import Field as Setting
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..core.config import Settings
+from ..core.errors import SeriatimError, did_you_mean
+from ..data.dataset import Dataset
+from ..data.kinds import NUMBER, NUMBERS, TEXT, TOKENS
+from ..data.schema import Field, Schema
+from ..data.sequences import Sequences
+from ..data.source import open_source
+from ..data.tokenizers import Tokenizer
+from ..data.vectors import VectorFile, VectorWriter, open_vectors
+from ..nn.heads import Pool
+from ..nn.inputs import WordInput
+from ..nn.network import as_float32
+from .base import Encoded, Predictor, capability, padding_mask
+from .batching import Batch, run_batches
+
+Pooling = Literal["mean", "cls", "max", "last"]
+MAX_ELEMENTS = 2_048  # of a batch: more do not fit the caches of a CPU
+BLOCK_TEXTS = 2_048  # that are embedded together: enough to batch similar lengths
+MAX_SIMILARITIES = 1 << 22  # that are held in memory at once
+MAX_LISTED = 3  # sentences in an error
+CONTEXT = 28  # characters of a sentence on each side of a word, where it is shown
+# Scripts without blanks between words (Thai, Burmese, Khmer, Japanese, Chinese): a word may be next to other letters.
+UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]")
+TEXTS = Schema((Field("text", (TEXT,), ("sentence", "content", "prompt", "source")),), positions=("text",))
+
+TextBlocks = Iterable[tuple[Sequence[str], np.ndarray]]  # texts with their vectors, some at a time
+
+
+def no_vectors(predictor: Predictor, reason: str) -> SeriatimError:
+    """Returns the error of a predictor without embeddings; `reason` completes "a model of the task …"."""
+    cause = f"a model of the task {predictor.task.name} {reason}"
+    return SeriatimError("predict.capability", cause, "embed with a network that was trained on text")
+
+
+# From texts to hidden states
+
+
+class EncodedTexts(NamedTuple):
+    """Texts as items of a network."""
+
+    encoded: Encoded
+    truncated: int  # number of texts that were longer than the network accepts
+
+
+class TextReader:
+    """Encodes texts as a network reads them: prefix, [CLS], tokens, [SEP], suffix.
+
+    Args:
+        predictor: Whose network reads them.
+        tokenizer: The tokenizer of its texts.
+        max_length: The longest sequence the network accepts; None for any.
+        prefix: Tokens before every text, which are not pooled.
+        suffix: Tokens behind every text.
+        cls_sep: Whether [CLS] and [SEP] enclose a text; by default if the tokenizer has them.
+        prepare: Normalizes a text as those of the training were.
+        table: The embedding table; by default that of the network's input.
+    """
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        tokenizer: Tokenizer,
+        max_length: int | None = None,
+        prefix: Sequence[int] = (),
+        suffix: Sequence[int] = (),
+        cls_sep: bool | None = None,
+        prepare: Callable[[str], str] | None = None,
+        table: nn.Embedding | None = None,
+    ) -> None:
+        self.predictor, self.tokenizer, self.max_length = predictor, tokenizer, max_length
+        self.prefix, self.suffix = np.asarray(prefix, np.int64), np.asarray(suffix, np.int64)
+        self.cls_sep = tokenizer.has_cls_sep if cls_sep is None else cls_sep
+        self.prepare = prepare or (lambda text: text)
+        self._table = table
+        around = len(prefix) + len(suffix) + 2 * self.cls_sep
+        self.max_tokens = None if max_length is None else max(max_length - around, 1)
+
+    @property
+    def network(self) -> nn.Module:
+        return cast(nn.Module, self.predictor.network)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.network.parameters()).device
+
+    @property
+    def directions(self) -> int:
+        """2 if each half of a vector comes from one direction of reading, else 1."""
+        return int(getattr(self.network.get_submodule("backbone"), "directions", 1))
+
+    @property
+    def embedding_table(self) -> nn.Embedding:
+        """The vectors of tokens at the input, without context."""
+        if self._table is not None:
+            return self._table
+        module = self.network.get_submodule("input")
+        return module.words if isinstance(module, WordInput) else cast(nn.Embedding, module)
+
+    def encode(self, texts: Sequence[str]) -> EncodedTexts:
+        """Returns one item per text."""
+        ids = self.tokenizer.encode_many([self.prepare(text) for text in texts], strict=False)
+        truncated = 0 if self.max_tokens is None else sum(len(row) > self.max_tokens for row in ids)
+        return EncodedTexts(Encoded(Sequences.of([self._frame(row) for row in ids])), truncated)
+
+    def spans(self, text: str) -> tuple[EncodedTexts, np.ndarray]:
+        """Returns the item of a prepared text, and the characters of each element (T,2); (0, 0) for special tokens."""
+        ids, spans = self.tokenizer.encode_spans(text)
+        row = self._frame(ids)
+        offsets = np.zeros((len(row), 2), np.int64)
+        before, count = len(self.prefix) + int(self.cls_sep), len(ids[: self.max_tokens])
+        offsets[before : before + count] = spans[:count]
+        return EncodedTexts(Encoded(Sequences.of([row])), int(count < len(ids))), offsets
+
+    def _frame(self, ids: np.ndarray) -> np.ndarray:
+        ids = ids[: self.max_tokens]
+        if self.cls_sep:
+            ids = self.tokenizer.frame(ids)
+        elif not len(ids) and not len(self.suffix):  # a sequence has at least one element
+            ids = np.array([self.tokenizer.eos or 0])
+        return np.concatenate([self.prefix, ids, self.suffix]).astype(np.int64)
+
+    def batch(self, encoded: Encoded, items: np.ndarray) -> Batch:
+        """Returns a batch of items."""
+        inputs, mask = encoded.inputs.padded(items)
+        return Batch(torch.from_numpy(inputs), None, len(items), padding_mask(mask))
+
+    def hidden_states(self, encoded: Encoded, items: np.ndarray) -> tuple[Tensor, Tensor | None]:
+        """Returns the network's output for every element (n,T,D) of some items, and the mask (n,T)."""
+        batch = self.batch(encoded, items).to(self.device)
+        return as_float32(self.predictor.task.hidden_states(self.network, batch)), batch.mask
+
+
+class Embedder:
+    """Returns the vectors of texts, and counts those that were truncated.
+
+    Args:
+        reader: Encodes the texts.
+        pooling: mean, max, last, or cls if the network reads [CLS] before a text.
+        normalize: Whether vectors have length 1.
+    """
+
+    def __init__(self, reader: TextReader, pooling: str = "mean", normalize: bool = True) -> None:
+        names = get_args(Pooling)
+        if pooling not in names:
+            raise SeriatimError("embed.pooling", f'there is no pooling "{pooling}"', did_you_mean(pooling, names))
+        if pooling == "cls" and not reader.cls_sep:
+            cause = "this model reads no [CLS] before a text, whose vector could stand for the whole"
+            raise SeriatimError("embed.pooling", cause, "choose mean, max or last")
+        self.reader, self.pooling, self.normalize, self.truncated = reader, pooling, normalize, 0
+        self._pool = Pool("first" if pooling == "cls" else cast(Any, pooling), 1, reader.directions)
+
+    @property
+    def width(self) -> int:
+        """The size of a vector."""
+        return int(self._embed([""]).shape[1])
+
+    @property
+    def note(self) -> str:
+        """A note on truncated texts; empty if there are none."""
+        if not self.truncated:
+            return ""
+        texts = "1 text is" if self.truncated == 1 else f"{self.truncated:,} texts are"
+        return f"{texts} truncated: longer than the {self.reader.max_length:,} tokens that the model accepts"
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        """Returns the vectors of texts (n,D) float32."""
+        for number, text in enumerate(texts, 1):
+            if not isinstance(text, str):
+                raise SeriatimError("embed.input", f"input {number} is {text!r}, not a text", 'pass "a text"')
+        return self._embed(texts) if len(texts) else np.zeros((0, self.width), np.float32)
+
+    def _embed(self, texts: Sequence[str]) -> np.ndarray:
+        encoded, truncated = self.reader.encode(texts)
+        self.truncated += truncated
+        skipped = len(self.reader.prefix)
+
+        def run(items: np.ndarray) -> list[np.ndarray]:
+            hidden, mask = self.reader.hidden_states(encoded, items)
+            pooled = self._pool(hidden[:, skipped:], None if mask is None else mask[:, skipped:])
+            return list(unit_vectors(pooled, self.normalize))
+
+        return np.stack(run_batches(encoded.lengths, run, MAX_ELEMENTS))
+
+
+def unit_vectors(vectors: Tensor, normalize: bool) -> np.ndarray:
+    """Returns vectors (n,D) as float32, of length 1 if `normalize`."""
+    single = vectors.float()
+    return (F.normalize(single, dim=-1, eps=1e-12) if normalize else single).cpu().numpy()
+
+
+# Words in context
+
+
+@dataclass(frozen=True)
+class WordVectors:
+    """The occurrences of a word: its vectors in context (n,D), and its static vectors (n,E)."""
+
+    word: str
+    sentences: list[str]
+    spans: list[tuple[int, int]]
+    tokens: list[list[str]]
+    contextual: np.ndarray
+    static: np.ndarray
+    truncated: int = 0  # occurrences behind what the network accepts
+
+    def fragments(self, side: int = CONTEXT) -> list[str]:
+        """Returns each occurrence with some words around it: "… the river bank was …"."""
+        counts = Counter(self.sentences)
+        return [
+            fragment(text, *span, side, marked=counts[text] > 1)
+            for text, span in zip(self.sentences, self.spans, strict=True)
+        ]
+
+
+@torch.inference_mode()
+def word_vectors(
+    reader: TextReader, word: str, texts: Sequence[str], normalize: bool = True, strict: bool = True
+) -> WordVectors:
+    """Returns the vectors of every occurrence of a word in texts.
+
+    Args:
+        reader: Encodes the texts.
+        word: The word, or several; upper and lower case are equal.
+        texts: The sentences.
+        normalize: Whether vectors have length 1.
+        strict: Whether a text without the word is an error; else it is left out. One text must have it.
+    """
+    prepared = [reader.prepare(text) for text in texts]
+    sentences, spans, tokens, contextual, static = [], [], [], [], []
+    truncated = 0
+    for text, occurrences in zip(prepared, find_word(word, prepared, strict), strict=True):
+        encoded, offsets = reader.spans(text)
+        row = encoded.encoded.inputs[0]
+        hidden = reader.hidden_states(encoded.encoded, np.array([0]))[0][0]
+        for first, last in occurrences:
+            inside = np.flatnonzero((offsets[:, 0] < last) & (offsets[:, 1] > first))
+            if not len(inside):
+                truncated += 1
+                continue
+            ids = torch.from_numpy(row[inside]).to(reader.device)
+            sentences.append(text)
+            spans.append((first, last))
+            tokens.append([reader.tokenizer.token(token) for token in ids.tolist()])
+            contextual.append(hidden[torch.from_numpy(inside)].mean(dim=0))
+            static.append(F.embedding(ids, reader.embedding_table.weight).mean(dim=0))
+    if not contextual:
+        cause = f'"{word}" occurs only behind the {reader.max_length:,} tokens that the model accepts'
+        raise SeriatimError("embed.word", cause, "shorten the texts")
+    in_context, alone = (unit_vectors(torch.stack(vectors), normalize) for vectors in (contextual, static))
+    return WordVectors(word, sentences, spans, tokens, in_context, alone, truncated)
+
+
+def find_word(word: str, texts: Sequence[str], strict: bool) -> list[list[tuple[int, int]]]:
+    """Returns the spans of a word in each text, as a whole word; see `word_vectors`."""
+    if not word.strip():
+        raise SeriatimError("embed.word", "the word is empty", "name a word: --word bank")
+    edges = [
+        "" if UNSPACED.match(letter) or not letter.isalnum() else edge
+        for letter, edge in ((word[0], r"(?<!\w)"), (word[-1], r"(?!\w)"))
+    ]
+    pattern = re.compile(edges[0] + re.escape(word) + edges[1], re.IGNORECASE)
+    spans = [[match.span() for match in pattern.finditer(text)] for text in texts]
+    missing = [text for text, occurrences in zip(texts, spans, strict=True) if not occurrences]
+    if not texts:
+        raise SeriatimError("embed.word", f'no text has "{word}"', "pass texts that have the word")
+    if missing and (strict or len(missing) == len(texts)):
+        listed = "; ".join(f'"{text[:60]}"' for text in missing[:MAX_LISTED])
+        more = f" and in {len(missing) - MAX_LISTED:,} more" if len(missing) > MAX_LISTED else ""
+        raise SeriatimError("embed.word", f'"{word}" does not occur in {listed}{more}', "pass texts that have the word")
+    return spans
+
+
+def fragment(text: str, first: int, last: int, side: int, marked: bool) -> str:
+    """Returns a span of a text with whole words on both sides; in brackets if marked."""
+    before, word, after = text[:first], text[first:last], text[last:]
+    if len(before) > side:
+        before = "… " + before[-side:].partition(" ")[2]
+    if len(after) > side:
+        after = after[:side].rpartition(" ")[0] + " …"
+    return " ".join(f"{before}{f'[{word}]' if marked else word}{after}".split())
+
+
+# Nearest neighbors
+
+
+class Neighbor(NamedTuple):
+    row: int  # among the texts that were searched, from 0
+    similarity: float  # cosine
+    text: str
+
+
+class NearestVectors:
+    """Collects the `top` vectors nearest to each query (q,D), block by block: none but these are remembered."""
+
+    def __init__(self, queries: np.ndarray, top: int) -> None:
+        self.queries, self.top = normalized(queries), top
+        self.rows = np.zeros((len(queries), 0), np.int64)
+        self.similarities = np.zeros((len(queries), 0), np.float32)
+
+    def add(self, vectors: np.ndarray, first_row: int, excluded: np.ndarray | None = None) -> None:
+        """Adds vectors (n,D) with the rows first_row, …; `excluded` (q,) is a row to ignore for each query."""
+        size = max(MAX_SIMILARITIES // max(len(self.queries), 1), 1)
+        for start in range(0, len(vectors), size):
+            similarities = self.queries @ normalized(vectors[start : start + size]).T  # (q,n)
+            rows = first_row + start + np.arange(similarities.shape[1])
+            if excluded is not None:
+                similarities[rows == excluded[:, None]] = -np.inf
+            count = min(self.top, similarities.shape[1])
+            best = np.argpartition(-similarities, count - 1, axis=1)[:, :count]
+            block_rows = np.take_along_axis(np.broadcast_to(rows, similarities.shape), best, 1)
+            merged = np.concatenate([self.rows, block_rows], axis=1)
+            values = np.concatenate([self.similarities, np.take_along_axis(similarities, best, 1)], axis=1)
+            order = np.lexsort((merged, -values))[:, : self.top]  # of equally near ones the first
+            self.rows, self.similarities = np.take_along_axis(merged, order, 1), np.take_along_axis(values, order, 1)
+
+    def neighbors(self, text: Callable[[int], str]) -> list[list[Neighbor]]:
+        """Returns the neighbors of each query, the nearest first; `text` maps a row to its text."""
+        pairs = zip(self.rows.tolist(), self.similarities.tolist(), strict=True)
+        return [
+            [Neighbor(row, value, text(row)) for row, value in zip(rows, values, strict=True) if value > -np.inf]
+            for rows, values in pairs
+        ]
+
+
+def normalized(vectors: np.ndarray) -> np.ndarray:
+    """Returns vectors of length 1, except those of length 0."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+
+
+def nearest(queries: np.ndarray, blocks: TextBlocks, top: int) -> list[list[Neighbor]]:
+    """Returns the texts nearest to each query (q,D)."""
+    search = NearestVectors(queries, top)
+    texts: dict[int, str] = {}
+    count = 0
+    for block, vectors in blocks:
+        search.add(vectors, count)
+        kept = np.unique(search.rows).tolist()
+        texts = {row: block[row - count] if row >= count else texts[row] for row in kept}
+        count += len(block)
+    return search.neighbors(texts.__getitem__)
+
+
+def nearest_to_each(blocks: TextBlocks, top: int) -> list[tuple[str, list[Neighbor]]]:
+    """Returns every text with its nearest neighbors among the others; all vectors are in memory."""
+    stored = list(blocks)
+    texts = [text for block, _ in stored for text in block]
+    vectors = normalized(np.concatenate([vectors for _, vectors in stored])) if stored else np.zeros((0, 1))
+    size = int(MAX_SIMILARITIES**0.5)
+    neighbors: list[list[Neighbor]] = []
+    for start in range(0, len(vectors), size):
+        search = NearestVectors(vectors[start : start + size], top)
+        search.add(vectors, 0, excluded=np.arange(start, start + len(search.queries)))
+        neighbors += search.neighbors(texts.__getitem__)
+    return list(zip(texts, neighbors, strict=True))
+
+
+# Capabilities
+
+
+class EmbedOptions(Settings):
+    pooling: Pooling = Setting("mean", description="how the vectors of all elements become one")
+    normalize: bool = Setting(True, description="scale vectors to length 1")
+
+
+class NearestOptions(Settings):
+    among: str | list[str] | None = Setting(
+        None, description="texts, or a file of texts or vectors, to search (default: the other inputs)"
+    )
+    top: int = Setting(5, ge=1, description="number of neighbors")
+    pooling: Pooling | None = Setting(None, description="how the vectors of all elements become one (default: mean)")
+
+
+class WordOptions(Settings):
+    word: str = Setting(description="the word to look for, in any case")
+    normalize: bool = Setting(True, description="scale vectors to length 1")
+    strict: bool = Setting(True, description="whether a text without the word is an error")
+
+
+class EmbeddingPredictor(Predictor):
+    """A predictor with embeddings. A subclass implements `text_reader`."""
+
+    def text_reader(self) -> TextReader:
+        """Returns the encoder of single texts, or raises `no_vectors`."""
+        raise no_vectors(self, "does not read text")
+
+    def embedder(self, pooling: str = "mean", normalize: bool = True) -> Embedder:
+        """Returns a function from texts to vectors (n,D), for more texts than fit into memory."""
+        if not isinstance(self.network, nn.Module):
+            raise no_vectors(self, "is not a network and has no vectors")
+        return Embedder(self.text_reader(), pooling, normalize)
+
+    def word_vectors(self, word: str, texts: Sequence[str], normalize: bool = True, strict: bool = True) -> WordVectors:
+        """Returns the vectors of a word in context; see the function `word_vectors`."""
+        return word_vectors(self.text_reader(), word, texts, normalize, strict)
+
+    def nearest_texts(
+        self,
+        queries: Sequence[str] | None,
+        among: Iterable[str] | VectorFile,
+        top: int = 5,
+        pooling: str | None = None,
+        notify: Callable[[str], None] | None = None,
+    ) -> list[tuple[str, list[Neighbor]]]:
+        """Returns each query with the texts whose vectors have the largest cosine with its own.
+
+        Args:
+            queries: The texts to compare with; None for each text of `among` with the others.
+            among: The texts to search, read block by block, or a file of vectors of the same model.
+            top: The number of neighbors.
+            pooling: See `Embedder`; by default mean, or that of the file.
+            notify: Called with a note on truncated texts.
+        """
+        if isinstance(among, VectorFile):
+            blocks: TextBlocks = among
+            embedder = self.embedder(among.check_model(self.weights_digest(), pooling))
+        else:
+            embedder = self.embedder(pooling or "mean")
+            blocks = ((block, embedder(block)) for block in text_blocks(among))
+        if queries is None:
+            results = nearest_to_each(blocks, top)
+        else:
+            results = list(zip(queries, nearest(embedder(queries), blocks, top), strict=True))
+        if notify is not None and embedder.note:
+            notify(embedder.note)
+        return results
+
+    def weights_digest(self) -> str:
+        """Returns a hash of the weights, by which files of vectors name their model."""
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self.network.state_dict().items()):
+            digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    def write_vectors(
+        self,
+        path: str | Path,
+        texts: Iterable[str],
+        pooling: str = "mean",
+        normalize: bool = True,
+        run: str = "",
+        notify: Callable[[str], None] | None = None,
+    ) -> int:
+        """Writes the vectors of texts to a .npy or .parquet file, block by block, and returns their number."""
+        embedder = self.embedder(pooling, normalize)
+        digest = self.weights_digest()
+        description = {"run": run, "model": digest, "pooling": pooling, "normalize": normalize}
+        with VectorWriter(path, embedder.width, description) as writer:
+            for block in text_blocks(texts):
+                writer.write(block, embedder(block))
+        if notify is not None and embedder.note:
+            notify(embedder.note)
+        return writer.rows
+
+    @capability(outputs={"vector": NUMBERS}, options=EmbedOptions, inputs=TEXTS, scalar=True)
+    def embed(self, dataset: Dataset, options: EmbedOptions) -> list[dict[str, Any]]:
+        """Compute a vector for each text."""
+        embedder = self.embedder(options.pooling, options.normalize)
+        blocks = (embedder(block) for block in text_blocks(dataset["text"]))
+        return [{"vector": vector} for block in blocks for vector in block]
+
+    @capability(
+        outputs={"query": TEXT, "row": NUMBER, "similarity": NUMBER, "text": TEXT},
+        options=NearestOptions,
+        inputs=TEXTS,
+        per_row=False,
+    )
+    def nearest(self, dataset: Dataset, options: NearestOptions) -> list[dict[str, Any]]:
+        """Find the texts most similar to each input, in a file or among the other inputs."""
+        queries, among = dataset["text"], options.among
+        vectors = open_vectors(among) if isinstance(among, str) else None
+        if vectors is None and among is not None:
+            source = open_source(among)
+            among = self.task.read(source, TEXTS)["text"]
+        results = self.nearest_texts(
+            None if among is None else list(queries),
+            vectors if vectors is not None else queries if among is None else among,
+            options.top,
+            options.pooling,
+        )
+        return [
+            {"query": query, "row": neighbor.row, "similarity": neighbor.similarity, "text": neighbor.text}
+            for query, neighbors in results
+            for neighbor in neighbors
+        ]
+
+    @capability(
+        outputs={
+            "text": TEXT,
+            "start": NUMBER,
+            "end": NUMBER,
+            "tokens": TOKENS,
+            "vector": NUMBERS,
+            "static_vector": NUMBERS,
+        },
+        options=WordOptions,
+        inputs=TEXTS,
+        per_row=False,
+    )
+    def words(self, dataset: Dataset, options: WordOptions) -> list[dict[str, Any]]:
+        """Compute the vectors of a word wherever it occurs: in its context, and without it."""
+        result = self.word_vectors(options.word, list(dataset["text"]), options.normalize, options.strict)
+        rows = zip(result.sentences, result.spans, result.tokens, result.contextual, result.static, strict=True)
+        return [
+            {"text": text, "start": first, "end": last, "tokens": tokens, "vector": vector, "static_vector": static}
+            for text, (first, last), tokens, vector, static in rows
+        ]
+
+
+def text_blocks(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Yields texts, `BLOCK_TEXTS` at a time."""
+    remaining = iter(texts)
+    while block := list(islice(remaining, BLOCK_TEXTS)):
+        yield block

@@ -1,0 +1,304 @@
+"""The predictor of language models: generate, next, score, and embeddings; the same for networks and n-grams.
+
+A text is read as what follows a line end: the token of the line end is put before it (`task.line_start`).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+import torch
+from pydantic import Field as Setting
+from torch import nn
+
+from ...core.config import Settings
+from ...core.errors import SeriatimError
+from ...core.random import numpy_stream
+from ...core.state import append
+from ...data.dataset import Dataset
+from ...data.kinds import FLAG, NUMBER, TEXT, TOKENS
+from ...data.schema import Field, Schema
+from ...data.sequences import Sequences
+from ...decode.beam import beam_search
+from ...decode.constraints import Constraints, pad_rows, penalize_repetition
+from ...decode.sampling import Hypothesis, Stopped, draw_tokens, sample, sampling_probs
+from ...decode.settings import GenerationSettings
+from ...models.ngram import NGram
+from ...nn.network import Network
+from ..base import Encoded, ModelInput, Task, Usage, capability
+from ..embedding import EmbeddingPredictor, TextReader, no_vectors
+from .engine import Engine, NetworkEngine, NGramEngine
+
+MAX_ROWS = 64  # prompts that are decoded together
+PROMPT = Schema((Field("text", (TEXT,), ("prompt",)),), positions=("text",))
+INT8 = Setting(False, description="with int8 weights: faster, nearly the same results")
+
+
+class GenerateOptions(GenerationSettings):
+    int8: bool = INT8
+
+
+class NextOptions(Settings):
+    top: int = Setting(10, ge=1, description="number of tokens")
+
+
+class ScoreOptions(Settings):
+    int8: bool = INT8
+
+
+class LanguageModelPredictor(EmbeddingPredictor):
+    """A trained language model."""
+
+    def __init__(self, task: Task[Any], network: nn.Module | NGram, engine: Engine | None = None) -> None:
+        super().__init__(task, network)
+        self.tokenizer = task.processor.tokenizer
+        self.line_start: bool = task.settings.line_start
+        unk, eos = self.tokenizer.unk, self.tokenizer.eos
+        self.forbidden = [] if unk is None else [unk]
+        line_end = self.tokenizer.encode("\n", strict=False)
+        usable = len(line_end) > 0 and line_end[-1] != unk
+        other = unk or 0 if eos is None else eos  # the first GPT has no token for an end
+        self.start = line_end[-1:].astype(np.int64) if usable else np.array([other], dtype=np.int64)
+        self._engine = engine
+
+    @cached_property
+    def engine(self) -> Engine:
+        if self._engine is not None:
+            return self._engine
+        if isinstance(self.network, NGram):
+            return NGramEngine(self.network)
+        return NetworkEngine(cast(Network, self.network), self.task.settings.context_length)
+
+    def quantize(self) -> LanguageModelPredictor:
+        return self._quantized
+
+    @cached_property
+    def _quantized(self) -> LanguageModelPredictor:
+        engine = self.engine.quantize()
+        return LanguageModelPredictor(self.task, engine.model, engine)
+
+    # Texts and tokens
+
+    def text_ids(self, text: str) -> np.ndarray:
+        """Returns the token ids of a text. An unknown character is an error, an unknown word is `<unk>`."""
+        return self.tokenizer.encode(text, strict=not self.tokenizer.drops_whitespace).astype(np.int64)
+
+    def encode_prompt(self, text: str) -> np.ndarray:
+        """Returns the token ids that the model reads for a text: behind a line end, unless the settings say no."""
+        ids = self.text_ids(text)
+        return ids if len(ids) and not self.line_start else np.concatenate([self.start, ids])
+
+    def encode_scored(self, text: str) -> np.ndarray:
+        """Returns the token ids that are scored, and one before them that is not."""
+        ids = self.encode_prompt(text)
+        return np.concatenate([self.start, ids]) if len(ids) == 1 and not self.line_start else ids
+
+    def continuation_text(self, prompt: str, tokens: Sequence[int]) -> str:
+        """Returns the text of tokens behind a prompt, with the white space between them."""
+        before = self.text_ids(prompt).tolist()
+        prefix, whole = self.tokenizer.decode(before), self.tokenizer.decode([*before, *tokens])
+        return whole[len(prefix) :] if whole.startswith(prefix) else self.tokenizer.decode(list(tokens))
+
+    # Capabilities
+
+    @capability(
+        outputs={"text": TEXT, "log_probability": NUMBER, "tokens": NUMBER, "finished": FLAG},
+        options=GenerateOptions,
+        inputs=PROMPT,
+        scalar=True,
+    )
+    def generate(self, dataset: Dataset, options: GenerateOptions) -> list[dict[str, Any]]:
+        """Continue each prompt, by sampling or beam search."""
+        predictor = self.quantize() if options.int8 else self
+        prompts = list(dataset["text"])
+        records = []
+        for prompt, hypotheses in zip(prompts, predictor.decode(prompts, options), strict=True):
+            rows = [predictor.generation(prompt, hypothesis, options) for hypothesis in hypotheses]
+            lists = {name: [row[name] for row in rows] for name in rows[0]}
+            records.append(rows[0] if options.nbest == 1 else lists)
+        return records
+
+    @capability(outputs={"token": TEXT, "probability": NUMBER}, options=NextOptions, inputs=PROMPT, per_row=False)
+    def next(self, dataset: Dataset, options: NextOptions) -> list[dict[str, Any]]:
+        """List the likeliest next tokens of each prompt, with their probabilities."""
+        records = []
+        for prompt in dataset["text"]:
+            log_probs, _ = self.engine.prefill([self.encode_prompt(prompt)])
+            if not bool(log_probs.isfinite().any()):
+                cause = f"the context of {prompt!r} does not occur in the training text, and without smoothing"
+                remedy = "train with another smoothing: --set model.smoothing=modified-kneser-ney"
+                raise SeriatimError("model.no-distribution", f"{cause} its next token has no probabilities", remedy)
+            best = log_probs[0].topk(min(options.top, log_probs.shape[1]))
+            for token, probability in zip(best.indices.tolist(), best.values.exp().tolist(), strict=True):
+                records.append({"token": self.tokenizer.token(token), "probability": probability})
+                if len(dataset) > 1:
+                    records[-1] = {"prompt": prompt, **records[-1]}
+        return records
+
+    @capability(
+        outputs={
+            "log_probability": NUMBER,
+            "tokens": NUMBER,
+            "perplexity": NUMBER,
+            "token_log_probabilities": TOKENS,
+        },
+        options=ScoreOptions,
+        inputs=PROMPT,
+    )
+    def score(self, dataset: Dataset, options: ScoreOptions) -> list[dict[str, Any]]:
+        """Compute the log-probability of each text, in all and of each token, and its perplexity."""
+        engine = self.quantize().engine if options.int8 else self.engine
+        records = []
+        for text in dataset["text"]:
+            ids = self.encode_scored(text)
+            values = engine.score(ids)
+            total, count = float(values.sum()), len(values)
+            names = map(self.tokenizer.token, ids[1:].tolist())
+            records.append(
+                {
+                    "log_probability": total,
+                    "tokens": count,
+                    "perplexity": float(np.exp(-total / max(count, 1))),
+                    "token_log_probabilities": list(zip(names, values.tolist(), strict=True)),
+                }
+            )
+        return records
+
+    # Decoding
+
+    def decode(self, prompts: Sequence[str], options: GenerationSettings) -> list[list[Hypothesis]]:
+        """Returns `nbest` hypotheses for each prompt, best first if a beam search ranks them."""
+        copies = 1 if options.beams > 1 else options.nbest
+        jobs = [prompt for prompt in prompts for _ in range(copies)]
+        rows = [self.encode_prompt(prompt) for prompt in jobs]
+        streams = prompt_streams(jobs, options.seed)
+        results: list[list[Hypothesis]] = [[] for _ in jobs]
+        order = sorted(range(len(jobs)), key=lambda job: len(rows[job]))  # similar lengths together: little padding
+        for first in range(0, len(order), MAX_ROWS):
+            batch = order[first : first + MAX_ROWS]
+            answers = self._decode_batch([rows[job] for job in batch], options, [streams[job] for job in batch])
+            for job, hypotheses in zip(batch, answers, strict=True):
+                results[job] = hypotheses
+        groups = (results[first : first + copies] for first in range(0, len(results), copies))
+        return [[hypothesis for hypotheses in group for hypothesis in hypotheses] for group in groups]
+
+    def _decode_batch(
+        self, rows: list[np.ndarray], options: GenerationSettings, streams: list[np.random.Generator]
+    ) -> list[list[Hypothesis]]:
+        log_probs, state = self.engine.prefill(rows)
+        eos, stopped, forbidden = self.tokenizer.eos, self._stopper(options), self.forbidden
+        history = pad_rows([row[1 if self.line_start else 0 :].tolist() for row in rows], left=True)
+        if options.beams > 1:
+            return beam_search(self.engine.step, log_probs, state, options, eos, stopped, history, forbidden)
+        multi_step = self.engine.multi_step(options, eos, forbidden)
+        hypotheses = sample(
+            self.engine.step,
+            log_probs,
+            state,
+            options,
+            streams,
+            eos,
+            stopped,
+            history,
+            forbidden,
+            multi_step=multi_step,
+        )
+        return [[hypothesis] for hypothesis in hypotheses]
+
+    def _stopper(self, options: GenerationSettings) -> Stopped | None:
+        """Returns a function that ends a row if a stop string occurs in its last tokens."""
+        if not options.stop:
+            return None
+        reach = max(len(stop.encode()) for stop in options.stop) + 1  # a token has at least one byte
+        return lambda row, tokens: any(stop in self.tokenizer.decode(tokens[-reach:]) for stop in options.stop)
+
+    def generation(self, prompt: str, hypothesis: Hypothesis, options: GenerationSettings) -> dict[str, Any]:
+        """Returns the record of a hypothesis: its text ends before a stop string; its score counts all tokens."""
+        ended = hypothesis.finished and hypothesis.tokens[-1] == self.tokenizer.eos
+        text = self.continuation_text(prompt, hypothesis.tokens[:-1] if ended else hypothesis.tokens)
+        ends = [position for stop in options.stop if (position := text.find(stop)) >= 0]
+        return {
+            "text": text[: min(ends)] if ends else text,
+            "log_probability": hypothesis.score,
+            "tokens": len(hypothesis.tokens),
+            "finished": hypothesis.finished,
+        }
+
+    @torch.inference_mode()
+    def stream(self, prompt: str, options: GenerationSettings) -> Iterator[str]:
+        """Yields the continuation of a prompt piece by piece, as soon as tokens are chosen; joined as in `generate`."""
+        if options.beams > 1 or options.nbest > 1:
+            cause = "beam search and several answers cannot be streamed"
+            raise SeriatimError("generate.options", cause, "omit --beams and --nbest")
+        eos, stopped = self.tokenizer.eos, self._stopper(options)
+        constraints = Constraints(1, options, eos, self.forbidden, None)
+        row = self.encode_prompt(prompt)
+        (random,) = prompt_streams([prompt], options.seed)
+        past = torch.from_numpy(row[None, 1 if self.line_start else 0 :])
+        log_probs, state = self.engine.prefill([row])
+        past = past.to(log_probs.device)
+        tokens: list[int] = []
+        written = 0
+        held_back = max((len(stop) - 1 for stop in options.stop), default=0)  # may become a stop string
+        while True:
+            allowed = constraints(log_probs, past, len(tokens), torch.zeros(1, dtype=torch.long))
+            allowed = penalize_repetition(allowed, past, options.repetition_penalty)
+            if options.temperature == 0:
+                chosen = allowed.argmax(dim=-1)
+            else:
+                number = torch.tensor([random.random()], dtype=torch.float64)
+                chosen = draw_tokens(sampling_probs(allowed, options), number)
+            token = int(chosen[0])
+            possible = bool(allowed[0, token] > -torch.inf)  # an n-gram without smoothing may have no next token
+            tokens += [token] if possible else []
+            finished = possible and (token == eos or (stopped is not None and stopped(0, tokens)))
+            last = finished or not possible or len(tokens) >= options.max_tokens
+            text = self.generation(prompt, Hypothesis(tokens, 0.0, finished, 0.0), options)["text"] if tokens else ""
+            visible = len(text) if last else len(text.rstrip("\ufffd")) - held_back  # half a character is held back
+            if visible > written:
+                yield text[written:visible]
+                written = visible
+            if last:
+                return
+            past = append(past, chosen[:, None], dim=1)
+            log_probs, state = self.engine.step(chosen, state)
+
+    # Inspection and embeddings
+
+    def model_input(self, inputs: Any) -> ModelInput:
+        texts = list(self.task.read(inputs, PROMPT)["text"])
+        encoded = Encoded(Sequences.of([self.encode_prompt(text) for text in texts]))
+        batch = self.task.collate(encoded, np.arange(len(texts)))
+        return ModelInput(batch, [self.sequences(encoded, item) for item in range(len(texts))])
+
+    def element_names(self, encoded: Encoded, item: int) -> list[str]:
+        return [self.tokenizer.token(int(token)) for token in encoded.inputs[item]]
+
+    def text_reader(self) -> TextReader:
+        if not isinstance(self.engine, NetworkEngine):
+            raise no_vectors(self, "is an n-gram model and has no vectors")
+        limit = self.engine.context_length
+        return TextReader(self, self.tokenizer, max_length=limit, prefix=self.start.tolist(), cls_sep=False)
+
+    def usage(self, run: str) -> list[Usage]:
+        opened = f'seriatim.load("{run}")'
+        return [
+            Usage(f'seriatim generate {run} "Once upon a time"', f'{opened}.generate("Once upon a time")'),
+            Usage(f'seriatim score {run} "A sentence."', f'{opened}.score("A sentence.")'),
+            Usage(f'seriatim next {run} "The"', f'{opened}.next("The", top=5)'),
+        ]
+
+
+def prompt_streams(prompts: Sequence[str], seed: int) -> list[np.random.Generator]:
+    """Returns a random stream for each prompt, which depends on the prompt and how often it came before alone."""
+    before: Counter[str] = Counter()
+    streams = []
+    for prompt in prompts:
+        streams.append(numpy_stream(seed, "sample", zlib.crc32(prompt.encode()), before[prompt]))
+        before[prompt] += 1
+    return streams
