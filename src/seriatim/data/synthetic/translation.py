@@ -49,29 +49,12 @@ class Person(NamedTuple):
     of: str  # "de" and the person: du voisin, d'Anne
 
 
-DAYS = (
-    ("Monday", "lundi"),
-    ("Tuesday", "mardi"),
-    ("Wednesday", "mercredi"),
-    ("Thursday", "jeudi"),
-    ("Friday", "vendredi"),
-    ("Saturday", "samedi"),
-    ("Sunday", "dimanche"),
-)
-MONTHS = (
-    ("January", "janvier"),
-    ("February", "février"),
-    ("March", "mars"),
-    ("April", "avril"),
-    ("May", "mai"),
-    ("June", "juin"),
-    ("July", "juillet"),
-    ("August", "août"),
-    ("September", "septembre"),
-    ("October", "octobre"),
-    ("November", "novembre"),
-    ("December", "décembre"),
-)
+WEEKDAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday"
+WEEKDAYS_FR = "lundi mardi mercredi jeudi vendredi samedi dimanche"
+DAYS = list(zip(WEEKDAYS.split(), WEEKDAYS_FR.split(), strict=True))
+CALENDAR = "January February March April May June July August September October November December"
+CALENDAR_FR = "janvier février mars avril mai juin juillet août septembre octobre novembre décembre"
+MONTHS = list(zip(CALENDAR.split(), CALENDAR_FR.split(), strict=True))
 NOUNS = (
     Noun("horse", "horses", "cheval", "chevaux", False, True),
     Noun("cat", "cats", "chat", "chats", False, True),
@@ -356,18 +339,7 @@ def ordinal(draw: Draw) -> Pair:
     return f"{owner.english}'s {rank} {word}", f"{'la' if feminine else 'le'} {rank_fr} {word_fr} {owner.of}"
 
 
-FORMS: tuple[Callable[[Draw], Pair], ...] = (
-    any_date,
-    any_date,
-    date_range,
-    time_of_day,
-    things,
-    things,
-    past_action,
-    past_action,
-    past_action,
-    price,
-    age_or_birth,
-    inhabitants,
-    ordinal,
-)
+FORMS: list[Callable[[Draw], Pair]] = [
+    *(any_date, any_date, date_range, time_of_day, things, things, past_action, past_action, past_action),
+    *(price, age_or_birth, inhabitants, ordinal),
+]
