@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import io
 import itertools
 import os
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +14,7 @@ import numpy as np
 import pytest
 
 from seriatim.core.errors import SeriatimError
-from seriatim.data.source import Source, Stream
+from seriatim.data.source import Source, open_source
 from seriatim.data.synthetic import SETS, digit_scenes, is_generated, parse_name, scenes, sequences, synthetic_source
 from seriatim.data.synthetic.numerals import (
     digits_ordinal,
@@ -402,30 +399,17 @@ def test_splits_of_scenes_are_disjoint(splits: Mapping[str, Mapping[str, Any]]) 
 # ── digits ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def write_idx(values: np.ndarray) -> bytes:
-    return bytes([0, 0, 8, values.ndim]) + np.array(values.shape, ">i4").tobytes() + values.tobytes()
-
-
-def mnist_source(**arrays: np.ndarray) -> Source:
-    data = {name.replace("_", "-"): write_idx(values) for name, values in arrays.items()}
-    return Source("mnist", tuple(Stream(f"mnist/{name}", "", partial(io.BytesIO, data[name])) for name in data))
-
-
 def test_digits_have_their_colors_and_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A digit is a block of its own height, and each split has blocks of its own width."""
-    labels = (np.arange(1200) % 10).astype(np.uint8)
-    images = np.zeros((1300, 28, 28), np.uint8)
-    for row in range(1300):
-        images[row, 3 : 8 + row % 10, 5 : 11 + (0 if row < 1100 else 1 if row < 1200 else 2)] = 255
-    mnist = mnist_source(
-        train_images_idx3_ubyte=images[:1200],
-        train_labels_idx1_ubyte=labels,
-        t10k_images_idx3_ubyte=images[1200:],
-        t10k_labels_idx1_ubyte=labels[:100],
-    )
+    mnist: dict[str, dict[str, Any]] = {}
+    for offset, split in enumerate(("train", "validation", "test")):
+        images = np.zeros((100, 28, 28), np.uint8)
+        for row in range(100):
+            images[row, 3 : 8 + row % 10, 5 : 11 + offset] = 255
+        mnist[split] = {"image": images, "label": [str(row % 10) for row in range(100)]}
     monkeypatch.setattr(digit_scenes, "SPLIT_SIZES", {"train": 40, "validation": 30, "test": 30})
-    monkeypatch.setattr("seriatim.data.synthetic.open_source", lambda name, data_dir: mnist)
-    source = open_set("digits")
+    source = synthetic_source("digits", lambda name: mnist)
+    assert source is not None
     for offset, part in enumerate(source.splits.values()):
         columns = part.columns or {}
         for image, text, regions in zip(columns["image"], columns["caption"], columns["regions"], strict=True):
@@ -441,22 +425,18 @@ def test_digits_have_their_colors_and_boxes(monkeypatch: pytest.MonkeyPatch) -> 
     texts = (source.columns or {})["caption"]
     assert any(text.startswith("an orange ") for text in texts)
     assert not any("a orange" in text for text in texts)
-    images[0] = 0
-    mnist = mnist_source(
-        train_images_idx3_ubyte=images[:1200],
-        train_labels_idx1_ubyte=labels,
-        t10k_images_idx3_ubyte=images[1200:],
-        t10k_labels_idx1_ubyte=labels[:100],
-    )
+    mnist["train"]["image"][0] = 0
     with pytest.raises(SeriatimError, match="mnist, train, image 1: holds no digit"):
-        digit_scenes.digit_scenes(mnist)
+        synthetic_source("digits", lambda name: mnist)
+    with pytest.raises(SeriatimError, match="made of the data set mnist"):
+        synthetic_source("digits")
 
 
 @pytest.mark.skipif(not (MIRROR / "mnist").is_dir(), reason="needs the files of MNIST")
 def test_digits_of_mnist() -> None:
-    streams = tuple(Stream(path.name, "", partial(gzip.open, path)) for path in (MIRROR / "mnist").glob("*.gz"))
     result = hashlib.sha256()
-    for columns in digit_scenes.digit_scenes(Source("mnist", streams)).values():
+    for part in open_source("digits", str(MIRROR)).splits.values():
+        columns = part.columns or {}
         _, first = np.unique(np.asarray(columns["image_id"]), return_index=True)
         for row in first:
             result.update(columns["image"][row].tobytes())

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, cast
 
 from ...core.errors import SeriatimError
-from ..source import Source, Stream, open_source
+from ..source import Source, Stream
 from . import digit_scenes, scenes, sequences, translation
 from .sequences import Columns, Splits
 
@@ -39,10 +39,10 @@ class SyntheticSet:
         task: For which it is made, as the catalogue lists it.
         size: Bytes, about.
         text: Returns a plain text.
-        columns: Returns split → column → values, one per row. Takes the option and the source of the base set, if there
+        columns: Returns split → column → values, one per row. Takes the option and the splits of the base set, if there
             are such. A single split "train" is to be split by the policy of the task.
         option: What may be chosen.
-        base: The catalogue set it is made of.
+        base: The catalogue set it is made of, with the columns "image" (n, 28, 28) uint8 and "label" by split.
         license: Of the data.
     """
 
@@ -179,12 +179,12 @@ def is_generated(spec: str) -> bool:
     return spec.partition(":")[0] in SETS
 
 
-def synthetic_source(spec: str, data_dir: str | None = None) -> Source | None:
+def synthetic_source(spec: str, load_base: Callable[[str], Splits] | None = None) -> Source | None:
     """Returns the source of a name such as "adding:200"; None for a name that is not of these sets.
 
     Args:
         spec: The name, with its option behind a colon.
-        data_dir: The folder of catalogue data sets, for sets that are made of one.
+        load_base: Returns the splits of a catalogue set, for sets that are made of one; see `SyntheticSet.base`.
     """
     parsed = parse_name(spec)
     if parsed is None:
@@ -194,8 +194,12 @@ def synthetic_source(spec: str, data_dir: str | None = None) -> Source | None:
         data = entry.text().encode()
         return Source(spec, (Stream(f"{spec}.txt", "txt", lambda: io.BytesIO(data), len(data)),))
     assert entry.columns is not None
-    arguments: list[int | Source] = [] if option is None else [option]
-    arguments += [] if entry.base is None else [open_source(entry.base, data_dir)]
+    arguments: list[int | Splits] = [] if option is None else [option]
+    if entry.base is not None:
+        if load_base is None:
+            cause = f"{spec} is made of the data set {entry.base}, which is not here"
+            raise SeriatimError("data.missing", cause, f"open it by its name: --data {spec}")
+        arguments.append(load_base(entry.base))
     splits = entry.columns(*arguments)
     columns = {split: cast(Mapping[str, Sequence[Any]], values) for split, values in splits.items()}  # arrays, too
     if len(columns) == 1:

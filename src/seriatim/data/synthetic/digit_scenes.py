@@ -6,13 +6,11 @@ The splits of MNIST are preserved: validation and test images are written by han
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from ...core.errors import SeriatimError
-from ..source import Source
 from .random_numbers import integers
 from .scenes import (
     BATCH_SIZE,
@@ -59,12 +57,15 @@ class Digit(NamedTuple):
         return [COLOR_NAMES[self.color], DIGITS[self.label]]
 
 
-def digit_scenes(mnist: Source) -> Splits:
-    """Returns scenes with the columns of `scenes.caption_columns`, made of the four IDX files of MNIST."""
-    digits = _read_mnist(mnist)
+def digit_scenes(mnist: Splits) -> Splits:
+    """Returns scenes with the columns of `scenes.caption_columns`.
+
+    Args:
+        mnist: Split → "image" (n, 28, 28) uint8 and "label".
+    """
     splits: dict[str, Columns] = {}
     for number, (split, size) in enumerate(SPLIT_SIZES.items()):
-        glyphs = _crop_glyphs(split, *digits[split])
+        glyphs = _crop_glyphs(split, mnist[split])
         scenes: list[list[Digit]] = []
         generator = np.random.PCG64([SEED, 2, number])
         while len(scenes) < size:
@@ -77,35 +78,17 @@ def digit_scenes(mnist: Source) -> Splits:
     return splits
 
 
-def _read_mnist(source: Source) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Returns the images (n, 28, 28) and labels (n,) of each split; validation is the end of the training files."""
-    streams = {
-        Path(stream.name).name[:7]: stream for part in (source, *source.splits.values()) for stream in part.streams
-    }
-    values = {}
-    for file in ("train-i", "train-l", "t10k-im", "t10k-la"):
-        with streams[file].open() as opened:
-            data = opened.read()
-        shape = np.frombuffer(data, ">i4", count=data[3], offset=4)  # the header: a type, and the size of each axis
-        values[file] = np.frombuffer(data, np.uint8, offset=4 + 4 * data[3]).reshape(shape)
-    images, labels = values["train-i"], values["train-l"]
-    end = len(images) - len(images) // 12
-    return {
-        "train": (images[:end], labels[:end]),
-        "validation": (images[end:], labels[end:]),
-        "test": (values["t10k-im"], values["t10k-la"]),
-    }
-
-
-def _crop_glyphs(split: str, images: np.ndarray, labels: np.ndarray) -> Glyphs:
+def _crop_glyphs(split: str, columns: Columns) -> Glyphs:
     ink = []
-    for row, pixels in enumerate(images):
+    for row, image in enumerate(columns["image"]):
+        pixels = np.asarray(image)
         down, across = (np.flatnonzero((pixels >= MIN_INK).any(axis=axis)) for axis in (1, 0))
         if not len(down):
             cause = f"mnist, {split}, image {row + 1}: holds no digit"
             raise SeriatimError("data.digits", cause, "restore the files of MNIST")
         ink.append(pixels[down[0] : down[-1] + 1, across[0] : across[-1] + 1])
-    return Glyphs(ink, labels.astype(np.int64), np.array([glyph.shape[::-1] for glyph in ink]))
+    labels = np.array([int(str(label)) for label in columns["label"]])
+    return Glyphs(ink, labels, np.array([glyph.shape[::-1] for glyph in ink]))
 
 
 def _split_of(scene: list[Digit]) -> str:
