@@ -265,7 +265,7 @@ class NumberCodec(InputCodec):
         return Sequences.of((sequences[row][: self.max_length] for row in range(len(sequences))), width=self.width)
 
     def _join_lists(self, dataset: Dataset, role: str, diagnostics: Diagnostics) -> Sequences:
-        """Returns the lists of all columns, one behind the other; a step with too few or too many numbers is a problem."""
+        """Returns the lists of all columns, one behind the other; steps of another width are problems."""
         columns = [column.values for column in dataset.columns[role]]
         arrays = columns[0] if len(columns) == 1 else [np.concatenate(row) for row in zip(*columns, strict=True)]
         joined = []

@@ -1,0 +1,92 @@
+"""The kind of cells that hold images."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...core.diagnostics import Diagnostics
+from ...core.errors import SeriatimError
+from ..dataset import Dataset
+from ..kinds import KINDS, MOST_SPECIFIC_FIRST, TEXT, Kind
+
+EXTENSIONS = frozenset(  # those of `decode.FORMATS`
+    ("png", "apng", "jpg", "jpeg", "jpe", "jfif", "gif", "tif", "tiff", "bmp", "webp", "ppm", "pgm", "pbm")
+)
+ImageValue = Path | bytes | np.ndarray  # a file, an encoded image, or pixels (H,W) or (H,W,C) of uint8
+
+
+@dataclass(frozen=True)
+class PixelSequence:
+    """A gray image of an array file: of the kind "list of numbers" it is the sequence of its pixels, from 0 to 1."""
+
+    pixels: np.ndarray  # (H,W) of uint8
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return (self.pixels.reshape(-1, 1) / np.float32(255)).astype(dtype, copy=False)
+
+
+def is_image_name(name: str | Path) -> bool:
+    """Returns whether a file is an image, by its extension."""
+    return Path(name).suffix.lower().removeprefix(".") in EXTENSIONS
+
+
+def _parse_image(cell: Any) -> ImageValue:
+    """Returns a path, encoded bytes or pixels, from these, from a Pillow image, or from a record of `datasets`."""
+    if isinstance(cell, Mapping) and {"bytes", "path"} >= cell.keys():
+        cell = cell.get("bytes") or cell.get("path")
+    if isinstance(cell, (str, Path)):
+        if not is_image_name(str(cell).strip()):
+            raise ValueError("not the name of an image file")
+        return Path(str(cell).strip()).expanduser()
+    if isinstance(cell, bytes) and cell:
+        return cell
+    if isinstance(cell, PixelSequence):
+        return cell.pixels
+    if hasattr(cell, "getbands") and not isinstance(cell, np.ndarray):  # an image of Pillow
+        cell = np.asarray(cell.convert("L" if cell.mode in ("1", "L", "I;16") else "RGB"))
+    if not isinstance(cell, np.ndarray) or cell.dtype != np.uint8 or not cell.size:
+        raise ValueError("not an image")
+    if cell.ndim == 2 or (cell.ndim == 3 and cell.shape[2] in (1, 3, 4)):
+        return cell
+    raise ValueError("not an image")
+
+
+def _key(value: ImageValue) -> Hashable:
+    """Returns a hash of the contents; a file that cannot be read is compared by its name."""
+    if isinstance(value, np.ndarray):
+        return hashlib.blake2b(np.ascontiguousarray(value).data, digest_size=16).hexdigest()
+    if isinstance(value, bytes):
+        return hashlib.blake2b(value, digest_size=16).hexdigest()
+    try:
+        status = value.stat()
+        return _file_key(value, status.st_size, status.st_mtime_ns)
+    except OSError:
+        return str(value)
+
+
+@lru_cache(maxsize=1 << 20)
+def _file_key(path: Path, size: int, changed: int) -> str:
+    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+
+
+IMAGE = Kind("image", _parse_image, key=_key, is_path=True)
+KINDS[IMAGE.name] = IMAGE
+if IMAGE not in MOST_SPECIFIC_FIRST:
+    MOST_SPECIFIC_FIRST.insert(MOST_SPECIFIC_FIRST.index(TEXT), IMAGE)
+
+
+def check_images(dataset: Dataset, diagnostics: Diagnostics) -> None:
+    """A constraint of schemas: reports the rows whose image file is missing or has no readable header."""
+    from .store import read_headers  # imports Pillow
+
+    for column in (column for columns in dataset.columns.values() for column in columns if column.kind is IMAGE):
+        for row, header in enumerate(read_headers(column.values)):
+            if isinstance(header, SeriatimError):
+                diagnostics.report(header.code, f"{dataset.locations[row]}: {header.cause}", header.remedy)

@@ -1,0 +1,283 @@
+"""The store of decoded images: files are decoded once into arrays in the cache, which are mapped, never loaded whole.
+
+All images get one layout, chosen by their headers. A shard holds some hundred images and is named by the files it is
+made of and the layout: an interrupted preparation continues where it stopped, and a changed file costs one shard. A
+JSON file beside each shard lists what could not be read, and why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import shutil
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import lru_cache, partial
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...core.errors import SeriatimError
+from ...core.files import atomic_file, write_json
+from .. import cache
+from .batches import Images
+from .decode import DEFAULT_SETTINGS, Header, decode, fit_array, quiet, read_header
+from .kind import ImageValue
+from .settings import ImageLayout, ImageSettings
+
+VERSION = 2  # of the files in the cache
+SHARD_BYTES = 1 << 27
+OPEN_SHARDS = 500  # mapped at a time: each holds a file open
+PROGRESS_SECONDS = 5.0
+SMALL_SIZE = 64  # pixels of a side up to which images that are all alike keep their size
+DEFAULT_SIZES = ((32, 32), (128, 64), (1 << 30, 224))  # shorter sides up to the first get the second
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Arrays of images one behind the other; reads like one array (N,H,W,C)."""
+
+    files: tuple[Path, ...]
+    starts: tuple[int, ...]  # of each shard, and the end of the last
+    shape: tuple[int, int, int, int]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, row: int) -> np.ndarray:
+        shard = int(np.searchsorted(self.starts, row, side="right")) - 1
+        image: np.ndarray = _map_shard(self.files[shard])[row - self.starts[shard]]
+        return image
+
+
+def load_images(
+    values: Sequence[ImageValue] | np.ndarray,
+    layout: ImageLayout,
+    settings: ImageSettings = DEFAULT_SETTINGS,
+    progress: Progress | None = None,
+) -> tuple[Images, dict[int, SeriatimError]]:
+    """Returns images in one layout, those of files by the cache, and the error of each row that could not be read.
+
+    Args:
+        values: Paths, encoded bytes or pixels.
+        layout: The size, channels and margin.
+        settings: The largest size that is read.
+        progress: Called with a sentence every few seconds.
+    """
+    if not all(isinstance(value, Path) for value in values):
+        return _load_in_memory(values, layout, settings)
+    unique = {path: place for place, path in enumerate(dict.fromkeys(Path(path).absolute() for path in values))}
+    shards, broken = _load_shards(list(unique), settings, layout, progress)
+    rows = np.array([unique[Path(path).absolute()] for path in values], dtype=np.int64)
+    errors = {row: broken[place] for row, place in enumerate(rows.tolist()) if place in broken}
+    return Images(shards, rows, layout.margin), errors
+
+
+def _load_in_memory(
+    values: Sequence[ImageValue] | np.ndarray, layout: ImageLayout, settings: ImageSettings
+) -> tuple[Images, dict[int, SeriatimError]]:
+    block = np.zeros((len(values), *layout.stored_shape), np.uint8)
+    errors: dict[int, SeriatimError] = {}
+    _, height, width = layout.shape
+    margin = ((layout.margin, layout.margin), (layout.margin, layout.margin), (0, 0))
+    with quiet():
+        for row, value in enumerate(values):
+            if isinstance(value, np.ndarray) and value.shape in ((height, width), (height, width, layout.channels)):
+                pixels = value.reshape(height, width, -1)
+                block[row] = (
+                    np.pad(pixels, margin, mode="edge")
+                    if pixels.shape[2] == layout.channels
+                    else fit_array(value, layout)
+                )
+                continue
+            try:
+                block[row] = decode(value, settings, layout)
+            except SeriatimError as error:
+                errors[row] = error
+    return Images.of(block, layout.margin), errors
+
+
+def choose_layout(headers: Sequence[Header], settings: ImageSettings) -> tuple[ImageLayout, list[str]]:
+    """Returns the layout of a data set by its headers, and a note on each choice that the settings leave open."""
+    if not headers:
+        return ImageLayout(1, 1, 1), []
+    sizes = {(header.height, header.width) for header in headers}
+    height, width = sizes.pop() if len(sizes) == 1 else (0, 0)
+    keeps_size = settings.size is None and 0 < max(height, width) <= SMALL_SIZE
+    if not keeps_size:
+        shorter = float(np.median([min(header.height, header.width) for header in headers]))
+        default = next(size for limit, size in DEFAULT_SIZES if shorter <= limit)
+        height = width = default if settings.size is None else settings.size
+    gray = settings.color == "gray" or (settings.color == "auto" and all(header.gray for header in headers))
+    margin = max(height, width) // (8 if max(height, width) <= SMALL_SIZE else 14)
+    margin = margin if settings.max_shift is None else settings.max_shift
+    layout = ImageLayout(height, width, 1 if gray else 3, settings.fit, margin)
+    how = {"crop": "cropped to the center", "pad": "padded by repeating the edges", "stretch": "stretched"}
+    source = "their own size" if keeps_size else how[settings.fit]
+    color = "gray" if gray else "RGB"
+    notes = [f"images: {width} × {height} pixels, {color} ({source}; task.images.size, .fit and .color)"]
+    if layout.margin:
+        notes.append(f"training shifts images by up to {layout.margin} pixels (task.images.max_shift)")
+    animated = sum(header.animated for header in headers)
+    if animated:
+        notes.append(f"{animated:,} images have several frames; the first one is read")
+    return layout, notes
+
+
+# Headers
+
+
+def read_headers(
+    values: Sequence[ImageValue] | np.ndarray,
+    settings: ImageSettings = DEFAULT_SETTINGS,
+    progress: Progress | None = None,
+) -> list[Header | SeriatimError]:
+    """Returns the header of each image, or the error that reading it raised; those of files are kept in the cache."""
+    read = partial(_try_header, settings=settings)
+    if not all(isinstance(value, Path) for value in values):
+        with quiet():
+            return [read(value) for value in values]
+    paths = [Path(path).absolute() for path in values]
+    stamps = [_stamp(path) for path in paths]
+    file = cache.folder("images") / f"{cache.key(VERSION, 'headers', settings.max_megapixels, stamps)}.json"
+    if not file.exists():
+        headers = list(_run_threads(read, paths, progress, f"reading the headers of {len(paths):,} images"))
+        with cache.explained():
+            write_json(file, [_pack_header(header) for header in headers])
+        return headers
+    return [
+        Header(*packed) if isinstance(packed, list) else SeriatimError(**packed)
+        for packed in json.loads(file.read_text(encoding="utf-8"))
+    ]
+
+
+def _try_header(value: ImageValue, settings: ImageSettings) -> Header | SeriatimError:
+    try:
+        return read_header(value, settings)
+    except SeriatimError as error:
+        return error
+
+
+def _pack_header(header: Header | SeriatimError) -> list[Any] | dict[str, str]:
+    return list(asdict(header).values()) if isinstance(header, Header) else _pack_error(header)
+
+
+def _pack_error(error: SeriatimError) -> dict[str, str]:
+    return {"code": error.code, "cause": error.cause, "remedy": error.remedy}
+
+
+def _stamp(path: Path) -> list[Any]:
+    """Returns what changes when a file does: its name, its size and the time of the last change."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return [str(path), -1, 0]
+    return [str(path), status.st_size, status.st_mtime_ns]
+
+
+# Shards
+
+
+def _load_shards(
+    paths: Sequence[Path], settings: ImageSettings, layout: ImageLayout, progress: Progress | None
+) -> tuple[Shards, dict[int, SeriatimError]]:
+    """Returns the shards of all images, written if they are missing, and the errors by position."""
+    stamps = [_stamp(path) for path in paths]
+    per_shard = max(SHARD_BYTES // math.prod(layout.stored_shape), 1)
+    spans = [range(start, min(start + per_shard, len(paths))) for start in range(0, len(paths), per_shard)]
+    names = [
+        cache.key(VERSION, asdict(layout), settings.max_megapixels, stamps[span.start : span.stop]) for span in spans
+    ]
+    folder = cache.folder("images")
+    files = tuple(folder / f"{name}.npy" for name in names)
+    if not all(file.exists() for file in files):
+        with cache.explained(), cache.locked(folder / f"{cache.key(names)}.lock"):
+            _write_missing(dict(zip(files, spans, strict=True)), paths, settings, layout, progress)
+    broken: dict[int, SeriatimError] = {}
+    for span, file in zip(spans, files, strict=True):
+        errors = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
+        broken |= {span.start + int(row): SeriatimError(**error) for row, error in errors.items()}
+    starts = tuple(accumulate((len(span) for span in spans), initial=0))
+    return Shards(files, starts, (len(paths), *layout.stored_shape)), broken
+
+
+def _write_missing(
+    shards: dict[Path, range],
+    paths: Sequence[Path],
+    settings: ImageSettings,
+    layout: ImageLayout,
+    progress: Progress | None,
+) -> None:
+    """Writes the shards that do not exist; another process may have written some of them in the meantime."""
+    missing = {file: span for file, span in shards.items() if not file.exists()}
+    selected = [paths[row] for span in missing.values() for row in span]
+    folder, needed = cache.folder("images"), len(selected) * math.prod(layout.stored_shape)
+    if needed > (free := shutil.disk_usage(folder).free):
+        raise SeriatimError(
+            "data.cache",
+            f"the decoded images take {needed / 1e9:.1f} GB, {folder} has {free / 1e9:.1f} GB left",
+            "choose a smaller task.images.size, or another folder in the environment variable SERIATIM_CACHE",
+        )
+    read = partial(_try_decode, settings=settings, layout=layout)
+    title = f"decoding {len(selected):,} images"
+    with contextlib.closing(_run_threads(read, selected, progress, title)) as images:
+        for file, span in missing.items():
+            _write_shard(file, len(span), layout, images)
+
+
+def _try_decode(path: Path, settings: ImageSettings, layout: ImageLayout) -> np.ndarray | SeriatimError:
+    try:
+        return decode(path, settings, layout)
+    except SeriatimError as error:
+        return error
+
+
+def _write_shard(file: Path, count: int, layout: ImageLayout, images: Iterator[np.ndarray | SeriatimError]) -> None:
+    errors: dict[str, dict[str, str]] = {}
+    with atomic_file(file) as temporary:
+        block = np.lib.format.open_memmap(temporary, "w+", np.uint8, (count, *layout.stored_shape))
+        for row in range(count):
+            image = next(images)
+            if isinstance(image, SeriatimError):
+                errors[str(row)] = _pack_error(image)
+            else:
+                block[row] = image
+        block.flush()
+        write_json(file.with_suffix(".json"), errors)  # first: whenever the shard exists, this does
+
+
+def _run_threads(
+    work: Callable[[Path], Any], paths: Sequence[Path], progress: Progress | None, title: str
+) -> Generator[Any]:
+    """Yields the results for all paths in order, by threads that are only a little ahead."""
+    if not paths:
+        return
+    threads = min(os.cpu_count() or 1, 16)
+    reported = time.monotonic()
+    with quiet(), ThreadPoolExecutor(threads) as pool:
+        pending = [pool.submit(work, path) for path in paths[: 4 * threads]]
+        try:
+            for done in range(len(paths)):
+                if done + len(pending) < len(paths):
+                    pending.append(pool.submit(work, paths[done + len(pending)]))
+                yield pending.pop(0).result()
+                if progress is not None and time.monotonic() - reported > PROGRESS_SECONDS:
+                    reported = time.monotonic()
+                    progress(f"{title}: {100 * (done + 1) / len(paths):.0f} %")
+        finally:
+            for future in pending:
+                future.cancel()
+
+
+@lru_cache(maxsize=OPEN_SHARDS)
+def _map_shard(file: Path) -> np.ndarray:
+    shard: np.ndarray = np.load(file, mmap_mode="r")
+    return shard

@@ -1,0 +1,301 @@
+"""Predict the label of an input, or several labels: sentiment, language, digit, species.
+
+The outputs of the backbone are pooled to one vector, and a linear layer scores the labels:
+
+    p = softmax(W pool(h) + b)        several labels: p = σ(W pool(h) + b) for each, those above ½ are predicted
+
+Trained by cross-entropy. The input is text, two texts, numbers or an image.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, cast
+
+import numpy as np
+import torch
+from pydantic import Field as Setting
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..core.config import Settings
+from ..core.diagnostics import Diagnostics
+from ..data.dataset import Dataset
+from ..data.kinds import LABEL, LABELS, NO, NUMBER, NUMBERS, YES
+from ..data.schema import Field
+from ..data.split import Stratified
+from ..data.tokenizers import Tokenizer
+from ..nn.distillation import distillation_loss, multi_label_distillation_loss
+from ..report.charts import Confusion, Table, View
+from .base import Metrics, Output, Predictor, TaskConfig, Usage, capability
+from .batching import Batch
+from .codecs import TextCodec
+from .metrics import (
+    Counts,
+    class_counts,
+    class_metrics,
+    confusion,
+    multi_label_counts,
+    multi_label_metrics,
+    precision_recall_f1,
+)
+from .sequence import (
+    TARGET_NAMES,
+    PooledSettings,
+    SequencePredictor,
+    SequenceProcessor,
+    SequenceTask,
+    differing_names,
+    sequence_schema,
+)
+
+MAX_ERRORS = 20  # in the table of the most confident errors
+MAX_CONFUSION = 500  # labels of which a confusion matrix is stored
+MAX_LISTED = 10  # labels in a note
+
+
+class ClassifySettings(PooledSettings):
+    name: str = Setting("classify", description="the task: see `seriatim list tasks`")
+
+
+@dataclass(frozen=True)
+class ClassifyProcessor(SequenceProcessor):
+    """Encodes inputs by their kind, and labels by their number in sorted order."""
+
+    labels: tuple[str, ...]
+    multi_label: bool
+
+    @classmethod
+    def fit(
+        cls, train: Dataset, config: TaskConfig, pretrained: Mapping[str, Tokenizer], diagnostics: Diagnostics
+    ) -> Self:
+        columns = train.columns["target"]
+        multi_label = len(columns) > 1 or columns[0].kind is LABELS
+        counts = Counter(label for labels in row_labels(train, diagnostics) for label in labels)
+        distinct = set(row_labels(train, Diagnostics())) if multi_label else counts
+        if len(distinct) == 1:
+            cause = f'all {len(train):,} training rows have the label "{", ".join(counts) or "none"}"'
+            diagnostics.report("data.one-class", cause, "add rows with other labels, or name another --target")
+        diagnostics.raise_problems()
+        note_labels(counts, len(train), multi_label, diagnostics)
+        labels = tuple(sorted(counts, key=numbers_first))
+        return cls(cls.fit_input(train, config, pretrained, diagnostics), labels, multi_label)
+
+    @classmethod
+    def from_pretrained(
+        cls, tokenizers: Mapping[str, Tokenizer], max_length: int, labels: tuple[str, ...] = ()
+    ) -> Self:
+        return cls(TextCodec(tokenizers["tokenizer"], max_length, max_length), labels, multi_label=False)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return self.labels
+
+    def encode_targets(self, dataset: Dataset, diagnostics: Diagnostics) -> np.ndarray:
+        """Returns class indices (rows,), or for several labels a multi-hot matrix (rows, labels)."""
+        indices = {label: index for index, label in enumerate(self.labels)}
+        columns = dataset.columns["target"]
+        targets = np.zeros((len(dataset), len(self.labels)) if self.multi_label else len(dataset), np.int64)
+        if (len(columns) > 1 or columns[0].kind is LABELS) != self.multi_label:
+            expected = "lists of labels" if self.multi_label else "one label"
+            cause = f"{dataset.name}: the targets are not {expected}, as in the training data"
+            diagnostics.report("data.target", cause, "write all targets in the same way")
+            return targets
+        unknown: dict[str, int] = {}  # label → its first row
+        for row, labels in enumerate(row_labels(dataset, diagnostics)):
+            for label in labels:
+                index = indices.get(label)
+                if index is None:
+                    unknown.setdefault(label, row)
+                elif self.multi_label:
+                    targets[row, index] = 1
+                else:
+                    targets[row] = index
+        known = ", ".join(self.labels[:20]) + (" …" if len(self.labels) > 20 else "")
+        for label, row in unknown.items():
+            cause = f'{dataset.locations[row]}: the label "{label}" does not occur in the training split'
+            diagnostics.report("data.label", cause, f"correct it, or add rows with it; the labels are: {known}")
+        return targets.astype(np.float32) if self.multi_label else targets
+
+
+def row_labels(dataset: Dataset, diagnostics: Diagnostics) -> Iterator[tuple[str, ...]]:
+    """Yields the labels of each row; several target columns are labels that apply where they hold 1."""
+    columns = dataset.columns["target"]
+    if len(columns) == 1:
+        single = columns[0].kind is not LABELS
+        for row, target in enumerate(columns[0].values):
+            if single and not target:
+                cause = f'{dataset.locations[row]}: column "{columns[0].name}": the label is missing'
+                diagnostics.report("data.label", cause, "fill it in, or remove the row")
+            yield (target,) if single else target
+        return
+    names = [column.name for column in columns]
+    for row, cells in enumerate(zip(*(column.values for column in columns), strict=True)):
+        flags = [str(cell).strip().lower() for cell in cells]
+        for name, flag in zip(names, flags, strict=True):
+            if flag not in YES | NO:
+                cause = f'{dataset.locations[row]}: column "{name}" holds "{flag}", neither 1 nor 0'
+                remedy = "several target columns hold 1 if their label applies, else 0; or name one --target"
+                diagnostics.report("data.column", cause, remedy)
+        yield tuple(name for name, flag in zip(names, flags, strict=True) if flag in YES)
+
+
+def note_labels(counts: Counter[str], rows: int, multi_label: bool, diagnostics: Diagnostics) -> None:
+    """Notes the labels, their shares, and what predicting the most frequent one would reach."""
+    listed = ", ".join(f"{label} ({100 * count / rows:.2g} %)" for label, count in counts.most_common(MAX_LISTED))
+    listed += " …" if len(counts) > MAX_LISTED else ""
+    if multi_label:
+        diagnostics.note(f"{len(counts)} labels, {counts.total() / rows:.2g} per row on average: {listed}")
+    else:
+        share = counts.most_common(1)[0][1] / rows
+        diagnostics.note(f"{len(counts)} classes: {listed}; the most frequent alone reaches accuracy {share:.2f}")
+    if rare := [label for label, count in counts.items() if count == 1]:
+        names = ", ".join(rare[:MAX_LISTED]) + (" …" if len(rare) > MAX_LISTED else "")
+        diagnostics.note(f"{len(rare)} labels have one training row: {names}")
+
+
+def numbers_first(label: str) -> tuple[int, float, str]:
+    """Returns a sort key: numbers by value, then words by their letters."""
+    try:
+        return 0, float(label), label
+    except ValueError:
+        return 1, 0.0, label
+
+
+class ClassifyOptions(Settings):
+    probabilities: bool = Setting(False, description="return the probability of each label")
+
+
+class ClassifyPredictor(SequencePredictor):
+    processor: ClassifyProcessor
+
+    @capability(outputs={"prediction": LABEL, "confidence": NUMBER, "probabilities": NUMBERS}, options=ClassifyOptions)
+    def classify(self, dataset: Dataset, options: ClassifyOptions) -> list[dict[str, Any]]:
+        """Predict the label of each input, or its labels, with probabilities."""
+        labels, multi_label = self.processor.labels, self.processor.multi_label
+        predictions = []
+        for logits in map(torch.from_numpy, self.scores(self.task.encode(dataset))):
+            probabilities = (logits.sigmoid() if multi_label else logits.softmax(dim=-1)).tolist()
+            best = max(range(len(labels)), key=probabilities.__getitem__)
+            record: dict[str, Any] = {"prediction": labels[best], "confidence": probabilities[best]}
+            if multi_label:
+                pairs = zip(labels, probabilities, strict=True)
+                record["prediction"] = [label for label, probability in pairs if probability > 0.5]
+            if options.probabilities:
+                record["probabilities"] = dict(zip(labels, probabilities, strict=True))
+            predictions.append(record)
+        return self.add_file_names(dataset, predictions)
+
+    def usage(self, run: str) -> list[Usage]:
+        return self.usage_of("classify", run)
+
+
+class ClassifyTask(SequenceTask):
+    name = "classify"
+    schema = sequence_schema(Field("target", (LABELS, LABEL), TARGET_NAMES, max_columns=None, target=True))
+    split_policy = Stratified("target")
+    settings_type = ClassifySettings
+    processor_type = ClassifyProcessor
+    predictor_type = ClassifyPredictor
+    monitor = "error"
+    processor: ClassifyProcessor
+
+    def loss(self, output: Output, batch: Batch, smoothing: float = 0.0) -> Tensor:
+        if self.processor.multi_label:
+            losses = F.binary_cross_entropy_with_logits(output.scores, batch.targets, reduction="none")
+            return losses.mean(dim=-1).sum()
+        return F.cross_entropy(output.scores, batch.targets, reduction="sum", label_smoothing=smoothing)
+
+    def distillation_loss(self, output: Output, teacher: Output, temperature: float) -> Tensor:
+        distance = multi_label_distillation_loss if self.processor.multi_label else distillation_loss
+        return distance(output.scores, teacher.scores, temperature)
+
+    def teacher_mismatches(self, teacher: Predictor) -> list[str]:
+        processor = cast(ClassifyProcessor, teacher.processor)
+        mismatches = differing_names(self.processor.labels, processor.labels, "label")
+        if self.processor.multi_label != processor.multi_label:
+            model = "this model" if self.processor.multi_label else "the teacher"
+            mismatches.append(f"only {model} may predict several labels for one input")
+        return mismatches
+
+    def metrics(self, network: nn.Module, split: str, items: np.ndarray, scores: Sequence[Any]) -> Metrics:
+        targets = self.encoded[split].targets[items]
+        return multi_label_metrics(scores, targets) if self.processor.multi_label else class_metrics(scores, targets)
+
+    def baselines(self, split: str) -> dict[str, Metrics]:
+        """Returns the metrics of predicting the most frequent label, with the training frequencies as probabilities."""
+        train, targets = self.encoded["train"].targets, self.encoded[split].targets
+        if self.processor.multi_label:
+            frequencies = (train.mean(axis=0) * len(train) + 0.5) / (len(train) + 1)  # never 0 or 1
+            logits = np.tile(np.log(frequencies / (1 - frequencies)), (len(targets), 1))
+            loss = float((np.logaddexp(0.0, logits) - targets * logits).mean())
+            return {"most frequent": {"loss": loss} | multi_label_metrics(logits, targets)}
+        counts = np.bincount(train, minlength=len(self.processor.labels)) + 0.5
+        log_probs = np.log(counts / counts.sum())
+        loss = float(-log_probs[targets].mean())
+        return {"most frequent": {"loss": loss} | class_metrics(np.tile(log_probs, (len(targets), 1)), targets)}
+
+    def describe_predictions(self, scores: Sequence[np.ndarray]) -> list[str]:
+        labels, texts = self.processor.labels, []
+        for logits in map(torch.from_numpy, scores):
+            if self.processor.multi_label:
+                texts.append(", ".join(labels[index] for index in (logits > 0).nonzero().flatten()) or "none")
+            else:
+                confidence, best = logits.softmax(dim=-1).max(dim=-1)
+                texts.append(f"{labels[int(best)]} {float(confidence):.2f}")
+        return texts
+
+    def describe_references(self, targets: np.ndarray) -> list[str]:
+        labels = self.processor.labels
+        if self.processor.multi_label:
+            return [", ".join(labels[index] for index in np.flatnonzero(row)) or "none" for row in targets]
+        return [labels[target] for target in targets]
+
+    # Report
+
+    def views(self, predictor: Predictor, split: str) -> list[View]:
+        encoded = self.encoded[split]
+        scores, targets = np.stack(predictor.scores(encoded)), encoded.targets
+        reach = self.gradient_reach(predictor.network, split)
+        if self.processor.multi_label:
+            counts, _, _ = multi_label_counts(scores, targets)
+            return [self._label_table(counts), *reach]
+        labels, predictions = self.processor.labels, scores.argmax(axis=1)
+        views: list[View] = []
+        if len(labels) <= MAX_CONFUSION:
+            matrix = confusion(targets, predictions, len(labels))
+            views.append(Confusion(title="Confusion matrix", labels=labels, counts=matrix.tolist()))
+        views.append(self._label_table(class_counts(predictions, targets, len(labels))))
+        return [*views, *self._confident_errors(split, scores, targets), *reach]
+
+    def _label_table(self, counts: Counts) -> Table:
+        measures = precision_recall_f1(*counts)
+        rows = tuple(
+            (label, *(float(values[index]) for values in measures), int(counts[2][index]))
+            for index, label in enumerate(self.processor.labels)
+        )
+        return Table(title="Metrics by label", columns=("label", "precision", "recall", "f1", "examples"), rows=rows)
+
+    def _confident_errors(self, split: str, scores: np.ndarray, targets: np.ndarray) -> list[View]:
+        """Returns a table of the wrong predictions with the highest probability."""
+        predictions, labels = scores.argmax(axis=1), self.processor.labels
+        confidence = np.exp(scores.max(axis=1) - np.logaddexp.reduce(scores, axis=1))
+        wrong = np.flatnonzero(targets != predictions)
+        worst = wrong[np.argsort(-confidence[wrong], kind="stable")][:MAX_ERRORS].tolist()
+        rows = tuple(
+            (
+                self.location(split, item),
+                self.input_cell(split, item),
+                labels[targets[item]],
+                labels[predictions[item]],
+                round(float(confidence[item]), 3),
+            )
+            for item in worst
+        )
+        columns = ("location", "input", "reference", "prediction", "confidence")
+        return [Table(title="Most confident errors", columns=columns, rows=rows)] if rows else []
+
+
+__all__ = ["ClassifyPredictor", "ClassifyProcessor", "ClassifySettings", "ClassifyTask"]

@@ -1,0 +1,442 @@
+"""Tasks that read one input (text, two texts, numbers or an image) and predict one output: classify and regress.
+
+    input ──► backbone ──► pooling over the elements ──► linear layer ──► labels or numbers
+
+The kind of the input column selects the codec. What differs between the tasks is the meaning of the outputs.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from pydantic import Field as Setting
+from torch import nn
+
+from ..core.diagnostics import Diagnostics
+from ..core.errors import SeriatimError
+from ..core.random import numpy_stream
+from ..data.dataset import Column, Dataset
+from ..data.images import IMAGE
+from ..data.images.batches import Images
+from ..data.images.kind import check_images
+from ..data.kinds import FLAG, NUMBER, NUMBERS, SPLIT, TEXT, Kind
+from ..data.reader import read_dataset
+from ..data.schema import Field, Schema
+from ..data.sequences import Sequences
+from ..data.source import Source, open_source
+from ..data.tokenizers import Tokenizer
+from ..nn.backbone import Backbone, BackboneSettings, ModelSettings
+from ..nn.heads import Pooling, VectorHead
+from ..nn.network import Network, as_float32, assemble
+from ..report.charts import Image, Lines, Series, View
+from .base import Encoded, Metrics, Output, Predictor, Processor, Task, TaskConfig, Usage
+from .batching import Batch
+from .codecs import CODECS, ImageCodec, InputCodec, SequenceSettings, TextCodec
+
+AUGMENTATION_STREAM = "pictures"  # name of the random numbers of shifts and flips: trained weights depend on it
+ELEMENTS_PER_IMAGE = 100  # that an image counts for if an evaluation is limited
+SAMPLED_ROWS = 4  # validation rows shown during training
+MAX_CHARACTERS = 200  # of an input in a table
+MAX_LISTED = 5  # rows in an error
+REACH_SEQUENCES = 32  # whose gradients are averaged
+MIN_REACH_LENGTH = 20  # elements below which a sequence is too short for it
+REACH_POINTS = 100  # of a curve
+KIND_BY_SETTING: Mapping[str, tuple[Kind, ...]] = {"text": (TEXT,), "numbers": (NUMBERS, NUMBER), "image": (IMAGE,)}
+
+TEXT_PAIRS = (
+    ("sentence1", "sentence2"),
+    ("sentence_a", "sentence_b"),
+    ("text1", "text2"),
+    ("text_a", "text_b"),
+    ("question1", "question2"),
+    ("premise", "hypothesis"),
+    ("question", "sentence"),
+    ("query", "passage"),
+)
+INPUT = Field(
+    "input",
+    (NUMBERS, IMAGE, TEXT, NUMBER),
+    ("text", "sentence", "review", "sequence", "image", "inputs"),
+    TEXT_PAIRS,
+    max_columns=None,
+)
+TARGET_NAMES = ("label", "labels", "class", "sentiment", "targets", "y")
+SPLITS = (
+    Field("split", (SPLIT,), ("set", "part", "partition", "subset"), required=False, target=True),
+    Field("validation", (FLAG,), required=False, target=True),  # of the training rows, as in the benchmark FLIP
+)
+
+
+def sequence_schema(target: Field) -> Schema:
+    """Returns the schema of a task with one input and a target."""
+    return Schema((INPUT, target, *SPLITS), constraints=(check_images,))
+
+
+class PooledSettings(SequenceSettings):
+    """Settings of tasks that pool the outputs of all elements."""
+
+    pooling: Pooling = Setting("mean", description="how the outputs of all elements become one vector")
+
+
+# Processor
+
+
+@dataclass(frozen=True)
+class SequenceProcessor(Processor[Encoded]):
+    """Encodes inputs by the codec of their kind. Subclasses add the targets."""
+
+    input: InputCodec
+
+    @classmethod
+    def fit_input(
+        cls, train: Dataset, config: TaskConfig, pretrained: Mapping[str, Tokenizer], diagnostics: Diagnostics
+    ) -> InputCodec:
+        """Returns the codec of the input, fitted on the training split, or an error if the model cannot read it."""
+        model: ModelSettings = config.model
+        kind = train.kind("input")
+        if model.images_only and kind is not IMAGE:
+            cause = f"{model.name} reads images, and {train.name} has none"
+            raise SeriatimError("task.images", cause, "choose another --model, or pass images")
+        if kind is IMAGE and (model.gradient_free or model.encoder_decoder):
+            raise SeriatimError("task.images", f"{model.name} cannot read images", "choose resnet, vit or lstm")
+        codec = CODECS[kind].fit(train, "input", config.task, model, diagnostics, pretrained.get("tokenizer"))
+        diagnostics.raise_problems()
+        return codec
+
+    @abstractmethod
+    def encode_targets(self, dataset: Dataset, diagnostics: Diagnostics) -> np.ndarray:
+        """Returns the targets (rows,…); reports those that the model does not know."""
+
+    @property
+    @abstractmethod
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the outputs of the network."""
+
+    def encode(self, dataset: Dataset, diagnostics: Diagnostics) -> Encoded:
+        inputs = self.input.encode(dataset, "input", diagnostics)
+        targets = self.encode_targets(dataset, diagnostics) if "target" in dataset else None
+        kept = inputs.kept if isinstance(inputs, Images) else None
+        if kept is not None and targets is not None:
+            targets = targets[kept]
+        return Encoded(cast(Sequences, inputs), targets, kept)
+
+
+# Task
+
+
+class SequenceTask(Task[Encoded]):
+    """The base of tasks with one input and one output per row."""
+
+    images = True
+    processor: SequenceProcessor
+    settings: PooledSettings
+
+    # Data
+
+    @classmethod
+    def training_schema(cls, config: TaskConfig) -> Schema:
+        """Returns the schema with the kinds that the settings or the model allow for the input."""
+        requested = "image" if config.model.images_only else config.task.input_kind
+        if requested == "auto":
+            return cls.schema
+        field = replace(INPUT, kinds=KIND_BY_SETTING[requested])
+        return replace(cls.schema, fields=(field, *cls.schema.fields[1:]))
+
+    @classmethod
+    def read_training_data(cls, source: Source, config: TaskConfig, diagnostics: Diagnostics) -> Dataset:
+        """Returns the rows of a source without those whose input is empty, or cannot be read and should be skipped."""
+        settings = config.data
+        if "split" in settings.columns and (settings.validation or settings.test):
+            cause = f'the splits are given twice, by the column "{settings.columns["split"]}" and by files'
+            raise SeriatimError("data.split", cause, "omit data.columns.split, or --validation and --test")
+        schema = cls.training_schema(config)
+        rows = read_dataset(source, schema, settings.columns, settings.read_options(), diagnostics)
+        diagnostics.raise_problems()
+        columns = rows.columns["input"]
+        if rows.kind("input") is IMAGE:
+            return rows if config.task.images.broken == "error" else skip_broken(rows, diagnostics)
+        sizes = np.stack([column.sizes for column in columns])  # (columns, rows)
+        empty = (sizes == 0).all(axis=0)
+        if rows.kind("input") is TEXT and ((partly := (sizes == 0).any(axis=0) & ~empty).any()):
+            first = rows.locations[int(partly.argmax())]
+            diagnostics.note(f"{rows.name}: {partly.sum():,} rows have one of two texts, the first at {first}")
+        if rows.kind("input") is NUMBER or not empty.any():
+            return rows
+        first = rows.locations[int(empty.argmax())]
+        diagnostics.note(f"{rows.name}: {empty.sum():,} rows with an empty input are left out, the first at {first}")
+        return rows.take(np.flatnonzero(~empty))
+
+    def read(self, source: Any, schema: Schema | None = None, columns: Mapping[str, str] | None = None) -> Dataset:
+        source = open_source(source)
+        schema = self.schema if schema is None else schema
+        overrides = dict(columns or {})
+        codec = self.processor.input
+        if "target" not in schema.roles and isinstance(codec, TextCodec) and codec.texts != 1:
+            source = unpack_pairs(source)
+            unnamed = source.columns is not None and [f"column {n}" for n in (1, 2)] == list(source.columns)
+            if unnamed and source.columns is not None and not overrides:
+                overrides["input"] = ",".join(source.columns)
+        rows = super().read(source, schema, overrides)
+        if isinstance(codec, TextCodec) and codec.texts == 2 and len(rows.columns["input"]) == 1:
+            return split_pairs(rows)
+        return rows
+
+    # Network
+
+    def head(self, backbone: Backbone, model: BackboneSettings) -> nn.Module:
+        """Returns the head: pooling and a linear layer."""
+        pooling = self.settings.pooling
+        if pooling == "first" and backbone.causal:
+            cause = f"{model.name} is causal: the output of the first element depends on nothing but this element"
+            raise SeriatimError("task.pooling", cause, "choose last, mean, max or attention: --pooling")
+        dropout = model.dropout if pooling == "first" else 0.0
+        outputs = len(self.processor.outputs)
+        return VectorHead(backbone.width, outputs, pooling, backbone.directions, dropout, model.pooler)
+
+    def network(self, model: BackboneSettings) -> Network:
+        codec = self.processor.input
+        module, width = codec.input_module(model)
+        length = codec.sequence_length(module)
+        return assemble(model, module, width, length, lambda backbone: self.head(backbone, model))
+
+    # Training
+
+    @property
+    def prefetch(self) -> bool:  # type: ignore[override]
+        """Whether the next batch is made in a background thread: images take time."""
+        return isinstance(self.processor.input, ImageCodec)
+
+    def batch(self, step: int, first: int, last: int, batch_size: int) -> Batch:
+        codec, encoded = self.processor.input, self.encoded["train"]
+        if not isinstance(codec, ImageCodec):
+            return super().batch(step, first, last, batch_size)
+        items = self.sampler.items(step, batch_size)
+        share = slice(first * len(items) // batch_size, last * len(items) // batch_size)
+        generator = numpy_stream(self.config.seed, AUGMENTATION_STREAM, step)
+        pixels = cast(Images, encoded.inputs).augmented(items, generator, codec.flip, share)
+        targets = torch.from_numpy(encoded.targets[items[share]])
+        return Batch(torch.from_numpy(pixels), targets, len(targets))
+
+    def forward(self, network: Any, batch: Batch, state: Any = None) -> Output:
+        hidden, mask, _ = network.head_input(batch.inputs, batch.mask)
+        pooled = network.head.pooled(hidden, mask)  # (B,D)
+        return Output(as_float32(network.head.outputs(pooled)), pooled)  # (B,outputs)
+
+    def read_unlabeled(self, source: Any, data_dir: str | None = None) -> Encoded:
+        if isinstance(self.processor.input, ImageCodec):
+            raise SeriatimError("distill.unlabeled", "unlabeled images are not supported", "omit --unlabeled-data")
+        rows = self.read(open_source(source, data_dir), self.schema.inputs())
+        sizes = np.stack([column.sizes for column in rows.columns["input"]])
+        rows = rows.take(np.flatnonzero(sizes.max(axis=0) > 0))
+        self.diagnostics.note(f"{rows.name}: {len(rows):,} unlabeled rows")
+        unlabeled = set(input_keys(rows))
+        for split in ("validation", "test"):
+            if split in self.datasets:
+                repeated = sum(key in unlabeled for key in input_keys(self.datasets[split]))
+                if repeated:
+                    share = f"{repeated:,} of {len(self.datasets[split]):,} {split} rows"
+                    self.diagnostics.note(f"{share} are among the unlabeled rows: their metrics are too optimistic")
+        return self.encode(rows)
+
+    # Evaluation
+
+    def evaluate(self, network: nn.Module, split: str = "validation", limit: int | None = None) -> Metrics:
+        if limit is not None and isinstance(self.processor.input, ImageCodec) and split in self.encoded:
+            limit = limit * int(self.encoded[split].lengths.max(initial=1)) // ELEMENTS_PER_IMAGE
+        return super().evaluate(network, split, limit)
+
+    def sample(self, network: nn.Module) -> str:
+        """Returns a few validation inputs with their predictions and references."""
+        dataset, encoded = self.datasets["validation"], self.encoded["validation"]
+        items = np.unique(np.linspace(0, len(encoded) - 1, min(SAMPLED_ROWS, len(encoded))).astype(np.int64))
+        rows = items if encoded.rows is None else encoded.rows[items]
+        few = Encoded(cast(Sequences, cast(Any, encoded.inputs).take(items)), encoded.targets[items])
+        predictions = self.describe_predictions(self.predictor(network).scores(few))
+        references = self.describe_references(few.targets)
+        lines = zip(rows.tolist(), predictions, references, strict=True)
+        return "\n".join(
+            f"{describe_input(dataset, row)} → {prediction} (is {reference})" for row, prediction, reference in lines
+        )
+
+    @abstractmethod
+    def describe_predictions(self, scores: Sequence[np.ndarray]) -> list[str]:
+        """Returns the predictions as short texts."""
+
+    @abstractmethod
+    def describe_references(self, targets: np.ndarray) -> list[str]:
+        """Returns the encoded targets as short texts."""
+
+    def gradient_reach(self, network: nn.Module, split: str) -> list[View]:
+        """Returns a chart of the gradient of the loss by distance from the last element: how far back training reaches.
+
+        Sequences of one length are averaged, the longest that is frequent; before training and after it.
+        """
+        encoded = self.encoded[split]
+        lengths = encoded.lengths
+        length = int(np.quantile(lengths, 0.75, method="nearest"))
+        if isinstance(encoded.inputs, Images) or length < MIN_REACH_LENGTH:
+            return []
+        items = np.flatnonzero(lengths == length)[:REACH_SEQUENCES]
+        batch = self.collate(encoded, items)
+        curves = (self._gradient_norms(self.build(), batch), self._gradient_norms(network, batch))
+        return [
+            Lines(
+                title="How far back training reaches",
+                note=f"mean over {len(items)} sequences of {length} elements",
+                x="elements before the last",
+                y="gradient of the loss by the input",
+                log_y=True,
+                join="reach",
+                series=(
+                    Series("before training", *curves[0], dashed=True),
+                    Series("after training", *curves[1]),
+                ),
+            )
+        ]
+
+    def _gradient_norms(self, network: Any, batch: Batch) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Returns distances from the last element, and the root mean square of the gradient there."""
+        batch = batch.to(next(network.parameters()).device)
+        vectors = network.eval().input(batch.inputs).detach().requires_grad_()  # (B,T,D)
+        tail = Network(nn.Identity(), network.backbone, network.head)
+        batch = replace(batch, inputs=vectors)
+        (gradient,) = torch.autograd.grad(self.loss(self.forward(tail, batch), batch), vectors)
+        squares = gradient.cpu().double().square().sum(dim=-1).mean(dim=0).numpy()  # (T,)
+        bins = np.array_split(np.arange(len(squares)), min(len(squares), REACH_POINTS))
+        distances = tuple(len(squares) - 1 - float(positions.mean()) for positions in bins)
+        return distances, tuple(float(np.sqrt(squares[positions].mean())) for positions in bins)
+
+    def input_cell(self, split: str, item: int) -> str | Image:
+        """Returns an input for a table of the report: an image, or a short text."""
+        encoded, dataset = self.encoded[split], self.datasets[split]
+        if isinstance(encoded.inputs, Images):
+            from ..data.images.decode import thumbnail  # imports Pillow
+
+            return Image(thumbnail(encoded.inputs[item]))
+        return describe_input(dataset, item)
+
+    def location(self, split: str, item: int) -> str:
+        """Returns the location of an item, as the report shows it."""
+        rows = self.encoded[split].rows
+        return str(self.datasets[split].locations[item if rows is None else int(rows[item])])
+
+
+# Prediction
+
+
+class SequencePredictor(Predictor):
+    """The base of predictors with one input per row."""
+
+    processor: SequenceProcessor
+
+    def element_names(self, encoded: Encoded, item: int) -> list[str]:
+        if isinstance(self.processor.input, ImageCodec) and isinstance(self.network, nn.Module):
+            rows, columns = self.network.get_submodule("input").grid  # type: ignore[misc]
+            return [f"row {row + 1}, column {column + 1}" for row in range(rows) for column in range(columns)]
+        return self.processor.input.element_names(encoded.inputs[item])
+
+    def add_file_names(self, dataset: Dataset, predictions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Returns the predictions, those of image files with their name."""
+        if dataset.kind("input") is not IMAGE:
+            return predictions
+        for value, prediction in zip(dataset["input"], predictions, strict=True):
+            if isinstance(value, Path):
+                prediction["image"] = str(value)
+        return predictions
+
+    def usage_of(self, capability: str, run: str) -> list[Usage]:
+        """Returns an example of a capability by the kind of the input."""
+        codec = self.processor.input
+        if isinstance(codec, ImageCodec):
+            shell, python = "photo.png", '["photo.png"]'
+        elif isinstance(codec, TextCodec) and codec.texts == 2:
+            shell, python = "$'a text\\tanother text'", '[("a text", "another text")]'
+        elif isinstance(codec, TextCodec):
+            shell, python = '"a text"', '["a text"]'
+        else:
+            shell, python = '"0.1 0.2 0.3"', "[[0.1, 0.2, 0.3]]"
+        return [
+            Usage(f"seriatim {capability} {run} {shell}", f'seriatim.open("{run}").{capability}({python})'),
+            Usage(
+                f"seriatim {capability} {run} --data FILE --out predictions.csv",
+                f'seriatim.open("{run}").{capability}("FILE").to_frame()',
+            ),
+        ]
+
+
+# Inputs
+
+
+def skip_broken(rows: Dataset, diagnostics: Diagnostics) -> Dataset:
+    """Returns the rows whose image has a readable header; notes how many are left out."""
+    from ..data.images.store import read_headers  # imports Pillow
+
+    errors = [header if isinstance(header, SeriatimError) else None for header in read_headers(rows["input"])]
+    broken = [error for error in errors if error is not None]
+    if not broken or len(broken) == len(rows):
+        return rows
+    diagnostics.note(f"{len(broken):,} of {len(rows):,} images are left out, the first: {broken[0].cause}")
+    return rows.take(np.flatnonzero([error is None for error in errors]))
+
+
+def unpack_pairs(source: Source) -> Source:
+    """Returns a source of pairs, such as lists from JSON, as two columns; any other source as it is."""
+    if source.columns is None or len(source.columns) != 1:
+        return source
+    (cells,) = source.columns.values()
+    if not len(cells) or not all(isinstance(cell, (list, tuple)) and len(cell) == 2 for cell in cells):
+        return source
+    return replace(source, columns={f"column {side + 1}": [cell[side] for cell in cells] for side in (0, 1)})
+
+
+def split_pairs(rows: Dataset) -> Dataset:
+    """Returns rows of one text each as rows of two, written with a tab between them."""
+    texts = rows["input"]
+    wrong = [row for row, text in enumerate(texts) if text.count("\t") != 1]
+    if wrong:
+        shown = "; ".join(f"{rows.locations[row]}: {texts[row][:40]!r}" for row in wrong[:MAX_LISTED])
+        more = f" (and {len(wrong) - MAX_LISTED:,} more)" if len(wrong) > MAX_LISTED else ""
+        raise SeriatimError(
+            "data.pair",
+            f"the model was trained on two texts, and not every row has two: {shown}{more}",
+            "separate both texts by one tab (in bash $'a text\\tanother'), or pass a table with both columns",
+        )
+    sides = zip(*(text.split("\t") for text in texts), strict=True) if len(texts) else ((), ())
+    columns = tuple(Column(f"text {number}", TEXT, TEXT.store(side)) for number, side in enumerate(sides, 1))
+    return replace(rows, columns={**rows.columns, "input": columns})
+
+
+def input_keys(rows: Dataset) -> list[tuple[Any, ...]]:
+    """Returns a hashable for the input of each row."""
+    columns = rows.columns["input"]
+    return list(zip(*(map(column.kind.key, column.values) for column in columns), strict=True))
+
+
+def describe_input(dataset: Dataset, row: int) -> str:
+    """Returns the input of a row as a short text; of an image its location."""
+    values = [column.values[row] for column in dataset.columns["input"]]
+    if dataset.kind("input") is IMAGE:
+        return str(dataset.locations[row])
+    if dataset.kind("input") is TEXT:
+        limit = MAX_CHARACTERS // len(values)
+        return " ⇥ ".join(text if len(text) <= limit else text[:limit] + " …" for text in values)
+    numbers = np.concatenate([np.reshape(value, -1) for value in values])
+    steps = len(values) if dataset.kind("input") is NUMBER else len(values[0])
+    return f"{steps} steps: " + " ".join(f"{value:.3g}" for value in numbers[:12]) + (" …" if len(numbers) > 12 else "")
+
+
+def differing_names(names: Sequence[str], teacher_names: Sequence[str], noun: str) -> list[str]:
+    """Returns sentences on names that only the student or only the teacher has; their order does not matter."""
+    sentences = []
+    for owner, own, others in (("this model", names, teacher_names), ("the teacher", teacher_names, names)):
+        if only := [name for name in own if name not in set(others)]:
+            listed = ", ".join(f'"{name}"' for name in only[:8]) + (" …" if len(only) > 8 else "")
+            count = f"the {noun}" if len(only) == 1 else f"{len(only)} {noun}s"
+            sentences.append(f"only {owner} has {count}: {listed}")
+    return sentences
