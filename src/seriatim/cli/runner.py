@@ -111,7 +111,7 @@ def predict_rows(
     for start in track(starts, capability.name, len(starts), request.quiet):
         rows = dataset.take(np.arange(start, min(start + size, len(dataset)))) if len(starts) > 1 else dataset
         records = method(predictor, rows, options)
-        write(records)
+        write(name_predictions(rows, records, capability) if request.verb == "predict" else records)
         if request.chart is not None:
             charts += predictor.charts(capability.name, rows, options, records)
     if request.chart is not None:
@@ -123,6 +123,16 @@ def predict_rows(
         save(charts, request.chart)
         if not request.quiet:
             note(f"wrote {request.chart}")
+
+
+def name_predictions(rows: Dataset, records: Records, capability: Capability) -> Records:
+    """Returns the records of `predict`: the columns of the input, and the main output as "prediction"."""
+    main = next(iter(capability.outputs))
+    renamed = [{"prediction" if key == main else key: value for key, value in record.items()} for record in records]
+    if not capability.per_row:
+        return renamed
+    columns = [column for columns in rows.columns.values() for column in columns]
+    return [{column.name: column.values[row] for column in columns} | record for row, record in enumerate(renamed)]
 
 
 # Inputs
@@ -200,7 +210,8 @@ def make_writer(request: Request, predictor: Predictor, capability: Capability, 
 
     A pipe gets the first output column, one line per input; a terminal also the numbers beside it; --json everything.
     """
-    out, main = request.out, next(iter(capability.outputs))
+    out = request.out
+    main = "prediction" if request.verb == "predict" else next(iter(capability.outputs))
     suffix = "" if out is None else out.suffix.lower()
     if out is not None and suffix not in (*TABLES, *predictor.file_extensions):
         extensions = ", ".join((*TABLES, *predictor.file_extensions))

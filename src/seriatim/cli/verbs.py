@@ -1,8 +1,8 @@
 """Commands that use a run, made from the capabilities of predictors.
 
-The declarations are read from JSON, so that --help needs no torch: `verbs.json` has those of the built-in tasks (written
-by `python -m seriatim.cli.verbs`, compared with the classes by a test), RUN/capabilities.json those of a run, plug-ins
-included.
+The declarations are read from JSON, so that --help needs no torch: `verbs.json` has those of the built-in tasks
+(written by `python -m seriatim.cli.verbs`, compared with the classes by a test), RUN/capabilities.json those of a run,
+plug-ins included. `predict` is the main capability of any run.
 """
 
 from __future__ import annotations
@@ -81,11 +81,17 @@ def read_option(name: str, schema: dict[str, Any]) -> Option:
 def built_in_verbs() -> dict[str, Verb]:
     """Returns the verbs of all built-in tasks, from verbs.json."""
     verbs: dict[str, Verb] = {}
+    predict = Verb(
+        "predict", "Run the main capability of a run, whatever its task.", ("input",), {"prediction": ""}, {}
+    )
     for capabilities in json.loads(FILE.read_text(encoding="utf-8")).values():
         for name, values in capabilities.items():
             verb = Verb.from_json(name, values)
             verbs[name] = verbs[name].merge(verb) if name in verbs else verb
-    return verbs
+        if capabilities:
+            first = Verb.from_json(*next(iter(capabilities.items())))
+            predict = Verb(predict.name, predict.summary, ("input",), predict.outputs, predict.options | first.options)
+    return {"predict": predict, **verbs}
 
 
 class VerbGroup(typer.core.TyperGroup):

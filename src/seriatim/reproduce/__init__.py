@@ -1,57 +1,129 @@
-"""Published tables, reproduced: what was reported beside what is reached here, row by row.
+"""Published tables, reproduced: the reported figures beside those reached here, row by row.
 
-A row is a comparison of some models at the row's size, in a folder of its own; finished models are not trained again
-and interrupted ones go on, so that a table can be made in several sittings.
+`tables.toml` holds the tables and the settings of each row. A row is a comparison of models at the row's size, in a
+folder of its own; finished models are not trained again and interrupted ones are resumed, so that a table can be made
+in several sessions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .. import api
-from ..core.config import merge
+import numpy as np
+
+from .. import api, report
+from ..core.config import dump_yaml, merge
 from ..core.errors import SeriatimError, did_you_mean
 from ..core.files import write_json, write_text
-from ..runs import Run
-from . import page
-from .tables import TABLES, Row, Table
-
-__all__ = ["TABLES", "Outcome", "Reached", "reproduce"]
+from ..core.metrics import format_metric, get_metric, metric_label
+from ..core.run_folder import RunFolder
+from ..report.charts import Bars, BinnedMetric, Lines, Series, Table, View, row, views_from_json
+from ..training.callbacks import Callback
 
 Notify = Callable[[str], None]
-Listeners = Callable[[str, float | None], Iterable[Any]]  # of a label and its minutes
+Callbacks = Callable[[str, float | None], Iterable[Callback]]  # of a label and its minutes
+CURVE_POINTS = 60
+MISSING_DATA = ("data.local-only", "data.fetch", "data.offline")  # errors after which a row is left out
 
 
 @dataclass(frozen=True)
-class Reached:
+class PublishedRow:
+    """A row of a published table, and how it is trained here.
+
+    Args:
+        name: Of its folder.
+        title: Data set and metric.
+        task: The task.
+        metric: The metric that was published.
+        data: The source; None if it cannot be had here.
+        params: The number of parameters of every model; None if sizes are in the settings.
+        models: Label → settings over those of the row, and the `published` figure.
+        settings: Of all models.
+        split: The split that is evaluated.
+        best_recurrent: The best published figure of a recurrent network.
+        best_tcn: The published figure of a TCN.
+        remark: Why it has no data.
+        length_unit: What the length of a source is counted in, if not words.
+        training_curves: Whether the loss on the training split is the point.
+    """
+
+    name: str
+    title: str
+    task: str
+    metric: str
+    data: str | None = None
+    params: str | None = None
+    models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    split: str = "test"
+    best_recurrent: float | None = None
+    best_tcn: float | None = None
+    remark: str = ""
+    length_unit: str = ""
+    training_curves: bool = False
+
+
+@dataclass(frozen=True)
+class PublishedTable:
+    """A published table."""
+
+    title: str
+    source: str
+    rows: Mapping[str, PublishedRow]
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def has_figures(self) -> bool:
+        """Whether there are figures to compare with, not only a chart."""
+        return any("published" in model for row in self.rows.values() for model in row.models.values())
+
+
+@cache
+def tables() -> dict[str, PublishedTable]:
+    """Returns the tables of tables.toml, by name."""
+    values = tomllib.loads(Path(__file__).with_name("tables.toml").read_text(encoding="utf-8"))
+    return {
+        name: PublishedTable(
+            table["title"],
+            table["source"],
+            {key: PublishedRow(name=key, **value) for key, value in table["rows"].items()},
+            tuple(table["remarks"]),
+        )
+        for name, table in values.items()
+    }
+
+
+@dataclass(frozen=True)
+class Reproduced:
     """One model of one row."""
 
-    row: Row
+    row: PublishedRow
     label: str
-    run: Run
+    run: RunFolder
+
+    @property
+    def published(self) -> float | None:
+        return self.row.models[self.label].get("published")
 
     @property
     def value(self) -> float:
-        return float(self.run.summary["measures"][self.row.split][self.row.measure])
-
-    @property
-    def learnt(self) -> float:
-        """The mean loss on the training part over the last tenth of the steps."""
-        last = self.run.summary["step"]
-        losses = [one["loss"] for one in self.run.history("stepped") if one["step"] > 0.9 * last]
-        return sum(losses) / len(losses)
+        """The metric reached here."""
+        return float(self.run.summary["metrics"][self.row.split][self.row.metric])
 
     def record(self) -> dict[str, Any]:
+        """Returns what table.json says of it."""
         summary = self.run.summary
         return {
             "row": self.row.name,
             "model": self.label,
-            "published": self.row.models[self.label].published,
+            "published": self.published,
             "reached": self.value,
-            "measure": self.row.measure,
+            "metric": self.row.metric,
             "split": self.row.split,
             "parameters": summary["parameters"],
             "seconds": summary["seconds"],
@@ -60,114 +132,264 @@ class Reached:
             "settings": self.run.settings,
         }
 
+    def cells(self, published: bool) -> dict[str, str]:
+        """Returns column → text of its row in the table, without the column `published` if nothing was."""
+        summary, metric = self.run.summary, self.row.metric
+        cells = {"row": self.row.name, "model": self.label}
+        if published:
+            cells["published"] = "–" if self.published is None else format_metric(metric, self.published)
+        cells["reached"] = format_metric(metric, self.value)
+        if self.row.training_curves:
+            losses = [e["loss"] for e in self.run.history("stepped") if e["step"] > 0.9 * summary["step"]]
+            cells["training loss"] = format_metric("loss", float(np.mean(losses)))
+        return cells | {
+            "parameters": f"{summary['parameters']:,}",
+            "steps": f"{summary['step']:,}",
+            "seconds": f"{summary['seconds']:,.0f}",
+            "seed": str(summary["seed"]),
+        }
+
 
 @dataclass(frozen=True)
-class Outcome:
+class Reproduction:
+    """A table as far as it is reproduced in a folder."""
+
     path: Path
-    table: Table
-    reached: list[Reached]
-    missing: dict[str, str]  # row → why it was not run
-    stopped: str = ""  # the signal that ended it before its end
+    published: PublishedTable
+    results: list[Reproduced]
+    missing: dict[str, str]  # row → why it was not trained
+    signal: str = ""  # that interrupted it
 
     def records(self) -> list[dict[str, Any]]:
-        return [one.record() for one in self.reached]
+        """Returns a record per model."""
+        return [result.record() for result in self.results]
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Returns the headings and the rows of the table."""
+        cells = [result.cells(self.published.has_figures) for result in self.results]
+        return (list(cells[0]) if cells else ["row"]), [list(line.values()) for line in cells]
+
+    def write(self) -> None:
+        """Writes table.json, table.md and report.html."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_json(self.path / "table.json", self.records())
+        headings, rows = self.table()
+        lines = [f"# {self.published.title}", "", f"{self.published.source}.", "", *self.published.remarks, ""]
+        lines += ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
+        lines += ["| " + " | ".join(cells) + " |" for cells in rows]
+        lines += ["", *(f"- {name}: not trained; {reason}" for name, reason in self.missing.items())]
+        write_text(self.path / "table.md", "\n".join(lines).rstrip() + "\n")
+        report.write_page(
+            self.path / "report.html",
+            self.published.title,
+            self.published.source,
+            self.sections(),
+            {f"{r.row.name}, {r.label}": dump_yaml(r.run.settings) for r in self.results},
+        )
+
+    def sections(self) -> list[tuple[str, list[View | str]]]:
+        """Returns the sections of the page: the table, and charts of each row."""
+        headings, cells = self.table()
+        title = "Published and reached" if self.published.has_figures else "Reached"
+        table = Table(title=title, columns=tuple(headings), rows=tuple(map(tuple, cells)))
+        by_row: dict[str, list[Reproduced]] = {}
+        for result in self.results:
+            by_row.setdefault(result.row.name, []).append(result)
+        charts: dict[str, list[View | str]] = {
+            "Row by row": [published_chart(group) for group in by_row.values() if group[0].published is not None],
+            "While training": [training_chart(group) for group in by_row.values() if group[0].row.training_curves],
+            "By length": [chart for group in by_row.values() for chart in length_charts(group)],
+            "Gradients over time": [chart for group in by_row.values() for chart in gradient_charts(group)],
+            "Not trained": [f"{name}: {reason}" for name, reason in self.missing.items()],
+            "Remarks": list(self.published.remarks),
+        }
+        return [(title, [table])] + [(heading, views) for heading, views in charts.items() if views]
 
 
 def reproduce(
     name: str,
-    rows: Sequence[str] = (),
-    models: Sequence[str] = (),
+    rows: Sequence[str] | None = None,
+    models: Sequence[str] | None = None,
     *,
     minutes: float | None = None,
     seed: int = 0,
     out: str | Path | None = None,
     data_dir: str | None = None,
-    listeners: Listeners = lambda label, minutes: (),
+    callbacks: Callbacks = lambda label, minutes: (),
     notify: Notify = lambda text: None,
-) -> Outcome:
-    """Trains the models of a table's rows, all of them or those named, and writes the table anew after each row.
+) -> Reproduction:
+    """Trains the models of a table's rows and writes the table anew after each row.
 
-    `minutes` is the time of each model, instead of what the row says.
+    Args:
+        name: The table.
+        rows: The rows; by default all.
+        models: The models of the rows; by default all.
+        minutes: The training time of each model, in place of the steps of the row.
+        seed: Of every training.
+        out: The folder; by default runs/reproduce-NAME.
+        data_dir: The folder of catalogue data sets.
+        callbacks: Returns the callbacks of a training, from its label and its minutes.
+        notify: Called with each note.
     """
-    if name not in TABLES:
-        raise SeriatimError("reproduce.unknown", f'there is no table "{name}"', did_you_mean(name, TABLES))
-    table = TABLES[name]
-    for wanted in rows:
-        if wanted not in table.rows:
-            raise SeriatimError("reproduce.row", f'{name} has no row "{wanted}"', did_you_mean(wanted, table.rows))
+    if name not in tables():
+        raise SeriatimError("reproduce.unknown", f'there is no table "{name}"', did_you_mean(name, tables()))
+    table = tables()[name]
+    for key in rows or ():
+        if key not in table.rows:
+            raise SeriatimError("reproduce.row", f'{name} has no row "{key}"', did_you_mean(key, table.rows))
     path = Path(out) if out is not None else Path("runs", f"reproduce-{name}")
     missing: dict[str, str] = {}
-    outcome = Outcome(path, table, list(_finished(table, path)), missing)
-    for row in (table.rows[wanted] for wanted in rows or table.rows):
-        if not row.models or row.data is None:
-            missing[row.name] = row.remark or "it has no data here"
-            notify(f"{row.name}: left out ({missing[row.name]})")
+    result = Reproduction(path, table, list(finished_runs(table, path)), missing)
+    for published in (table.rows[key] for key in rows or table.rows):
+        if not published.models or published.data is None:
+            missing[published.name] = published.remark or "it has no data here"
+            notify(f"{published.name}: left out ({missing[published.name]})")
             continue
         try:
-            comparison = _run(row, path, models, minutes, seed, data_dir, listeners, notify)
+            comparison = train_row(published, path, models, minutes, seed, data_dir, callbacks, notify)
         except SeriatimError as error:
-            if error.code in ("data.local-only", "data.fetch", "data.offline"):
-                missing[row.name] = str(error)
-                notify(f"{row.name}: left out ({error})")
-                continue
-            raise
+            if error.code not in MISSING_DATA:
+                raise
+            missing[published.name] = str(error)
+            notify(f"{published.name}: left out ({error})")
+            continue
         reason = comparison.runs[-1].summary["reason"]
-        stopped = reason if reason.startswith("SIG") else ""
-        outcome = Outcome(path, table, list(_finished(table, path)), missing, stopped)
-        _write(outcome)
-        if stopped:
+        signal = reason if reason.startswith("SIG") else ""
+        result = Reproduction(path, table, list(finished_runs(table, path)), missing, signal)
+        result.write()
+        if signal:
             break
-    _write(outcome)
-    return outcome
+    result.write()
+    return result
 
 
-def _run(
-    row: Row,
+def train_row(
+    published: PublishedRow,
     path: Path,
-    models: Sequence[str],
+    models: Sequence[str] | None,
     minutes: float | None,
     seed: int,
     data_dir: str | None,
-    listeners: Listeners,
+    callbacks: Callbacks,
     notify: Notify,
 ) -> api.Comparison:
-    chosen = {label: dict(one.settings) for label, one in row.models.items() if not models or label in models}
+    """Trains the models of a row, all or those named, and returns the comparison."""
+    chosen = {
+        label: {key: value for key, value in settings.items() if key != "published"}
+        for label, settings in published.models.items()
+        if not models or label in models
+    }
     if minutes is not None:  # as many steps as fit, instead of those of the row
         chosen = {label: merge(settings, {"train": {"steps": None}}) for label, settings in chosen.items()}
     if not chosen:
-        names = ", ".join(row.models)
-        raise SeriatimError("reproduce.model", f"{row.name} has none of the models named", f"it has: {names}")
-    notify(f"{row.name}: {row.title}")
+        cause = f"{published.name} has none of the models named"
+        raise SeriatimError("reproduce.model", cause, f"it has: {', '.join(published.models)}")
+    notify(f"{published.name}: {published.title}")
     return api.compare(
-        row.task,
-        row.data,
+        published.task,
+        published.data,
         chosen,
-        settings=row.settings,
-        out=path / row.name,
+        settings=published.settings,
+        out=path / published.name,
         data_dir=data_dir,
-        listeners=lambda label: listeners(f"{row.name} {label}", minutes),
+        callbacks=lambda label: callbacks(f"{published.name} {label}", minutes),
         notify=notify,
-        params=row.params,
+        params=published.params,
         minutes=minutes,
         seed=seed,
     )
 
 
-def _runs(row: Row, path: Path) -> list[Run]:
-    folders = [path / row.name / label for label in row.models]
-    return [Run(folder) for folder in folders if (folder / "config.yaml").is_file()]
+def finished_runs(table: PublishedTable, path: Path) -> Iterable[Reproduced]:
+    """Yields what a folder holds by now, from this session or an earlier one."""
+    for published in table.rows.values():
+        for label in published.models:
+            folder = path / published.name / label
+            if (folder / "config.yaml").is_file():
+                run = RunFolder(folder)
+                if run.summary.get("metrics", {}).get(published.split):
+                    yield Reproduced(published, label, run)
 
 
-def _finished(table: Table, path: Path) -> Iterable[Reached]:
-    """What the folder holds by now, from this sitting or an earlier one."""
-    for row in table.rows.values():
-        for run in _runs(row, path):
-            if run.summary.get("measures", {}).get(row.split):
-                yield Reached(row, run.path.name, run)
+# Charts of a row
 
 
-def _write(outcome: Outcome) -> None:
-    outcome.path.mkdir(parents=True, exist_ok=True)
-    write_json(outcome.path / "table.json", outcome.records())
-    write_text(outcome.path / "table.md", page.markdown(outcome))
-    write_text(outcome.path / "report.html", page.html(outcome))
+def published_chart(results: Sequence[Reproduced]) -> View:
+    """Returns bars of the published figure and of the one reached here, for each model of a row."""
+    published = results[0].row
+    pairs = [
+        (r.label, figure, group)
+        for r in results
+        for figure, group in ((r.published, "published"), (r.value, "reached"))
+    ]
+    pairs = [pair for pair in pairs if pair[1] is not None]
+    size = f"{published.params} parameters" if published.params else "sizes as published"
+    direction = get_metric(published.metric).direction
+    return Bars(
+        title=published.title,
+        note=f"{size}; {direction} is better",
+        labels=tuple(label for label, _, _ in pairs),
+        values=row([value for _, value, _ in pairs]),
+        groups=tuple(group for _, _, group in pairs),
+        x=metric_label(published.metric),
+        metric=published.metric,
+    )
+
+
+def training_chart(results: Sequence[Reproduced]) -> View:
+    """Returns the loss on the training split over the steps, a line per model, in means of consecutive steps."""
+    series = []
+    for result in results:
+        steps = result.run.history("stepped")
+        parts = np.array_split(np.arange(len(steps)), min(CURVE_POINTS, len(steps)))
+        x = tuple(float(steps[part[-1]]["step"]) for part in parts)
+        series.append(Series(result.label, x, row([np.mean([steps[i]["loss"] for i in part]) for part in parts])))
+    title = f"{results[0].row.name}: loss on the training split"
+    return Lines(title=title, series=tuple(series), x="steps", y="cross-entropy", log_y=True)
+
+
+def length_charts(results: Sequence[Reproduced]) -> list[View]:
+    """Returns the row's metric by the length of the source, a line per model, if their reports have it."""
+    published = results[0].row
+    charts: dict[str, BinnedMetric] = {}
+    for result in results:
+        for view in views_from_json(result.run.evaluation().get(published.split, [])):
+            if isinstance(view, BinnedMetric) and view.metric == published.metric:
+                charts[result.label] = view
+    if not charts:
+        return []
+    first = next(iter(charts.values()))  # all models of a row have the same test split, and so the same bins
+    size = f"{published.params} parameters, " if published.params else ""
+    return [
+        BinnedMetric(
+            title=published.title,
+            note=f"{size}on the {published.split} split",
+            metric=first.metric,
+            x=f"{published.length_unit} of the source" if published.length_unit else first.x,
+            unit="pairs" if published.length_unit else first.unit,
+            bins=first.bins,
+            counts=first.counts,
+            series={label: next(iter(view.series.values())) for label, view in charts.items()},
+        )
+    ]
+
+
+def gradient_charts(results: Sequence[Reproduced]) -> list[View]:
+    """Returns the gradient over time of all models of a row, before and after training, if their reports have it."""
+    published = results[0].row
+    series: dict[str, list[Series]] = {}
+    for result in results:
+        for view in views_from_json(result.run.evaluation().get(published.split, [])):
+            for line in view.series if isinstance(view, Lines) else ():
+                series.setdefault(line.name, []).append(Series(result.label, line.x, line.y))
+    return [
+        Lines(
+            title=f"{published.name}, {name}",
+            series=tuple(lines),
+            x="steps before the last",
+            y="gradient of the loss by the input",
+            log_y=True,
+        )
+        for name, lines in series.items()
+        if any(value for line in lines for value in line.y)
+    ]
