@@ -1,1 +1,120 @@
-"""Charts as values, and the pages and model cards that are made from the files of a run."""
+"""Charts as values, and what is written about runs: pages that need nothing but a browser, cards, rows of tables.
+
+Everything is a function of the files of runs. Importing this package imports neither torch nor Altair nor Jinja.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..core.files import write_text
+from ..core.metrics import finite, get_metric
+from ..core.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from .charts import Lines
+
+
+def write_run_report(folder: RunFolder) -> Path:
+    """Writes report.html into the folder of a run and returns its path."""
+    from .pages import run_page
+    from .run_data import read_runs
+
+    path = folder.path / "report.html"
+    write_text(path, run_page(read_runs([folder])[0]).html())
+    return path
+
+
+def write_card(folder: RunFolder) -> Path:
+    """Writes README.md, the model card, into the folder of a run and returns its path."""
+    from .card import card
+    from .run_data import read_runs
+
+    path = folder.path / "README.md"
+    write_text(path, card(read_runs([folder])[0]))
+    return path
+
+
+def write_comparison_report(
+    path: str | Path, folders: Sequence[RunFolder], failed: Mapping[str, str] | None = None
+) -> Path:
+    """Writes report.html into the folder of a comparison and returns its path.
+
+    Args:
+        path: The folder of the comparison.
+        folders: The runs.
+        failed: Model → why it was not trained.
+    """
+    from .comparison import comparison_page
+    from .run_data import read_runs
+
+    file = Path(path) / "report.html"
+    write_text(file, comparison_page(read_runs(folders), failed or {}).html())
+    return file
+
+
+def write_distillation_report(
+    path: str | Path, folders: Mapping[str, RunFolder], rows: Sequence[Mapping[str, Any]]
+) -> Path:
+    """Writes report.html into the folder of a distillation and returns its path.
+
+    Args:
+        path: The folder of the distillation.
+        folders: Label → run, of teacher, student alone and distilled student, in this order.
+        rows: Of each: model, monitor, split, metrics, parameters, bytes, seconds, and speed {"32": …, "1": …}.
+    """
+    from .comparison import distillation_page
+    from .run_data import RunData
+
+    runs = [RunData(folder, label) for label, folder in folders.items()]
+    file = Path(path) / "report.html"
+    write_text(file, distillation_page(runs, rows).html())
+    return file
+
+
+def comparison_rows(folders: Sequence[RunFolder]) -> list[dict[str, Any]]:
+    """Returns runs as rows of a table that JSON can hold: a number that is missing or not finite is None.
+
+    Metrics are under `val_<name>` and `test_<name>`; `off_budget` is the relative distance of the number of parameters
+    from the budget.
+    """
+    from .run_data import read_runs
+
+    runs = read_runs(folders)
+    names = list(dict.fromkeys(["loss", *(name for run in runs for name in run.all_metrics)]))
+    names = [name for name in names if not get_metric(name).is_count]
+    return [
+        {
+            "model": run.model,
+            "parameters": run.number("parameters"),
+            "budget": run.budget,
+            "off_budget": run.off_budget,
+            **{f"val_{name}": finite(run.metrics("validation").get(name)) for name in names},
+            **{f"test_{name}": finite(run.metrics("test").get(name)) for name in names},
+            "flops": run.number("flops"),
+            "tokens_per_second": run.number("tokens_per_second"),
+            "memory": run.number("memory"),
+            "seconds": run.number("seconds"),
+            "steps": run.number("step"),
+            "reason": run.reason,
+        }
+        for run in runs
+    ]
+
+
+def curves(folders: Sequence[RunFolder], over: Literal["seconds", "tokens"] = "seconds", metric: str = "loss") -> Lines:
+    """Returns the training and validation curves of runs as one chart; see `curves.training_curves`."""
+    from .curves import training_curves
+    from .run_data import read_runs
+
+    return training_curves(read_runs(folders), over, metric)
+
+
+def lessons(folders: Sequence[RunFolder]) -> list[str]:
+    """Returns what to notice in a run, or in a comparison of several, in short sentences."""
+    from .lessons import lessons as all_lessons
+    from .run_data import read_runs
+
+    return all_lessons(read_runs(folders))

@@ -1,0 +1,427 @@
+"""The pages of several runs: a comparison, and a distillation with its teacher and two students."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..core.config import dump_yaml, set_path
+from ..core.metrics import (
+    MISSING,
+    describe_metric,
+    displayed_metrics,
+    finite,
+    format_metric,
+    get_metric,
+    is_better,
+    label_in_sentence,
+    main_metric,
+    metric_label,
+)
+from .charts import Scatter, Table, View
+from .curves import best_value, cost_charts, joined_charts, quality_scatter, training_curves
+from .formatting import clean_text, format_change, format_duration, format_number, with_prefix
+from .lessons import lessons
+from .pages import (
+    MAX_SAMPLE,
+    Figure,
+    Page,
+    ResultCell,
+    ResultRow,
+    ResultTable,
+    Sample,
+    Section,
+    data_section,
+    glossary,
+    made_by,
+    metric_notes,
+)
+from .run_data import RunData, mapping, ranked, shared_baselines, shared_metrics
+from .significance import format_difference
+from .theme import DARK, LIGHT, series_colors
+
+# Settings that `compare` and `distill` have as options of their own.
+OPTIONS = {
+    "params": "params", "train.steps": "steps", "train.epochs": "epochs", "train.minutes": "minutes",
+    "train.batch_size": "batch-size", "train.optimizer.lr": "lr", "task.context_length": "context-length",
+    "task.tokenizer.kind": "tokenizer", "task.tokenizer.vocab_size": "vocab-size", "data.encoding": "encoding",
+    "data.validation": "validation", "data.test": "test", "task.pooling": "pooling", "task.horizon": "horizon",
+    "seed": "seed",
+}  # fmt: skip
+ENDINGS = {"finished": "finished", "minutes": "time limit", "patience": "no more gain"}
+
+
+def dots(runs: Sequence[RunData]) -> dict[str, tuple[str, str]]:
+    """Returns the light and the dark color of each run, as charts draw it."""
+    labels = [run.label for run in runs]
+    light, dark = (series_colors(labels, theme) for theme in (LIGHT, DARK))
+    return {label: (light[label], dark[label]) for label in labels}
+
+
+# Comparison
+
+
+def comparison_page(runs: Sequence[RunData], failed: Mapping[str, str]) -> Page:
+    """Returns the page of a comparison: which model is best, what it cost, and why.
+
+    Args:
+        runs: The runs that were trained, in the order given by the user.
+        failed: Model → why it was not trained.
+    """
+    ordered = ranked(runs)
+    first = ordered[0]
+    common, different = split_settings(runs)
+    splits = {run.evaluation[0] for run in ordered if run.evaluation[1]}
+    joined = joined_charts(ordered, [run.evaluation[1] for run in ordered]) if len(splits) == 1 else []
+    direction = get_metric(first.main).direction
+    cost_note = f"{direction.capitalize()} is better, further left is cheaper."
+    command = comparison_command(runs, failed, common)
+    sections = [
+        Section("Results", metric_notes(first), result_table(ordered)),
+        Section("Not trained", failures=list(failed.items())),
+        Section("What to notice", lessons=lessons(runs)),
+        Section(f"Predictions on the {next(iter(splits), '')} split", views=joined),
+        Section("Inside the models", views=joined_charts(ordered, [run.inspection for run in ordered])),
+        learning_section(runs, ordered[0].main),
+        Section("Quality and cost", [cost_note], views=cost_charts(ordered)),
+        sample_section(ordered),
+        data_section(first),
+        glossary(ordered),
+        Section(
+            "Settings",
+            views=settings_table(runs, different),
+            details=[("Settings that all models share", dump_yaml(nested(common)))],
+            code=[("The command of this comparison; other changes follow it as --set a.b=c:", command)],
+        ),
+    ]
+    title = f"{len(runs)} model{'' if len(runs) == 1 else 's'} on {first.data_name}"
+    lead = f"{first.task_summary}. {comparison_terms(common)}"
+    version = str(first.summary.get("version", ""))
+    return Page("comparison", title, lead, comparison_figures(ordered), sections, made_by(first), version)
+
+
+def comparison_terms(common: Mapping[str, Any]) -> str:
+    """Returns under which conditions the models were compared."""
+    params, minutes = common.get("params"), common.get("train.minutes")
+    steps, epochs = common.get("train.steps"), common.get("train.epochs")
+    length = (
+        f"{format_duration(60 * minutes)} of training each"
+        if minutes
+        else f"{steps:,} steps each"
+        if steps
+        else f"{epochs:g} epochs each"
+        if epochs
+        else ""
+    )
+    terms = [f"about {with_prefix(params)} parameters each" if params else "", length, "one seed"]
+    return f"Same data, same split; {', '.join(term for term in terms if term)}."
+
+
+def comparison_figures(ordered: Sequence[RunData]) -> list[Figure]:
+    best = ordered[0]
+    figures = []
+    if best.reached() is not None:
+        unit = f" {best.loss_unit} per token" if best.loss_unit and best.main == "loss" else ""
+        figures.append(
+            Figure("Best model", best.label, f"validation {describe_metric(best.main, best.reached())}{unit}")
+        )
+    values = best.metrics("validation")
+    others = [name for name in best.columns if name != best.main and name in values]
+    if others:
+        remark = ", ".join(describe_metric(name, values[name]) for name in others[1:3])
+        text = format_metric(others[0], values[others[0]])
+        figures.append(Figure(f"Its {label_in_sentence(others[0])}", text, remark))
+    speeds = [(run.number("tokens_per_second") or 0, run) for run in ordered if not run.gradient_free]
+    speed, fast = max(speeds, key=lambda pair: pair[0], default=(0, None))
+    if fast is not None and speed:
+        figures.append(Figure("Fastest to train", fast.label, f"{with_prefix(speed)} {fast.unit} per second"))
+    total = sum(run.number("seconds") or 0 for run in ordered)
+    return [*figures, Figure("Training in total", format_duration(total), f"{len(ordered)} models")]
+
+
+def result_table(ordered: Sequence[RunData]) -> ResultTable:
+    """Returns a row per model, best first, and below them the baselines; columns without numbers are left out."""
+    main, *others = shared_metrics(ordered) or ["loss"]
+    columns = [(f"{split.capitalize()} {label_in_sentence(main)}", main, split) for split in ("validation", "test")]
+    columns += [(metric_label(name), name, "validation") for name in others]
+    columns = [
+        column for column in columns if any(run.metrics(column[2]).get(column[1]) is not None for run in ordered)
+    ]
+    best = {
+        column: best_value(column[1], values)
+        for column in columns
+        if len(values := [v for run in ordered if (v := finite(run.metrics(column[2]).get(column[1]))) is not None]) > 1
+    }
+    costs = [
+        (head, cells) for head, cells in cost_cells(ordered).items() if any(cell.value is not None for cell in cells)
+    ]
+    colors = dots(ordered)
+    rows = []
+    for n, run in enumerate(ordered):
+        cells = []
+        for column in columns:
+            value = run.metrics(column[2]).get(column[1])
+            top = best.get(column) is not None and value == best[column]
+            cells.append(ResultCell(finite(value), format_metric(column[1], value), best=top))
+        style = "best" if n == 0 and run.score is not None else ""
+        rows.append(ResultRow(run.label, (*cells, *(cells_of[n] for _, cells_of in costs)), style, colors[run.label]))
+    baselines = {split: shared_baselines(ordered, split) for split in ("validation", "test")}
+    for name in dict.fromkeys(name for own in baselines.values() for name in own):
+        values = [(column[1], baselines[column[2]].get(name, {}).get(column[1])) for column in columns]
+        cells = [ResultCell(finite(value), format_metric(metric, value)) for metric, value in values]
+        rows.append(ResultRow(name, (*cells, *[None] * len(costs)), "baseline"))
+    heads = ("Model", *(head for head, *_ in columns), *(head for head, _ in costs))
+    return ResultTable(result_caption(ordered, others, any(baselines.values())), heads, tuple(rows))
+
+
+def result_caption(ordered: Sequence[RunData], others: Sequence[str], baselines: bool) -> str:
+    first = ordered[0]
+    parts = [f"Best validation {label_in_sentence(first.main)} first."]
+    parts += [f"Losses in {first.loss_unit} per token."] if first.loss_unit else []
+    parts += ["All other metrics are on the validation split."] if others else []
+    budgets = {run.budget for run in ordered if run.budget is not None}
+    parts += (
+        [f"Below the parameters: their distance from the budget of {with_prefix(budgets.pop())}."]
+        if len(budgets) == 1
+        else []
+    )
+    parts += ["The last rows are baselines, simple methods to compare models with."] if baselines else []
+    return " ".join(parts)
+
+
+def cost_cells(runs: Sequence[RunData]) -> dict[str, list[ResultCell]]:
+    """Returns the cells of each column of costs: size, compute, speed, memory, time and steps."""
+    columns: dict[str, list[ResultCell]] = {}
+    for run in runs:
+        off = [format_change(run.off_budget)] if run.off_budget is not None else []
+        remark = ", ".join((["entries"] if run.gradient_free else []) + off)
+        step = run.number("step")
+        steps = "one pass" if run.gradient_free else format_number(step)
+        cells = {
+            "Parameters": ResultCell(run.number("parameters"), with_prefix(run.number("parameters")), remark),
+            "Training compute": ResultCell(run.number("flops"), with_prefix(run.number("flops"), "FLOP")),
+            f"{runs[0].unit.capitalize()} per second": ResultCell(
+                run.number("tokens_per_second"), with_prefix(run.number("tokens_per_second"))
+            ),
+            "Peak memory": ResultCell(run.number("memory"), with_prefix(run.number("memory"), "B")),
+            "Time": ResultCell(run.number("seconds"), format_duration(run.number("seconds"))),
+            "Steps": ResultCell(step, steps, ENDINGS.get(run.reason, run.reason)),
+        }
+        for head, cell in cells.items():
+            columns.setdefault(head, []).append(cell)
+    return columns
+
+
+def learning_section(runs: Sequence[RunData], main: str, note: str = "") -> Section:
+    """Returns the main metric, and the loss if it is another, over time and over what was read."""
+    if not any(run.training or run.evaluations("loss") for run in runs):
+        return Section("Learning")
+    charts = [
+        training_curves(runs, axis, metric)  # type: ignore[arg-type]
+        for metric in dict.fromkeys([main, "loss"])
+        for axis in ("seconds", "tokens")
+    ]
+    both = label_in_sentence(main) if main == "loss" else f"{label_in_sentence(main)} and loss"
+    text = f"The {both} twice: against the time it took, and against the number of {runs[0].unit} read by then."
+    return Section("Learning", [text, *([note] if note else [])], views=charts)
+
+
+def sample_section(ordered: Sequence[RunData]) -> Section:
+    """Returns the last sample of each model."""
+    colors, samples = dots(ordered), []
+    for run in ordered:
+        stored = [str(sample.get("text", "")) for sample in run.samples()]
+        text = str(run.summary.get("sample") or (stored[-1] if stored else ""))
+        remark = describe_metric(run.main, run.reached()) if run.reached() is not None else ""
+        if text.strip():
+            samples.append(Sample(run.label, remark, clean_text(text, MAX_SAMPLE), colors[run.label]))
+    return Section("What each model produces", samples=samples)
+
+
+# Settings
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns nested settings under dotted names."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat
+
+
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns settings with dotted names as nested ones."""
+    values: dict[str, Any] = {}
+    for name, value in flat.items():
+        set_path(values, name, value)
+    return values
+
+
+def split_settings(runs: Sequence[RunData]) -> tuple[dict[str, Any], list[str]]:
+    """Returns the settings that all runs share, and the names of those in which they differ."""
+    flats = [flatten(run.config) for run in runs]
+    names = list(dict.fromkeys(name for values in flats for name in values))
+    absent = object()
+    same = [name for name in names if all(values.get(name, absent) == flats[0].get(name, absent) for values in flats)]
+    return {name: flats[0][name] for name in same}, [name for name in names if name not in same]
+
+
+def settings_table(runs: Sequence[RunData], names: Sequence[str]) -> list[View]:
+    """Returns a table of the settings in which runs differ, if there are any."""
+    flats = [flatten(run.config) for run in runs]
+
+    def text(value: object) -> str:
+        return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+    rows = [
+        (name, *(text(values[name]) if name in values else MISSING for values in flats))
+        for name in names
+        if name != "model.name"
+    ]
+    columns = ("setting", *(run.label for run in runs))
+    return [Table(title="Settings in which the models differ", columns=columns, rows=tuple(rows))] if rows else []
+
+
+def comparison_command(runs: Sequence[RunData], failed: Mapping[str, str], common: Mapping[str, Any]) -> str:
+    models = dict.fromkeys([run.model for run in runs] + list(failed))
+    lines = [["seriatim", "compare", runs[0].task]]
+    if common.get("data.source") is not None:
+        lines.append(["--data", str(common["data.source"])])
+    lines.append(["--models", ",".join(models)])
+    lines += [[f"--{option}", str(common[name])] for name, option in OPTIONS.items() if common.get(name) is not None]
+    return " \\\n    ".join(shlex.join(line) for line in lines)
+
+
+# Distillation
+
+
+def distillation_page(runs: Sequence[RunData], rows: Sequence[Mapping[str, Any]]) -> Page:
+    """Returns the page of a distillation: what a student gains from its teacher, and what it saves.
+
+    Args:
+        runs: Teacher, student alone and distilled student.
+        rows: Of each: model, monitor, split, metrics, parameters, bytes, seconds, and speed in examples per second at
+            batch sizes "32" and "1".
+    """
+    teacher, *students = runs
+    student = students[-1]
+    common, different = split_settings(students)
+    metric = main_metric(rows[0]["metrics"], rows[0]["monitor"])
+    mixed = "The training loss of the distilled student includes its distance from the teacher: compare by validation."
+    speed_note = (
+        "Speed is that of prediction on the CPU, in examples per second, in batches of 32 and one by one: the models take "
+        "turns, and each has the median of its rounds. Size is that of the file of weights."
+    )
+    sections = [
+        Section(
+            "What distillation gains", [speed_note], distillation_table(runs, rows), distillation_charts(runs, rows)
+        ),
+        learning_section(students, students[0].main, mixed),
+        sample_section([*students, teacher]),
+        data_section(student),
+        Section(
+            "Settings",
+            views=settings_table(students, different),
+            details=[("Settings that both students share", dump_yaml(nested(common)))],
+            code=[
+                (
+                    "The command of this page; other changes follow it as --set a.b=c:",
+                    distillation_command(teacher, student),
+                )
+            ],
+        ),
+    ]
+    own, other = rows[2], rows[0]
+    many, single = (own["speed"][size] / other["speed"][size] for size in ("32", "1"))
+
+    def factor(ratio: float) -> str:
+        return f"{ratio:.{1 if ratio < 10 else 0}f} ×"
+
+    sizes = f"{with_prefix(own['parameters'])} parameters, the teacher has {with_prefix(other['parameters'])}"
+    split = str(own["split"]).capitalize()
+    figures = [
+        Figure(
+            f"{split} {label_in_sentence(metric)}",
+            format_metric(metric, own["metrics"].get(metric)),
+            distillation_gain(rows, student),
+        ),
+        Figure("The teacher's", format_metric(metric, other["metrics"].get(metric)), str(other["model"])),
+        Figure("Smaller", factor(other["parameters"] / own["parameters"]), sizes),
+        Figure("Faster", factor(many), f"in batches of 32; one by one {factor(single)}"),
+    ]
+    title = f"{student.model} distilled from {teacher.model} on {student.data_name}"
+    lead = f"{student.task_summary}. Both students have the same data, budget and seed."
+    return Page(
+        "distillation", title, lead, figures, sections, made_by(student), str(student.summary.get("version", ""))
+    )
+
+
+def distillation_gain(rows: Sequence[Mapping[str, Any]], student: RunData | None = None) -> str:
+    """Returns how much better the distilled student is than the one alone: "1.2 points better than alone"."""
+    metric = main_metric(rows[0]["metrics"], rows[0]["monitor"])
+    _, alone, distilled = (finite(row["metrics"].get(metric)) for row in rows)
+    if alone is None or distilled is None:
+        return MISSING
+    if alone == distilled:
+        return "as good as alone"
+    size = format_metric(metric, abs(distilled - alone))
+    if get_metric(metric).percent and student is not None:
+        size = format_difference(distilled - alone, student, metric)
+    return f"{size} {'better' if is_better(metric, distilled, alone) else 'worse'} than alone"
+
+
+def distillation_table(runs: Sequence[RunData], rows: Sequence[Mapping[str, Any]]) -> ResultTable:
+    names = displayed_metrics(rows[0]["metrics"], rows[0]["monitor"])
+    colors = dots([*runs[1:], runs[0]])
+    lines = []
+    for run, row in zip(runs, rows, strict=True):
+        cells: list[ResultCell | str] = [str(row["model"])]
+        cells += [ResultCell(finite(row["metrics"].get(n)), format_metric(n, row["metrics"].get(n))) for n in names]
+        cells += [
+            ResultCell(row[key], with_prefix(row[key], unit)) for key, unit in (("parameters", ""), ("bytes", "B"))
+        ]
+        cells += [ResultCell(row["speed"][size], with_prefix(row["speed"][size])) for size in ("32", "1")]
+        cells.append(ResultCell(row["seconds"], format_duration(row["seconds"])))
+        lines.append(ResultRow(run.label, tuple(cells), colors=colors[run.label]))
+    heads = ["", "Model", *map(metric_label, names), "Parameters", "Size"]
+    heads += ["Per second, batches of 32", "Per second, one by one", "Training"]
+    return ResultTable(f"Metrics on the {rows[0]['split']} split.", tuple(heads), tuple(lines))
+
+
+def distillation_charts(runs: Sequence[RunData], rows: Sequence[Mapping[str, Any]]) -> list[Scatter]:
+    """Returns quality against size and against speed."""
+    metric = main_metric(rows[0]["metrics"], rows[0]["monitor"])
+    values = [value for row in rows if (value := finite(row["metrics"].get(metric))) is not None]
+    if len(values) < len(rows):
+        return []
+    order = [1, 2, 0]  # students first, as in their curves: the order decides the colors
+    costs = {
+        "parameters": [float(row["parameters"]) for row in rows],
+        "examples per second": [float(row["speed"]["32"]) for row in rows],
+    }
+    return [
+        quality_scatter(
+            [runs[n] for n in order],
+            [numbers[n] for n in order],
+            [float(values[n]) for n in order],
+            metric,
+            cost,
+            str(rows[0]["split"]),
+            frontier=False,
+        )
+        for cost, numbers in costs.items()
+    ]
+
+
+def distillation_command(teacher: RunData, student: RunData) -> str:
+    """Returns the command, with the options whose values differ from the teacher's."""
+    distill = mapping(student.config.get("distill"))
+    lines = [["seriatim", "distill", "--teacher", str(distill.get("teacher"))], ["--model", student.model]]
+    own, other = flatten(student.config), flatten(teacher.config)
+    options = {option: own.get(name) for name, option in OPTIONS.items() if own.get(name) != other.get(name)}
+    renamed = {"temperature": "temperature", "weight": "distillation-weight", "unlabeled_data": "unlabeled-data"}
+    options |= {option: distill.get(name) for name, option in renamed.items()}
+    lines += [[f"--{option}", str(value)] for option, value in options.items() if value is not None]
+    lines += [["--set", f"distill.hidden_weight={distill['hidden_weight']}"]] if distill.get("hidden_weight") else []
+    return " \\\n    ".join(shlex.join(line) for line in lines)

@@ -1,0 +1,246 @@
+"""Charts of trainings: curves, schedule, and quality against cost. A model has the same color in every chart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from ..core.metrics import finite, get_metric, is_better, label_in_sentence, metric_label
+from .charts import Annotation, BinnedMetric, Lines, Scatter, Series, View
+from .formatting import format_number, one_line, with_prefix
+from .run_data import BrokenView, Point, RunData, shared_baselines
+
+MAX_TRAINING_POINTS = 120  # of a training curve: each the mean of its share of the steps
+MAX_STEPS = 400  # of a schedule: each the largest of its share of the steps
+LOG_RATIO = 4.0  # runs that differ by more than this in length are shown on a logarithmic axis
+Axis = Literal["seconds", "tokens"]
+
+
+def training_curves(runs: Sequence[RunData], over: Axis = "seconds", metric: str = "loss") -> Lines:
+    """Returns training and validation loss, or another metric, over the time or the elements that they took.
+
+    With several runs the steep beginning may leave the chart: they differ near their end.
+    """
+    training = {run.label: thin_out(run.training) if metric == "loss" else [] for run in runs}
+    validation = {run.label: run.evaluations(metric) for run in runs}
+    trained = [run for run in runs if not run.gradient_free]
+    paths = [validation[run.label] or training[run.label] for run in (trained or runs)]
+    ends = [getattr(path[-1], over) for path in paths if path]
+    starts = [getattr(points[0], over) for points in validation.values() if points]
+    longest, unit = max(ends, default=1.0) or 1.0, ""
+    factor = 1.0
+    if over == "seconds":
+        unit, factor = (
+            ("seconds", 1.0) if longest < 300 else ("minutes", 1 / 60) if longest < 10_800 else ("hours", 1 / 3600)
+        )
+    log = len(trained) > 1 and longest / min((end for end in ends if end > 0), default=longest) > LOG_RATIO
+    first = factor * (0.5 * min((start for start in starts if start > 0), default=longest / 10) if log else 0.0)
+
+    series: list[Series] = []
+    for run in runs:
+        for points, thin in ((training[run.label], True), (validation[run.label], False)):
+            if not points or (run.gradient_free and thin):
+                continue
+            x, y = [factor * getattr(point, over) for point in points], [point.value for point in points]
+            if run.gradient_free:  # one value, from the first moment on
+                x, y = [first, factor * longest], [y[-1], y[-1]]
+            kept = [(a, b) for a, b in zip(x, y, strict=True) if not log or a >= first]
+            name = f"{run.label} training" if thin else run.label
+            series.append(
+                Series(name, tuple(a for a, _ in kept), tuple(b for _, b in kept), run.gradient_free, thin, run.label)
+            )
+    low, high = value_range(runs, training, validation, metric)
+    for name, values in shared_baselines(runs, "validation").items():
+        value = finite(values.get(metric))
+        room = high - low
+        if value is not None and low - room <= value <= high + room:  # else the curves would be squeezed
+            low, high = min(low, value - 0.03 * room), max(high, value + 0.03 * room)
+            series.append(Series(name, (first, factor * longest), (value, value), True, False, name))
+    hints = ["thick: validation, thin: training" if any(training.values()) else "on the validation split"]
+    hints += ["dashed: baselines and models that are fitted in one pass"] if any(line.dashed for line in series) else []
+    per = f", {runs[0].loss_unit} per token" if runs and runs[0].loss_unit and metric == "loss" else ""
+    return Lines(
+        title=f"{metric_label(metric)}{per}",
+        note=", ".join(hints),
+        series=tuple(series),
+        x=(f"training time in {unit}" if over == "seconds" else f"training {runs[0].unit}")
+        + (", log scale" if log else ""),
+        y="",
+        log_x=log,
+        metric=metric,
+        low=low,
+        high=high,
+    )
+
+
+def value_range(
+    runs: Sequence[RunData], training: dict[str, list[Point]], validation: dict[str, list[Point]], metric: str
+) -> tuple[float, float]:
+    """Returns the ends of the axis of a metric; of several runs, what is worse than their second evaluation is cut."""
+    values = [point.value for paths in (training, validation) for points in paths.values() for point in points]
+    low, high = min(values, default=0.0), max(values, default=1.0)
+    second = [points[min(1, len(points) - 1)].value for points in validation.values() if points]
+    if len(runs) > 1 and second:
+        if get_metric(metric).direction == "higher":
+            low = min(second)
+        else:
+            high = max(second)
+    pad = max(0.05 * (high - low), abs(high) * 0.005 if high > low else max(abs(high) * 0.1, 0.01), 1e-6)
+    return low - pad, high + pad
+
+
+def thin_out(points: Sequence[Point]) -> list[Point]:
+    """Returns at most `MAX_TRAINING_POINTS` points, each the mean of the values since the one before."""
+    size = max(math.ceil(len(points) / MAX_TRAINING_POINTS), 1)
+    groups = [points[first : first + size] for first in range(0, len(points), size)]
+    return [
+        Point(group[-1].step, group[-1].seconds, group[-1].tokens, math.fsum(p.value for p in group) / len(group))
+        for group in groups
+    ]
+
+
+# Schedule
+
+
+def clipped_steps(run: RunData) -> tuple[int, int, float | None]:
+    """Returns at how many of how many recorded steps the gradient was clipped, and above which norm."""
+    level = finite(run.setting("train", "clip"))
+    norms = [norm for _, norm in run.steps("grad_norm")]
+    return sum(level is not None and norm > level for norm in norms), len(norms), level
+
+
+def clipping_note(run: RunData) -> str:
+    """Returns a sentence on how often gradients were clipped; empty if none were recorded."""
+    clipped, count, level = clipped_steps(run)
+    if not count:
+        return ""
+    if level is None:
+        return "Gradients were not clipped."
+    share = 100 * clipped / count
+    steps = f"{count:,} recorded steps"
+    if not clipped:
+        return f"Gradients with a norm above {format_number(level)} would have been clipped; at {steps} there was none."
+    return (
+        f"Gradients with a norm above {format_number(level)} were clipped: at {clipped:,} of {steps} "
+        f"({share:.{0 if share >= 1 else 1}f} %), dots in the chart."
+    )
+
+
+def schedule_charts(run: RunData) -> list[Lines]:
+    """Returns the learning rate and the gradient norm over the steps; empty for a model without gradient descent."""
+
+    def chart(key: str, title: str, **options: Any) -> Lines:
+        steps = run.steps(key)
+        size = -(-len(steps) // MAX_STEPS) or 1
+        kept = [max(steps[at : at + size], key=lambda pair: pair[1]) for at in range(0, len(steps), size)]
+        line = Series(title.lower(), tuple(float(step) for step, _ in kept), tuple(value for _, value in kept))
+        return Lines(title=title, series=(line,), x="step", y="", **options)
+
+    if not run.steps("lr") and not run.steps("grad_norm"):
+        return []
+    clipped, count, level = clipped_steps(run)
+    dots = tuple((float(step), norm) for step, norm in run.steps("grad_norm") if level is not None and norm > level)
+    return [
+        chart("lr", "Learning rate", low=0.0),
+        chart(
+            "grad_norm",
+            "Gradient norm before clipping",
+            log_y=True,
+            points=dots[:MAX_STEPS],
+            annotations=() if level is None else (Annotation(f"clipped above {format_number(level)}", y=level),),
+            note=f"dots: clipped, {clipped:,} of {count:,} recorded steps" if clipped else "",
+        ),
+    ]
+
+
+# Comparison
+
+
+def cost_charts(runs: Sequence[RunData]) -> list[Scatter]:
+    """Returns the main metric on the validation split against training compute and against training time."""
+    scored = [run for run in runs if run.reached() is not None]
+    charts = []
+    for key, title in (("flops", "training compute in FLOP"), ("seconds", "training time in seconds")):
+        placed = [run for run in scored if run.number(key)]
+        if len(placed) > 1:
+            costs = [float(run.number(key) or 1.0) for run in placed]
+            values = [float(run.reached() or 0.0) for run in placed]
+            charts.append(quality_scatter(placed, costs, values, scored[0].main, title, "validation"))
+    return charts
+
+
+def quality_scatter(
+    runs: Sequence[RunData],
+    costs: Sequence[float],
+    values: Sequence[float],
+    metric: str,
+    cost: str,
+    split: str,
+    frontier: bool = True,
+) -> Scatter:
+    """Returns a metric of models over what they cost, each a point with its label."""
+    lower = get_metric(metric).direction != "higher"
+    labels = tuple(run.label for run in runs)
+    hints = [f"{run.label}: {with_prefix(value)} {cost}" for run, value in zip(runs, costs, strict=True)]
+    return Scatter(
+        title=f"{split.capitalize()} {label_in_sentence(metric)} against {cost.partition(' in ')[0]}",
+        note="dotted: the best for at most so much" if frontier else "",
+        points=tuple(zip(costs, values, strict=True)),
+        labels=labels,
+        groups=labels,
+        hints=tuple(hints),
+        x=cost,
+        y="",
+        log_x=max(costs) / min(costs) > 2,
+        frontier=("lowest" if lower else "highest") if frontier else "",
+        metric=metric,
+    )
+
+
+def best_value(metric: str, values: Sequence[float]) -> float | None:
+    """Returns the best of values, None if there are none or the metric has no direction."""
+    if not values or get_metric(metric).direction == "neither":
+        return None
+    best = values[0]
+    for value in values:
+        best = value if is_better(metric, value, best) else best
+    return best
+
+
+def joined_charts(runs: Sequence[RunData], views: Sequence[Sequence[View | BrokenView]]) -> list[View]:
+    """Returns the charts of several runs with the same `join` as one chart each, with a line per run."""
+    groups: dict[tuple[str, str], list[tuple[RunData, View]]] = {}
+    for run, own in zip(runs, views, strict=True):
+        for view in own:
+            if isinstance(view, Lines | BinnedMetric) and view.join:
+                groups.setdefault((view.kind, view.join), []).append((run, view))
+    return [chart for pairs in groups.values() if (chart := join_views(pairs)) is not None]
+
+
+def join_views(pairs: Sequence[tuple[RunData, View]]) -> View | None:
+    """Returns one chart of those of several runs, None if fewer than two fit together."""
+    first = pairs[0][1]
+    if isinstance(first, BinnedMetric):
+        same = [(run, view) for run, view in pairs if isinstance(view, BinnedMetric) and view.bins == first.bins]
+        series = {run.label: next(iter(view.series.values()), ()) for run, view in same}
+        if len(same) < 2:
+            return None
+        return BinnedMetric(
+            title=first.title, note=first.note, metric=first.metric, x=first.x, bins=first.bins, counts=first.counts,
+            unit=first.unit, series=series,
+        )  # fmt: skip
+    lines = [(run, view) for run, view in pairs if isinstance(view, Lines)]
+    if not isinstance(first, Lines) or len(lines) < 2:
+        return None
+    joined: list[Series] = []
+    for run, view in lines:
+        heads = {line.name.partition(", ")[0] for line in view.series}
+        for line in view.series:  # "rnn, before training" of a run "rnn (a)" becomes "rnn (a), before training"
+            rest = line.name.partition(", ")[2] if len(heads) == 1 else line.name
+            name = f"{run.label}, {rest}" if rest else run.label
+            joined.append(Series(one_line(name, 60), line.x, line.y, line.dashed, line.thin))
+    return Lines(
+        title=first.title, note=first.note, series=tuple(joined), x=first.x, y=first.y, log_x=first.log_x,
+        log_y=first.log_y, markers=first.markers, annotations=first.annotations, metric=first.metric,
+    )  # fmt: skip

@@ -1,0 +1,307 @@
+"""What reports read from the folder of a run, once: settings, metrics, curves and views."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import PurePath
+from typing import Any
+
+from pydantic import ValidationError
+
+from ..core.metrics import displayed_metrics, finite, get_metric, main_metric, merge_metrics
+from ..core.run_folder import RunFolder
+from .charts import View, views_from_json
+from .formatting import one_line
+
+SPLITS = ("validation", "test")
+NOT_FINISHED = "not finished"
+
+
+@dataclass(frozen=True)
+class Point:
+    """A value, and what had been spent up to it."""
+
+    step: int
+    seconds: float
+    tokens: float
+    value: float
+
+
+@dataclass(frozen=True)
+class BrokenView:
+    """A view of evaluation.json or inspection.json that cannot be drawn, and why."""
+
+    title: str
+    kind: str
+    problem: str
+
+
+def mapping(value: object) -> dict[str, Any]:
+    """Returns the value if it is a dict, else an empty one: files may hold anything."""
+    return value if isinstance(value, dict) else {}
+
+
+@dataclass(frozen=True)
+class RunData:
+    """A run, under the label that it has among others."""
+
+    folder: RunFolder
+    label: str
+
+    # Settings and summary
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        return self.folder.summary
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        return self.folder.config
+
+    @cached_property
+    def history(self) -> list[dict[str, Any]]:
+        return self.folder.history()
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        return [event for event in self.history if event.get("event") == name]
+
+    def setting(self, *path: str) -> Any:
+        """Returns a setting, or None if there is none of this name."""
+        value: Any = self.config
+        for name in path:
+            value = mapping(value).get(name)
+        return value
+
+    def number(self, name: str) -> float | int | None:
+        """Returns a number of the summary, None if it is missing or not finite."""
+        return finite(self.summary.get(name))
+
+    @property
+    def model(self) -> str:
+        return str(self.summary.get("model") or self.setting("model", "name") or self.folder.path.name)
+
+    @property
+    def task(self) -> str:
+        return str(self.summary.get("task") or self.setting("task", "name") or "unknown")
+
+    @property
+    def task_summary(self) -> str:
+        return str(self.summary.get("task_summary") or self.task)
+
+    @property
+    def model_summary(self) -> str:
+        return str(self.summary.get("model_summary") or self.model)
+
+    @property
+    def data_name(self) -> str:
+        source = str(
+            mapping(self.summary.get("data")).get("source") or self.setting("data", "source") or "unknown data"
+        )
+        return PurePath(source).name or source
+
+    @property
+    def fingerprint(self) -> str:
+        return str(mapping(self.summary.get("data")).get("fingerprint", ""))
+
+    @property
+    def reason(self) -> str:
+        return str(self.summary.get("reason", NOT_FINISHED))
+
+    @property
+    def interrupted(self) -> bool:
+        return self.reason.startswith("SIG") or self.reason == NOT_FINISHED
+
+    @property
+    def gradient_free(self) -> bool:
+        """Whether the model was fitted in one pass, without gradient descent."""
+        declared = self.summary.get("gradient_free")
+        return (
+            any(event.get("flops") is None for event in self.events("started")) if declared is None else bool(declared)
+        )
+
+    @property
+    def unit(self) -> str:
+        """What was counted while training, in the plural: "tokens", "examples"."""
+        units = [self.summary.get("unit"), *(event.get("unit") for event in self.events("started"))]
+        return next((str(unit) for unit in units if unit), "elements")
+
+    @property
+    def budget(self) -> int | None:
+        budget = self.config.get("params")
+        return budget if isinstance(budget, int) and budget > 0 else None
+
+    @property
+    def off_budget(self) -> float | None:
+        """The relative distance of the number of parameters from the budget."""
+        size = self.number("parameters")
+        return None if self.budget is None or size is None else size / self.budget - 1
+
+    # Metrics
+
+    def metrics(self, split: str) -> dict[str, Any]:
+        return mapping(mapping(self.summary.get("metrics")).get(split))
+
+    def baselines(self, split: str) -> dict[str, dict[str, Any]]:
+        """Returns the metrics of simple methods on a split, by their name."""
+        baselines = mapping(mapping(self.summary.get("baselines")).get(split))
+        return {str(name): values for name, values in baselines.items() if isinstance(values, dict)}
+
+    @property
+    def splits(self) -> list[str]:
+        """The splits that were evaluated at the end."""
+        return [split for split in SPLITS if self.metrics(split)]
+
+    @cached_property
+    def all_metrics(self) -> dict[str, Any]:
+        """Every metric there is, with a value of it."""
+        last = {
+            key.removeprefix("val_"): value
+            for event in self.events("evaluated")[-1:]
+            for key, value in event.items()
+            if key.startswith("val_")
+        }
+        return merge_metrics([self.metrics("validation"), self.metrics("test"), last])
+
+    @cached_property
+    def monitor(self) -> str:
+        """The metric that selected the weights; lower is better."""
+        name = str(self.summary.get("monitor", "loss"))
+        return name if name in self.all_metrics else "loss"
+
+    @cached_property
+    def main(self) -> str:
+        """The metric to show first, and in charts."""
+        return main_metric(self.all_metrics, self.monitor)
+
+    @property
+    def columns(self) -> list[str]:
+        """The metrics worth showing, the main one first."""
+        return displayed_metrics(self.all_metrics, self.monitor)
+
+    def reached(self, split: str = "validation") -> float | int | None:
+        """Returns the main metric on a split."""
+        return finite(self.metrics(split).get(self.main))
+
+    @property
+    def score(self) -> float | int | None:
+        """The number that ranks runs, lower is better: the main metric on the validation split."""
+        if self.monitor == "loss" and get_metric(self.main).direction == "higher":
+            reached = self.reached()
+            return None if reached is None else -reached
+        return finite(self.metrics("validation").get(self.monitor))
+
+    @property
+    def loss_unit(self) -> str:
+        """The unit of the loss: "nats" if it is the logarithm of a perplexity."""
+        return "nats" if "perplexity" in self.all_metrics else ""
+
+    @property
+    def signatures(self) -> dict[str, str]:
+        """How metrics were computed that depend on it."""
+        return {str(name): str(text) for name, text in mapping(self.summary.get("signatures")).items()}
+
+    @property
+    def evaluation_notes(self) -> list[str]:
+        notes = self.summary.get("evaluation_notes")
+        return [str(note) for note in notes] if isinstance(notes, list) else []
+
+    @property
+    def data_notes(self) -> list[str]:
+        notes = mapping(self.summary.get("data")).get("notes")
+        return [str(note) for note in notes] if isinstance(notes, list) else []
+
+    # Curves
+
+    @cached_property
+    def training(self) -> list[Point]:
+        """The loss of the recorded steps."""
+        return points(self.events("stepped"), lambda event: event.get("loss"))
+
+    def evaluations(self, metric: str) -> list[Point]:
+        """Returns a metric of the evaluations during training."""
+        return points(self.events("evaluated"), lambda event: event.get(f"val_{metric}"))
+
+    def steps(self, key: str) -> list[tuple[int, float]]:
+        """Returns the step and a finite quantity, such as lr or grad_norm, of the recorded steps."""
+        pairs = [(event["step"], finite(event.get(key))) for event in self.events("stepped")]
+        return [(step, float(value)) for step, value in pairs if value is not None]
+
+    def samples(self) -> list[dict[str, Any]]:
+        """Returns the samples made during training that have a text."""
+        return [sample for sample in self.folder.samples() if str(sample.get("text", "")).strip()]
+
+    # Views
+
+    @cached_property
+    def evaluation(self) -> tuple[str, list[View | BrokenView]]:
+        """The split whose predictions are shown, the test split if it has views, and these views."""
+        stored = self.folder.evaluation()
+        for split in reversed(SPLITS):
+            if isinstance(stored.get(split), list) and stored[split]:
+                return split, read_views(stored[split])
+        return "", []
+
+    @cached_property
+    def inspection(self) -> list[View | BrokenView]:
+        return read_views(self.folder.inspection())
+
+
+def read_views(values: Sequence[object]) -> list[View | BrokenView]:
+    """Returns views from JSON; one that is not valid becomes a `BrokenView`, so that a page shows the others."""
+    views: list[View | BrokenView] = []
+    for value in values:
+        if not isinstance(value, Mapping):
+            continue
+        try:
+            views += views_from_json([value])
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(str(part) for part in first["loc"][2:])
+            problem = f"{field}: {first['msg']}".removeprefix(": ")
+            title, kind = one_line(value.get("title", "A view"), 100), one_line(value.get("kind", "no kind"))
+            views.append(BrokenView(title, kind, one_line(problem, 200)))
+    return views
+
+
+def points(events: Sequence[Mapping[str, Any]], value_of: Callable[[Mapping[str, Any]], object]) -> list[Point]:
+    """Returns the points of events whose value, seconds and tokens are finite."""
+    result = []
+    for event in events:
+        value, seconds, tokens = finite(value_of(event)), finite(event.get("seconds")), finite(event.get("tokens"))
+        if value is not None and seconds is not None and tokens is not None:
+            result.append(Point(int(event["step"]), seconds, tokens, value))
+    return result
+
+
+def read_runs(folders: Sequence[RunFolder]) -> list[RunData]:
+    """Returns each run under the name of its model; if several have the same, with the name of the folder."""
+    names = [RunData(folder, "").model for folder in folders]
+    counts, taken = Counter(names), Counter[str]()
+    runs = []
+    for folder, name in zip(folders, names, strict=True):
+        label = name if counts[name] == 1 else f"{name} ({folder.path.name})"
+        taken[label] += 1
+        runs.append(RunData(folder, label if taken[label] == 1 else f"{label} #{taken[label]}"))
+    return runs
+
+
+def ranked(runs: Sequence[RunData]) -> list[RunData]:
+    """Returns the runs, best on the validation split first; those without a value at the end."""
+    return sorted(runs, key=lambda run: (run.score is None, run.score if run.score is not None else 0.0))
+
+
+def shared_metrics(runs: Sequence[RunData]) -> list[str]:
+    """Returns the metrics of a comparison, the main one first."""
+    return list(dict.fromkeys(name for run in runs for name in run.columns))
+
+
+def shared_baselines(runs: Sequence[RunData], split: str) -> dict[str, dict[str, Any]]:
+    """Returns the baselines of a comparison, each once: all models saw the same data."""
+    baselines: dict[str, dict[str, Any]] = {}
+    for run in runs:
+        for name, values in run.baselines(split).items():
+            baselines.setdefault(name, values)
+    return baselines
