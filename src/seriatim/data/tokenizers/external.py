@@ -10,14 +10,14 @@ import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from ...core.errors import SeriatimError
 from .special_tokens import BERT_SPECIAL_TOKENS, SPECIAL_TOKENS, UNK
 from .training import BLANK_SEPARATED, SINGLE_WORD, WORD_PATTERN, bert_backend
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer as Backend
 
 GPT2_END = "<|endoftext|>"
 GPT_WORD_END = "</w>"  # after the last piece of a word in the vocabulary of the first GPT
@@ -39,16 +39,14 @@ def read_backend(path: Path) -> Backend:
         for name, reader in readers.items():
             if (path / name).is_file():
                 return reader(path / name)
-        models = [file.name for file in sorted(path.glob("*")) if file.suffix in (".spm", ".model")]
-        hint = f" (a SentencePiece file such as {models[0]} is read through its tokenizer.json)" if models else ""
+        others = [file.name for file in sorted(path.glob("*")) if file.suffix in (".spm", ".model")]
+        hint = f" (a SentencePiece file such as {others[0]} is read through its tokenizer.json)" if others else ""
         cause = f"there is no tokenizer in {path}{hint}"
     remedy = "name a tokenizer.json, or a folder with tokenizer.json, with vocab.txt, or with vocab.json and merges.txt"
     raise SeriatimError("tokenizer.missing", cause, remedy)
 
 
 def _read_tokenizer_json(path: Path) -> Backend:
-    from tokenizers import Tokenizer as Backend
-
     try:
         return Backend.from_file(str(path))
     except Exception as error:  # the package raises nothing narrower
@@ -76,9 +74,6 @@ def _read_bert_vocab(path: Path) -> Backend:
 
 def _read_vocab_and_merges(path: Path) -> Backend:
     """BPE of the first and second GPT: `vocab.json` with the ids, `merges.txt` with one pair per line."""
-    from tokenizers import Tokenizer as Backend
-    from tokenizers import decoders, models, normalizers, pre_tokenizers
-
     vocab = _read_vocab(path.with_name("vocab.json"))
     merges = _read_merges(path.with_name("merges.txt"), vocab)
     options = _read_options(path.parent)

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from tokenizers import Tokenizer as Backend
 
 from ...core.errors import SeriatimError
 from ...core.files import atomic_file
@@ -27,9 +27,6 @@ from .external import byte_alphabet, read_backend, recognize_kind, single_word_p
 from .segments import SEGMENT_LIMIT, SPACE, CharacterTable, DistinctWords, byte_token, distinct_words, split_segments
 from .special_tokens import EOS_ALIASES, SPECIAL_TOKENS, UNK, continues_word, join_texts, special_token_ids
 from .training import TokenizerSettings, train_backend
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer as Backend
 
 CACHE_SIZE = 1 << 18  # segments whose ids are cached
 SHOWN_UNKNOWN = 10  # in an error

@@ -16,9 +16,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer as Backend
 
 from ...core.config import Count, Settings
 from ...core.errors import SeriatimError
@@ -33,11 +35,6 @@ from .segments import (
     split_segments,
 )
 from .special_tokens import BERT_SPECIAL_TOKENS, SPECIAL_TOKENS, UNK
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer as Backend
-    from tokenizers.normalizers import Normalizer
-    from tokenizers.trainers import Trainer
 
 BYTE_TOKENS = [byte_token(byte) for byte in range(256)]
 # A word keeps an apostrophe inside it ("don't"); any other punctuation is a token of its own.
@@ -93,7 +90,7 @@ def with_default_kind(values: object, **defaults: object) -> object:
 
 def train_backend(settings: TokenizerSettings, texts: Iterable[str]) -> Backend:
     """Returns a tokenizer of the `tokenizers` package trained on texts, which are read once and joined in order."""
-    trainers = {
+    by_kind = {
         "char": _train_characters,
         "word": _train_words,
         "bpe": _train_bpe,
@@ -102,14 +99,11 @@ def train_backend(settings: TokenizerSettings, texts: Iterable[str]) -> Backend:
         "unigram": _train_unigram,
         "bert": _train_bert,
     }
-    return trainers[settings.kind](settings, texts)
+    return by_kind[settings.kind](settings, texts)
 
 
 def _train_characters(settings: TokenizerSettings, texts: Iterable[str]) -> Backend:
     """BPE without merges, the package's only model that can fall back to bytes."""
-    from tokenizers import Tokenizer as Backend
-    from tokenizers import decoders, models
-
     normalizer = _lowercase(settings)
     counts = count_characters(normalizer.normalize_str(text) if normalizer else text for text in texts)
     frequent = [character for character, count in counts.items() if count >= settings.min_count]
@@ -123,9 +117,6 @@ def _train_characters(settings: TokenizerSettings, texts: Iterable[str]) -> Back
 
 
 def _train_words(settings: TokenizerSettings, texts: Iterable[str]) -> Backend:
-    from tokenizers import Tokenizer as Backend
-    from tokenizers import decoders, models
-
     counts = count_words(settings, texts)
     frequent = sorted(word for word, count in counts.items() if count >= settings.min_count)
     words = sorted((word for word in frequent if word not in SPECIAL_TOKENS), key=counts.__getitem__, reverse=True)
@@ -137,9 +128,6 @@ def _train_words(settings: TokenizerSettings, texts: Iterable[str]) -> Backend:
 
 
 def _train_wordpiece(settings: TokenizerSettings, texts: Iterable[str]) -> Backend:
-    from tokenizers import Tokenizer as Backend
-    from tokenizers import decoders, models, trainers
-
     learner = split_into_words(Backend(models.WordPiece(unk_token=UNK)), settings, training=True)
     trainer = trainers.WordPieceTrainer(
         vocab_size=settings.vocab_size,
@@ -155,9 +143,6 @@ def _train_wordpiece(settings: TokenizerSettings, texts: Iterable[str]) -> Backe
 
 
 def _train_bpe(settings: TokenizerSettings, texts: Iterable[str]) -> Backend:
-    from tokenizers import Tokenizer as Backend
-    from tokenizers import decoders, models, pre_tokenizers, trainers
-
     by_bytes = settings.kind == "byte-bpe"
     special_tokens = SPECIAL_TOKENS + (BYTE_TOKENS if settings.byte_fallback else [])
     trainer = trainers.BpeTrainer(
@@ -182,9 +167,6 @@ def _train_bpe(settings: TokenizerSettings, texts: Iterable[str]) -> Backend:
 
 
 def _train_unigram(settings: TokenizerSettings, texts: Iterable[str]) -> Backend:
-    from tokenizers import Tokenizer as Backend
-    from tokenizers import decoders, models, trainers
-
     trainer = trainers.UnigramTrainer(
         vocab_size=settings.vocab_size, special_tokens=SPECIAL_TOKENS, unk_token=UNK, show_progress=False
     )
@@ -199,9 +181,6 @@ def _train_unigram(settings: TokenizerSettings, texts: Iterable[str]) -> Backend
 
 def _train_bert(settings: TokenizerSettings, texts: Iterable[str]) -> Backend:
     """The package's trainer numbers single letters in the order of a hash table; here they are given to it, sorted."""
-    from tokenizers import Tokenizer as Backend
-    from tokenizers import models, trainers
-
     learner = Backend(models.WordPiece(unk_token=BERT_SPECIAL_TOKENS["unk"]))
     _split_as_bert(learner, settings.lowercase)
     by_blanks: Counter[str] = Counter()
@@ -252,9 +231,6 @@ def bert_backend(
     special_tokens: Mapping[str, str] = BERT_SPECIAL_TOKENS,
 ) -> Backend:
     """Returns BERT's tokenizer with a vocabulary; `strip_accents` None means: if `lowercase`."""
-    from tokenizers import AddedToken, decoders, models, processors
-    from tokenizers import Tokenizer as Backend
-
     backend = Backend(models.WordPiece(vocab=dict(vocab), unk_token=special_tokens["unk"]))
     _split_as_bert(backend, lowercase, strip_accents, split_chinese)
     backend.decoder = decoders.WordPiece(prefix="##", cleanup=True)
@@ -272,8 +248,6 @@ def bert_backend(
 def _split_as_bert(
     backend: Backend, lowercase: bool, strip_accents: bool | None = None, split_chinese: bool = True
 ) -> None:
-    from tokenizers import normalizers, pre_tokenizers
-
     backend.normalizer = normalizers.BertNormalizer(
         clean_text=True, handle_chinese_chars=split_chinese, strip_accents=strip_accents, lowercase=lowercase
     )
@@ -282,9 +256,7 @@ def _split_as_bert(
 
 def split_into_words(backend: Backend, settings: TokenizerSettings, training: bool = False) -> Backend:
     """Returns the backend with words as pre-tokens and `<eos>` for line ends; in training, without `<eos>`, `<unk>`."""
-    from tokenizers import Regex, normalizers, pre_tokenizers
-
-    steps: list[Normalizer] = [normalizers.Lowercase()] if settings.lowercase else []
+    steps: list[normalizers.Normalizer] = [normalizers.Lowercase()] if settings.lowercase else []
     steps.append(normalizers.Replace("\n", " " if training else " <eos> "))
     backend.normalizer = normalizers.Sequence(steps)
     pattern = WORD_PATTERN if settings.split_punctuation else BLANK_SEPARATED
@@ -295,8 +267,6 @@ def split_into_words(backend: Backend, settings: TokenizerSettings, training: bo
 
 
 def _split_into_subwords(backend: Backend, settings: TokenizerSettings) -> Backend:
-    from tokenizers import Regex, pre_tokenizers
-
     if normalizer := _lowercase(settings):
         backend.normalizer = normalizer
     by_bytes = settings.kind == "byte-bpe"
@@ -307,13 +277,11 @@ def _split_into_subwords(backend: Backend, settings: TokenizerSettings) -> Backe
     return backend
 
 
-def _lowercase(settings: TokenizerSettings) -> Normalizer | None:
-    from tokenizers import normalizers
-
+def _lowercase(settings: TokenizerSettings) -> normalizers.Normalizer | None:
     return normalizers.Lowercase() if settings.lowercase else None
 
 
-def run_trainer(learner: Backend, trainer: Trainer, texts: Iterable[str]) -> None:
+def run_trainer(learner: Backend, trainer: trainers.Trainer, texts: Iterable[str]) -> None:
     """Trains with a trainer of the package; what it rejects is an error "tokenizer.train"."""
     try:
         learner.train_from_iterator(training_chunks(texts), trainer)
@@ -330,9 +298,6 @@ def training_chunks(texts: Iterable[str]) -> Iterator[str]:
 
 def count_words(settings: TokenizerSettings, texts: Iterable[str]) -> Counter[str]:
     """Returns how often each word occurs: as the package's trainer counts, but each distinct segment is split once."""
-    from tokenizers import Tokenizer as Backend
-    from tokenizers import models
-
     segments: Counter[str] = Counter()
     for group in batch_blocks(align_blocks(TextBlock(text) for text in texts), COUNT_SIZE):
         block_texts = [block.text for block in group]
