@@ -10,7 +10,6 @@ from typing import Any
 from ..core import registry
 from ..core.config import merge, set_path
 from ..core.errors import SeriatimError, did_you_mean
-from ..hub.warm_start import WarmStart
 from ..tasks import add_file, load
 from ..training.config import ENDS, Config, make_config
 
@@ -106,6 +105,8 @@ def column_role(values: Mapping[str, Any], name: str) -> str:
 
 def add_fine_tuning_defaults(values: dict[str, Any]) -> dict[str, Any]:
     """Returns settings that start from pretrained weights: with the model of these, and a small learning rate."""
+    from ..hub.warm_start import WarmStart
+
     start, model = WarmStart.open(str(values["start"])), values.get("model") or {}
     name = start.model["name"]
     if model.get("name", name) != name:

@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -21,7 +21,6 @@ from ..core.metrics import metric_signatures
 from ..core.run_folder import FORMAT
 from ..core.tensors import load_tensors, save_tensors
 from ..data.tokenizers import Tokenizer
-from ..hub.warm_start import WarmStart
 from ..nn.network import load_weights
 from ..report.charts import View, views_to_json
 from ..tasks import load as load_task
@@ -36,6 +35,9 @@ from ..training.loop import Loop, fit_events, stop_signals
 from ..training.settings import TrainSettings
 from .capabilities import task_capabilities
 from .run import WEIGHTS, Run, save_task
+
+if TYPE_CHECKING:
+    from ..hub.warm_start import WarmStart
 
 Notify = Callable[[str], None]
 MIN_INSPECTED_STEPS = 100  # of training, before which a network has nothing to show inside
@@ -97,7 +99,7 @@ class Session:
         """Trains from the beginning and returns the run."""
         check_model(self.config)
         ranks = self._set_up()
-        warm_start = None if self.config.start is None else WarmStart.open(self.config.start)
+        warm_start = None if self.config.start is None else open_warm_start(self.config.start)
         teacher = self._open_teacher()
         task = self._prepare(ranks, pretrained=self._pretrained_tokenizers(warm_start, teacher))
         if teacher is not None:
@@ -181,7 +183,7 @@ class Session:
         named = settings is not None and bool(settings.model_fields_set)
         task_class = load_task(self.config.task.name)
         if start is None and teacher is not None and task_class.teacher_tokenizer and not named:
-            start = WarmStart.open(str(teacher.path))
+            start = open_warm_start(str(teacher.path))
         if start is None or start.tokenizer is None:
             return {}
         if named:
@@ -392,6 +394,13 @@ class Session:
         write_json(self.folder / "inspection.json", views_to_json(charts))
 
 
+def open_warm_start(source: str) -> WarmStart:
+    """Returns pretrained weights: of a run, a folder of transformers or a hub name."""
+    from ..hub.warm_start import WarmStart
+
+    return WarmStart.open(source)
+
+
 def check_model(config: Config) -> None:
     """Raises SeriatimError if the task cannot use a model of this architecture."""
     task_class, model = load_task(config.task.name), config.model
@@ -458,7 +467,7 @@ def evaluate_run(
         notify: Called with each note.
         int8: Whether to round the weights to 8 bits.
     """
-    model = run.quantized_network if int8 else run.network
+    model = run.int8.network if int8 else run.network
     if data is None:
         task = reopen_task(run, data_dir=data_dir, notify=notify)
         if split not in task.encoded:
