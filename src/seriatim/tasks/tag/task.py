@@ -36,7 +36,6 @@ from ..base import (
     Output,
     Predictions,
     Predictor,
-    Processor,
     Settings,
     Task,
     TaskConfig,
@@ -44,12 +43,12 @@ from ..base import (
     capability,
     padding_mask,
 )
+from ..mismatches import name_mismatches
 from .processor import GENERATED, UNSEEN, TagEncoded, TagProcessor, TagSettings
 from .schema import SCHEMA, Consecutive
 from .views import make_views
 
 SAMPLED_WORDS = 30  # of a sentence in a sample
-MAX_LISTED = 8  # tags in a sentence of a message
 ENTITIES = Kind("list of entities", list)
 
 
@@ -133,6 +132,7 @@ class TagTask(Task[TagEncoded]):
     name = "tag"
     schema = SCHEMA
     split_policy = Consecutive()
+    default_fractions = (0.9, 0.05, 0.05)
     settings_type = TagSettings
     processor_type = TagProcessor
     predictor_type = TagPredictor
@@ -158,7 +158,7 @@ class TagTask(Task[TagEncoded]):
     def __init__(
         self,
         config: TaskConfig,
-        processor: Processor[TagEncoded],
+        processor: TagProcessor,
         columns: Mapping[str, str],
         kinds: Mapping[str, Kind],
         datasets: Mapping[str, Dataset] | None = None,
@@ -246,7 +246,7 @@ class TagTask(Task[TagEncoded]):
         return distillation_loss(output.scores, teacher.scores, temperature)
 
     def teacher_mismatches(self, teacher: Predictor) -> list[str]:
-        return compare_names(self.processor.tags, teacher.processor.tags, "tag")
+        return name_mismatches(self.processor.tags, teacher.processor.tags, "tag")
 
     # Evaluation
 
@@ -319,14 +319,3 @@ class TagTask(Task[TagEncoded]):
                 words.append(f"{form}/{tag}" + ("" if tag == reference else f" (is {reference})"))
             lines.append(" ".join(words) + (" …" if end - first > SAMPLED_WORDS else ""))
         return "\n".join(lines)
-
-
-def compare_names(names: Sequence[str], teacher_names: Sequence[str], noun: str) -> list[str]:
-    """Returns a sentence for the names that only one of two models has; their order does not matter."""
-    sentences = []
-    for owner, own, others in (("this model", names, teacher_names), ("the teacher", teacher_names, names)):
-        if only := [name for name in own if name not in set(others)]:
-            listed = ", ".join(f'"{name}"' for name in only[:MAX_LISTED]) + (" …" if len(only) > MAX_LISTED else "")
-            count = f"the {noun}" if len(only) == 1 else f"{len(only)} {noun}s"
-            sentences.append(f"only {owner} has {count}: {listed}")
-    return sentences

@@ -1,0 +1,206 @@
+"""The data of question answering: questions, passages and the spans of the passages that answer them.
+
+An answer is a text, which is searched in the passage, or {"text": "…", "answer_start": 34}; a question has one, several
+or none, if the passage does not answer it. Positions count characters of the passage from 0.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core.diagnostics import Diagnostics
+from ...data.dataset import Dataset, factorize
+from ...data.formats.squad import shorten
+from ...data.kinds import KINDS, LABEL, NUMBER, TEXT, Kind
+from ...data.schema import Field, Schema
+from ...data.split import Fractions, SplitPolicy, assign_rows, take_splits
+
+FEW_ARTICLES = 10  # below which rows are grouped by passage
+Answer = tuple[str, int]  # text and start in the passage
+ParsedAnswer = tuple[str, int | None]
+
+
+def parse_answers(cell: Any) -> tuple[ParsedAnswer, ...]:
+    """Returns text and start (None if it is not named) of each answer of a cell.
+
+    It holds a text, a list of texts or of {"text", "answer_start"}, or {"text": […], "answer_start": […]}, as objects
+    or as JSON; nothing if there is no answer.
+    """
+    if cell is None or cell == "":
+        return ()
+    if isinstance(cell, str):
+        if cell.lstrip()[:1] not in ("[", "{"):
+            return ((cell, None),)
+        try:
+            cell = json.loads(cell)
+        except json.JSONDecodeError:
+            return ((cell, None),)
+    if isinstance(cell, dict) and not isinstance(cell.get("text"), str):  # columns, as the Hugging Face hub has them
+        texts = list(cell["text"])
+        starts = list(cell.get("answer_start") or [None] * len(texts))
+        cell = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
+    answers: list[ParsedAnswer] = []
+    for answer in [cell] if isinstance(cell, dict) else cell:
+        text, start = (answer, None) if isinstance(answer, str) else (answer["text"], answer.get("answer_start"))
+        if not isinstance(text, str) or not (start is None or type(start) is int):
+            raise ValueError("not an answer")
+        answers.append((text, start))
+    return tuple(answers)
+
+
+def _parse(cell: Any) -> tuple[ParsedAnswer, ...]:
+    try:
+        return parse_answers(cell)
+    except (KeyError, AttributeError) as error:
+        raise ValueError("not a list of answers") from error
+
+
+ANSWERS = Kind("list of answers", _parse, size=len)
+KINDS[ANSWERS.name] = ANSWERS
+
+
+def find_occurrences(text: str, passage: str) -> list[int]:
+    """Returns where a text occurs in a passage: not inside of words, if it also occurs by itself."""
+    starts = [match.start() for match in re.finditer(re.escape(text), passage)]
+
+    def inside_word(start: int) -> bool:
+        end = start + len(text)
+        before = start > 0 and text[0].isalnum() and passage[start - 1].isalnum()
+        return before or (end < len(passage) and text[-1].isalnum() and passage[end].isalnum())
+
+    return [start for start in starts if not inside_word(start)] or starts
+
+
+def locate_answer(passage: str, answer: ParsedAnswer) -> Answer:
+    """Returns an answer without white space at its ends, and its start; raises ValueError if it is not there."""
+    whole, start = answer
+    text = whole.strip()
+    if not text:
+        raise ValueError('"text" is empty')
+    occurrences = [] if start is not None else find_occurrences(text, passage)
+    if start is None:
+        if not occurrences:
+            raise ValueError(f"{shorten(text)} is not in the passage")
+        return text, occurrences[0]
+    if start < 0:
+        raise ValueError(f"answer_start is {start}, not a position in the passage")
+    if passage[start : start + len(whole)] != whole:
+        nearest = min(find_occurrences(text, passage), key=lambda at: abs(at - start), default=None)
+        place = "nowhere in the passage" if nearest is None else f"at {nearest}"
+        there = shorten(passage[start : start + len(whole)])
+        raise ValueError(f"{shorten(whole)} is not at {start}, where {there} is, but {place}")
+    return text, start + len(whole) - len(whole.lstrip())
+
+
+def row_answers(dataset: Dataset, row: int) -> tuple[ParsedAnswer, ...]:
+    """Returns the answers of a row; the start of a single one may be in a column of its own."""
+    answers: tuple[ParsedAnswer, ...] = dataset["answers"][row]
+    if "answer_start" in dataset and len(answers) == 1 and answers[0][1] is None:
+        start = dataset["answer_start"][row]
+        return ((answers[0][0], None if np.isnan(start) else int(start)),)
+    return answers
+
+
+def locate_answers(dataset: Dataset, row: int) -> list[Answer]:
+    """Returns the texts and starts of a row's answers, which have passed `check_questions`."""
+    return [locate_answer(dataset["context"][row], answer) for answer in row_answers(dataset, row)]
+
+
+def check_questions(dataset: Dataset, diagnostics: Diagnostics) -> None:
+    """Reports answers that are not in their passage, contradictory marks and characters of no text; notes oddities."""
+    ambiguous: list[str] = []
+    trimmed = without = 0
+    for row in range(len(dataset)):
+        location, passage = dataset.locations[row], dataset["context"][row]
+        for role in ("question", "context"):
+            text = dataset[role][row]
+            if "\0" in text or text.encode("utf-8", "replace").decode() != text:
+                cause = f"{location}: the {role} has a NUL character or half a surrogate pair"
+                diagnostics.report("data.questions", cause, "correct the text")
+        if "answers" not in dataset:
+            continue
+        answers = row_answers(dataset, row)
+        without += not answers
+        if answers and "is_impossible" in dataset and dataset["is_impossible"][row].lower() in ("true", "1"):
+            cause = f"{location}: is_impossible is true, but there are answers"
+            diagnostics.report("data.questions", cause, "remove one of them")
+        for index, answer in enumerate(answers):
+            path = f"{location}{'.' if location.path else ', '}answers[{index}]"
+            try:
+                text, _ = locate_answer(passage, answer)
+            except ValueError as error:
+                remedy = "correct answer_start, which counts characters of the passage from 0"
+                diagnostics.report("data.questions", f"{path}: {error}", remedy)
+                continue
+            trimmed += text != answer[0]
+            if answer[1] is None and len(find_occurrences(text, passage)) > 1:
+                ambiguous.append(path)
+    if without:
+        diagnostics.note(f"{dataset.name}: {plural(without, 'question')} without an answer")
+    if ambiguous:
+        count = plural(len(ambiguous), "answer")
+        diagnostics.note(
+            f"{count} without a start at several places of the passage: the first is taken ({ambiguous[0]})"
+        )
+    if trimmed:
+        diagnostics.note(f"{dataset.name}: white space at the ends of {plural(trimmed, 'answer')} is ignored")
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+SCHEMA = Schema(
+    (
+        Field("question", (TEXT,), ("query",)),
+        Field("context", (TEXT,), ("passage", "paragraph", "text", "document")),
+        Field("answers", (ANSWERS,), ("answer",), target=True),
+        Field("answer_start", (NUMBER,), required=False, target=True),
+        Field("is_impossible", (LABEL,), required=False, target=True),
+        Field("id", (LABEL,), required=False),
+        Field("title", (LABEL,), ("article",), required=False),
+        Field("split", (LABEL,), required=False),
+    ),
+    constraints=(check_questions,),
+)
+
+
+def passage_key(text: str) -> str:
+    """Returns a passage without differences in case and white space."""
+    return " ".join(unicodedata.normalize("NFC", text.casefold()).split())
+
+
+@dataclass(frozen=True)
+class GroupedByArticle(SplitPolicy):
+    """Random articles, or passages if fewer than `FEW_ARTICLES` are named: no passage is in two splits.
+
+    Articles that share a passage, directly or through others, stay together.
+    """
+
+    def divide(self, dataset: Dataset, fractions: Fractions) -> list[Dataset]:
+        passages = dataset.group_ids(["context"], passage_key)
+        groups = passages
+        if "title" in dataset and all(dataset["title"]) and len(set(dataset["title"])) >= FEW_ARTICLES:
+            groups = connect(dataset.group_ids(["title"]), passages)
+        return take_splits(dataset, assign_rows(None, int(groups.max(initial=-1)) + 1, fractions)[groups])
+
+
+def connect(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Returns groups of rows (rows,): rows with the same number in either array are in one group."""
+    parents: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def root(key: tuple[int, int]) -> tuple[int, int]:
+        while parents.setdefault(key, key) != key:
+            parents[key] = key = parents[parents[key]]
+        return key
+
+    keys = [(0, int(number)) for number in first]
+    for key, other in zip(keys, second.tolist(), strict=True):
+        parents[root((1, other))] = root(key)
+    return factorize(root(key) for key in keys)
