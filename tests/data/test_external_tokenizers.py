@@ -253,36 +253,7 @@ def test_unreadable_folders(tmp_path: Path, gpt2_folder: Path, wordpiece_folder:
         Tokenizer.load(tmp_path / "nothing")
 
 
-# ── special tokens, spans, words ─────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_truncation_is_that_of_transformers(tmp_path: Path) -> None:
-    tokenizer = bert()
-    peer = peer_tokenizer(tokenizer, tmp_path)
-    texts = [" ", "books", "the books", "the students opened their books", TEXT[:300]]
-    for first in texts:
-        for limit in (2, 3, 4, 7, 12, 100):
-            ids = tokenizer.frame(tokenizer.encode(first), limit=limit)
-            assert ids.tolist() == peer(first, truncation=True, max_length=limit)["input_ids"]
-        for second in texts:
-            for limit in (3, 4, 5, 7, 8, 12, 13, 100):
-                ids = tokenizer.frame(tokenizer.encode(first), tokenizer.encode(second), limit)
-                assert ids.tolist() == peer(first, second, truncation=True, max_length=limit)["input_ids"]
-    for second, limit in ((None, 1), ([], 2)):
-        with pytest.raises(SeriatimError, match="no room"):
-            tokenizer.frame([], second, limit)
-
-
-def test_frame_without_cls_and_sep() -> None:
-    tokenizer = Tokenizer.train(TokenizerSettings(kind="word"), [TEXT])
-    assert (tokenizer.has_cls_sep, tokenizer.cls, tokenizer.mask, tokenizer.pad) == (False, None, None, None)
-    assert tokenizer.frame([5, 6, 7]).tolist() == [5, 6, 7]
-    assert tokenizer.frame([5, 6, 7], limit=2).tolist() == [5, 6]
-    assert tokenizer.frame([5, 6, 7], [8]).tolist() == [5, 6, 7, 1, 8]
-    assert tokenizer.frame([5, 6, 7], [8], limit=4).tolist() == [5, 6, 1, 8]
-    # Words that look like special tokens are words.
-    words = Tokenizer.train(TokenizerSettings(kind="word", split_punctuation=False), ["[CLS] a [SEP] [MASK] <pad>"])
-    assert (words.has_cls_sep, words.mask, words.pad) == (False, None, None)
+# ── spans and words ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("kind", ["bert", "byte-bpe", "bpe", "char", "word", "unigram", "wordpiece"])
@@ -306,20 +277,6 @@ def test_spans_exclude_blanks(gpt2_folder: Path) -> None:
     text = "the  students\n\n books "
     _, spans = gpt2(gpt2_folder).encode_spans(text)
     assert {"students", "books"} <= {text[first:last] for first, last in spans.tolist()}
-
-
-def test_continues_word(gpt2_folder: Path) -> None:
-    tokenizer = bert()
-    assert [tokenizer.names[i] for i in np.flatnonzero(tokenizer.continues_word)] == [
-        name for name in tokenizer.names if name.startswith("##")
-    ]
-    assert tokenizer.continues_word.shape == (tokenizer.vocab_size,)
-    spaced = gpt2(gpt2_folder)
-    ids = spaced.encode(" thestudents, 42")
-    names = [spaced.token(int(index)) for index in ids]
-    assert [name[0] not in "␣," for name in names] == spaced.continues_word[ids].tolist()
-    assert not spaced.continues_word[spaced.eos]
-    assert not Tokenizer.train(TokenizerSettings(), [TEXT]).continues_word.any()
 
 
 def test_printable_tokens_and_errors() -> None:

@@ -66,7 +66,7 @@ def test_names() -> None:
     assert synthetic_source("reviews.csv") is None
     assert is_generated("copy:7")
     assert not is_generated("copies")
-    assert all((entry.text is None) != (entry.columns is None) for entry in SETS.values())
+    assert all(entry.name == name and entry.summary for name, entry in SETS.items())
 
 
 @pytest.mark.parametrize(
