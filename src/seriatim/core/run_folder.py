@@ -72,6 +72,12 @@ class RunFolder:
         return self.read_json("summary.json", {})
 
     @property
+    def notes(self) -> list[str]:
+        """What was noted on the data."""
+        notes = self.summary.get("notes")
+        return [str(note) for note in notes] if isinstance(notes, list) else []
+
+    @property
     def capabilities(self) -> dict[str, Any]:
         """The declaration of each capability of the run's predictor, by name."""
         return self.read_json("capabilities.json", {})

@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from .._version import __version__
 from ..core.files import write_text
 from ..core.metrics import finite, get_metric
 from ..core.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from .charts import Lines
+    from .charts import Lines, View
 
 
 def write_run_report(folder: RunFolder) -> Path:
@@ -74,6 +75,35 @@ def write_distillation_report(
     return file
 
 
+def write_page(
+    path: str | Path,
+    title: str,
+    subtitle: str,
+    sections: Sequence[tuple[str, Sequence[View | str]]],
+    settings: Mapping[str, str] | None = None,
+    kind: str = "reproduction",
+) -> Path:
+    """Writes a page of charts, tables and paragraphs and returns its path.
+
+    Args:
+        path: The HTML file.
+        title: The heading of the page.
+        subtitle: A sentence below it.
+        sections: Headings, each with charts, tables and texts; texts stand above the charts.
+        settings: Summary → YAML or other text that is folded at the end.
+        kind: What stands above the title.
+    """
+    from .pages import Page, Section
+
+    parts = []
+    for heading, content in sections:
+        texts = [part for part in content if isinstance(part, str)]
+        parts.append(Section(heading, paragraphs=texts, views=[part for part in content if not isinstance(part, str)]))
+    parts.append(Section("Settings", details=list((settings or {}).items())))
+    write_text(path, Page(kind, title, subtitle, (), parts, version=__version__).html())
+    return Path(path)
+
+
 def comparison_rows(folders: Sequence[RunFolder]) -> list[dict[str, Any]]:
     """Returns runs as rows of a table that JSON can hold: a number that is missing or not finite is None.
 
@@ -105,8 +135,8 @@ def comparison_rows(folders: Sequence[RunFolder]) -> list[dict[str, Any]]:
 
 
 def curves(folders: Sequence[RunFolder], over: Literal["seconds", "tokens"] = "seconds", metric: str = "loss") -> Lines:
-    """Returns the training and validation curves of runs as one chart; see `curves.training_curves`."""
-    from .curves import training_curves
+    """Returns the training and validation curves of runs as one chart; see `run_charts.training_curves`."""
+    from .run_charts import training_curves
     from .run_data import read_runs
 
     return training_curves(read_runs(folders), over, metric)
@@ -114,7 +144,7 @@ def curves(folders: Sequence[RunFolder], over: Literal["seconds", "tokens"] = "s
 
 def lessons(folders: Sequence[RunFolder]) -> list[str]:
     """Returns what to notice in a run, or in a comparison of several, in short sentences."""
-    from .lessons import lessons as all_lessons
+    from .findings import lessons as all_lessons
     from .run_data import read_runs
 
     return all_lessons(read_runs(folders))

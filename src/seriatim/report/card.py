@@ -69,7 +69,7 @@ def facts(run: RunData) -> list[tuple[str, str]]:
     steps = "one pass" if run.gradient_free else f"{step or 0:,} (best weights: step {best or 0:,})"
     pairs = [("data", code(data.get("source", MISSING))), ("data fingerprint", code(data.get("fingerprint", MISSING)))]
     if teacher := mapping(run.summary.get("teacher")):
-        settings = mapping(run.config.get("distill"))
+        settings = mapping(run.settings.get("distill"))
         size = f", {with_prefix(teacher['parameters'])} parameters" if teacher.get("parameters") else ""
         weight = f"weight {settings.get('weight', MISSING)}, temperature {settings.get('temperature', MISSING)}"
         about = f"{code(teacher.get('path', MISSING))} ({markdown(teacher.get('model', MISSING))}{size}); {weight}"

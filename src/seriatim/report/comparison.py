@@ -20,9 +20,8 @@ from ..core.metrics import (
     metric_label,
 )
 from .charts import Scatter, Table, View
-from .curves import best_value, cost_charts, joined_charts, quality_scatter, training_curves
+from .findings import lessons
 from .formatting import clean_text, format_change, format_duration, format_number, with_prefix
-from .lessons import lessons
 from .pages import (
     MAX_SAMPLE,
     Figure,
@@ -37,6 +36,7 @@ from .pages import (
     made_by,
     metric_notes,
 )
+from .run_charts import best_value, cost_charts, joined_charts, quality_scatter, training_curves
 from .run_data import RunData, mapping, ranked, shared_baselines, shared_metrics
 from .significance import format_difference
 from .theme import DARK, LIGHT, series_colors
@@ -260,7 +260,7 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 def split_settings(runs: Sequence[RunData]) -> tuple[dict[str, Any], list[str]]:
     """Returns the settings that all runs share, and the names of those in which they differ."""
-    flats = [flatten(run.config) for run in runs]
+    flats = [flatten(run.settings) for run in runs]
     names = list(dict.fromkeys(name for values in flats for name in values))
     absent = object()
     same = [name for name in names if all(values.get(name, absent) == flats[0].get(name, absent) for values in flats)]
@@ -269,7 +269,7 @@ def split_settings(runs: Sequence[RunData]) -> tuple[dict[str, Any], list[str]]:
 
 def settings_table(runs: Sequence[RunData], names: Sequence[str]) -> list[View]:
     """Returns a table of the settings in which runs differ, if there are any."""
-    flats = [flatten(run.config) for run in runs]
+    flats = [flatten(run.settings) for run in runs]
 
     def text(value: object) -> str:
         return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
@@ -310,8 +310,8 @@ def distillation_page(runs: Sequence[RunData], rows: Sequence[Mapping[str, Any]]
     metric = main_metric(rows[0]["metrics"], rows[0]["monitor"])
     mixed = "The training loss of the distilled student includes its distance from the teacher: compare by validation."
     speed_note = (
-        "Speed is that of prediction on the CPU, in examples per second, in batches of 32 and one by one: the models take "
-        "turns, and each has the median of its rounds. Size is that of the file of weights."
+        "Speed is that of prediction on the CPU, in examples per second, in batches of 32 and one by one: the models "
+        "take turns, and each has the median of its rounds. Size is that of the file of weights."
     )
     sections = [
         Section(
@@ -416,9 +416,9 @@ def distillation_charts(runs: Sequence[RunData], rows: Sequence[Mapping[str, Any
 
 def distillation_command(teacher: RunData, student: RunData) -> str:
     """Returns the command, with the options whose values differ from the teacher's."""
-    distill = mapping(student.config.get("distill"))
+    distill = mapping(student.settings.get("distill"))
     lines = [["seriatim", "distill", "--teacher", str(distill.get("teacher"))], ["--model", student.model]]
-    own, other = flatten(student.config), flatten(teacher.config)
+    own, other = flatten(student.settings), flatten(teacher.settings)
     options = {option: own.get(name) for name, option in OPTIONS.items() if own.get(name) != other.get(name)}
     renamed = {"temperature": "temperature", "weight": "distillation-weight", "unlabeled_data": "unlabeled-data"}
     options |= {option: distill.get(name) for name, option in renamed.items()}

@@ -27,9 +27,9 @@ from ..core.metrics import (
     metric_label,
 )
 from .charts import Chart, Image, ImageGrid, SpanText, Table, View, format_column
-from .curves import clipping_note, schedule_charts, training_curves
+from .findings import lessons
 from .formatting import clean_text, format_change, format_duration, format_number, with_prefix
-from .lessons import lessons
+from .run_charts import clipping_note, schedule_charts, training_curves
 from .run_data import BrokenView, RunData, mapping, shared_metrics
 
 MAX_SAMPLES, MAX_SAMPLE = 8, 1_500  # samples of a training, and characters of each
@@ -99,7 +99,7 @@ class ResultTable:
 
 @dataclass(frozen=True)
 class Section:
-    """A section of a page; parts that are empty are left out, and so is a section without parts."""
+    """A section of a page; parts that are empty are left out, and so is a section that has nothing but notes."""
 
     title: str
     notes: Sequence[str] = ()
@@ -114,20 +114,13 @@ class Section:
     code: Sequence[tuple[str, str]] = ()  # a sentence, and a command below it
     source: str = "evaluation.json"  # the file that has the views for which there is no room
 
+    paragraphs: Sequence[str] = ()
+
     @property
-    def parts(self) -> bool:
+    def has_content(self) -> bool:
         """Whether there is something to show besides notes."""
-        contents = (
-            self.views,
-            self.lessons,
-            self.samples,
-            self.items,
-            self.terms,
-            self.failures,
-            self.details,
-            self.code,
-        )
-        return self.results is not None or any(contents)
+        contents = (self.paragraphs, self.views, self.lessons, self.samples, self.items, self.terms, self.failures)
+        return self.results is not None or any(contents) or bool(self.details or self.code)
 
 
 @dataclass(frozen=True)
@@ -325,14 +318,14 @@ def run_page(run: RunData) -> Page:
         Section("Samples" if run.gradient_free else "Samples during training", samples=samples),
         data_section(run),
         glossary([run]),
-        Section("Settings", details=[("config.yaml: every setting of this run", dump_yaml(run.config))]),
+        Section("Settings", details=[("config.yaml: every setting of this run", dump_yaml(run.settings))]),
     ]
     return Page(
         "run",
         f"{run.model} on {run.data_name}",
         f"{run.task_summary}. {ending(run)}.{budget}",
         run_figures(run),
-        [Section("", metric_notes(run), items=[]), *sections],
+        [Section("", paragraphs=metric_notes(run)), *sections],
         f"{made_by(run)} Folder: {run.folder.path}",
         str(run.summary.get("version", "")),
     )

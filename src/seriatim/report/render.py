@@ -112,7 +112,7 @@ def compact_svg(svg: str) -> str:
     return re.sub(r"<[^>]*>", shorten_tag, svg)
 
 
-def check_suffix(path: str | Path) -> None:
+def check_extension(path: str | Path) -> None:
     """Raises SeriatimError unless a chart can be saved under this name; what takes long checks first."""
     if Path(path).suffix.lower() not in SUFFIXES:
         cause = f'{path}: a chart cannot be saved as "{Path(path).suffix.lower()}"'
@@ -124,7 +124,7 @@ def save(chart: Chart | Sequence[Chart], path: str | Path, theme: Theme = LIGHT)
     import vl_convert
 
     path = Path(path)
-    check_suffix(path)
+    check_extension(path)
     suffix = path.suffix.lower()
     if suffix == ".png":
         with atomic_file(path) as aside:

@@ -58,8 +58,8 @@ class RunData:
         return self.folder.summary
 
     @cached_property
-    def config(self) -> dict[str, Any]:
-        return self.folder.config
+    def settings(self) -> dict[str, Any]:
+        return self.folder.settings
 
     @cached_property
     def history(self) -> list[dict[str, Any]]:
@@ -70,7 +70,7 @@ class RunData:
 
     def setting(self, *path: str) -> Any:
         """Returns a setting, or None if there is none of this name."""
-        value: Any = self.config
+        value: Any = self.settings
         for name in path:
             value = mapping(value).get(name)
         return value
@@ -130,7 +130,7 @@ class RunData:
 
     @property
     def budget(self) -> int | None:
-        budget = self.config.get("params")
+        budget = self.settings.get("params")
         return budget if isinstance(budget, int) and budget > 0 else None
 
     @property
@@ -210,8 +210,8 @@ class RunData:
 
     @property
     def data_notes(self) -> list[str]:
-        notes = mapping(self.summary.get("data")).get("notes")
-        return [str(note) for note in notes] if isinstance(notes, list) else []
+        """What was noted on the data."""
+        return self.folder.notes
 
     # Curves
 
