@@ -1,0 +1,181 @@
+"""The predictor of `caption`: captions, scores of given captions, and the attention of each word to the image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from ...core.config import Settings
+from ...data.dataset import Dataset
+from ...data.images import IMAGE
+from ...data.kinds import NUMBER, NUMBERS, TEXT, TOKENS
+from ...decode.settings import BeamSettings
+from ...nn.images import ImageEncoderDecoder
+from ...report.charts import Image, ImageOverlay, View, matrix
+from ..alignment import TokenizedText
+from ..base import NoOptions, Usage, capability
+from ..encoder_decoder import EncoderDecoderPredictor, encode_with_eos, nbest_record
+from .rows import ALIGNED, SCORED
+
+if TYPE_CHECKING:
+    from .task import CaptionProcessor, CaptionTask, EncodedCaptions
+
+MAX_TOKENS = 100  # of a caption, if the options set no limit and training captions are shorter
+
+
+@dataclass(frozen=True)
+class Caption:
+    text: str
+    score: float  # log-probability of the text and its end
+    tokens: list[int]
+    finished: bool  # ended by <eos>, not by a limit
+    normalized_score: float  # by which hypotheses are ranked
+
+
+@dataclass(frozen=True)
+class ImageAttention:
+    """The attention weights (words, cells) of each word over the grid (rows, columns) of an image."""
+
+    image: np.ndarray  # (H,W,C) of uint8
+    grid: tuple[int, int]
+    words: list[str]
+    weights: np.ndarray
+
+    def chart(self, title: str) -> ImageOverlay:
+        return ImageOverlay(
+            title=title,
+            image=Image.from_array(self.image).png,
+            words=tuple(self.words),
+            grid=self.grid,
+            weights=matrix(self.weights),
+        )
+
+
+class CaptionPredictor(EncoderDecoderPredictor):
+    processor: CaptionProcessor  # type: ignore[assignment]
+    task: CaptionTask  # type: ignore[assignment]
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of the cells that the decoder attends to."""
+        return cast(ImageEncoderDecoder, self.networks[0]).source.image.grid
+
+    @capability(outputs={"caption": TEXT, "score": NUMBER}, options=BeamSettings, scalar=True)
+    def caption(self, dataset: Dataset, options: BeamSettings) -> list[dict[str, Any]]:
+        """Describe each image, with the log-probability of the caption; lists of both for nbest > 1."""
+        return [
+            nbest_record(("caption", "score"), [(one.text, one.score) for one in group], options.nbest)
+            for group in self.captions(self.encode_images(dataset), options)
+        ]
+
+    @capability(
+        outputs={"log_probability": NUMBER, "tokens": NUMBER, "perplexity": NUMBER, "token_log_probabilities": NUMBERS},
+        inputs=SCORED,
+    )
+    def score(self, dataset: Dataset, options: NoOptions) -> list[dict[str, Any]]:
+        """Return the log-probability of a caption given its image, as a whole and token by token."""
+        return self.score_records(self.task.encode(dataset))
+
+    @capability(outputs={"words": TOKENS, "grid": NUMBERS, "weights": NUMBERS}, options=BeamSettings, inputs=ALIGNED)
+    def align(self, dataset: Dataset, options: BeamSettings) -> list[dict[str, Any]]:
+        """Return the attention of each word of a caption to the cells of its image; by default, of a generated one."""
+        return [
+            {"words": one.words, "grid": list(one.grid), "weights": one.weights.round(6).tolist()}
+            for one in self.attentions(dataset, options)
+        ]
+
+    def encode_images(self, dataset: Dataset) -> EncodedCaptions:
+        """Returns the images of a data set, one for each row; those that cannot be read are an error."""
+        images = dataset.columns["image"]
+        encoded = self.task.encode(Dataset(dataset.name, {"image": images}, dataset.locations))
+        self.task.diagnostics.raise_problems()
+        return encoded
+
+    def captions(
+        self, encoded: EncodedCaptions, options: BeamSettings, items: np.ndarray | None = None
+    ) -> list[list[Caption]]:
+        """Returns the `nbest` captions of each image, best first."""
+        tokenizer = self.processor.target
+        return [
+            [
+                Caption(
+                    tokenizer.decode(self.without_eos(one.tokens)),
+                    one.score,
+                    one.tokens,
+                    one.finished,
+                    one.normalized_score,
+                )
+                for one in group
+            ]
+            for group in self.search(encoded, options, items)
+        ]
+
+    def attentions(self, dataset: Dataset, options: BeamSettings) -> list[ImageAttention]:
+        """Returns the attention of each caption; of rows without one, of a generated one."""
+        encoded = self.encode_images(dataset)
+        texts = list(dataset["caption"]) if "caption" in dataset else [""] * len(encoded)
+        missing = np.flatnonzero([not text.strip() for text in texts])
+        for row, group in zip(missing.tolist(), self.captions(encoded, options, missing), strict=True):
+            texts[row] = group[0].text
+        return self.attend(encoded, np.arange(len(encoded)), texts)
+
+    def attend(self, encoded: EncodedCaptions, items: np.ndarray, texts: Sequence[str]) -> list[ImageAttention]:
+        """Returns the attention of a text to each of some images, averaged over the tokens of each word."""
+        self.require_alignment("there is no attention to show")
+        targets = encode_with_eos(self.processor.target, texts)
+        images = cast(Any, encoded.inputs).take(items)
+        chosen = type(encoded)(images, targets)
+        attentions = []
+        for item, forced in enumerate(self.force(chosen, alignment=True)):
+            assert forced.weights is not None
+            words = TokenizedText.of(self.processor.target, targets[item].tolist(), texts[item])
+            means = np.stack([forced.weights[group].mean(axis=0) for group in words.groups])
+            count = len(words.words) - 1  # <eos> is not a word
+            attentions.append(ImageAttention(images[item], self.grid, words.words[:count], means[:count]))
+        return attentions
+
+    def charts(
+        self, name: str, dataset: Dataset, options: Settings, predictions: Sequence[Mapping[str, Any]]
+    ) -> list[View]:
+        """Returns an overlay of the attention on each image, one for each word."""
+        if name not in ("caption", "align"):
+            return []
+        if name == "align":
+            texts = [" ".join(row["words"]) for row in predictions]
+        else:
+            texts = [row["caption"] if isinstance(row["caption"], str) else row["caption"][0] for row in predictions]
+        encoded = self.encode_images(dataset)
+        attentions = self.attend(encoded, np.arange(len(encoded)), texts)
+        return [one.chart(text) for one, text in zip(attentions, texts, strict=True)]
+
+    # Hooks of the base class
+
+    def length_limits(
+        self, encoded: EncodedCaptions, items: np.ndarray, options: BeamSettings, prefix_length: int
+    ) -> list[int]:
+        limit = options.max_tokens
+        if "max_tokens" not in options.model_fields_set:
+            limit = min(limit, max(MAX_TOKENS, 2 * self.processor.context_length))
+        return [min(limit, self.context_length or limit)] * len(items)
+
+    def stream_key(self, encoded: EncodedCaptions, item: int) -> str:
+        return str(IMAGE.key(np.ascontiguousarray(encoded.inputs[item])))
+
+    def sequences(self, encoded: EncodedCaptions, item: int) -> dict[str, list[str]]:
+        rows, columns = self.grid
+        axes = {"source": [f"{row + 1},{column + 1}" for row in range(rows) for column in range(columns)]}
+        if encoded.targets is not None:
+            axes["target"] = [self.processor.target.token(int(token)) for token in encoded.targets[item]]
+        return axes
+
+    def usage(self, run: str) -> list[Usage]:
+        values = self.task.datasets["validation"]["image"] if "validation" in self.task.datasets else []
+        image = str(values[0]) if len(values) and isinstance(values[0], Path) else "photo.jpg"
+        return [
+            Usage(f"seriatim caption {run} {image}", f'seriatim.load("{run}").caption("{image}")'),
+            Usage(f"seriatim caption {run} {image} --chart attention.html", f'seriatim.load("{run}").align("{image}")'),
+        ]

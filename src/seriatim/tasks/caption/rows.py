@@ -1,0 +1,228 @@
+"""Rows of images with captions: columns, several captions in a row, the folder of the images, splits by image."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...core.diagnostics import Diagnostics
+from ...core.errors import SeriatimError
+from ...data.dataset import Column, Dataset
+from ...data.formats.coco import find_image_folder
+from ...data.images import IMAGE, is_image_name
+from ...data.kinds import KINDS, LABEL, TEXT, Kind
+from ...data.schema import Field, Header, Roles, Schema
+from ...data.source import Source
+from ...data.split import Fractions, SplitPolicy, take_splits
+from ..translate.pairs import normalize
+from .pointing import parse_regions
+
+MAX_LISTED = 10
+NUMBERED = re.compile(r"(caption|text|sentence|description|comment)s?[ _-]?\d+", re.IGNORECASE)
+
+
+def _parse_captions(cell: Any) -> tuple[str, ...]:
+    """Returns the captions of a cell: a text, or a list of texts or of {"raw": text}."""
+    cells = cell if isinstance(cell, (list, tuple)) else [cell]
+    captions = tuple(one.get("raw") if isinstance(one, Mapping) else one for one in cells)
+    if not all(isinstance(caption, str) for caption in captions):
+        raise ValueError("not captions")
+    return captions  # type: ignore[return-value]
+
+
+CAPTIONS = Kind("list of captions", _parse_captions, size=lambda captions: sum(len(text.strip()) for text in captions))
+REGIONS = Kind("list of regions", parse_regions, size=len)
+KINDS |= {kind.name: kind for kind in (CAPTIONS, REGIONS)}
+
+
+@dataclass(frozen=True)
+class CaptionSchema(Schema):
+    """An image and its captions, in one column or in several numbered ones."""
+
+    def is_header(self, cells: Sequence[str]) -> bool:
+        """Returns whether the first row of a table names its columns: a row with the name of an image does not."""
+        return not any(is_image_name(cell.strip()) for cell in cells)
+
+    def resolve(self, header: Header, overrides: Mapping[str, str], diagnostics: Diagnostics) -> Roles:
+        numbered = [name for name in header.columns if NUMBERED.fullmatch(name.strip())]
+        known = {name.lower() for name in (*self["caption"].aliases, "caption")} if "caption" in self.roles else set()
+        if numbered and known and not known & {name.strip().lower() for name in header.columns}:
+            overrides = {"caption": ",".join(numbered)} | dict(overrides)
+        return super().resolve(header, overrides, diagnostics)
+
+
+IMAGE_FIELD = Field(
+    "image",
+    (IMAGE,),
+    (
+        "image_path", "imagepath", "file_name", "filename", "image_name", "image_file", "img", "img_path", "file",
+        "filepath", "path", "picture", "photo", "name",
+    ),
+)  # fmt: skip
+CAPTION_FIELD = Field(
+    "caption",
+    (TEXT, CAPTIONS),
+    (
+        "captions", "text", "texts", "sentence", "sentences", "description", "comment", "raw", "title", "alt_text",
+    ),
+    max_columns=None,
+    target=True,
+)  # fmt: skip
+SCHEMA = CaptionSchema(
+    (
+        IMAGE_FIELD,
+        CAPTION_FIELD,
+        Field("regions", (REGIONS,), ("boxes",), required=False, target=True),
+        Field("split", (LABEL,), ("set", "partition", "subset"), required=False, target=True),
+    ),
+    positions=("image", "caption"),
+)
+SCORED = replace(SCHEMA, fields=(IMAGE_FIELD, replace(CAPTION_FIELD, target=False)))  # both are inputs
+ALIGNED = replace(SCORED, fields=(IMAGE_FIELD, replace(CAPTION_FIELD, target=False, required=False)), positions=())
+
+
+def one_caption_a_row(rows: Dataset, normalized: bool, drop_empty: bool, diagnostics: Diagnostics) -> Dataset:
+    """Returns the data set with a row for each caption.
+
+    Args:
+        rows: With one or more captions in a row.
+        normalized: Whether to bring captions to Unicode NFC with single spaces.
+        drop_empty: Whether to leave out empty captions, with a note; images without captions have one.
+        diagnostics: Receives the note.
+    """
+    columns = rows.columns["caption"]
+    numbers, texts, empty = [], [], []
+    for row in range(len(rows)):
+        cells = [column.values[row] for column in columns]
+        captions = [text for cell in cells for text in ((cell,) if isinstance(cell, str) else cell)]
+        filled = [normalize(text) if normalized else text for text in captions if text.strip()]
+        if not filled:
+            empty.append(row)
+            if drop_empty:
+                continue
+        for text in filled or [""]:
+            numbers.append(row)
+            texts.append(text)
+    if empty and drop_empty:
+        many = "1 row without a caption is" if len(empty) == 1 else f"{len(empty):,} rows without a caption are"
+        diagnostics.note(f"{many} left out (the first: {rows.locations[empty[0]]})")
+    taken = rows.take(np.array(numbers, dtype=np.int64))
+    name = ",".join(column.name for column in columns)  # as overrides are written, to read further files alike
+    column = Column(name, TEXT, TEXT.store(texts))
+    return replace(taken, columns={**taken.columns, "caption": (column,)})
+
+
+def locate_images(rows: Dataset, source: Source, folder: str | None, skip: bool, diagnostics: Diagnostics) -> Dataset:
+    """Returns the data set with the paths of existing image files.
+
+    Names are looked for beside the table, in the folders that are usual there, or in `folder`.
+
+    Args:
+        rows: With images as paths, bytes or arrays; only paths are changed.
+        source: Where the rows come from.
+        folder: The folder of the images, if it is not that of the table.
+        skip: Whether rows whose image is missing are left out, with a note; else they are an error.
+        diagnostics: Receives notes.
+    """
+    values = rows["image"]
+    paths = [value for value in values if isinstance(value, Path)]
+    if not paths:
+        return rows
+    home = source.folder
+    if folder is None and all(path.is_file() for path in dict.fromkeys(paths)):
+        return rows
+    names = {path: os.path.relpath(path, home) if path.is_relative_to(home) else str(path) for path in paths}
+    bases = [home, home.parent] if folder is None else [_existing_folder(folder, home)]
+    root = find_image_folder(list(dict.fromkeys(names.values())), bases)
+    found = {path: Path(os.path.normpath(os.path.join(root, name))) for path, name in names.items()}
+    missing = {path for path in names if not found[path].is_file()}
+    if missing and (not skip or len(missing) == len(names)):
+        listed: dict[Path, str] = {}
+        for row, value in enumerate(values):
+            if value in missing and len(listed) < MAX_LISTED:
+                listed.setdefault(value, f"{rows.locations[row]}: {names[value]}")
+        more = f"\n    … and {len(missing) - MAX_LISTED:,} more" if len(missing) > MAX_LISTED else ""
+        remote = any(name.startswith(("http:/", "https:/")) for name in names.values())
+        raise SeriatimError(
+            "image.missing",
+            f"{len(missing):,} of {len(names):,} images are not in {root}:\n    "
+            + "\n    ".join(listed.values())
+            + more,
+            f"{'download the images and name their files' if remote else 'check the names'}; name their folder: "
+            "task.image_folder=…, or leave them out: task.images.broken=skip",
+        )
+    if root != home:
+        diagnostics.note(f"images from {root}")
+    changed = values.copy()
+    for row, value in enumerate(values):
+        changed[row] = found.get(value, value) if isinstance(value, Path) else value
+    rows = replace(rows, columns={**rows.columns, "image": (replace(rows.columns["image"][0], values=changed),)})
+    if not missing:
+        return rows
+    first = next(row for row, value in enumerate(values) if isinstance(value, Path) and value in missing)
+    diagnostics.note(
+        f"{len(missing):,} images are missing and left out (the first: {names[values[first]]}; {rows.locations[first]})"
+    )
+    kept = [row for row, value in enumerate(values) if not isinstance(value, Path) or value not in missing]
+    return rows.take(np.array(kept, dtype=np.int64))
+
+
+def _existing_folder(name: str, home: Path) -> Path:
+    for folder in (Path(name).expanduser(), home / name):
+        if folder.is_dir():
+            return folder
+    raise SeriatimError("data.missing", f"there is no folder {name}", "check task.image_folder")
+
+
+@dataclass(frozen=True)
+class ByImage(SplitPolicy):
+    """All captions of an image in one split, chosen by a hash of its file name: order and folder make no difference."""
+
+    def divide(self, dataset: Dataset, fractions: Fractions) -> list[Dataset]:
+        groups = dataset.group_ids(["image"])
+        first_rows = np.unique(groups, return_index=True)[1]
+        values, kind = dataset["image"], dataset.kind("image")
+        marks = []
+        for row in first_rows.tolist():
+            value = values[row]
+            name = value.name if isinstance(value, Path) else str(kind.key(value))
+            digest = hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=16).digest()
+            marks.append((digest, str(value) if isinstance(value, Path) else ""))
+        order = sorted(range(len(marks)), key=marks.__getitem__)
+        count = len(order)
+        sizes = [min(max(round(count * part), 1), count) if part else 0 for part in fractions[1:]]
+        if sum(sizes) >= count:
+            shares = " / ".join(f"{100 * part:g}" for part in fractions)
+            remedy = "add images, name --validation and --test, or change data.fractions, such as 0.8,0.2,0"
+            raise SeriatimError("data.too-short", f"too few to split {shares} %: {count:,} images", remedy)
+        assignment = np.zeros(count, dtype=np.int8)
+        assignment[order[: sizes[0]]] = 1
+        assignment[order[sizes[0] : sum(sizes)]] = 2
+        return take_splits(dataset, assignment[groups])
+
+
+def drop_held_out(datasets: Mapping[str, Dataset], diagnostics: Diagnostics) -> dict[str, Dataset]:
+    """Returns the splits without training images that are in another split, and validation images in the test split."""
+    splits = dict(datasets)
+    keys = {
+        name: np.array([IMAGE.key(value) for value in rows["image"]], dtype=object) for name, rows in splits.items()
+    }
+    for name, later in (("validation", ("test",)), ("train", ("validation", "test"))):
+        held_out = {key for other in later if other in splits for key in keys[other]}
+        if name not in splits or not held_out & set(keys[name]):
+            continue
+        lost = len(held_out & set(keys[name]))
+        kept = np.flatnonzero([key not in held_out for key in keys[name]])
+        if not len(kept):
+            cause = f"all {lost:,} images of the {name} split are held out, too"
+            raise SeriatimError("data.split", cause, "name other images for validation and test")
+        splits[name], keys[name] = splits[name].take(kept), keys[name][kept]
+        diagnostics.note(f"{lost:,} images of the {name} split are left out: they are held out for evaluation, too")
+    return splits

@@ -1,0 +1,550 @@
+"""Encoder–decoders: what the tasks `translate` and `caption` share.
+
+    p(target | source) = Π_t p(y_t | y_1 … y_{t−1}, source)        loss = Σ_t −log p(y_t | …)
+
+An encoder reads the source, a decoder writes the target token by token. Training is by teacher forcing: the decoder
+reads the true tokens before each. Prediction searches (`decode/`). Several networks with the same vocabularies work as
+an ensemble: at every step their probabilities are averaged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import zlib
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..core import registry
+from ..core.errors import SeriatimError
+from ..core.metrics import MetricValues
+from ..core.random import numpy_stream
+from ..core.state import select
+from ..data.sequences import Sequences
+from ..data.tokenizers import Tokenizer
+from ..decode.beam import Coverage, beam_search
+from ..decode.sampling import Hypothesis, sample
+from ..decode.settings import BeamSettings
+from ..nn.distillation import TokenScores, distillation_loss
+from ..nn.encoder_decoder import EncoderDecoder
+from ..nn.loss import token_loss, token_predictions
+from ..nn.native import make_encoder_decoder_stepper
+from ..nn.network import as_float32, weights
+from ..nn.trace import NamedTrace, Trace
+from .base import IGNORED, E, Metrics, Output, Predictor, Processor, Task
+from .batching import MAX_ELEMENTS, Batch, run_batches
+
+ALIGNMENT = "alignment"  # in a trace: the attention weights over the source
+MAX_ROWS = 64  # inputs that are decoded together
+SAMPLED_GROUPS = 200  # inputs for which targets are generated in an evaluation during training
+SHOWN_SAMPLES = 4
+
+
+def eos_of(tokenizer: Tokenizer) -> int:
+    """Returns `<eos>`, the last token of every target."""
+    if tokenizer.eos is None:
+        raise SeriatimError("tokenizer.eos", "the tokenizer has no end-of-sequence token", "use another tokenizer")
+    return tokenizer.eos
+
+
+class EncoderDecoderProcessor(Processor[E]):
+    """The base of processors with a tokenizer of targets."""
+
+    target: Tokenizer
+    context_length: int  # longest training sequence; learned positions are made for it
+
+    @property
+    def start_token(self) -> int:
+        """The token that the decoder reads first."""
+        return eos_of(self.target)
+
+    @abstractmethod
+    def compatible(self, other: Processor[Any]) -> bool:
+        """Returns whether both encode alike, so that their networks can be an ensemble."""
+
+
+class EncoderDecoderTask(Task[E]):
+    """Losses, evaluation and samples of encoder–decoders. A subclass adds data, network and metrics."""
+
+    unit = "tokens"
+    encoder_decoder = True
+    teacher_tokenizer = True
+    max_train_groups: ClassVar[int] = 2_000  # inputs of the training split for which targets are generated
+    processor: EncoderDecoderProcessor[E]
+
+    # Batches
+
+    def batch(self, step: int, first: int, last: int, batch_size: int) -> Batch:
+        items = self.sampler.items(step, batch_size)
+        share = items[first * len(items) // batch_size : last * len(items) // batch_size]
+        if len(share):
+            return self.collate(self.encoded["train"], share)
+        empty = self.collate(self.encoded["train"], items[:1])  # fewer items than processes
+        return replace(empty, targets=torch.full_like(empty.targets, IGNORED), count=0)
+
+    def shift_targets(
+        self, targets: Sequences, items: np.ndarray, max_length: int | None = None
+    ) -> tuple[Tensor, Tensor, int]:
+        """Returns decoder inputs (B,T), targets (B,T) with `IGNORED` for padding, and the number of targets.
+
+        Args:
+            targets: All targets, each with `<eos>`.
+            items: Those of the batch.
+            max_length: Truncates targets, for models with a limited context.
+        """
+        tokens = targets.padded(items, fill=IGNORED)[0][:, :max_length]
+        shifted = np.empty_like(tokens)
+        shifted[:, 0] = self.processor.start_token
+        shifted[:, 1:] = np.maximum(tokens[:, :-1], 0)
+        return torch.from_numpy(shifted), torch.from_numpy(tokens), int((tokens != IGNORED).sum())
+
+    @abstractmethod
+    def collate(self, encoded: E, items: np.ndarray, max_length: int | None = None) -> Batch:
+        """Returns a batch with inputs (source, decoder inputs, …) and targets (B,T); decoder inputs and targets are
+        None if the items have no targets. `max_length` truncates both sides."""
+
+    @abstractmethod
+    def item_lengths(self, encoded: E) -> np.ndarray:
+        """Returns the number of elements of each item, source or target, by which batches are made."""
+
+    def encode_sources(self, network: EncoderDecoder, batch: Batch) -> Any:
+        """Returns the memory of the sources of a batch, one row for each row of its targets."""
+        return network.encode(batch.inputs[0], batch.mask)
+
+    # Training
+
+    def forward(self, network: EncoderDecoder, batch: Batch, state: Any = None, trace: Trace | None = None) -> Output:
+        hidden, _ = network.decode(batch.inputs[1], self.encode_sources(network, batch), None, trace)  # (B,T,D)
+        vectors = hidden[batch.targets != IGNORED]  # (N,D)
+        return Output(TokenScores(vectors, network.head.weight, network.head.bias), vectors)
+
+    def loss(self, output: Output, batch: Batch, smoothing: float = 0.0) -> Tensor:
+        return token_loss(*output.scores, batch.targets[batch.targets != IGNORED], smoothing)
+
+    def distillation_loss(self, output: Output, teacher: Output, temperature: float) -> Tensor:
+        return distillation_loss(output.scores, teacher.scores, temperature)
+
+    def hidden_states(self, network: EncoderDecoder, batch: Batch) -> Tensor:
+        return network.encoder_outputs(batch.inputs[0], batch.mask)
+
+    # Evaluation
+
+    @abstractmethod
+    def groups(self, split: str) -> list[np.ndarray]:
+        """Returns the rows of each distinct input, in order: its references."""
+
+    @abstractmethod
+    def references(self, split: str, groups: Sequence[np.ndarray]) -> list[list[str]]:
+        """Returns the references of each group."""
+
+    @abstractmethod
+    def quality(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> MetricValues:
+        """Returns the metrics of generated targets."""
+
+    @abstractmethod
+    def describe_input(self, split: str, row: int) -> str:
+        """Returns the input of a row as samples show it."""
+
+    def evaluated_groups(self, split: str, limit: int | None = None) -> list[np.ndarray]:
+        """Returns the groups for which targets are generated: all, or evenly spaced ones."""
+        if split not in self.encoded:
+            cause = f"there is no {split} split to evaluate on"
+            raise SeriatimError("data.no-split", cause, f"there are: {', '.join(self.encoded) or 'none'}")
+        groups = self.groups(split)
+        most = SAMPLED_GROUPS if limit is not None else self.max_train_groups if split == "train" else len(groups)
+        if most >= len(groups):
+            return groups
+        return [groups[n] for n in np.linspace(0, len(groups) - 1, most).astype(np.int64).tolist()]
+
+    def evaluated_items(self, split: str, groups: Sequence[np.ndarray], limit: int | None) -> np.ndarray:
+        """Returns the items whose loss is evaluated: all, or evenly spaced ones with about `limit` elements."""
+        encoded = self.encoded[split]
+        elements = int(encoded.lengths.sum())
+        if limit is None or elements <= limit:
+            return np.arange(len(encoded))
+        count = max(int(limit / elements * len(encoded)), 1)
+        return np.unique(np.linspace(0, len(encoded) - 1, count).astype(np.int64))
+
+    def generate_split(self, network: nn.Module, split: str, limit: int | None = None) -> list[str]:
+        """Returns a target for each evaluated group: by beam search, or greedily if there is a limit.
+
+        The last result of a split is kept as long as the weights stay: metrics and views need the same.
+        """
+        key = (weights_digest(network), limit is None)
+        if split not in self._generated or self._generated[split][0] != key:
+            rows = np.array([group[0] for group in self.evaluated_groups(split, limit)])
+            options = BeamSettings(beams=self.settings.beams if limit is None else 1)
+            self._generated[split] = key, self.generate_rows(network, split, rows, options)
+        return self._generated[split][1]
+
+    @cached_property
+    def _generated(self) -> dict[str, tuple[Any, list[str]]]:
+        return {}
+
+    @abstractmethod
+    def generate_rows(self, network: nn.Module, split: str, rows: np.ndarray, options: BeamSettings) -> list[str]:
+        """Returns the best target for each of these rows of a split."""
+
+    def evaluate(self, network: nn.Module, split: str = "validation", limit: int | None = None) -> Metrics:
+        """Returns the metrics of generated targets, and loss, perplexity and accuracy of the true tokens.
+
+        A model with a limited context is evaluated on the beginning of what is longer.
+        """
+        groups = self.evaluated_groups(split, limit)
+        quality = self.quality(self.generate_split(network, split, limit), self.references(split, groups))
+        predictor = self.predictor(network)
+        items = self.evaluated_items(split, groups, limit)
+        alignment = self.needs_alignment(predictor, split)
+        forced = predictor.force(self.encoded[split], items, alignment, max_length=predictor.context_length)
+        log_probs = np.concatenate([one.log_probs for one in forced])
+        correct = np.concatenate([one.correct for one in forced])
+        loss = -float(log_probs.mean(dtype=np.float64))
+        values = {"accuracy": float(correct.mean()), "loss": loss, "perplexity": math.exp(min(loss, 700.0))}
+        values |= {"tokens": float(len(log_probs))}
+        return MetricValues(quality | self.forced_metrics(predictor, split, items, forced) | values, quality.signatures)
+
+    def needs_alignment(self, predictor: EncoderDecoderPredictor, split: str) -> bool:
+        """Returns whether `forced_metrics` needs the weights over the source."""
+        return False
+
+    def forced_metrics(
+        self, predictor: EncoderDecoderPredictor, split: str, items: np.ndarray, forced: Sequence[Forced]
+    ) -> Metrics:
+        """Returns further metrics of the true tokens, such as of the attention."""
+        return {}
+
+    def sample(self, network: nn.Module) -> str:
+        """Returns a few inputs of the validation split with what is generated for them, and a reference of each."""
+        groups = self.groups("validation")
+        spaced = np.unique(np.linspace(0, len(groups) - 1, SHOWN_SAMPLES + 2).astype(np.int64))[1:-1].tolist()
+        rows = np.array([groups[n][0] for n in spaced], dtype=np.int64)
+        hypotheses = self.generate_rows(network, "validation", rows, BeamSettings(beams=1)) if len(rows) else []
+        references = self.references("validation", [groups[n] for n in spaced])
+        lines = zip(rows.tolist(), hypotheses, references, strict=True)
+        return "\n".join(
+            f"{self.describe_input('validation', row)}\n  → {text}\n  = {group[0]}" for row, text, group in lines
+        )
+
+    def predictor(self, network: Any) -> EncoderDecoderPredictor:
+        predictor = super().predictor(network)
+        assert isinstance(predictor, EncoderDecoderPredictor)
+        return predictor
+
+
+def weights_digest(network: nn.Module) -> str:
+    """Returns a hash of all weights. (Torch's count of changes misses those of the fused optimizers.)"""
+    digest = hashlib.blake2b(digest_size=16)
+    for tensor in weights(network).values():
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+# Prediction
+
+
+class DecodingStep:
+    """One step of decoding by an ensemble. A row of its state is a hypothesis: the row of its source, the state of each
+    decoder and, with `alignment`, the weights (N,S) over the source at the last step.
+
+    Args:
+        networks: The networks of the ensemble.
+        memories: What each of them encoded of the sources.
+        count: The number of sources.
+        alignment: Whether weights over the source are needed; then the native step is not used.
+    """
+
+    def __init__(
+        self, networks: Sequence[EncoderDecoder], memories: Sequence[Any], count: int, alignment: bool = False
+    ) -> None:
+        self.networks, self.memories, self.alignment = networks, memories, alignment
+        pairs = zip(networks, memories, strict=True)
+        self.steppers = [None if alignment else make_encoder_decoder_stepper(*pair) for pair in pairs]
+        self._rows = torch.arange(count, device=networks[0].head.weight.device)
+        self._selected = memories  # those of the current rows: selected again only if the rows change
+
+    def start(self, token: int) -> tuple[Tensor, Any]:
+        """Returns the log-probabilities (N,V) of the first token, and the state."""
+        return self.step(torch.full_like(self._rows, token), (self._rows, [None] * len(self.networks), None))
+
+    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+        rows, decoder_states, _ = state
+        if not all(self.steppers) and not torch.equal(rows, self._rows):
+            self._rows, self._selected = rows, select(self.memories, rows)
+        log_probs, next_states, traces = [], [], []
+        parts = zip(self.networks, self._selected, self.steppers, decoder_states, strict=True)
+        for network, memory, stepper, decoder_state in parts:
+            if stepper is not None:
+                scores, next_state = stepper.step(tokens, decoder_state)
+                log_probs.append(scores)
+            else:
+                trace: Trace | None = NamedTrace(ALIGNMENT) if self.alignment else None
+                hidden, next_state = network.decode(tokens[:, None], memory, decoder_state, trace)
+                log_probs.append(as_float32(network.head(hidden[:, 0])).log_softmax(dim=-1))
+                traces.append(trace)
+            next_states.append(next_state)
+        attention = mean_alignment(traces)
+        return mean_probability(log_probs), (rows, next_states, None if attention is None else attention[:, 0])
+
+    @staticmethod
+    def last_weights(state: Any) -> Tensor:
+        """Returns the weights (N,S) over the source in a state."""
+        attention: Tensor = state[2]
+        return attention
+
+
+def mean_probability(log_probs: Sequence[Tensor]) -> Tensor:
+    """Returns the logarithm of the mean of probabilities."""
+    if len(log_probs) == 1:
+        return log_probs[0]
+    return torch.stack(list(log_probs)).logsumexp(dim=0) - math.log(len(log_probs))
+
+
+def mean_alignment(traces: Sequence[Trace | None]) -> Tensor | None:
+    """Returns the weights over the source (B,T,S), averaged over the networks that have them."""
+    recorded = [as_float32(trace[ALIGNMENT]) for trace in traces if trace is not None and ALIGNMENT in trace]
+    return torch.stack(recorded).mean(dim=0) if recorded else None
+
+
+@dataclass(frozen=True)
+class Forced:
+    """The true tokens of a target, as the model rates them."""
+
+    log_probs: np.ndarray  # (T,)
+    correct: np.ndarray  # (T,) whether each was the most likely; by the first network of an ensemble
+    weights: np.ndarray | None = None  # (T,S) over the source, if requested and recorded
+
+
+class EncoderDecoderPredictor(Predictor):
+    """Decoding, teacher-forced scores and alignments of one network or an ensemble."""
+
+    processor: EncoderDecoderProcessor[Any]
+    task: EncoderDecoderTask[Any]
+
+    def __init__(self, task: EncoderDecoderTask[Any], network: EncoderDecoder) -> None:
+        super().__init__(task, network)
+        self.networks: list[EncoderDecoder] = [network]
+        self.eos = eos_of(self.processor.target)
+
+    def ensemble(self, others: Sequence[Predictor]) -> Self:
+        """Returns a predictor that averages the probabilities of this network and others with the same vocabularies."""
+        combined = type(self)(self.task, self.network)
+        for other in others:
+            if not isinstance(other, type(self)) or not self.processor.compatible(other.processor):
+                cause = "the runs have different vocabularies"
+                raise SeriatimError("run.vocabulary", cause, "train both on the same data with the same tokenizer")
+            combined.networks += other.networks
+        return combined
+
+    @property
+    def device(self) -> torch.device:
+        return self.networks[0].head.weight.device
+
+    @cached_property
+    def context_length(self) -> int | None:
+        """The longest source and target that all networks accept; None for any length."""
+        lengths = [network.backbone.context_length for network in self.networks]
+        return min((length for length in lengths if length is not None), default=None)
+
+    @cached_property
+    def has_alignment(self) -> bool:
+        """Whether a network records attention weights over the source, which only a trial shows."""
+        with torch.inference_mode():
+            for network in self.networks:
+                source, trace = network.empty_source(), NamedTrace(ALIGNMENT)
+                start = torch.zeros(1, 1, dtype=torch.long, device=source.device)
+                network.decode(start, network.encode(source), None, trace)
+                if ALIGNMENT in trace:
+                    return True
+        return False
+
+    def require_alignment(self, reason: str) -> None:
+        """Raises an error that names models with attention, if this one has none."""
+        if self.has_alignment:
+            return
+        models = {name: registry.models.load(name).Settings for name in registry.models.names()}
+        names = [
+            name
+            for name, settings in models.items()
+            if name not in ("seq2seq", "show_tell")
+            and not settings.gradient_free
+            and settings.images_only == self.task.images
+        ]
+        cause = f"{reason}: this model has no attention over the source"
+        raise SeriatimError("model.no-attention", cause, f"train one that has: {', '.join(names)}")
+
+    # Hooks of the subclasses
+
+    @abstractmethod
+    def length_limits(self, encoded: Any, items: np.ndarray, options: BeamSettings, prefix_length: int) -> list[int]:
+        """Returns the largest number of tokens of each target."""
+
+    @abstractmethod
+    def stream_key(self, encoded: Any, item: int) -> str:
+        """Returns a text that identifies an input: samples depend on it and the seed, not on other inputs."""
+
+    def forbidden_tokens(self, options: BeamSettings) -> list[int]:
+        """Returns the tokens that are never generated."""
+        tokenizer = self.processor.target
+        return [token for token in (tokenizer.unk, tokenizer.pad) if token is not None and token != self.eos]
+
+    # Decoding
+
+    def search(self, encoded: Any, options: BeamSettings, items: np.ndarray | None = None) -> list[list[Hypothesis]]:
+        """Returns the `nbest` best hypotheses of each item, best first: by beam search, or sampled.
+
+        Args:
+            encoded: The items; targets are ignored.
+            options: Beam size, length limits, temperature and so on.
+            items: Those to decode; by default all.
+        """
+        items = np.arange(len(encoded)) if items is None else items
+        encoded = replace(encoded, targets=None)
+        coverage = options.beams > 1 and options.coverage_penalty > 0
+        if coverage:
+            self.require_alignment("coverage_penalty needs attention")
+        prefix = self.encode_prefix(options)
+        copies = 1 if options.beams > 1 else options.nbest
+        jobs = np.repeat(items, copies)  # one for each beam search or sample
+        streams = self._streams(encoded, jobs, options.seed) if options.beams == 1 else []
+        elements = np.maximum(self.task.item_lengths(encoded)[jobs] * options.beams, MAX_ELEMENTS // MAX_ROWS)
+
+        def run(numbers: np.ndarray) -> list[list[Hypothesis]]:
+            batch = self.task.collate(encoded, jobs[numbers]).to(self.device)
+            memories = [self.task.encode_sources(network, batch) for network in self.networks]
+            step = DecodingStep(self.networks, memories, len(numbers), coverage)
+            log_probs, state = step.start(self.processor.start_token)
+            limits = self.length_limits(encoded, jobs[numbers], options, len(prefix))
+            constraints: dict[str, Any] = {
+                "eos": self.eos,
+                "forbidden": self.forbidden_tokens(options),
+                "prefix": [prefix] * len(numbers),
+                "limits": limits,
+            }
+            if options.beams > 1:
+                penalty = Coverage(options.coverage_penalty, step.last_weights, batch.mask) if coverage else None
+                return beam_search(step.step, log_probs, state, options, **constraints, coverage=penalty)
+            chosen = [streams[number] for number in numbers.tolist()]
+            hypotheses = sample(step.step, log_probs, state, options, chosen, **constraints)
+            return [[hypothesis] for hypothesis in hypotheses]
+
+        results = run_batches(elements, run)
+        merged = [
+            [hypothesis for result in results[start : start + copies] for hypothesis in result]
+            for start in range(0, len(results), copies)
+        ]
+        return [sorted(group, key=lambda hypothesis: -hypothesis.normalized_score) for group in merged]
+
+    def _streams(self, encoded: Any, jobs: np.ndarray, seed: int) -> list[np.random.Generator]:
+        """Returns a random stream per job that depends on its input, and on how often that came before."""
+        before: Counter[str] = Counter()
+        streams = []
+        for item in jobs.tolist():
+            key = self.stream_key(encoded, item)
+            streams.append(numpy_stream(seed, "sample", zlib.crc32(key.encode()), before[key]))
+            before[key] += 1
+        return streams
+
+    def encode_prefix(self, options: BeamSettings) -> list[int]:
+        """Returns the tokens with which every target begins."""
+        tokens: list[int] = self.processor.target.encode(options.prefix).tolist() if options.prefix else []
+        limit = min(options.max_tokens, self.context_length or options.max_tokens)
+        if len(tokens) >= limit:
+            cause = f"the prefix has {len(tokens)} tokens, and a target at most {limit}"
+            raise SeriatimError(f"{self.task.name}.prefix", cause, "shorten it")
+        return tokens
+
+    def without_eos(self, tokens: list[int]) -> list[int]:
+        return tokens[:-1] if tokens[-1:] == [self.eos] else tokens
+
+    # Known targets
+
+    def force(
+        self, encoded: Any, items: np.ndarray | None = None, alignment: bool = False, max_length: int | None = None
+    ) -> list[Forced]:
+        """Returns the log-probability of every true token of each target.
+
+        Args:
+            encoded: Items with targets.
+            items: Those to score; by default all.
+            alignment: Whether to return the weights over the source.
+            max_length: Truncates both sides, for models with a limited context.
+        """
+        items = np.arange(len(encoded)) if items is None else items
+        lengths = np.maximum(self.task.item_lengths(encoded)[items], MAX_ELEMENTS // (8 * MAX_ROWS))
+
+        def run(numbers: np.ndarray) -> list[Forced]:
+            batch = self.task.collate(encoded, items[numbers], max_length).to(self.device)
+            mask = batch.targets != IGNORED
+            targets = batch.targets[mask]
+            log_probs, correct, traces = [], None, []
+            for network in self.networks:
+                trace: Trace | None = NamedTrace(ALIGNMENT) if alignment else None
+                memory = self.task.encode_sources(network, batch)
+                hidden, _ = network.decode(batch.inputs[1], memory, None, trace)
+                values, best = token_predictions(hidden[mask], network.head.weight, network.head.bias, targets)
+                log_probs.append(values)
+                traces.append(trace)
+                correct = best == targets if correct is None else correct
+            assert correct is not None
+            counts = mask.sum(dim=1).tolist()
+            ends = np.cumsum(counts)[:-1]
+            values_of = np.split(mean_probability(log_probs).double().cpu().numpy(), ends)
+            correct_of = np.split(correct.cpu().numpy(), ends)
+            attention = mean_alignment(traces)
+            if attention is None:
+                return [Forced(*values) for values in zip(values_of, correct_of, strict=True)]
+            widths = [attention.shape[2]] * len(counts) if batch.mask is None else batch.mask.sum(dim=1).tolist()
+            matrices = [
+                attention[row, :count, :width].double().cpu().numpy()
+                for row, (count, width) in enumerate(zip(counts, widths, strict=True))
+            ]
+            return [Forced(*values) for values in zip(values_of, correct_of, matrices, strict=True)]
+
+        return run_batches(lengths, run)
+
+    def token_distributions(self, encoded: Any, item: int) -> tuple[np.ndarray, Tensor]:
+        """Returns the tokens of a target (T,), and the log-probabilities (T,V) of all tokens at each position."""
+        with torch.inference_mode():
+            batch = self.task.collate(encoded, np.array([item])).to(self.device)
+            log_probs = []
+            for network in self.networks:
+                hidden, _ = network.decode(batch.inputs[1], self.task.encode_sources(network, batch))
+                log_probs.append(as_float32(network.head(hidden[0])).log_softmax(dim=-1))
+        return np.asarray(encoded.targets[item]), mean_probability(log_probs)
+
+    def score_records(self, encoded: Any) -> list[dict[str, Any]]:
+        """Returns the records of the capability `score`: log-probability, tokens and perplexity of each target."""
+        records = []
+        for item, forced in enumerate(self.force(encoded)):
+            names = [self.processor.target.token(int(token)) for token in encoded.targets[item]]
+            total = float(forced.log_probs.sum())
+            records.append(
+                {
+                    "log_probability": total,
+                    "tokens": len(names),
+                    "perplexity": math.exp(min(-total / max(len(names), 1), 700.0)),
+                    "token_log_probabilities": list(zip(names, forced.log_probs.tolist(), strict=True)),
+                }
+            )
+        return records
+
+
+def nbest_record(columns: Sequence[str], rows: Sequence[Sequence[Any]], nbest: int) -> dict[str, Any]:
+    """Returns the record of an input: the cells of its best hypothesis or, for `nbest` > 1, lists of cells."""
+    if nbest == 1:
+        return dict(zip(columns, rows[0], strict=True))
+    return {column: [row[n] for row in rows] for n, column in enumerate(columns)}
+
+
+def encode_with_eos(tokenizer: Tokenizer, texts: Sequence[str]) -> Sequences:
+    """Returns the token ids of each text, `<eos>` appended."""
+    end = np.array([eos_of(tokenizer)])
+    return Sequences.of([np.concatenate([ids, end]) for ids in tokenizer.encode_many(list(texts), strict=False)])

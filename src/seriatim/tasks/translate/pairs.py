@@ -1,0 +1,228 @@
+"""Pairs of texts: the columns of source and target, normalization, and splits by the source text."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...core.diagnostics import Diagnostics
+from ...core.errors import SeriatimError
+from ...data.dataset import Dataset
+from ...data.disk import TextValues
+from ...data.kinds import LABEL, TEXT
+from ...data.schema import Field, Header, Roles, Schema
+from ...data.split import Fractions, SplitPolicy, take_splits
+
+SIDES = ("source", "target")
+MAX_HELD_OUT = 2_000  # distinct sources of the validation and of the test split, if no fractions are named
+NAME_PAIRS = (  # usual names of the columns of source and target
+    ("source", "target"),
+    ("src", "tgt"),
+    ("src", "trg"),
+    ("input", "output"),
+    ("question", "answer"),
+    ("original", "translation"),
+    ("sentence", "translation"),
+    ("text", "translation"),
+)
+_CODES = (
+    "af am ar az be bg bn bs ca cs cy da de el en eo es et eu fa fi fr ga gl gu he hi hr hu hy id is it ja ka kk km kn "
+    "ko ky la lb lo lt lv mk ml mn mr ms mt my nb ne nl nn no pa pl ps pt ro ru si sk sl so sq sr sv sw ta te tg th tk "
+    "tl tr uk ur uz vi yi zh zu"
+)
+_NAMES = (
+    "arabic bulgarian catalan chinese croatian czech danish dutch english esperanto estonian finnish french german "
+    "greek hebrew hindi hungarian icelandic indonesian irish italian japanese korean latin latvian lithuanian "
+    "norwegian persian polish portuguese romanian russian serbian slovak slovenian spanish swedish thai turkish "
+    "ukrainian vietnamese welsh"
+)
+LANGUAGE_CODES = frozenset(_CODES.split())
+LANGUAGES = frozenset(_NAMES.split())
+
+
+# Columns
+
+
+def is_language(name: str) -> bool:
+    """Returns whether a name is a language: `en`, `pt_BR` or `English`, but not `No`, which may be a sentence."""
+    name = name.strip().rpartition(".")[2]  # of an object in a cell: translation.en
+    match = re.fullmatch(r"([a-z]{2})(?:[-_][A-Za-z]{2,4})?", name)
+    return (match is not None and match[1] in LANGUAGE_CODES) or name.lower() in LANGUAGES
+
+
+def find_sides(names: Sequence[str]) -> tuple[str, str] | None:
+    """Returns the columns of source and target by usual names, or None: two languages are taken in their order."""
+    lowered = [name.strip().lower() for name in names]
+    for source, target in NAME_PAIRS:
+        if source in lowered and target in lowered:
+            return names[lowered.index(source)], names[lowered.index(target)]
+    languages = [name for name in names if "." in name and is_language(name)] or list(names[:2])
+    if len(languages) > 1 and languages[0].lower() != languages[1].lower() and all(map(is_language, languages[:2])):
+        return languages[0], languages[1]
+    return None
+
+
+@dataclass(frozen=True)
+class PairSchema(Schema):
+    """Source and target: by usual names, by languages, or the only two columns of text, in this order.
+
+    Args:
+        reverse: Whether the columns are taken in the other order.
+    """
+
+    reverse: bool = False
+
+    def is_header(self, cells: Sequence[str]) -> bool:
+        """Returns whether the first row of a table names its columns."""
+        return find_sides(cells) is not None
+
+    def resolve(self, header: Header, overrides: Mapping[str, str], diagnostics: Diagnostics) -> Roles:
+        overrides = dict(overrides)
+        open_roles = [role for role in SIDES if role in self.roles and role not in overrides]
+        if len(header.columns) > 1 and open_roles:
+            taken = {column for columns in overrides.values() for column in columns.split(",")}
+            texts = [name for name in header.columns if TEXT.accepts(header.samples[name]) and name not in taken]
+            sides = find_sides(header.columns) or ((texts[0], texts[1]) if header.unnamed and len(texts) > 1 else None)
+            if sides is None and len(texts) == 2:
+                sides = texts[0], texts[1]
+            if len(set(SIDES) - overrides.keys()) == 1:  # one is named: the other one is the only other text
+                sides = (texts[0], texts[0]) if len(texts) == 1 else None
+            if sides is not None:
+                by_role = dict(zip(SIDES, reversed(sides) if self.reverse else sides, strict=True))
+                overrides |= {role: by_role[role] for role in open_roles}
+                if not header.unnamed:
+                    diagnostics.note(f"{header.name}: {' → '.join(overrides[r] for r in SIDES if r in overrides)}")
+            elif "target" in self.roles:
+                cause = f"{header.name}: which columns are the source and the target? It has: "
+                remedy = "name them: data.columns.source=NAME data.columns.target=NAME"
+                raise SeriatimError("data.column", cause + ", ".join(header.columns), remedy)
+        return super().resolve(header, overrides, diagnostics)
+
+
+SCHEMA = PairSchema(
+    (
+        Field("source", (TEXT,), ("src", "input", "question", "original", "sentence")),
+        Field("target", (TEXT,), ("tgt", "trg", "output", "answer", "translation"), target=True),
+        Field("split", (LABEL,), ("set", "partition", "subset"), required=False, target=True),
+    ),
+    positions=SIDES,
+)
+SCORED = replace(SCHEMA, fields=(SCHEMA["source"], replace(SCHEMA["target"], target=False)))  # both sides are inputs
+ALIGNED = replace(
+    SCORED, fields=(SCHEMA["source"], replace(SCHEMA["target"], target=False, required=False)), positions=()
+)
+
+
+# Texts
+
+# Spaces, tabs and line ends become one space. No-break, thin and other typographic spaces are part of the text.
+LINE_ENDS = "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u2028\u2029"
+SPACES = re.compile(f"[ {LINE_ENDS}]+")
+UNUSUAL_SPACES = re.compile(f"[{LINE_ENDS}]|  |^ | $")
+
+
+def normalize(text: str) -> str:
+    """Returns a text in Unicode NFC, with one space for each run of spaces, tabs and line ends, none at its ends."""
+    if text.isascii() and not UNUSUAL_SPACES.search(text):
+        return text
+    return SPACES.sub(" ", unicodedata.normalize("NFC", text)).strip(" ")
+
+
+def normalize_columns(rows: Dataset, diagnostics: Diagnostics) -> Dataset:
+    """Returns the data set with normalized texts, and notes what was changed. Columns on disk stay as they are."""
+    forms = spaces = 0
+    for role in SIDES:
+        if role not in rows or isinstance(rows[role], TextValues):
+            continue
+        values = rows[role].copy()
+        for row, text in enumerate(values):
+            changed = normalize(text)
+            if changed != text:
+                composed = unicodedata.normalize("NFC", text)
+                forms, spaces = forms + (composed != text), spaces + (composed != changed)
+                values[row] = changed
+        column = replace(rows.columns[role][0], values=values)
+        rows = replace(rows, columns={**rows.columns, role: (column,)})
+    if forms:
+        diagnostics.note(f"{count_texts(forms)} normalized to Unicode NFC (task.normalize=false keeps them)")
+    if spaces:
+        diagnostics.note(
+            f"{count_texts(spaces)}: spaces at the ends, tabs, line ends and runs of spaces became one space"
+        )
+    return rows
+
+
+def count_texts(number: int) -> str:
+    return "1 text" if number == 1 else f"{number:,} texts"
+
+
+def drop_empty(rows: Dataset, diagnostics: Diagnostics) -> Dataset:
+    """Returns the pairs with text on both sides, and notes how many others there were."""
+    empty = np.zeros(len(rows), dtype=bool)
+    for role in SIDES:
+        empty |= rows.columns[role][0].sizes == 0
+    if not empty.any():
+        return rows
+    first, number = rows.locations[int(empty.argmax())], int(empty.sum())
+    pairs = "1 pair" if number == 1 else f"{number:,} pairs"
+    diagnostics.note(f"left out {pairs} with an empty side (the first: {first})")
+    return rows.take(np.flatnonzero(~empty))
+
+
+def source_key(text: str) -> str:
+    """Returns what sources have in common that must not be in two splits: case and spaces make no difference."""
+    return " ".join(unicodedata.normalize("NFC", text.casefold()).split())
+
+
+# Splits
+
+
+@dataclass(frozen=True)
+class HashedGroups(SplitPolicy):
+    """Groups of rows with the same key, chosen by a hash of the key: the order of the rows makes no difference.
+
+    Args:
+        role: The column by which rows are grouped.
+        max_groups: The largest number of groups in the validation and in the test split at the default fractions.
+    """
+
+    role: str
+    max_groups: int | None = None
+    default_fractions: Fractions = (0.8, 0.1, 0.1)
+
+    def key(self, value: Any) -> str:
+        """Returns the text that is hashed."""
+        return source_key(value)
+
+    def divide(self, dataset: Dataset, fractions: Fractions) -> list[Dataset]:
+        groups = dataset.group_ids([self.role], self.key)
+        first_rows = np.unique(groups, return_index=True)[1]
+        values = dataset[self.role]
+        digests = [
+            hashlib.blake2b(self.key(values[int(row)]).encode("utf-8", "replace"), digest_size=16).digest()
+            for row in first_rows
+        ]
+        order = sorted(range(len(digests)), key=digests.__getitem__)
+        _, validation, test = fractions
+        is_default = fractions == self.default_fractions
+        if not test and math.isclose(validation, 1 / 9):  # the default, drawn from the rows of a training file alone
+            is_default, validation = True, self.default_fractions[1]
+        sizes = [0, *(max(int(len(order) * part + 1e-9), 1) if part else 0 for part in (validation, test))]
+        if self.max_groups is not None and is_default:
+            sizes = [min(size, self.max_groups) for size in sizes]
+        if sizes[1] + sizes[2] >= len(order):
+            cause = f"too few to hold out {max(sizes[1:]):,}: {len(order):,} distinct values of {self.role}"
+            raise SeriatimError(
+                "data.too-short", cause, "add rows, change data.fractions, or name --validation and --test"
+            )
+        assignment = np.zeros(len(order), dtype=np.int8)
+        assignment[order[: sizes[2]]] = 2
+        assignment[order[sizes[2] : sizes[2] + sizes[1]]] = 1
+        return take_splits(dataset, assignment[groups])

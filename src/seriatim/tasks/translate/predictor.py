@@ -1,0 +1,269 @@
+"""The predictor of `translate`: translations, scores of given translations, and alignments.
+
+The score of a translation is what the capability `score` returns for its text: where its tokens differ from those that
+the tokenizer makes of the text, or the end is missing, it is computed anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pydantic import Field as Setting
+
+from ...core.config import Settings
+from ...core.errors import SeriatimError
+from ...data.dataset import Dataset
+from ...data.kinds import NUMBER, NUMBERS, TEXT, TOKENS
+from ...data.sequences import Sequences
+from ...data.tokenizers import UNK
+from ...decode.sampling import Hypothesis
+from ...decode.settings import BeamSettings
+from ...report.charts import View
+from ..alignment import Alignment, TokenizedText, written_words
+from ..base import Encoded, NoOptions, Usage, capability
+from ..encoder_decoder import EncoderDecoderPredictor, encode_with_eos, nbest_record
+from .pairs import ALIGNED, SCORED, normalize
+
+if TYPE_CHECKING:
+    from .task import TranslateTask, TranslationProcessor
+
+MAX_SOURCE = 16_384  # tokens of a source, if the model has no limit: time grows with the square
+SHOWN_UNKNOWN = 10
+
+
+class AlignOptions(BeamSettings):
+    """The settings of the translation that is aligned if no target is given."""
+
+    tokens: bool = Setting(False, description="align tokens, not words")
+
+
+@dataclass(frozen=True)
+class Translation:
+    text: str
+    score: float  # log-probability of the text and its end
+    tokens: list[int]
+    finished: bool  # ended by <eos>, not by a limit
+    normalized_score: float = 0.0  # by which hypotheses are ranked
+
+
+EMPTY = Translation("", 0.0, [], True)
+
+
+class TranslationPredictor(EncoderDecoderPredictor):
+    processor: TranslationProcessor  # type: ignore[assignment]
+    task: TranslateTask  # type: ignore[assignment]
+
+    @capability(outputs={"translation": TEXT, "score": NUMBER}, options=BeamSettings, scalar=True)
+    def translate(self, dataset: Dataset, options: BeamSettings) -> list[dict[str, Any]]:
+        """Translate each text, with the log-probability of the translation; lists of both for nbest > 1."""
+        texts, encoded = list(dataset["source"]), self.task.encode(dataset)
+        items = np.flatnonzero([bool(text.strip()) for text in texts])
+        self.check_lengths(encoded.lengths, items, dataset.locations)
+        if unknown := self.unknown_words(texts):
+            shown = ", ".join(f'"{word}"' for word in unknown[:SHOWN_UNKNOWN])
+            more = f" and {len(unknown) - SHOWN_UNKNOWN:,} more" if len(unknown) > SHOWN_UNKNOWN else ""
+            self.task.diagnostics.note(f"not in the vocabulary, read as {UNK}: {shown}{more}")
+        return [
+            nbest_record(("translation", "score"), [(one.text, one.score) for one in group], options.nbest)
+            for group in self.translations(texts, encoded, options, items)
+        ]
+
+    @capability(
+        outputs={"log_probability": NUMBER, "tokens": NUMBER, "perplexity": NUMBER, "token_log_probabilities": NUMBERS},
+        inputs=SCORED,
+    )
+    def score(self, dataset: Dataset, options: NoOptions) -> list[dict[str, Any]]:
+        """Return the log-probability of a target given its source, as a whole and token by token."""
+        encoded = self.task.encode(dataset)
+        for lengths in (encoded.inputs.lengths, encoded.targets.lengths):
+            self.check_lengths(lengths, np.arange(len(lengths)), dataset.locations)
+        return self.score_records(encoded)
+
+    @capability(outputs={"target": TOKENS, "source": TOKENS, "weights": NUMBERS}, options=AlignOptions, inputs=ALIGNED)
+    def align(self, dataset: Dataset, options: AlignOptions) -> list[dict[str, Any]]:
+        """Return the attention weights of each target word over the source words; without targets, of translations."""
+        alignments = self.alignments(dataset, options)
+        return [
+            {"target": alignment.target, "source": alignment.source, "weights": alignment.weights.round(6).tolist()}
+            for alignment in alignments
+        ]
+
+    # Translations
+
+    def translations(
+        self, texts: Sequence[str], encoded: Encoded, options: BeamSettings, items: np.ndarray | None = None
+    ) -> list[list[Translation]]:
+        """Returns the `nbest` translations of each text, best first.
+
+        Args:
+            texts: The sources.
+            encoded: The sources, encoded.
+            options: Beam size, length limits and so on.
+            items: Those to translate; the others have an empty translation. By default all that are not empty.
+        """
+        if items is None:
+            items = np.flatnonzero([bool(text.strip()) for text in texts])
+        groups = self.search(encoded, options, items)
+        rows = np.array([item for item, group in zip(items, groups, strict=True) for _ in group], dtype=np.int64)
+        finished = self._finish(texts, encoded.inputs, rows, [one for group in groups for one in group], options)
+        results: list[list[Translation]] = [[EMPTY] for _ in texts]
+        position = 0
+        for item, group in zip(items.tolist(), groups, strict=True):
+            results[item] = finished[position : position + len(group)]
+            position += len(group)
+        return results
+
+    def _finish(
+        self,
+        texts: Sequence[str],
+        sources: Sequences,
+        rows: np.ndarray,
+        hypotheses: Sequence[Hypothesis],
+        options: BeamSettings,
+    ) -> list[Translation]:
+        """Returns the text and the score of each hypothesis; `rows` are the sources they translate."""
+        clean = normalize if self.task.settings.normalize else str
+        decoded = [clean(self.processor.target.decode(self.without_eos(one.tokens))) for one in hypotheses]
+        targets = encode_with_eos(self.processor.target, decoded)
+        fits = targets.lengths <= (self.context_length or np.inf)
+        same = np.array([one.tokens == targets[n].tolist() for n, one in enumerate(hypotheses)], dtype=bool)
+        scores = [one.score for one in hypotheses]
+        changed = np.flatnonzero(fits & ~same)
+        rescored = Encoded(sequences_of(sources, rows[changed]), targets.take(changed))
+        for number, forced in zip(changed.tolist(), self.force(rescored), strict=True):
+            scores[number] = float(forced.log_probs.sum())
+        if self.replaces_unknown(options):
+            unknown = [n for n in np.flatnonzero(fits).tolist() if self.processor.target.unk in targets[n]]
+            pairs = Encoded(sequences_of(sources, rows[unknown]), targets.take(unknown))
+            for number, forced in zip(unknown, self.force(pairs, alignment=True), strict=True):
+                assert forced.weights is not None
+                words = written_words(self.processor.source, texts[int(rows[number])])
+                positions = np.flatnonzero(targets[number] == self.processor.target.unk)
+                copied = [words[int(forced.weights[position, : len(words)].argmax())] for position in positions]
+                first, *rest = decoded[number].split(UNK)
+                decoded[number] = first + "".join(word + part for word, part in zip(copied, rest, strict=True))
+        return [
+            Translation(text, score, one.tokens, one.finished, one.normalized_score)
+            for text, score, one in zip(decoded, scores, hypotheses, strict=True)
+        ]
+
+    def replaces_unknown(self, options: BeamSettings) -> bool:
+        """Returns whether `<unk>` may be generated, because the attended source word replaces it."""
+        kinds = {self.processor.target.kind, self.processor.source.kind}
+        if kinds != {"word"} or options.replace_unknown is False:
+            return False
+        if options.replace_unknown:
+            self.require_alignment("unknown words cannot be replaced")
+        return self.has_alignment
+
+    def forbidden_tokens(self, options: BeamSettings) -> list[int]:
+        unk = self.processor.target.unk if self.replaces_unknown(options) else None
+        return [token for token in super().forbidden_tokens(options) if token != unk]
+
+    def length_limits(
+        self, encoded: Encoded, items: np.ndarray, options: BeamSettings, prefix_length: int
+    ) -> list[int]:
+        limits = options.limits(encoded.lengths[items].tolist(), prefix_length)
+        return [min(limit, self.context_length or limit) for limit in limits]
+
+    def stream_key(self, encoded: Encoded, item: int) -> str:
+        return str(np.asarray(encoded.inputs[item]).tolist())
+
+    def check_lengths(self, lengths: np.ndarray, items: np.ndarray, locations: Any) -> None:
+        """Raises an error that names the first text that is too long."""
+        limit = MAX_SOURCE if self.context_length is None else self.context_length
+        remedy = "split it into sentences" if self.context_length is None else "shorten it, or train another model"
+        for item in items[lengths[items] > limit][:1].tolist():
+            cause = f"{locations[item]} has {lengths[item]:,} tokens, the model takes {limit:,}"
+            raise SeriatimError("predict.long", cause, remedy)
+
+    def unknown_words(self, texts: Sequence[str]) -> list[str]:
+        """Returns the words or characters that are not in the vocabulary of the source, each once."""
+        return list(dict.fromkeys(word for text in texts for word in self.processor.source.unknown(text)))
+
+    # Alignments
+
+    def alignments(self, dataset: Dataset, options: AlignOptions) -> list[Alignment]:
+        """Returns the attention of each target over its source; of rows without target, of the translation."""
+        self.require_alignment("there is no alignment")
+        sources = list(dataset["source"])
+        inputs = encode_with_eos(self.processor.source, sources)
+        targets = list(dataset["target"]) if "target" in dataset else [""] * len(sources)
+        missing = np.flatnonzero([not text.strip() for text in targets])
+        if len(missing):
+            plain = BeamSettings(**{name: getattr(options, name) for name in options.model_fields_set - {"tokens"}})
+            texts = [sources[row] for row in missing]
+            translated = self.translations(texts, Encoded(sequences_of(inputs, missing)), plain)
+            for row, group in zip(missing.tolist(), translated, strict=True):
+                targets[row] = group[0].text
+        return self.align_texts(sources, targets, by_words=not options.tokens)
+
+    def align_texts(self, sources: Sequence[str], targets: Sequence[str], by_words: bool = True) -> list[Alignment]:
+        """Returns the attention of each target over its source."""
+        processor = self.processor
+        encoded = Encoded(encode_with_eos(processor.source, sources), encode_with_eos(processor.target, targets))
+        alignments = []
+        for item, forced in enumerate(self.force(encoded, alignment=True)):
+            assert forced.weights is not None
+            source = TokenizedText.of(processor.source, encoded.inputs[item].tolist(), sources[item])
+            target = TokenizedText.of(processor.target, encoded.targets[item].tolist(), targets[item])
+            if by_words:
+                alignments.append(Alignment.by_words(source, target, forced.weights))
+            else:
+                alignments.append(Alignment(source.tokens, target.tokens, forced.weights))
+        return alignments
+
+    def charts(
+        self, name: str, dataset: Dataset, options: Settings, predictions: Sequence[Mapping[str, Any]]
+    ) -> list[View]:
+        """Returns a heat map of the alignment of each row."""
+        if name == "align":
+            records = predictions
+        elif name == "translate":
+            best = [
+                row["translation"] if isinstance(row["translation"], str) else row["translation"][0]
+                for row in predictions
+            ]
+            self.require_alignment("there is no alignment to draw")
+            return [
+                alignment.chart(text)
+                for alignment, text in zip(self.align_texts(list(dataset["source"]), best), best, strict=True)
+            ]
+        else:
+            return []
+        return [
+            Alignment(list(row["source"]), list(row["target"]), np.asarray(row["weights"])).chart(
+                " ".join(row["target"])
+            )
+            for row in records
+        ]
+
+    # Inspection and usage
+
+    def sequences(self, encoded: Encoded, item: int) -> dict[str, list[str]]:
+        axes = {"source": [self.processor.source.token(int(token)) for token in encoded.inputs[item]]}
+        if encoded.targets is not None:
+            axes["target"] = [self.processor.target.token(int(token)) for token in encoded.targets[item]]
+        return axes
+
+    def usage(self, run: str) -> list[Usage]:
+        texts = self.task.datasets["validation"]["source"] if "validation" in self.task.datasets else ["a text"]
+        text = min(texts[:100], key=lambda text: abs(len(text) - 30)).replace('"', "'")
+        return [
+            Usage(f'seriatim translate {run} "{text}"', f'seriatim.load("{run}").translate("{text}")'),
+            Usage(
+                f"seriatim translate {run} --data texts.txt --out translations.txt",
+                f'seriatim.load("{run}").translate(["{text}"], beams=5, nbest=3)',
+            ),
+            Usage(f'seriatim align {run} "{text}" --chart alignment.svg', f'seriatim.load("{run}").align("{text}")'),
+        ]
+
+
+def sequences_of(sequences: Any, rows: Any) -> Sequences:
+    """Returns some of the sequences, in memory."""
+    if isinstance(sequences, Sequences):
+        return sequences.take(rows)
+    return Sequences.of([np.asarray(sequences[int(row)]) for row in rows])
