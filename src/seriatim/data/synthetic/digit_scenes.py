@@ -69,8 +69,7 @@ def digit_scenes(mnist: Splits) -> Splits:
         scenes: list[list[Digit]] = []
         generator = np.random.PCG64([SEED, 2, number])
         while len(scenes) < size:
-            drawn = _draw_scenes(generator, glyphs)
-            scenes.extend(scene for scene in drawn if _split_of(scene) == split)
+            scenes.extend(scene for scene in _draw_scenes(generator, glyphs) if _split_of(scene) == split)
         images = paper(np.random.PCG64([SEED, 3, number]), size)
         pairs = zip(images, scenes[:size], strict=True)
         things = [[_draw_digit(image, digit, glyphs) for digit in scene] for image, scene in pairs]

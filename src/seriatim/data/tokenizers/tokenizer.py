@@ -233,14 +233,14 @@ class Tokenizer:
 
     def _segment_ids(self, segments: Iterable[str]) -> dict[str, list[int]]:
         """Returns the ids of distinct segments, from a cache: few segments make up most of a text."""
-        wanted = dict.fromkeys(segments)
-        missing = [segment for segment in wanted if segment not in self._cache]
+        distinct = dict.fromkeys(segments)
+        missing = [segment for segment in distinct if segment not in self._cache]
         if len(self._cache) + len(missing) > CACHE_SIZE:
             self._cache.clear()
-            missing = list(wanted)
+            missing = list(distinct)
         encoded = self.backend.encode_batch_fast(missing, add_special_tokens=False)
         self._cache.update((segment, encoding.ids) for segment, encoding in zip(missing, encoded, strict=True))
-        return {segment: self._cache[segment] for segment in wanted}
+        return {segment: self._cache[segment] for segment in distinct}
 
     @cached_property
     def _token_bytes(self) -> list[bytes]:
