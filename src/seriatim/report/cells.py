@@ -113,11 +113,12 @@ def draw_heatmap_grid(chart: HeatmapGrid, theme: Theme, width: int) -> Drawing:
         axis=index_axis(rows, titles[1], **options),
     )
     legend = alt.Legend(gradientLength=120, gradientThickness=9, tickCount=3, format="~g")
-    tooltip = [alt.Tooltip("value:Q", format=".4~g")]
-    tooltip = [alt.Tooltip(f"{name}:N", title=name.split("_")[0]) for name in ("row_label", "column_label")] + tooltip
-    tooltip = [alt.Tooltip("text:N"), *tooltip] if texts else tooltip
-    tooltip = tooltip if single else [alt.Tooltip("panel:N"), "row:O", "column:O", tooltip[-1]]
-    grid_lines = {"stroke": theme.background, "strokeWidth": 1} if min(wide, tall) >= 14 and single else {}
+    names_of = ("row_label:N", "column_label:N") if single else ("panel:N", "row:O", "column:O")
+    tooltip = [alt.Tooltip(name, title=name.partition(":")[0].removesuffix("_label")) for name in names_of]
+    tooltip += [alt.Tooltip("value:Q", format=".4~g"), *([alt.Tooltip("text:N")] if texts else [])]
+    grid_lines: dict[str, Any] = (
+        {"stroke": theme.background, "strokeWidth": 1} if min(wide, tall) >= 14 and single else {}
+    )
     cells_mark = (
         alt.Chart()
         .mark_rect(**grid_lines)
@@ -138,10 +139,10 @@ def draw_heatmap_grid(chart: HeatmapGrid, theme: Theme, width: int) -> Drawing:
 
 
 def cell_sizes(
-    rows: Sequence[str], columns: Sequence[str], room: int, across: int, texts: Sequence[Sequence[Sequence[str]]]
+    rows: Sequence[str], columns: Sequence[str], room: float, across: int, texts: Sequence[Sequence[Sequence[str]]]
 ) -> tuple[float, float]:
     """Returns width and height of a cell in pixels: what fits, and what labels and texts need."""
-    room = max((room - min(labels_width(rows), 170) - 20 * across) / across, 60)
+    room = max((room - min(labels_width(rows), 170) - 20 * across) / across, 60.0)
     smallest = 2.0 if across > 1 else 15.0 if len(columns) <= READABLE else 5.0
     wide = max(smallest, min(44.0, room / len(columns)))
     tall = max(smallest, min(44.0, (560 if across == 1 else 260) / len(rows)))
@@ -177,7 +178,7 @@ def draw_confusion(chart: Confusion, theme: Theme, width: int) -> Drawing:
             "reference": a,
             "prediction": b,
             "share": float(shares[a, b]),
-            "text": text(counts[a, b]),
+            "text": text(float(counts[a, b])),
             "count": int(counts[a, b]),
             "pair": f"{one_line(labels[a])} → {one_line(labels[b])}",
         }
@@ -224,7 +225,8 @@ def draw_token_strip(chart: TokenStrip, theme: Theme, width: int) -> Drawing:
     scale = color_scale(values, chart.low, chart.high, chart.diverging, theme)
     low, high = float(scale.domain[0]), float(scale.domain[-1])
     hints_of = chart.hints or ("",) * len(chart.tokens)
-    left, top, records = 0.0, 0.0, []
+    left, top = 0.0, 0.0
+    records: list[dict[str, Any]] = []
     for n, token in enumerate(tokens):
         text = clean_text(token.translate(TOKEN_SYMBOLS)) or "∅"
         text = text if len(text) <= 32 else f"{text[:31]}…"

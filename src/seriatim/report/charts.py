@@ -135,7 +135,7 @@ def format_column(name: str, cells: Sequence[object]) -> list[str]:
     the same decimals: none if all are integers, else as many as give the largest four digits.
     """
     metric = next((key for key, known in METRICS.items() if name.lower() in (key, known.label.lower())), "")
-    numbers = [abs(cell) for cell in cells if finite(cell) is not None]  # type: ignore[arg-type]
+    numbers = [abs(number) for cell in cells if (number := finite(cell)) is not None]
     largest, smallest = max(numbers, default=0.0), min((number for number in numbers if number), default=0.0)
     fractions = any(not float(number).is_integer() for number in numbers)
     decimals = max(0, 3 - max(0, math.floor(math.log10(largest)))) if fractions else 0

@@ -168,8 +168,8 @@ def result_table(ordered: Sequence[RunData]) -> ResultTable:
         rows.append(ResultRow(run.label, (*cells, *(cells_of[n] for _, cells_of in costs)), style, colors[run.label]))
     baselines = {split: shared_baselines(ordered, split) for split in ("validation", "test")}
     for name in dict.fromkeys(name for own in baselines.values() for name in own):
-        values = [(column[1], baselines[column[2]].get(name, {}).get(column[1])) for column in columns]
-        cells = [ResultCell(finite(value), format_metric(metric, value)) for metric, value in values]
+        own = [(metric, baselines[split].get(name, {}).get(metric)) for _, metric, split in columns]
+        cells = [ResultCell(finite(value), format_metric(metric, value)) for metric, value in own]
         rows.append(ResultRow(name, (*cells, *[None] * len(costs)), "baseline"))
     heads = ("Model", *(head for head, *_ in columns), *(head for head, _ in costs))
     return ResultTable(result_caption(ordered, others, any(baselines.values())), heads, tuple(rows))
@@ -218,7 +218,7 @@ def learning_section(runs: Sequence[RunData], main: str, note: str = "") -> Sect
     if not any(run.training or run.evaluations("loss") for run in runs):
         return Section("Learning")
     charts = [
-        training_curves(runs, axis, metric)  # type: ignore[arg-type]
+        training_curves(runs, axis, metric)
         for metric in dict.fromkeys([main, "loss"])
         for axis in ("seconds", "tokens")
     ]

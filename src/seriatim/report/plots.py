@@ -75,7 +75,7 @@ def draw_lines(chart: Lines, theme: Theme, width: int) -> Drawing:
     records: list[dict[str, Any]] = []
     lone: list[dict[str, Any]] = []
     for series in chart.series[:MAX_SERIES]:
-        points = sorted((x, y) for x, y in zip(series.x, series.y, strict=True) if drawable(x, y))  # type: ignore[type-var]
+        points = sorted((x, y) for x, y in zip(series.x, series.y, strict=True) if drawable(x, y))
         stride = -(-len(points) // MAX_POINTS) or 1
         group = one_line(series.group or series.name, 40)
         kept = [point for n, point in enumerate(points) if n % stride == 0 or n == len(points) - 1]
@@ -147,10 +147,10 @@ def draw_lines(chart: Lines, theme: Theme, width: int) -> Drawing:
 
 def draw_bars(chart: Bars, theme: Theme, width: int) -> Drawing:
     text = (lambda value: format_metric(chart.metric, value)) if chart.metric else format_number
-    labels = list(dict.fromkeys(chart.labels)) if chart.groups else list(range(len(chart.labels)))
+    labels = list(dict.fromkeys(chart.labels)) if chart.groups else list(chart.labels)
     errors = chart.errors or (None,) * len(chart.labels)
     groups = chart.groups or ("",) * len(chart.labels)
-    records = [
+    records: list[dict[str, Any]] = [
         {
             "index": labels.index(label) if chart.groups else n,
             "group": one_line(group),
@@ -168,7 +168,7 @@ def draw_bars(chart: Bars, theme: Theme, width: int) -> Drawing:
     ends = [0.0, *(record[key] for record in records for key in ("low", "high"))]
     low, high = min(ends), max(ends)
     scale = alt.Scale(domain=[low, high + 0.16 * ((high - low) or 1.0)], nice=False)
-    names = [one_line(chart.labels[n] if not chart.groups else labels[n]) for n in range(min(count, MAX_BARS))]
+    names = [one_line(label) for label in labels[:MAX_BARS]]
     y = alt.Y(
         "index:O",
         axis=index_axis(names, "", domain=False, labelLimit=200),
@@ -213,7 +213,7 @@ def draw_histogram(chart: Histogram, theme: Theme, width: int) -> Drawing:
 
 def draw_binned_metric(chart: BinnedMetric, theme: Theme, width: int) -> Drawing:
     metric = get_metric(chart.metric)
-    records = [
+    records: list[dict[str, Any]] = [
         {"name": one_line(name, 40), "x": n, "y": value, "text": format_metric(chart.metric, value)}
         for name, values in chart.series.items()
         for n, value in enumerate(values)
@@ -330,7 +330,7 @@ def draw_scatter(chart: Scatter, theme: Theme, width: int) -> Drawing:
     for align in ("left", "right", "center"):
         own = [record for record in placed if record["align"] == align]
         if own:
-            texts = data(own).mark_text(align=align, baseline="middle", color=theme.text)  # type: ignore[arg-type]
+            texts = data(own).mark_text(align=align, baseline="middle", color=theme.text)
             layers.append(texts.encode(x, y, text="label:N"))
     notes = [f"the first {format_number(len(chosen))} of {format_number(len(chart.points))} points"]
     return alt.layer(*layers).properties(width=wide, height=height), notes if len(chosen) < len(chart.points) else []

@@ -163,5 +163,5 @@ def javascript_library() -> str:
     """Returns Vega-Embed and all it needs as one script."""
     import vl_convert
 
-    bundle: Callable[[], str] = vl_convert.javascript_bundle
-    return bundle().replace("</script", "<\\/script")
+    bundle: Any = vl_convert.javascript_bundle  # without arguments it is cached, which its type does not allow
+    return str(bundle()).replace("</script", "<\\/script")

@@ -134,7 +134,8 @@ def schedule_charts(run: RunData) -> list[Lines]:
         steps = run.steps(key)
         size = -(-len(steps) // MAX_STEPS) or 1
         kept = [max(steps[at : at + size], key=lambda pair: pair[1]) for at in range(0, len(steps), size)]
-        line = Series(title.lower(), tuple(float(step) for step, _ in kept), tuple(value for _, value in kept))
+        x, y = tuple(float(step) for step, _ in kept), tuple(value for _, value in kept)
+        line = Series(title.lower(), x, y, thin=key == "grad_norm")
         return Lines(title=title, series=(line,), x="step", y="", **options)
 
     if not run.steps("lr") and not run.steps("grad_norm"):
