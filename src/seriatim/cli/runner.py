@@ -19,7 +19,7 @@ from ..core.errors import SeriatimError, did_you_mean
 from ..core.files import atomic_file
 from ..data.dataset import Dataset
 from ..data.kinds import TEXT
-from ..data.source import open_source
+from ..data.source import Source, open_source
 from ..report.charts import View, format_number
 from ..runs.configure import add_plugins
 from ..runs.run import Run
@@ -218,7 +218,8 @@ def make_writer(request: Request, predictor: Predictor, capability: Capability, 
         raise SeriatimError("output.format", f"{out}: unknown format", f"end it in {extensions}")
     if out is not None and (suffix in predictor.file_extensions or suffix == ".parquet"):
         records: list[dict[str, Any]] = []
-        stack.callback(write_whole_file, out, predictor, records)
+        source = None if request.data is None else open_source(request.data, request.data_dir)
+        stack.callback(write_whole_file, out, predictor, records, source)
         return records.extend
     file: TextIO = sys.stdout
     if out is not None:
@@ -236,9 +237,12 @@ def make_writer(request: Request, predictor: Predictor, capability: Capability, 
     return lambda rows: write_lines(file, (one_line(row[main]) for row in rows))
 
 
-def write_whole_file(path: Path, predictor: Predictor, records: list[dict[str, Any]]) -> None:
-    """Writes all records at once: Parquet, or a format of the task."""
+def write_whole_file(
+    path: Path, predictor: Predictor, records: list[dict[str, Any]], source: Source | None = None
+) -> None:
+    """Writes all records at once: Parquet, or a format of the task, which may extend the lines of the source."""
     predictions = Predictions(records)
+    predictions.source = source
     with atomic_file(path) as temporary:
         if path.suffix.lower() == ".parquet":
             import pyarrow.parquet

@@ -158,8 +158,8 @@ def plural(count: int, noun: str) -> str:
 
 SCHEMA = Schema(
     (
-        Field("question", (TEXT,), ("query",)),
         Field("context", (TEXT,), ("passage", "paragraph", "text", "document")),
+        Field("question", (TEXT,), ("query",)),
         Field("answers", (ANSWERS,), ("answer",), target=True),
         Field("answer_start", (NUMBER,), required=False, target=True),
         Field("is_impossible", (LABEL,), required=False, target=True),

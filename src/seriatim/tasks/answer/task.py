@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -87,7 +87,7 @@ class AnswerPredictor(Predictor):
             for row, text in enumerate(texts):
                 if not text.strip():
                     cause = f"{dataset.locations[row]}: the {role} is empty"
-                    raise SeriatimError("predict.input", cause, 'pass {"question": "…", "context": "…"}')
+                    raise SeriatimError("predict.input", cause, 'pass {"context": "…", "question": "…"}')
         records = []
         for row, answers in enumerate(self.find_answers(dataset, options.nbest, options.threshold)):
             record = dict(answers[0]) | ({"answers": answers} if options.nbest > 1 else {})
@@ -133,12 +133,12 @@ class AnswerPredictor(Predictor):
     def usage(self, run: str) -> list[Usage]:
         return [
             Usage(
-                f'seriatim answer {run} "Where is Oslo?" "Oslo lies in Norway."',
-                'print(run.answer([("Where is Oslo?", "Oslo lies in Norway.")]))',
+                f'seriatim answer {run} "Oslo lies in Norway." "Where is Oslo?"',
+                'print(run.answer(("Oslo lies in Norway.", "Where is Oslo?")))',
             ),
             Usage(
                 f"seriatim answer {run} --data questions.json --out predictions.json",
-                'run.answer("questions.json").write("predictions.json")',
+                'for row in run.answer("questions.json"):\n    print(row["question"], row["answer"])',
             ),
         ]
 
@@ -244,13 +244,14 @@ class AnswerTask(Task[AnswerEncoded]):
         return Output(scores.flatten(0, 1), hidden[rows, targets.clamp(min=0)].flatten(0, 1))
 
     def loss(self, output: Output, batch: Batch, smoothing: float = 0.0) -> Tensor:
-        return span_losses(output.scores.unflatten(0, (-1, 2)), *batch.targets, smoothing).sum()
+        targets, choices = batch.targets
+        return span_losses(output.scores.unflatten(0, (-1, 2)), targets, choices, smoothing).sum()
 
     def distillation_loss(self, output: Output, teacher: Output, temperature: float) -> Tensor:
         return distillation_loss(output.scores, teacher.scores, temperature) / 2  # the mean of start and end
 
     def teacher_mismatches(self, teacher: Predictor) -> list[str]:
-        ours, theirs = self.processor, teacher.processor
+        ours, theirs = self.processor, cast(AnswerProcessor, teacher.processor)
         context_length = teacher.task.config.model.traits.context_length
         sentences = tokenizer_mismatches(ours.tokenizer, theirs.tokenizer)
         if context_length is not None and context_length < ours.longest:

@@ -9,7 +9,7 @@ schemes), the metric is the F1 of whole entities, as conlleval and the default m
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -109,10 +109,10 @@ class TagPredictor(Predictor):
 
     def usage(self, run: str) -> list[Usage]:
         return [
-            Usage(f'seriatim tag {run} "They live in Oslo."', 'print(run.tag(["They live in Oslo."]))'),
+            Usage(f'seriatim tag {run} "They live in Oslo."', 'print(run.tag("They live in Oslo.")["tags"])'),
             Usage(
                 f"seriatim tag {run} --data new.conll --out tagged.conll",
-                'run.predict("new.conll").write("tagged.conll")',
+                'for row in run.tag("new.conll"):\n    print(row["words"], row["tags"])',
             ),
         ]
 
@@ -246,7 +246,7 @@ class TagTask(Task[TagEncoded]):
         return distillation_loss(output.scores, teacher.scores, temperature)
 
     def teacher_mismatches(self, teacher: Predictor) -> list[str]:
-        return name_mismatches(self.processor.tags, teacher.processor.tags, "tag")
+        return name_mismatches(self.processor.tags, cast(TagProcessor, teacher.processor).tags, "tag")
 
     # Evaluation
 

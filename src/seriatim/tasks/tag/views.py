@@ -78,7 +78,7 @@ def entity_views(processor: TagProcessor, encoded: TagEncoded, dataset: Dataset,
     if types:
         scores = tuple(score.f1 for score in types.values())
         views.append(Bars(title="F1 by entity type", labels=tuple(types), values=scores, x="F1", metric="f1"))
-    examples = []
+    examples: list[tuple[str, SpanText, SpanText]] = []
     for row, (first, end) in enumerate(encoded.bounds):
         if len(examples) == EXAMPLES:
             break
