@@ -21,13 +21,15 @@ import pyarrow.json
 
 from ..core.diagnostics import Diagnostics
 from ..core.files import cache_folder
-from .cache import locked
+from .cache import cache_errors, locked
 from .dataset import Column, Dataset
 from .disk import Locations, Table, TableWriter, TextValues, cache_key, to_strings
 from .formats import BLOCK_SIZE, Delimited, Format, JsonLines, ReadOptions, Record, Text, find_format
+from .formats.tables import TableFormat
 from .kinds import LABEL, TEXT, Kind
 from .schema import Roles
 from .source import Source, Stream
+from .stream import reading
 
 BLOCK_BYTES = 1 << 25  # bytes of a block, which becomes a shard
 Cells = dict[str, pa.Array]  # column → cells
@@ -87,12 +89,13 @@ class BlockParser:
             pyarrow.json.ReadOptions(block_size=1 << 22),
             pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
         )
-        empty = to_strings([""])[0]
-        return {name: pc.coalesce(table[name].combine_chunks(), empty) for name in self.names}
+        if any(table[name].null_count for name in self.names):
+            raise pa.ArrowInvalid("a cell is null or missing")  # the format tells which
+        return {name: table[name].combine_chunks() for name in self.names}
 
     def text_lines(self, data: bytes) -> Cells:
         ends = np.flatnonzero(np.frombuffer(data, np.uint8) == 0x0A).astype(np.int64) + 1
-        cells = {"text": pc.utf8_trim_whitespace(strings_at(data, np.concatenate([[0], ends])))}
+        cells = {"text": pc.utf8_rtrim(strings_at(data, np.concatenate([[0], ends])), "\n")}
         if self.label is not None:
             cells["label"] = pa.repeat(to_strings([self.label])[0], len(ends))
         return {name: cells[name] for name in self.names}
@@ -134,7 +137,7 @@ def read_blocks(stream: Stream, encoding: str, position: Mapping[str, int], quot
     """
     end, line, rest = position.get("end", 0), position.get("line", 0), b""
     utf8 = encoding.lower().replace("_", "-") in ("utf-8", "utf8", "ascii")
-    with stream.open() as file:
+    with reading(stream.name), stream.open() as file:
         skip(file, end)
         while True:
             fresh = file.read(BLOCK_BYTES)
@@ -149,8 +152,9 @@ def read_blocks(stream: Stream, encoding: str, position: Mapping[str, int], quot
                 try:
                     text = part.decode(encoding)  # Arrow does not check text that it does not parse
                 except UnicodeDecodeError as error:
-                    bad_line = first + part.count(b"\n", 0, error.start)
-                    raise stream.encoding_error(error, bad_line, encoding) from None
+                    raise stream.encoding_error(error, encoding, first, end - len(part)) from None
+                if b"\0" in part:
+                    raise stream.binary_error(first + part.count(b"\n", 0, part.index(b"\0")))
                 data = part if utf8 else text.encode()
                 data = (data.removeprefix(b"\xef\xbb\xbf") if first == 1 else data).replace(b"\r\n", b"\n")
                 yield Block(data if data.endswith(b"\n") else data + b"\n", first, part, end)
@@ -187,7 +191,8 @@ def can_read(source: Source, options: ReadOptions, kinds: Mapping[str, Kind], se
     if any(kind not in (TEXT, LABEL) for kind in kinds.values()) or separator is not None:
         return False
     known = all(stream.stamp is not None for stream in source.streams) and "\n".encode(options.encoding) == b"\n"
-    return known and isinstance(find_format(source), (Delimited, JsonLines, Text))
+    plain = options.errors == "strict" and options.text_unit != "document"
+    return known and plain and isinstance(find_format(source, options), (Delimited, JsonLines, Text))
 
 
 def read_table(
@@ -208,25 +213,29 @@ def read_table(
         parse_records: Parses the records of a block that Arrow cannot parse.
         diagnostics: Receives problems; a table with problems is not kept.
     """
-    format = find_format(source)
+    format = find_format(source, options)
+    streams = _data_streams(source, format, options, diagnostics)
     names = tuple(dict.fromkeys(name for columns in roles.values() for name in columns))
     labels = {name for role, columns in roles.items() if kinds[role] is LABEL for name in columns}
-    stamps = [[stream.name, stream.stamp] for stream in source.streams]
-    how = [type(format).__name__, options.encoding, options.text_unit, options.headerless, sorted(options.header_names)]
-    folder = cache_folder("tables", cache_key(stamps, how, names, sorted(labels)))
-    table = Table.open(folder)
-    if table is None:
-        with locked(folder / "lock"):  # of several ranks one reads, and the others wait
-            table = Table.open(folder)
-            if table is None:
-                writer, found = TableWriter(folder), Diagnostics()
-                for index, stream in enumerate(source.streams):
-                    if index >= writer.position.get("file", 0):
-                        _write_file(writer, index, source, stream, format, options, names, labels, parse_records, found)
-                diagnostics.problems += found.problems
-                if found.problems:
-                    diagnostics.raise_problems()
-                table = writer.finish(source.name, [stream.name for stream in source.streams])
+    parsers = [_block_parser(stream, streams, format, options, names) for stream in streams]
+    layouts = [[parser.delimiter, parser.all_names, parser.header.decode(), parser.label] for parser in parsers]
+    stamps = [[stream.name, stream.stamp] for stream in streams]
+    how = [type(format).__name__, options.encoding, options.text_unit, options.positions, options.join_extra, layouts]
+    with cache_errors():
+        folder = cache_folder("tables", cache_key(stamps, how, names, sorted(labels)))
+        table = Table.open(folder)
+        if table is None:
+            with locked(folder / "lock"):  # of several ranks one reads, and the others wait
+                table = Table.open(folder)
+                if table is None:
+                    writer, problems = TableWriter(folder), Diagnostics()
+                    for index, (stream, parser) in enumerate(zip(streams, parsers, strict=True)):
+                        if index >= writer.position.get("file", 0):
+                            _write_file(writer, index, stream, parser, format, labels, parse_records, problems)
+                    diagnostics.problems += problems.problems
+                    if problems.problems:
+                        diagnostics.raise_problems()
+                    table = writer.finish(source.name, [stream.name for stream in streams])
     columns = {
         role: tuple(Column(name, kinds[role], TextValues(table, name)) for name in columns)
         for role, columns in roles.items()
@@ -234,20 +243,25 @@ def read_table(
     return Dataset(source.name, columns, Locations(table))
 
 
+def _data_streams(source: Source, format: Format, options: ReadOptions, diagnostics: Diagnostics) -> list[Stream]:
+    """Returns the files of a source that its format reads."""
+    if isinstance(format, Text):
+        return format.text_streams(source, options, diagnostics)
+    return format.tables(source, diagnostics) if isinstance(format, TableFormat) else list(source.streams)
+
+
 def _write_file(
     writer: TableWriter,
     index: int,
-    source: Source,
     stream: Stream,
+    parser: BlockParser,
     format: Format,
-    options: ReadOptions,
-    names: tuple[str, ...],
     labels: set[str],
     parse_records: ParseRecords,
     diagnostics: Diagnostics,
 ) -> None:
     position = writer.position if writer.position.get("file") == index else {}
-    parser = _block_parser(stream, source, format, options, names)
+    names, options = parser.names, parser.options
     quoting = bool(parser.delimiter) and parser.delimiter != "\t"
     blocks = read_blocks(stream, options.encoding, position, quoting)
     if isinstance(format, Text) and options.text_unit == "block":
@@ -261,7 +275,9 @@ def _write_file(
             block.data[skipped:], first_line, parser, format, stream, parse_records, diagnostics
         )
         for name in labels:
-            cells[name] = pc.utf8_trim_whitespace(cells[name])
+            trimmed = pc.utf8_trim_whitespace(cells[name])
+            missing = pc.equal(pc.utf8_lower(trimmed), to_strings(["nan"])[0])  # as `parse_label` reads it
+            cells[name] = pc.if_else(missing, to_strings([""])[0], trimmed)
         end = {"file": index, "end": block.end, "line": block.first_line - 1 + block.data.count(b"\n")}
         if len(lines) and not diagnostics.problems:  # later shards are not written, so that a second reading finds them
             writer.write({name: cells[name] for name in names}, index, lines, end)
@@ -285,6 +301,8 @@ def join_blocks(blocks: Iterator[Block]) -> Iterator[tuple[bytes, np.ndarray, np
         line += int(lines[-2])
     if rest:
         offsets, lines = block_bounds(rest)
+        if not raw_rest.endswith(b"\n"):  # the last line has no end
+            offsets = np.append(offsets[:-1], len(rest) - 1)
         yield rest, offsets, line + lines[:-1], {"end": end, "line": line + int(lines[-1]) - 1}
 
 
@@ -295,19 +313,15 @@ def line_start(data: bytes, line: int) -> int:
 
 
 def _block_parser(
-    stream: Stream, source: Source, format: Format, options: ReadOptions, names: tuple[str, ...]
+    stream: Stream, streams: list[Stream], format: Format, options: ReadOptions, names: tuple[str, ...]
 ) -> BlockParser:
     if isinstance(format, Delimited):
-        lines = stream.lines(options.encoding)
-        first_line = next(lines, "")
-        delimiter = format.delimiter(stream, first_line)
-        first = format.reader(first_line, lines, delimiter)
-        has_header, all_names = format.header([name.strip() for name in next(first, [])], delimiter, options)
-        header = first_line.encode() if has_header else b""
-        return BlockParser(names, options, delimiter, tuple(all_names), header)
-    if isinstance(format, Text) and len(source.streams) > 1:
-        return BlockParser(names, options, label=format.labels(source)[stream.name])
-    return BlockParser(names, options)
+        first_line = next(stream.lines(options.encoding), "")
+        layout = format.layout(stream, first_line, options, Diagnostics())
+        header = first_line.encode() if layout.has_header else b""
+        return BlockParser(names, options, layout.delimiter, layout.names, header)
+    labels = format.labels(streams) if isinstance(format, Text) else {}
+    return BlockParser(names, options, label=labels.get(stream.name))
 
 
 def _parse_block(
@@ -330,9 +344,13 @@ def _parse_block(
         well_formed = False
     if well_formed:
         return cells, first_line + np.arange(rows)
-    names = parser.options.header_names if parser.header else frozenset()
-    start = first_line - (1 if parser.header else 0)
-    options = replace(parser.options, encoding="utf-8", header_names=names, first_line=start)
+    has_header = bool(parser.header)
+    options = replace(
+        parser.options,
+        encoding="utf-8",
+        is_header=lambda cells: has_header,
+        first_line=first_line - (1 if has_header else 0),
+    )
     part = Stream(stream.name, stream.extension, lambda: io.BytesIO(parser.header + data))
     dataset = parse_records(format.records(Source(stream.name, (part,)), options, diagnostics), diagnostics)
     columns = {column.name: column.values for columns in dataset.columns.values() for column in columns}

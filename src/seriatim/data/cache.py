@@ -1,79 +1,119 @@
-"""Work that is done once: several processes that want the same folder at the same time make it only once."""
+"""The cache: folders of what can be made again, made once among several processes, and removed when old or too many.
+
+<cache>/tables/<key>      tables of large files (data.disk)
+<cache>/tokens/<key>      token shards (data.shards)
+<cache>/images/<key>      decoded images
+<cache>/catalogue/<name>  downloaded data sets
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
-import json
 import os
+import shutil
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..core.errors import SeriatimError
 from ..core.files import atomic_folder, cache_folder
 
-
-def key(*parts: Any) -> str:
-    """A name for what follows from `parts` alone."""
-    text = json.dumps(parts, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def folder(*parts: str) -> Path:
-    """A folder in the cache; a cache that cannot be written is the user's to mend."""
-    with explained():
-        return cache_folder(*parts)
-
-
-def once(target: Path, make: Callable[[Path], None]) -> Path:
-    """`target`, made by `make` if it is not there. It appears complete or not at all."""
-    if target.is_dir():
-        return target
-    with explained(), locked(target.with_name(f"{target.name}.lock")):
-        # Another process may have made it while this one waited for the lock.
-        if not target.is_dir():
-            with atomic_folder(target) as aside:
-                make(aside)
-    return target
+DAY = 86_400.0  # seconds
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Holds a lock among the processes of this machine; it goes with the process, so none is ever left behind."""
+    """Holds a lock among the processes of this machine; it ends with the process, so none is ever left behind.
+
+    Some network file systems have no locks: the work may then be done twice, each time atomically.
+    """
+    from filelock import FileLock
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a+b") as file:
-        _lock(file.fileno())
+    lock = FileLock(path)
+    try:
+        lock.acquire()
+    except (NotImplementedError, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+            raise
+    try:
         yield
+    finally:
+        lock.release()
 
 
 @contextlib.contextmanager
-def explained() -> Iterator[None]:
-    """Turns a full or forbidden disk into an error that says what to do."""
+def cache_errors() -> Iterator[None]:
+    """Turns the errors of a full disk or a folder that cannot be written into one with a remedy."""
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS):
+        if error.errno not in UNWRITABLE:
             raise
-        raise SeriatimError(
-            "data.cache",
-            f"the cache cannot be written: {error.strerror} ({error.filename or 'while writing'})",
-            "make room, or name another folder in the environment variable SERIATIM_CACHE",
-        ) from None
+        cause = f"the cache cannot be written: {error.strerror} ({error.filename or 'while writing'})"
+        remedy = "free some space, or name another folder in the environment variable SERIATIM_CACHE"
+        raise SeriatimError("data.cache", cause, remedy) from None
 
 
-def _lock(descriptor: int) -> None:
-    if os.name == "nt":
-        import msvcrt
+def make_once(folder: Path, make: Callable[[Path], None]) -> Path:
+    """Returns a folder, made by `make(temporary folder)` if it is not there; it appears complete or not at all."""
+    if not folder.is_dir():
+        with cache_errors(), locked(folder.with_name(f"{folder.name}.lock")):
+            if not folder.is_dir():  # another process may have made it meanwhile
+                with atomic_folder(folder) as temporary:
+                    make(temporary)
+    return folder
 
-        msvcrt.locking(descriptor, msvcrt.LK_LOCK, 1)  # type: ignore[attr-defined,unused-ignore]
-        return
-    import fcntl
 
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-    except OSError as error:
-        # Some network file systems have no locks. The work may then be done twice, each time atomically.
-        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-            raise
+# What the cache holds, and how it is removed
+
+
+@dataclass(frozen=True)
+class CacheEntry:
+    """A folder of the cache that can be removed by itself."""
+
+    path: Path
+    name: str  # with the folder above it, such as "tables/0f3c…"
+    size: int  # bytes
+    used: float  # when a file of it was last read or written, in seconds since 1970
+
+    @property
+    def age(self) -> float:
+        """Days since it was last used."""
+        return (time.time() - self.used) / DAY
+
+
+def cache_entries() -> list[CacheEntry]:
+    """Returns the entries of the cache, those not used for the longest time first."""
+    folders = [folder for kind in cache_folder().iterdir() if kind.is_dir() for folder in kind.iterdir()]
+    result = []
+    for folder in folders:
+        files = [file for file in folder.rglob("*") if file.is_file()] if folder.is_dir() else [folder]
+        states = [file.stat() for file in files]
+        used = max((max(state.st_atime, state.st_mtime) for state in states), default=folder.stat().st_mtime)
+        result.append(
+            CacheEntry(folder, f"{folder.parent.name}/{folder.name}", sum(state.st_size for state in states), used)
+        )
+    return sorted(result, key=lambda entry: entry.used)
+
+
+def remove_entries(max_bytes: int | None = None, max_age: float | None = None) -> list[CacheEntry]:
+    """Removes entries, those not used for the longest time first, and returns them.
+
+    Args:
+        max_bytes: Bytes that may stay in all; None for any number.
+        max_age: Days since the last use after which an entry is removed; None for any number.
+    """
+    remaining = cache_entries()
+    total, removed = sum(entry.size for entry in remaining), []
+    for entry in remaining:
+        if (max_age is not None and entry.age > max_age) or (max_bytes is not None and total > max_bytes):
+            with contextlib.suppress(OSError):  # in use, or removed by another process
+                shutil.rmtree(entry.path) if entry.path.is_dir() else os.unlink(entry.path)
+            if not entry.path.exists():
+                removed.append(entry)
+                total -= entry.size
+    return removed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -11,7 +12,9 @@ from ..core.diagnostics import Diagnostics
 from ..core.errors import SeriatimError, did_you_mean
 from .dataset import Dataset
 from .formats import normalize_name
-from .kinds import LABEL, MOST_SPECIFIC_FIRST, Kind
+from .kinds import FLAG, LABEL, MOST_SPECIFIC_FIRST, SPLIT, Kind
+
+SPLIT_NAMES = ("set", "part", "partition", "subset")  # usual names of the column that tells the split
 
 
 @dataclass(frozen=True)
@@ -30,8 +33,8 @@ class Header:
         return all(name == f"column {n}" for n, name in enumerate(self.columns, 1))
 
     def guess_kind(self, column: str) -> Kind:
-        """Returns the most specific kind that accepts all sampled cells."""
-        return next((kind for kind in MOST_SPECIFIC_FIRST if kind.accepts(self.samples[column])), LABEL)
+        """Returns the most specific kind that the sampled cells are guessed to be of."""
+        return next((kind for kind in MOST_SPECIFIC_FIRST if kind.guess(self.samples[column])), LABEL)
 
 
 @dataclass(frozen=True)
@@ -41,12 +44,14 @@ class Field:
     Args:
         role: The name of the field, such as "source".
         kinds: The kinds it takes, the preferred one first.
-        aliases: Usual names of its column; compared without case and punctuation.
+        aliases: Usual names of its column, the most usual first; compared without case and punctuation.
         alias_groups: Usual names of columns that belong together, such as ("premise", "hypothesis").
         max_columns: How many columns it may have; None for any number.
         take_all: Whether it takes every unassigned column of its kind when no column is named.
         required: Whether a table without it is an error.
         target: Whether it is what the task predicts: absent at prediction.
+        alias_pattern: A regular expression for columns that belong together, such as "caption_1", "caption_2".
+        one_alias: Whether a table with several of the usual names is an error, instead of the first one being taken.
     """
 
     role: str
@@ -57,12 +62,25 @@ class Field:
     take_all: bool = False
     required: bool = True
     target: bool = False
+    alias_pattern: str | None = None
+    one_alias: bool = False
 
-    def match_kind(self, header: Header, columns: Sequence[str]) -> Kind | None:
-        """Returns the first of its kinds that accepts the sampled cells of all columns, or None."""
+    def match_kind(self, header: Header, columns: Sequence[str], named: bool = False) -> Kind | None:
+        """Returns the first of its kinds that accepts the sampled cells of all columns, or None.
+
+        Args:
+            header: The columns with sampled cells.
+            columns: Those of the field.
+            named: Whether the user named them: a column of "0.1 0.2" may then be numbers, which nobody would guess.
+        """
         cells = [cell for column in columns for cell in header.samples[column]]
-        return next((kind for kind in self.kinds if kind.accepts(cells)), None)
+        return next((kind for kind in self.kinds if (kind.accepts(cells) if named else kind.guess(cells))), None)
 
+
+# Every schema has these, unless it declares the roles itself: which split a row belongs to, and whether it is a
+# training row for validation, as in the benchmark FLIP.
+SPLIT_FIELD = Field("split", (SPLIT,), SPLIT_NAMES, required=False, target=True)
+VALIDATION_FIELD = Field("validation", (FLAG,), required=False, target=True)
 
 Roles = dict[str, tuple[str, ...]]  # role → columns
 Constraint = Callable[[Dataset, Diagnostics], None]  # reports the rows that violate it
@@ -75,62 +93,112 @@ class Schema:
     Args:
         fields: The fields.
         positions: The roles of the first columns of a table without a header.
-        text_unit: What a row of plain text is, a line or a block (see `ReadOptions`).
+        text_unit: What a row of plain text is, a line, a block or a file (see `ReadOptions`).
         constraints: Checks of the values, run by `check` in training and by `data check` alike.
+        join_extra: Whether a row of CSV with too many cells has unquoted delimiters in its last one.
+        absent: Target fields that prediction does not read; their columns are no inputs.
+        headerless: Whether tables may lack a header, also at prediction; follows from `positions`.
     """
 
     fields: tuple[Field, ...]
     positions: tuple[str, ...] = ()
-    text_unit: Literal["line", "block"] = "line"
+    text_unit: Literal["line", "block", "document"] = "line"
     constraints: tuple[Constraint, ...] = dataclasses.field(default=(), repr=False)
+    join_extra: bool = False
+    absent: tuple[Field, ...] = ()
+    headerless: bool = False
 
     def __getitem__(self, role: str) -> Field:
-        return next(field for field in self.fields if field.role == role)
+        return next(field for field in self.all_fields if field.role == role)
 
     @property
     def roles(self) -> list[str]:
         return [field.role for field in self.fields]
 
+    @property
+    def all_fields(self) -> tuple[Field, ...]:
+        """The fields with those of splits, which prediction does not read."""
+        extra = () if self.absent or not any(field.target for field in self.fields) else (SPLIT_FIELD, VALIDATION_FIELD)
+        return (*self.fields, *(field for field in extra if field.role not in self.roles))
+
+    @property
+    def input_role(self) -> str:
+        """The role that `--column` names: the first required input."""
+        return self._first_role(target=False)
+
+    @property
+    def target_role(self) -> str | None:
+        """The role that `--target` names: the first required target; None if there is none."""
+        return self._first_role(target=True) if any(field.target for field in self.fields) else None
+
+    def _first_role(self, target: bool) -> str:
+        fields = [field for field in self.fields if field.target == target]
+        return next((field.role for field in fields if field.required), fields[0].role)
+
     def inputs(self) -> Schema:
         """Returns the schema of prediction: the same without targets."""
         fields = tuple(field for field in self.fields if not field.target)
+        absent = tuple(field for field in self.fields if field.target)
         positions = tuple(field.role for field in fields if field.role in self.positions)
         required = tuple(field.role for field in fields if field.required)
-        return replace(self, fields=fields, positions=positions or required)
+        headerless = self.headerless or len(self.positions) > 1
+        return replace(self, fields=fields, positions=positions or required, absent=absent, headerless=headerless)
+
+    def is_header(self, cells: Sequence[str]) -> bool | None:
+        """Returns whether the first row of a table that may lack a header is one; None if known names decide."""
+        return None
 
     @property
     def header_names(self) -> frozenset[str]:
         """The normalized names by which a header is recognized."""
-        names = (name for field in self.fields for name in (field.role, *field.aliases))
-        grouped = (name for field in self.fields for group in field.alias_groups for name in group)
+        fields = (*self.all_fields, *self.absent)
+        names = (name for field in fields for name in (field.role, *field.aliases))
+        grouped = (name for field in fields for group in field.alias_groups for name in group)
         return frozenset(map(normalize_name, (*names, *grouped)))
+
+    def option_of(self, role: str) -> str:
+        """Returns the command-line option or setting that names the columns of a role."""
+        options = {self.target_role: "--target ", self.input_role: "--column "}
+        return options.get(role, f"data.columns.{role}=")
+
+    # Resolution
 
     def resolve(self, header: Header, overrides: Mapping[str, str], diagnostics: Diagnostics) -> Roles:
         """Assigns columns to roles: as overridden, by position, by usual names, or by elimination.
 
         Args:
             header: The columns with sampled cells.
-            overrides: Role → column names, written "a", "a,b" or "a..z".
+            overrides: Role → column names, written "a", "a,b" or "a..z"; or numbers from 1. "" leaves a role out.
             diagnostics: Receives a note for each guess.
 
         Raises:
             SeriatimError: If a required role stays open; the error lists the candidates.
         """
-        if unknown := overrides.keys() - set(self.roles):
-            cause, suggestion = f'there is no role "{min(unknown)}"', did_you_mean(min(unknown), self.roles)
+        fields = {field.role: field for field in self.all_fields}
+        if unknown := overrides.keys() - fields.keys():
+            cause, suggestion = f'there is no role "{min(unknown)}"', did_you_mean(min(unknown), fields)
             raise SeriatimError("data.role", cause, suggestion)
-        assigned: Roles = {role: self._parse_override(header, names) for role, names in overrides.items()}
-        if header.unnamed and self.positions and len(header.columns) >= len(self.positions) and not assigned:
-            return {role: (column,) for role, column in zip(self.positions, header.columns, strict=False)}
-        for rule in (self._by_alias_group, self._by_alias, self._by_elimination):
+        assigned: Roles = {role: self._parse_override(header, names) for role, names in overrides.items() if names}
+        self._check_distinct(header, assigned)
+        skipped = {role for role, names in overrides.items() if not names}
+        if header.unnamed and len(header.columns) >= len(self.positions) > 0:
+            return self._by_position(header, assigned, diagnostics)
+        rules = (self._by_alias_group, self._by_alias, self._by_elimination, self._by_order)
+        for rule in rules:
             # Names tell targets more reliably than inputs; kinds tell inputs more reliably than targets.
-            targets_first = rule != self._by_elimination
-            for field in sorted(self.fields, key=lambda field: field.target != targets_first):
-                if field.role not in assigned and (columns := rule(field, header, assigned)):
+            targets_first = rule in (self._by_alias_group, self._by_alias)
+            for field in sorted(fields.values(), key=lambda field: field.target != targets_first):
+                if field.role in assigned or field.role in skipped:
+                    continue
+                if field is VALIDATION_FIELD and "split" not in assigned:
+                    continue
+                if columns := rule(field, header, assigned):
                     assigned[field.role] = columns
                     if len(header.columns) > 1:
                         names = " and ".join(f'"{column}"' for column in columns)
-                        diagnostics.note(f"{header.name}: column {names} is the {field.role}")
+                        noun = "column" if len(columns) == 1 else "columns"
+                        verb = "is" if len(columns) == 1 else "are"
+                        diagnostics.note(f"{header.name}: {noun} {names} {verb} the {field.role}")
         for field in self.fields:
             if field.required and field.role not in assigned:
                 raise self._unresolved(field, header, assigned)
@@ -139,33 +207,78 @@ class Schema:
     @staticmethod
     def _parse_override(header: Header, names: str) -> tuple[str, ...]:
         """Returns the columns of "a", "a,b" or "a..z"; a column with exactly this name takes precedence."""
+
+        def find(name: str) -> int:
+            if name in header.columns:
+                return header.columns.index(name)
+            if name.isdecimal() and 1 <= int(name) <= len(header.columns):
+                return int(name) - 1
+            cause = f'{header.name}: there is no column "{name}"'
+            raise SeriatimError("data.column", cause, did_you_mean(name, header.columns))
+
         columns: list[str] = []
         for part in [names] if names in header.columns else [part.strip() for part in names.split(",")]:
-            ends = [part] if part in header.columns else part.split("..")
-            for end in ends:
-                if end not in header.columns:
-                    cause = f'{header.name}: there is no column "{end}"'
-                    raise SeriatimError("data.column", cause, did_you_mean(end, header.columns))
-            first, last = header.columns.index(ends[0]), header.columns.index(ends[-1])
+            ends = [part] if part in header.columns else [end.strip() for end in part.split("..")]
+            first, last = find(ends[0]), find(ends[-1])
+            if last < first:
+                cause = f'{header.name}: "{part}" names no columns: the second is before the first'
+                raise SeriatimError("data.column", cause, f"the columns are, in order: {', '.join(header.columns)}")
             columns += header.columns[first : last + 1]
         return tuple(columns)
 
-    @staticmethod
-    def _candidates(field: Field, header: Header, assigned: Roles) -> dict[str, str]:
+    def _check_distinct(self, header: Header, assigned: Roles) -> None:
+        """Raises an error if a column is named for an input and for a target."""
+        inputs = {name for role, names in assigned.items() if not self[role].target for name in names}
+        for role, names in assigned.items():
+            both = inputs & set(names) if self[role].target else set()
+            if both:
+                cause = f'{header.name}: column "{min(both)}" cannot be input and {role}'
+                raise SeriatimError("data.column", cause, "name others with --column and --target")
+
+    def _by_position(self, header: Header, assigned: Roles, diagnostics: Diagnostics) -> Roles:
+        """Returns the roles of the columns of a table without a header; those that are named stay."""
+        taken = {column for columns in assigned.values() for column in columns}
+        free = iter([column for column in header.columns if column not in taken])
+        if len(self.positions) == 1 and not assigned and self[self.positions[0]].max_columns is None:
+            return {self.positions[0]: tuple(header.columns)}
+        for role in self.positions:
+            if role not in assigned and (column := next(free, None)) is not None:
+                assigned[role] = (column,)
+        if (unused := len(header.columns) - len(self.positions) - len(self.absent)) > 0 and len(self.positions) > 1:
+            read = ", ".join(assigned[role][0] for role in self.positions)
+            diagnostics.note(f"{header.name}: of {len(header.columns)} columns {unused} are not read; {read} are")
+        return assigned
+
+    def _candidates(self, field: Field, header: Header, assigned: Roles) -> dict[str, str]:
         """Returns the unassigned columns whose kind the field takes: normalized name → name."""
         taken = {column for columns in assigned.values() for column in columns}
-        free = [name for name in header.columns if name not in taken]
-        return {normalize_name(name): name for name in free if field.match_kind(header, [name])}
+        free = [name for name in header.columns if name not in taken and field.match_kind(header, [name])]
+        absent = {normalize_name(name) for other in self.absent for name in (other.role, *other.aliases)}
+        inputs = [name for name in free if normalize_name(name) not in absent]
+        return {normalize_name(name): name for name in inputs or free}
 
     def _by_alias_group(self, field: Field, header: Header, assigned: Roles) -> tuple[str, ...]:
+        if not field.alias_groups:
+            return ()
         candidates = self._candidates(field, header, assigned)
         groups = [group for group in field.alias_groups if all(normalize_name(name) in candidates for name in group)]
-        return tuple(candidates[normalize_name(name)] for name in groups[0]) if len(groups) == 1 else ()
+        if len(groups) != 1:
+            return ()
+        columns = tuple(candidates[normalize_name(name)] for name in groups[0])
+        return columns if field.match_kind(header, columns) else ()
 
     def _by_alias(self, field: Field, header: Header, assigned: Roles) -> tuple[str, ...]:
         candidates = self._candidates(field, header, assigned)
-        names = (normalize_name(name) for name in (field.role, *field.aliases))
-        return tuple(candidates[name] for name in names if name in candidates)[:1]
+        names = dict.fromkeys(normalize_name(name) for name in (field.role, *field.aliases))
+        columns = tuple(candidates[name] for name in names if name in candidates)
+        if len(columns) > 1 and field.one_alias:
+            cause = f"{header.name}: several columns may be the {field.role}: {', '.join(columns)}"
+            raise SeriatimError("data.column", cause, f"name it: {self.option_of(field.role)}{columns[0]}")
+        if not columns and field.alias_pattern is not None:
+            return tuple(
+                name for name in candidates.values() if re.fullmatch(field.alias_pattern, name.strip().lower())
+            )
+        return columns[:1]
 
     def _by_elimination(self, field: Field, header: Header, assigned: Roles) -> tuple[str, ...]:
         """Returns the only candidate whose guessed kind is one of the field's, or all of them for `take_all`."""
@@ -178,11 +291,25 @@ class Schema:
                 return matching
         return candidates if len(candidates) == 1 and len(header.columns) - len(assigned) == 1 else ()
 
+    def _by_order(self, field: Field, header: Header, assigned: Roles) -> tuple[str, ...]:
+        """Returns the column of a field if as many columns are left as roles of `positions`, all of one kind."""
+        open_roles = [role for role in self.positions if role not in assigned]
+        if field.role not in open_roles or any(self[role].kinds != field.kinds for role in open_roles):
+            return ()
+        candidates = tuple(self._candidates(field, header, assigned).values())
+        matching = [name for name in candidates if header.guess_kind(name) in field.kinds]
+        return (matching[open_roles.index(field.role)],) if len(matching) == len(open_roles) else ()
+
     def _unresolved(self, field: Field, header: Header, assigned: Roles) -> SeriatimError:
         candidates = list(self._candidates(field, header, assigned).values())
         kinds = " or ".join(kind.name for kind in field.kinds)
         columns = ", ".join(f"{name} ({header.guess_kind(name).name})" for name in header.columns)
         reason = f"candidates: {', '.join(candidates)}" if candidates else f"no column holds {kinds}"
         cause = f"{header.name}: which column is the {field.role}? {reason}; columns: {columns}"
+        if not candidates and not field.target and not header.unnamed:
+            return SeriatimError("data.column", cause, "pass a file that has one")
         example = candidates[0] if candidates else "NAME"
-        return SeriatimError("data.column", cause, f"name it: data.columns.{field.role}={example}")
+        remedy = f"name it: {self.option_of(field.role)}{example}, or data.columns.{field.role}={example}"
+        if len(candidates) > 1 and field.max_columns != 1:
+            remedy += f"; several at once: {candidates[0]},{candidates[1]}, or {candidates[0]}..{candidates[-1]}"
+        return SeriatimError("data.column", cause, remedy)

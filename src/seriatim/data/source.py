@@ -1,99 +1,80 @@
-"""Sources: where data comes from, as files (a path, a folder, an archive) or as columns in memory."""
+"""Sources: where data comes from, as files (a path, a folder, an archive, a catalogue name) or as columns in memory."""
 
 from __future__ import annotations
 
-import codecs
+import bz2
 import gzip
 import io
+import lzma
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial, singledispatch
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path, PurePosixPath
 from typing import Any, Protocol, cast, runtime_checkable
 
+import numpy as np
 import pyarrow as pa
 
 from ..core.errors import SeriatimError, did_you_mean
+from . import catalogue
+from .catalogue.download import Progress
+from .kinds import SPLIT_ALIASES
+from .stream import COMPRESSED, Stream, file_extension, reading
 
-HEAD_SIZE = 4096  # bytes of a file by which a format is recognized
-SMALL_SIZE = 1 << 24  # bytes of a file that is decoded at once
-GZIP_RATIO = 4  # bytes of text in a byte of a gzip file
-SPLIT_IN_FILE_NAME = re.compile(r"(?:^|[^a-z])(train|dev|valid|validation|val|test)", re.IGNORECASE)
-SPLIT_ALIASES = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"),
-    **dict.fromkeys(("test", "testing"), "test"),
-}
+COMPRESSION_RATIO = 4  # bytes of text in a byte of a compressed file
+NO_DATA = ("readme", "license", "licence", "_about")  # files that are about the data
+OPENERS: dict[str, Callable[[Any], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
-
-@dataclass(frozen=True)
-class Stream:
-    """A file, or a member of an archive, that can be opened any number of times."""
-
-    name: str  # as messages show it
-    extension: str  # such as "csv", without that of the compression
-    open: Callable[[], io.BufferedIOBase]
-    size: int = 0  # bytes, of a gzip file about four times those on disk; 0 if unknown
-    stamp: tuple[str, int, int] | None = None  # path, bytes and time of the last change of the file; None in memory
-
-    def lines(self, encoding: str = "utf-8") -> Iterator[str]:
-        """Yields the decoded lines with `\\n` at their ends; of a large file only a block is in memory.
-
-        Only `\\n` and `\\r\\n` end a line: other line ends may occur in cells.
-        """
-        if self.size <= SMALL_SIZE:
-            yield from io.StringIO(self.read_text(encoding), newline="\n")
-            return
-        try:
-            with io.TextIOWrapper(cast(io.BufferedReader, self.open()), encoding, newline="\n") as file:
-                yield (next(file, "")).removeprefix("\ufeff").replace("\r\n", "\n")
-                for line in file:
-                    yield line if line[-2:-1] != "\r" else line.replace("\r\n", "\n")
-        except UnicodeDecodeError:
-            self.find_bad_byte(encoding)
-
-    def find_bad_byte(self, encoding: str) -> None:
-        """Raises the error that names the first byte that cannot be decoded, with its line."""
-        decoder, line = codecs.getincrementaldecoder(encoding)(), 1
-        with self.open() as file:
-            while block := file.read(SMALL_SIZE):
-                try:
-                    decoder.decode(block)
-                except UnicodeDecodeError as error:
-                    line += error.object[: error.start].count(b"\n")
-                    raise self.encoding_error(error, line, encoding) from None
-                line += block.count(b"\n")
-
-    def encoding_error(self, error: UnicodeDecodeError, line: int, encoding: str) -> SeriatimError:
-        cause = f"{self.name}, line {line}: byte 0x{error.object[error.start]:02x} is not {encoding}"
-        return SeriatimError("data.encoding", cause, "name the encoding: data.encoding=cp1252")
-
-    def read_text(self, encoding: str = "utf-8") -> str:
-        """Returns the decoded contents, without a byte order mark and with `\\n` as the line end."""
-        with self.open() as file:
-            data = file.read()
-        try:
-            return data.decode(encoding).removeprefix("\ufeff").replace("\r\n", "\n")
-        except UnicodeDecodeError as error:
-            raise self.encoding_error(error, data.count(b"\n", 0, error.start) + 1, encoding) from None
-
-    def read_head(self) -> str:
-        """Returns the first characters, to recognize a format by."""
-        with self.open() as file:
-            return file.read(HEAD_SIZE).decode("utf-8", "replace")
+__all__ = ["SPLIT_ALIASES", "Source", "Stream", "open_source"]
 
 
 @dataclass(frozen=True)
 class Source:
-    """Files or columns in memory; `splits` if the file names tell which split each file holds."""
+    """Files or columns in memory, with what is known of them.
+
+    Args:
+        name: As messages show it.
+        streams: The files.
+        columns: Column → cells, if the data is in memory.
+        index: Of a pandas DataFrame; `Predictions.to_frame` restores it.
+        splits: Split → its source, if names of files or folders, the catalogue, or the caller tell them.
+        notes: What was found on the way, such as files that are skipped.
+        encoding: Of the files, if the catalogue knows it.
+        roles: Role → columns, if the catalogue knows them; see `Schema.resolve`.
+        rows: The first and the last row + 1 to read; None for all.
+        options: Of the format, if the catalogue has some.
+        aligned: Whether line N of each file belongs together ("train.en,train.fr").
+    """
 
     name: str
     streams: tuple[Stream, ...] = ()
     columns: Mapping[str, Sequence[Any]] | None = None
-    index: Any = None  # of a pandas DataFrame; `Predictions.to_frame` restores it
+    index: Any = None
     splits: Mapping[str, Source] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    encoding: str | None = None
+    roles: Mapping[str, str] = field(default_factory=dict)
+    rows: tuple[int, int] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    aligned: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """The folder from which relative paths in cells start: that of the first file, or the current one."""
+        path = next((stream.path for stream in self.streams if stream.path is not None), None)
+        return Path() if path is None else path.parent
+
+    @property
+    def data_streams(self) -> tuple[Stream, ...]:
+        """The files without those that are about the data, such as README; all, if there are no others."""
+        return tuple(stream for stream in self.streams if not is_about(stream)) or self.streams
+
+    @property
+    def size(self) -> int:
+        """The bytes of all files, about."""
+        return sum(stream.size for stream in self.streams)
 
 
 @runtime_checkable
@@ -103,95 +84,319 @@ class ArrowStream(Protocol):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 
-@singledispatch
-def open_source(spec: Any, data_dir: str | None = None) -> Source:
-    """Returns the source for a path, an Arrow table, a mapping of columns, or a list of texts, tuples or records.
+@runtime_checkable
+class HubDataset(Protocol):
+    """A data set of the library `datasets`."""
+
+    def with_format(self, type: str) -> Any: ...
+
+    def class_encode_column(self, column: str) -> Any: ...
+
+
+def open_source(spec: Any, data_dir: str | None = None, progress: Progress | None = None) -> Source:
+    """Returns the source for what a user names or passes.
 
     Args:
-        spec: Where the data is, or the data itself.
-        data_dir: The folder of catalogue data sets.
+        spec: A path (file, folder, zip archive or a member of it), two aligned files as "a.en,a.fr", the name of a
+            catalogue data set; or data in memory: a DataFrame or any Arrow table, a `datasets.Dataset` or
+            `DatasetDict`, a mapping of columns, a mapping of splits, a list of records, tuples or single values,
+            arrays, or a pair (inputs, targets) of them.
+        data_dir: The folder of catalogue data sets; by default the environment variable SERIATIM_DATA.
+        progress: Called with the bytes downloaded so far, and those in all.
     """
+    if isinstance(spec, Source):
+        return spec
+    if isinstance(spec, (str, Path)):
+        return _open_name(str(spec), data_dir, progress)
+    if isinstance(spec, (ArrowStream, HubDataset)):
+        return _open_table(spec)
+    if isinstance(spec, Mapping):
+        return _open_mapping(spec, data_dir)
+    if (
+        isinstance(spec, tuple)
+        and len(spec) == 2
+        and not any(isinstance(part, (str, bytes, float, int)) for part in spec)
+    ):
+        return _open_inputs_and_targets(*spec)
+    if isinstance(spec, tuple):
+        return _open_rows([spec])
+    if isinstance(spec, (list, np.ndarray)):
+        return _open_rows(spec)
     cause = f"{type(spec).__name__} is not a source of data"
     raise SeriatimError("data.source", cause, "pass a path, a table, a mapping of columns or a list")
 
 
-@open_source.register
-def _(source: Source, data_dir: str | None = None) -> Source:
-    return source
+# Data in memory
 
 
-@open_source.register
-def _(path: str, data_dir: str | None = None) -> Source:
-    return open_source(Path(path), data_dir)
+def _open_table(table: Any) -> Source:
+    name, index = type(table).__name__, None
+    if isinstance(table, HubDataset):
+        arrow = table.with_format("arrow")[:]
+        columns = {column: arrow[column].to_pylist() for column in arrow.column_names}
+        for column, feature in table.features.items():  # type: ignore[attr-defined]
+            if hasattr(feature, "int2str"):  # class labels are stored as numbers
+                cells = columns[column]
+                columns[column] = [None if cell is None or cell < 0 else feature.int2str(cell) for cell in cells]
+        return Source(name, columns=columns)
+    if name in ("DataFrame", "Series") and type(table).__module__.startswith("pandas"):
+        frame = table if name == "DataFrame" else table.to_frame()
+        index = frame.index
+        if index.name is None and None in index.names:
+            frame = frame.reset_index(drop=True)
+        table = frame
+    try:
+        arrow = pa.RecordBatchReader.from_stream(table).read_all()
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):  # cells that Arrow does not know
+        if index is None:
+            raise
+        return Source(name, columns={str(column): cells.tolist() for column, cells in table.items()}, index=index)
+    names = [column for column in arrow.column_names if not column.startswith("__index_level_")]
+    return Source(name, columns={column: arrow[column].to_pylist() for column in names}, index=index)
 
 
-@open_source.register
-def _(table: ArrowStream, data_dir: str | None = None) -> Source:
-    arrow = pa.RecordBatchReader.from_stream(table).read_all()
-    names = [name for name in arrow.column_names if not name.startswith("__index_level_")]  # pandas' unnamed index
-    columns = {name: arrow[name].to_pylist() for name in names}
-    return Source(type(table).__name__, columns=columns, index=getattr(table, "index", None))
+def _open_mapping(mapping: Mapping[Any, Any], data_dir: str | None) -> Source:
+    """Columns by name, or sources by split."""
+    tables = (str, Path, ArrowStream, HubDataset, Mapping)
+    if mapping and all(str(key).lower() in SPLIT_ALIASES and isinstance(mapping[key], tables) for key in mapping):
+        splits = {SPLIT_ALIASES[str(key).lower()]: open_source(spec, data_dir) for key, spec in mapping.items()}
+        if "train" not in splits:
+            if len(splits) == 1:
+                return next(iter(splits.values()))
+            raise SeriatimError("data.split", "there is no split train", f"the splits are: {', '.join(mapping)}")
+        return replace(splits["train"], name=type(mapping).__name__, splits=splits)
+    columns = {str(name): list(cells) for name, cells in mapping.items()}
+    return Source("columns", columns=_same_lengths(columns))
 
 
-@open_source.register
-def _(columns: Mapping, data_dir: str | None = None) -> Source:
-    return Source("columns", columns=dict(columns))
-
-
-@open_source.register
-def _(rows: list, data_dir: str | None = None) -> Source:
+def _open_rows(rows: Sequence[Any]) -> Source:
     """Records (dicts), tuples or single values; the columns of the last two are named by their position."""
-    first = rows[0] if rows else ""
+    first = rows[0] if len(rows) else ""
     if isinstance(first, Mapping):
-        names = dict.fromkeys(name for record in rows for name in record)
+        names = dict.fromkeys(str(name) for record in rows for name in record)
         return Source("records", columns={name: [record.get(name) for record in rows] for name in names})
-    tuples = rows if isinstance(first, tuple) else [(value,) for value in rows]
-    columns = {f"column {n}": list(cells) for n, cells in enumerate(zip(*tuples, strict=True), 1)}
-    return Source("inputs", columns=columns)
+    if not isinstance(first, tuple):
+        return Source("inputs", columns={"column 1": list(rows)})
+    for number, row in enumerate(rows):
+        if not isinstance(row, tuple) or len(row) != len(first):
+            size = len(row) if isinstance(row, tuple) else 1
+            cause = f"inputs, row {number}: {size} values, but the first row has {len(first)}"
+            raise SeriatimError("data.length", cause, "pass tuples of one length")
+    return Source("inputs", columns={f"column {n}": list(cells) for n, cells in enumerate(zip(*rows, strict=True), 1)})
 
 
-@open_source.register
-def _(path: Path, data_dir: str | None = None) -> Source:
-    path = path.expanduser()
+def _open_inputs_and_targets(inputs: Any, targets: Any) -> Source:
+    """A pair (X, y): the columns of X, or one column "x" with its rows, and the column "y"."""
+    table = _open_table(inputs) if isinstance(inputs, (ArrowStream, HubDataset)) else None
+    columns = dict(table.columns or {}) if table is not None else {"x": list(inputs)}
+    values = targets.tolist() if isinstance(targets, np.ndarray) and targets.ndim == 1 else list(targets)
+    return Source(
+        "(x, y)", columns=_same_lengths(columns | {"y": values}), index=None if table is None else table.index
+    )
+
+
+def _same_lengths(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    lengths = {name: len(cells) for name, cells in columns.items()}
+    if len(set(lengths.values())) > 1:
+        cause = "columns of different lengths: " + ", ".join(f"{name} {count:,}" for name, count in lengths.items())
+        raise SeriatimError("data.length", cause, "give every column as many values")
+    return columns
+
+
+# Paths and names
+
+
+def _open_name(name: str, data_dir: str | None, progress: Progress | None) -> Source:
+    path = Path(name).expanduser()
+    try:
+        exists = path.exists()
+    except OSError:  # longer than the file system allows
+        exists = False
+    try:
+        if exists:
+            return _open_path(path)
+        archive = next((folder for folder in path.parents if folder.suffix.lower() == ".zip"), None)
+        if archive is not None and archive.is_file():
+            return _open_path(archive, path.relative_to(archive).as_posix())
+    except PermissionError as error:
+        cause = f"{error.filename or path}: reading it is not permitted"
+        raise SeriatimError("data.permission", cause, "check the permissions of the file") from None
+    if "," in name and (aligned := _open_aligned(name)) is not None:
+        return aligned
+    known = _open_catalogue(name, data_dir, progress)
+    if known is not None:
+        return known
+    try:
+        neighbors = [str(path.with_name(file.name)) for file in path.parent.iterdir() if not file.name.startswith(".")]
+    except OSError:
+        neighbors = []
+    hint = did_you_mean(name, [*neighbors, *known_names()])
+    if not hint.startswith("did"):
+        hint = f"pass a path, or a name of the catalogue: {', '.join(known_names())}"
+    raise SeriatimError("data.missing", f'there is no file or data set "{name}"', hint)
+
+
+def _open_path(path: Path, member: str = "") -> Source:
+    """Returns the source of a file, a folder, an archive, or the members of one that `member` names."""
     if path.is_dir():
-        files = [file for file in sorted(path.rglob("*")) if file.is_file() and not file.name.startswith(".")]
-        streams = tuple(stream for file in files for stream in _open_file(file, str(file.relative_to(path.parent))))
-    elif path.is_file():
-        streams = _open_file(path, path.name)
-    else:
-        suggestion = did_you_mean(path.name, (file.name for file in path.parent.glob("*")))
-        raise SeriatimError("data.missing", f"there is no file {path}", suggestion)
-    return Source(path.name, streams, splits=_splits_by_file_name(streams))
+        inner = [(file, file.relative_to(path)) for file in path.rglob("*")]
+        files = [(f, r.as_posix()) for f, r in inner if not any(p.startswith(".") for p in r.parts) and f.is_file()]
+        files.sort(key=lambda pair: pair[1])
+        if not files:
+            raise SeriatimError("data.empty", f"the folder {path} holds no files", "name a folder with data")
+        streams = tuple(s for file, relative in files for s in _open_file(file, f"{path.name}/{relative}"))
+        return _with_splits(path.name, streams)
+    streams = _open_file(path, path.name, member)
+    if path.suffix.lower() != ".zip":
+        return Source(path.name, streams)
+    return _with_splits(f"{path.name}/{member}" if member else path.name, streams)
 
 
-def _open_file(path: Path, name: str) -> tuple[Stream, ...]:
-    """Returns one stream for a plain or gzip file, one per member for a zip archive."""
+def _open_file(path: Path, name: str, member: str = "") -> tuple[Stream, ...]:
+    """Returns one stream for a plain or compressed file, one per member for a zip archive."""
     status = path.stat()
     stamp = (str(path.resolve()), status.st_size, status.st_mtime_ns)
-    if path.suffix == ".zip":
-        with zipfile.ZipFile(path) as archive:
-            sizes = {member.filename: member.file_size for member in archive.infolist() if not member.is_dir()}
-        members = [name for name in sizes if not name.startswith("__MACOSX") and Path(name).name[0] not in "._"]
+    suffix = path.suffix.lower()
+    if suffix == ".zip":
+        with reading(str(path)), zipfile.ZipFile(path) as archive:
+            sizes = {info.filename: info.file_size for info in archive.infolist() if not info.is_dir()}
+        members = [m for m in sorted(sizes) if not any(p.startswith((".", "__MACOSX")) for p in PurePosixPath(m).parts)]
+        if member:
+            inside = [name for name in members if name == member or name.startswith(f"{member}/")]
+            if not inside:
+                hint = did_you_mean(f"{path}/{member}", [f"{path}/{name}" for name in members])
+                raise SeriatimError("data.missing", f'the archive {path} holds no "{member}"', hint)
+            members = inside
+        if not members:
+            raise SeriatimError("data.empty", f"the archive {path} holds no files", "name an archive with data")
         return tuple(
-            Stream(f"{name}/{member}", _extension(member), partial(_open_member, path, member), sizes[member], stamp)
-            for member in members
+            Stream(f"{name}/{m}", file_extension(m), partial(_open_member, path, m), sizes[m], stamp) for m in members
         )
-    if path.suffix == ".gz":
-        size = GZIP_RATIO * status.st_size
-        return (Stream(name, _extension(path.stem), lambda: gzip.open(path, "rb"), size, stamp),)
-    return (Stream(name, _extension(name), lambda: path.open("rb"), status.st_size, stamp),)
+    if suffix in COMPRESSED:
+        return (
+            Stream(name, file_extension(name), partial(OPENERS[suffix], path), COMPRESSION_RATIO * stamp[1], stamp),
+        )
+    return (Stream(name, file_extension(name), partial(open, path, "rb"), stamp[1], stamp),)
 
 
 def _open_member(path: Path, member: str) -> io.BufferedIOBase:
-    return cast(io.BufferedIOBase, zipfile.ZipFile(path).open(member))
+    with zipfile.ZipFile(path) as archive:  # the open member keeps the file open, and closes it with itself
+        file = archive.open(member)
+    opener = OPENERS.get(PurePosixPath(member.lower()).suffix)
+    return cast(io.BufferedIOBase, opener(file) if opener is not None else file)
 
 
-def _extension(name: str) -> str:
-    return Path(name).suffix.lower().removeprefix(".") or "txt"
+def _open_aligned(name: str) -> Source | None:
+    """Returns the two files that "train.en,train.fr" names; None if neither exists."""
+    commas = [match.start() for match in re.finditer(",", name)]
+    pairs = [(Path(name[:c].strip()).expanduser(), Path(name[c + 1 :].strip()).expanduser()) for c in commas]
+    for pair in pairs:
+        if all(path.is_file() for path in pair):
+            streams = tuple(stream for path in pair for stream in _open_file(path, path.name))
+            return Source(",".join(path.name for path in pair), streams, aligned=True)
+    missing = next(
+        (path for pair in pairs for path in pair if any(p.is_file() for p in pair) and not path.is_file()), None
+    )
+    if missing is None:
+        return None
+    raise SeriatimError("data.missing", f'there is no file "{missing}"', "name two aligned files as train.en,train.fr")
 
 
-def _splits_by_file_name(streams: tuple[Stream, ...]) -> dict[str, Source]:
-    """Returns the split of each file if every name tells one and one of them is the training split, else nothing."""
-    matches = [(SPLIT_IN_FILE_NAME.search(Path(stream.name).name), stream) for stream in streams]
-    splits = {SPLIT_ALIASES[match[1].lower()]: Source(stream.name, (stream,)) for match, stream in matches if match}
-    return splits if len(streams) > 1 and "train" in splits and len(splits) == len(streams) else {}
+# Splits by names
+
+
+def split_of_name(name: str) -> str:
+    """Returns the split that a file or folder name tells, such as "train-0.csv"; "" if it tells none or several."""
+    words = re.split(r"[^a-z]+", PurePosixPath(name.lower()).name)
+    splits = {SPLIT_ALIASES[word] for word in words if word in SPLIT_ALIASES}
+    return splits.pop() if len(splits) == 1 else ""
+
+
+def is_about(stream: Stream) -> bool:
+    """Returns whether a file is about the data, such as README.md."""
+    return PurePosixPath(stream.name).name.lower().startswith(NO_DATA)
+
+
+def _with_splits(name: str, streams: tuple[Stream, ...]) -> Source:
+    """Returns a source of several files, with splits if the names of their folders, or of all files, tell them."""
+    paths = [PurePosixPath(stream.name).parts[1:] for stream in streams]
+    while paths and all(len(parts) > 1 for parts in paths) and len({parts[0] for parts in paths}) == 1:
+        paths = [parts[1:] for parts in paths]  # a folder around all others tells nothing
+    by_folder = [SPLIT_ALIASES.get(parts[0].lower(), "") if len(parts) > 1 else "" for parts in paths]
+    by_file = ["" if is_about(s) else split_of_name(p[-1]) for s, p in zip(streams, paths, strict=True)]
+    data = [split for stream, split in zip(streams, by_file, strict=True) if not is_about(stream)]
+    if "train" in by_folder:
+        chosen, what = by_folder, "folders"
+    elif len(data) > 1 and all(data) and "train" in data:
+        chosen, what = by_file, "files"
+    else:
+        return Source(name, streams)
+    members: dict[str, list[Stream]] = {}
+    for stream, split in zip(streams, chosen, strict=True):
+        members.setdefault(split, []).append(stream)
+    outside = members.pop("", [])
+    notes = (f"splits by the names of {what}: {', '.join(members)}",)
+    if outside:
+        notes += (f"{len(outside):,} files outside of them are left out: {', '.join(s.name for s in outside[:3])}",)
+    if len(members) < 2:
+        return Source(name, streams)
+    splits = {
+        split: Source(files[0].name if len(files) == 1 else f"{name}, {split}", tuple(files))
+        for split, files in members.items()
+    }
+    splits["train"] = replace(splits["train"], notes=notes)
+    return Source(name, streams, splits=splits, notes=notes)
+
+
+# The catalogue
+
+
+def known_names() -> list[str]:
+    """Returns the names of all catalogue and synthetic data sets."""
+    from .synthetic import SETS  # imports this module
+
+    return sorted([*catalogue.entries(), *SETS])
+
+
+def _open_catalogue(name: str, data_dir: str | None, progress: Progress | None) -> Source | None:
+    """Returns the source of a catalogue data set, in its splits, or of a synthetic one; None for other names."""
+    from .synthetic import synthetic_source
+
+    def load_base(base: str) -> dict[str, dict[str, Any]]:
+        source = _open_catalogue(base, data_dir, progress)
+        return {} if source is None else _read_images(source)
+
+    synthetic = synthetic_source(name, load_base)
+    if synthetic is not None:
+        return synthetic
+    entry = catalogue.find_entry(name)
+    if entry is None:
+        return None
+    located = catalogue.locate(entry.name, data_dir, progress)
+    splits = {}
+    for split, files in located.files.items():
+        streams = tuple(stream for file in files for stream in _open_file(file.path, file.path.name, file.member))
+        splits[split] = Source(
+            streams[0].name if len(streams) == 1 else entry.name,
+            streams,
+            encoding=entry.encoding,
+            roles=entry.columns,
+            rows=entry.rows.get(split),
+            options=entry.options,
+        )
+    notes = (f"{entry.name}: {located.origin}",)
+    splits["train"] = replace(splits["train"], notes=notes)
+    return splits["train"] if len(splits) == 1 else replace(splits["train"], name=entry.name, rows=None, splits=splits)
+
+
+def _read_images(source: Source) -> dict[str, dict[str, Any]]:
+    """Returns the images (n,28,28) and labels (n,) of MNIST by split; the last twelfth of train is for validation."""
+    arrays = {}
+    for stream in source.streams:  # in the format IDX: a header, then bytes
+        split = "train" if stream.name.startswith("train") else "test"
+        images = "images" in stream.name
+        values = np.frombuffer(stream.read_bytes(), np.uint8, offset=16 if images else 8)
+        arrays[split, images] = values.reshape(-1, 28, 28) if images else values
+    end = len(arrays["train", False]) * 11 // 12
+    rows = {"train": ("train", slice(end)), "validation": ("train", slice(end, None)), "test": ("test", slice(None))}
+    return {name: {"image": arrays[part, True][s], "label": arrays[part, False][s]} for name, (part, s) in rows.items()}

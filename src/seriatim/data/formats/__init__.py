@@ -1,4 +1,8 @@
-"""Formats of files and tables, one idea a file. A plug-in adds its own to `FORMATS`."""
+"""Formats of files and tables, one idea a file. A plug-in adds its own to `FORMATS`.
+
+Formats are tried in order: those with a clear sign first, plain text last. A format that needs a library is a
+`LazyFormat`: its module is imported when a file whose name matches the pattern is met.
+"""
 
 from __future__ import annotations
 
@@ -7,41 +11,62 @@ from collections.abc import Iterator
 from ...core.diagnostics import Diagnostics
 from ...core.errors import SeriatimError
 from ..source import Source
-from .base import BLOCK_SIZE, Format, ReadOptions, Record, iterate_lines, normalize_name
+from .aligned import Aligned
+from .base import BLOCK_SIZE, Format, LazyFormat, ReadOptions, Record, iterate_lines, normalize_name
 from .conll import Conll
+from .folders import ClassFolders
 from .squad import Squad
-from .tables import Delimited, JsonLines, Memory
+from .tables import Delimited, Excel, Json, JsonLines, Memory, Parquet
 from .text import Text
 
 FORMATS: list[Format] = [
     Memory(),
-    JsonLines(),
+    LazyFormat("arrays", "Arrays", r"\.(npy|npz|mat|idx)$|idx\d[-_.]u?byte$"),
+    Aligned(),
+    LazyFormat("gettext", "Gettext", r"\.(po|mo)$"),
     Squad(),
+    JsonLines(),
     Conll(),
     Delimited(),
+    Parquet(),
+    Excel(),
+    Json(),
+    ClassFolders(),
     Text(),
-]  # in the order in which they are tried
+]
 
 
-def find_format(source: Source) -> Format:
+def find_format(source: Source, options: ReadOptions | None = None) -> Format:
     """Returns the first format that recognizes the source."""
+    options = ReadOptions() if options is None else options
     for format in FORMATS:
-        if format.sniff(source):
+        if format.matches(source, options):
             return format
-    raise SeriatimError("data.format", f"{source.name}: unknown format", "use CSV, TSV, JSONL, CoNLL or plain text")
+    if not source.streams:
+        raise SeriatimError("data.empty", f"{source.name}: holds no files", "pass a file with data")
+    if len(source.streams) > 1:
+        names = ", ".join(stream.name for stream in source.streams[:3])
+        cause = f"{source.name}: holds only files of unknown formats ({names})"
+        raise SeriatimError("data.empty", cause, "name a folder or archive with tables or text")
+    cause = f"{source.name}: a .{source.streams[0].extension} file holds no text, and no known table"
+    raise SeriatimError("data.binary", cause, "pass CSV, TSV, JSONL, Parquet, CoNLL or plain text, .gz or .zip of them")
 
 
 def read_records(source: Source, options: ReadOptions, diagnostics: Diagnostics) -> Iterator[Record]:
     """Returns the records of the source, read by the first format that recognizes it."""
-    return find_format(source).records(source, options, diagnostics)
+    return find_format(source, options).records(source, options, diagnostics)
 
 
 __all__ = [
     "BLOCK_SIZE",
     "FORMATS",
+    "Delimited",
     "Format",
+    "JsonLines",
+    "LazyFormat",
     "ReadOptions",
     "Record",
+    "Text",
     "find_format",
     "iterate_lines",
     "normalize_name",

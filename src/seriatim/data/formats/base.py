@@ -5,15 +5,18 @@ A format is a class with two methods. It names columns and knows nothing of task
 
 from __future__ import annotations
 
+import importlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from ...core.diagnostics import Diagnostics
 from ..location import Location
 from ..source import Source
+from ..stream import COMPRESSED, Errors
 
 BLOCK_SIZE = 1 << 12  # characters of a block of plain text
 
@@ -30,20 +33,31 @@ class ReadOptions:
     Args:
         encoding: Of text files.
         label_separator: What separates several labels in one cell; None if a cell holds one label.
-        text_unit: What a record of plain text is: a line, or a block of whole lines of about `BLOCK_SIZE` characters.
-        headerless: A tab-separated table may lack a header; it has one if a name in `header_names` occurs in it.
+        text_unit: What a record of plain text is: a line, a block of whole lines of about `BLOCK_SIZE` characters, or
+            a whole file.
+        headerless: A table may lack a header; whether it has one is told by `is_header`.
         header_names: Normalized column names that the schema knows.
         first_line: The number of the first line, if the source is a part of a file.
         memory_limit: Sources of more bytes are read to disk, if all their columns are text or labels.
+        errors: What is done with bytes that cannot be decoded: see `Stream.text_blocks`.
+        tabs: Whether plain text is a table: "any" if a line has a tab, "all" if every line has one, or "never".
+        positions: The roles of the first columns of a table without a header; a row must have as many cells.
+        is_header: Returns whether the cells of the first row are a header; None if `header_names` decide.
+        join_extra: Whether a row with too many cells has delimiters in its last one.
     """
 
     encoding: str = "utf-8"
     label_separator: str | None = None
-    text_unit: Literal["line", "block"] = "line"
+    text_unit: Literal["line", "block", "document"] = "line"
     headerless: bool = False
     header_names: frozenset[str] = frozenset()
     first_line: int = 1
     memory_limit: int = 1 << 26
+    errors: Errors = "strict"
+    tabs: Literal["any", "all", "never"] = "any"
+    positions: tuple[str, ...] = ()
+    is_header: Callable[[Sequence[str]], bool | None] = field(default=lambda cells: None, compare=False)
+    join_extra: bool = False
 
 
 class Format(ABC):
@@ -57,14 +71,60 @@ class Format(ABC):
     def records(self, source: Source, options: ReadOptions, diagnostics: Diagnostics) -> Iterator[Record]:
         """Yields the records in order; a malformed one is reported and skipped."""
 
+    def usable(self, options: ReadOptions) -> bool:
+        """Returns whether sources of this format can be read with these options."""
+        return True
+
+    def matches(self, source: Source, options: ReadOptions) -> bool:
+        """Returns whether the source has this format and is to be read by it."""
+        return self.usable(options) and self.sniff(source)
+
+
+@dataclass(frozen=True)
+class LazyFormat(Format):
+    """A format whose module is imported when a file of its kind is met, since it needs a library that few need.
+
+    Args:
+        module: In this package, or the full name of a plug-in's.
+        name: Of the class.
+        pattern: A regular expression for the names of its files, in lower case and without that of a compression.
+    """
+
+    module: str
+    name: str
+    pattern: str
+
+    @cached_property
+    def format(self) -> Format:
+        module = importlib.import_module(self.module if "." in self.module else f"{__package__}.{self.module}")
+        format: Format = getattr(module, self.name)()
+        return format
+
+    def _is_candidate(self, source: Source) -> bool:
+        names = (stream.name.lower() for stream in source.streams)
+        plain = (re.sub(rf"({'|'.join(map(re.escape, COMPRESSED))})$", "", name) for name in names)
+        return any(re.search(self.pattern, name) for name in plain)
+
+    def sniff(self, source: Source) -> bool:
+        return self._is_candidate(source) and self.format.sniff(source)
+
+    def matches(self, source: Source, options: ReadOptions) -> bool:
+        return self._is_candidate(source) and self.format.matches(source, options)
+
+    def records(self, source: Source, options: ReadOptions, diagnostics: Diagnostics) -> Iterator[Record]:
+        return self.format.records(source, options, diagnostics)
+
 
 def normalize_name(name: str) -> str:
     """Returns a column name without case and punctuation, as aliases are compared."""
     return re.sub(r"[\W_]+", "", name).lower()
 
 
-def iterate_lines(source: Source, options: ReadOptions) -> Iterator[tuple[Location, str]]:
+def iterate_lines(
+    source: Source, options: ReadOptions, diagnostics: Diagnostics | None = None
+) -> Iterator[tuple[Location, str]]:
     """Yields the lines of all files of a source, without line ends, with their locations."""
     for stream in source.streams:
-        for number, line in enumerate(stream.lines(options.encoding), options.first_line):
+        lines = stream.lines(options.encoding, options.errors, diagnostics)
+        for number, line in enumerate(lines, options.first_line):
             yield Location(stream.name, number), line.removesuffix("\n")

@@ -1,18 +1,29 @@
-"""Tables: columns in memory, JSON Lines, CSV and TSV."""
+"""Tables: columns in memory, CSV and TSV, JSON Lines and arrays of JSON objects, Parquet and Excel."""
 
 from __future__ import annotations
 
 import csv
 import itertools
 import json
+import re
+import shutil
 import sys
+import tempfile
+from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from pathlib import PurePosixPath
+from typing import Any, BinaryIO, ClassVar, NamedTuple, cast
 
 from ...core.diagnostics import Diagnostics
+from ...core.errors import SeriatimError
 from ..location import Location
 from ..source import Source, Stream
-from .base import Format, ReadOptions, Record, iterate_lines, normalize_name
+from ..stream import reading
+from .base import Format, ReadOptions, Record, normalize_name
+
+TABLE_EXTENSIONS = ("csv", "tsv", "jsonl", "ndjson", "parquet", "pq", "xlsx", "xlsm")
+DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+HEADER_CELL = re.compile(r"[\w .-]+")  # a sentence has other punctuation
 
 
 class Memory(Format):
@@ -27,19 +38,71 @@ class Memory(Format):
             yield Record(dict(zip(columns, cells, strict=True)), Location(source.name, row, "row"))
 
 
-class JsonLines(Format):
-    """One JSON object per line."""
+class TableFormat(Format):
+    """A format whose files are tables, each by itself. Files of other formats beside them are left out."""
+
+    EXTENSIONS: ClassVar[tuple[str, ...]]
 
     def sniff(self, source: Source) -> bool:
-        return all(stream.extension in ("jsonl", "ndjson") for stream in source.streams)
+        tables = [stream for stream in source.streams if stream.extension in TABLE_EXTENSIONS]
+        return bool(tables) and tables[0].extension in self.EXTENSIONS and not source.aligned
+
+    def tables(self, source: Source, diagnostics: Diagnostics) -> list[Stream]:
+        """Returns the tables of a source: one, or several that are parts of one, as train-0.csv and train-1.csv."""
+        tables = [stream for stream in source.streams if stream.extension in TABLE_EXTENSIONS]
+        if not tables:
+            return list(source.data_streams)
+        if len(tables) < len(source.streams):
+            others = len(source.streams) - len(tables)
+            diagnostics.note(f"{source.name}: {others:,} files that are not tables are left out")
+        if len({re.sub(r"\d+", "0", PurePosixPath(table.name).name) for table in tables}) > 1:
+            names = ", ".join(table.name for table in tables[:10])
+            cause = f"{source.name}: holds {len(tables)} tables: {names}"
+            raise SeriatimError("data.several", cause, f"name one of them: --data …/{tables[0].name}")
+        return tables
 
     def records(self, source: Source, options: ReadOptions, diagnostics: Diagnostics) -> Iterator[Record]:
-        for location, line in iterate_lines(source, options):
-            if not line.strip():
+        for stream in self.tables(source, diagnostics):
+            yield from self.table_records(stream, options, diagnostics)
+
+    @abstractmethod
+    def table_records(self, stream: Stream, options: ReadOptions, diagnostics: Diagnostics) -> Iterator[Record]:
+        """Yields the records of one table."""
+
+
+class JsonLines(TableFormat):
+    """One JSON object per line, in a file with an extension of JSON Lines, or in any that begins with an object."""
+
+    EXTENSIONS = ("jsonl", "ndjson")
+
+    def sniff(self, source: Source) -> bool:
+        if any(stream.extension in TABLE_EXTENSIONS for stream in source.streams):
+            return super().sniff(source)
+        streams = source.data_streams
+        return bool(streams) and not source.aligned and all(map(self._has_objects, streams))
+
+    @staticmethod
+    def _has_objects(stream: Stream) -> bool:
+        """Returns whether the first line of a file is a JSON object, as far as its first bytes tell."""
+        if stream.is_binary():
+            return False
+        line, end, _ = stream.read_head().lstrip().partition("\n")
+        if not line.startswith('{"'):
+            return False
+        try:
+            return isinstance(json.loads(line), dict)
+        except (json.JSONDecodeError, RecursionError):
+            return not end and stream.extension != "json"  # an object longer than the first bytes
+
+    def table_records(self, stream: Stream, options: ReadOptions, diagnostics: Diagnostics) -> Iterator[Record]:
+        lines = stream.lines(options.encoding, options.errors, diagnostics)
+        for number, line in enumerate(lines, options.first_line):
+            if line.isspace():
                 continue
+            location = Location(stream.name, number)
             try:
                 values = json.loads(line)
-            except json.JSONDecodeError as error:
+            except (json.JSONDecodeError, RecursionError) as error:
                 diagnostics.report("data.jsonl", f"{location}: invalid JSON ({error})", "correct or remove the line")
                 continue
             if isinstance(values, dict):
@@ -49,46 +112,207 @@ class JsonLines(Format):
                 diagnostics.report("data.jsonl", cause, 'write {"column": value, …}')
 
 
-class Delimited(Format):
-    """CSV with quoting, or TSV without. A table without a header gets the columns "column 1", "column 2", …"""
+class Json(Format):
+    """A file with an array of JSON objects, or an object whose member "data" is one."""
 
     def sniff(self, source: Source) -> bool:
-        return all(stream.extension in ("csv", "tsv") or "\t" in stream.read_head() for stream in source.streams)
+        streams = source.data_streams
+        return bool(streams) and all(
+            stream.extension == "json" and stream.read_head().lstrip()[:1] in ("[", "{") for stream in streams
+        )
 
     def records(self, source: Source, options: ReadOptions, diagnostics: Diagnostics) -> Iterator[Record]:
-        csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
-        for stream in source.streams:
-            lines = stream.lines(options.encoding)
-            first_line = next(lines, "")
-            delimiter = self.delimiter(stream, first_line)
-            reader = self.reader(first_line, lines, delimiter)
-            first = [name.strip() for name in next(reader, [])]
-            has_header, names = self.header(first, delimiter, options)
-            for row in reader if has_header else itertools.chain([first], reader):
-                location = Location(stream.name, reader.line_num + options.first_line - 1)
-                if len(row) == len(names):
-                    yield Record(dict(zip(names, row, strict=True)), location)
-                elif row:
-                    cause = f"{location}: {len(row)} cells, but the header has {len(names)}"
-                    diagnostics.report("data.csv", cause, "quote cells that contain the delimiter")
+        for stream in source.data_streams:
+            try:
+                rows = json.loads(stream.read_text(options.encoding, options.errors))
+            except (json.JSONDecodeError, RecursionError) as error:
+                raise SeriatimError("data.json", f"{stream.name}: invalid JSON ({error})", "correct the file") from None
+            rows = rows.get("data") if isinstance(rows, dict) else rows
+            if not isinstance(rows, list):
+                raise SeriatimError(
+                    "data.json", f"{stream.name}: not an array of objects", 'write [{"column": value}, …]'
+                )
+            for number, values in enumerate(rows, 1):
+                location = Location(stream.name, number, "record")
+                if isinstance(values, dict):
+                    yield Record(values, location)
+                else:
+                    cause = f"{location}: {type(values).__name__}, not an object"
+                    diagnostics.report("data.json", cause, 'write {"column": value, …}')
+
+
+class Layout(NamedTuple):
+    """What the first line of a delimited table tells."""
+
+    delimiter: str
+    names: tuple[str, ...]  # of the columns
+    has_header: bool
+
+
+class Delimited(TableFormat):
+    """CSV with quoting, or TSV without. A table without a header gets the columns "column 1", "column 2", …"""
+
+    EXTENSIONS = ("csv", "tsv")
+
+    def sniff(self, source: Source) -> bool:
+        if any(stream.extension in TABLE_EXTENSIONS for stream in source.streams):
+            return super().sniff(source)
+        streams = source.data_streams
+        return bool(streams) and not source.aligned and all("\t" in stream.read_head() for stream in streams)
+
+    def matches(self, source: Source, options: ReadOptions) -> bool:
+        if not self.sniff(source):
+            return False
+        if any(stream.extension in TABLE_EXTENSIONS for stream in source.streams) or options.tabs == "any":
+            return True
+        heads = [stream.read_head().split("\n") for stream in source.data_streams]
+        complete = [lines[:-1] or lines for lines in heads]  # the last line may be cut
+        return options.tabs == "all" and all("\t" in line for lines in complete for line in lines if line.strip())
+
+    def table_records(self, stream: Stream, options: ReadOptions, diagnostics: Diagnostics) -> Iterator[Record]:
+        lines = stream.lines(options.encoding, options.errors, diagnostics)
+        first_line = next(lines, "")
+        layout = self.layout(stream, first_line, options, diagnostics)
+        rows = self.rows(stream, itertools.chain([first_line], lines), layout.delimiter, options, diagnostics)
+        names, width = layout.names, len(layout.names)
+        if layout.has_header:
+            next(rows, None)
+            for number, row in rows:
+                if len(row) == width:
+                    yield Record(dict(zip(names, row, strict=True)), Location(stream.name, number))
+                elif options.join_extra and len(row) > width:
+                    row[width - 1 :] = [layout.delimiter.join(row[width - 1 :])]
+                    yield Record(dict(zip(names, row, strict=True)), Location(stream.name, number))
+                elif any(row):
+                    cause = f"{Location(stream.name, number)}: {len(row)} cells, but the header has {width}"
+                    remedy = "correct the line, or quote cells that contain the delimiter"
+                    diagnostics.report("data.csv", cause, remedy)
+            return
+        least = len(options.positions)
+        for number, row in rows:
+            if len(row) > len(names):
+                names = tuple(f"column {n}" for n in range(1, len(row) + 1))
+            if len(row) >= least or not any(row):
+                row = row or [""]
+                cells = row if len(row) >= least else [*row, *([""] * (least - len(row)))]
+                yield Record(dict(zip(names, cells, strict=False)), Location(stream.name, number))
+            else:
+                role, delimiter = options.positions[len(row)], "tab" if layout.delimiter == "\t" else layout.delimiter
+                have = "1 column" if len(row) == 1 else f"{len(row)} columns"
+                cause = (
+                    f"{Location(stream.name, number)}: no {role}: it has {have}, the {role} is in column {len(row) + 1}"
+                )
+                diagnostics.report(
+                    "data.csv", cause, f"write {' and '.join(options.positions)} with a {delimiter} between them"
+                )
+
+    def layout(self, stream: Stream, first_line: str, options: ReadOptions, diagnostics: Diagnostics) -> Layout:
+        """Returns the delimiter and the columns of a table."""
+        delimiter = "\t"
+        if stream.extension != "tsv" and not (stream.extension != "csv" and "\t" in first_line):
+            best = max(DELIMITERS, key=first_line.count)
+            delimiter = "," if best == "," or best not in first_line or "," in first_line else best
+            if delimiter != ",":
+                diagnostics.note(f"{stream.name}: its columns are separated by {DELIMITERS[delimiter]}")
+        quiet = Diagnostics()
+        _, first = next(self.rows(stream, iter([first_line]), delimiter, options, quiet), (1, []))
+        first = [cell.strip() for cell in first]
+        if options.headerless and not self.is_header(first, options):
+            if delimiter != "\t":
+                diagnostics.note(f"{stream.name}: has no header that is known, so the first line is taken for a row")
+            return Layout(delimiter, tuple(f"column {n}" for n in range(1, len(first) + 1)), False)
+        names = [name or f"column {n}" for n, name in enumerate(first, 1)]
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        for name in repeated:
+            several = [f"{name} (column {n})" for n, other in enumerate(names, 1) if other == name]
+            cause = f'{len(several)} of its columns are named "{name}"'
+            diagnostics.note(f"{stream.name}: {cause}; they are read as {', '.join(several)}")
+        unique = (f"{name} (column {n})" if name in repeated else name for n, name in enumerate(names, 1))
+        return Layout(delimiter, tuple(unique), True)
 
     @staticmethod
-    def reader(first_line: str, lines: Iterator[str], delimiter: str) -> Any:
-        """Returns a `csv.reader` of the lines; tabs separate cells without quoting."""
-        lines = itertools.chain([first_line], lines)
+    def is_header(cells: list[str], options: ReadOptions) -> bool:
+        """Returns whether the first row of a table that may lack a header is one."""
+        known = options.is_header(cells)
+        if known is not None:
+            return known
+        return any(HEADER_CELL.fullmatch(cell) and normalize_name(cell) in options.header_names for cell in cells)
+
+    @staticmethod
+    def rows(
+        stream: Stream, lines: Iterator[str], delimiter: str, options: ReadOptions, diagnostics: Diagnostics
+    ) -> Iterator[tuple[int, list[str]]]:
+        """Yields the cells of each row with the line it begins on; broken quoting is reported."""
         if delimiter == "\t":
-            return csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE)
-        return csv.reader(lines, delimiter=delimiter)
+            for number, line in enumerate(lines, options.first_line):
+                yield number, line.removesuffix("\n").split("\t")
+            return
+        csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+        reader = csv.reader(lines, delimiter=delimiter, strict=True)
+        number = options.first_line
+        while True:
+            try:
+                for row in reader:
+                    yield number, row
+                    number = reader.line_num + options.first_line
+                return
+            except csv.Error as error:
+                cause = f"{Location(stream.name, number)}: {error}"
+                diagnostics.report("data.csv", cause, "correct the quoting there")
+                number = reader.line_num + options.first_line
 
-    @staticmethod
-    def delimiter(stream: Stream, first_line: str) -> str:
-        tabs = stream.extension == "tsv" or (stream.extension != "csv" and "\t" in first_line)
-        return "\t" if tabs else max(",;|", key=first_line.count)
 
-    @staticmethod
-    def header(first: list[str], delimiter: str, options: ReadOptions) -> tuple[bool, list[str]]:
-        """Returns whether the first row is a header, and the names of the columns."""
-        known = any(normalize_name(name) in options.header_names for name in first)
-        if known or not (delimiter == "\t" and options.headerless):
-            return True, first
-        return False, [f"column {n}" for n in range(1, len(first) + 1)]
+class Parquet(TableFormat):
+    """Parquet, read in batches."""
+
+    EXTENSIONS = ("parquet", "pq")
+    BATCH_ROWS = 512
+
+    def table_records(self, stream: Stream, options: ReadOptions, diagnostics: Diagnostics) -> Iterator[Record]:
+        import pyarrow as pa
+        import pyarrow.parquet
+
+        with reading(stream.name), stream.open() as file, tempfile.TemporaryFile() as spooled:
+            seekable: Any = file
+            if stream.path is None or stream.path.suffix.lower() not in (".parquet", ".pq"):
+                shutil.copyfileobj(cast(BinaryIO, file), spooled)  # the table of contents is at the end
+                spooled.seek(0)
+                seekable = spooled
+            try:
+                table = pyarrow.parquet.ParquetFile(seekable)
+                row = 0
+                for batch in table.iter_batches(self.BATCH_ROWS):
+                    for values in batch.to_pylist():
+                        row += 1
+                        yield Record(values, Location(stream.name, row, "row"))
+            except (pa.ArrowInvalid, OSError) as error:
+                cause = f"{stream.name}: not a readable Parquet file ({error})"
+                raise SeriatimError("data.parquet", cause, "check the file") from None
+
+
+class Excel(TableFormat):
+    """The first sheet of an Excel workbook; its first row is the header."""
+
+    EXTENSIONS = ("xlsx", "xlsm")
+
+    def table_records(self, stream: Stream, options: ReadOptions, diagnostics: Diagnostics) -> Iterator[Record]:
+        try:
+            import openpyxl
+        except ImportError:
+            remedy = "pip install 'seriatim[excel]'"
+            raise SeriatimError("dependency.missing", "reading .xlsx files needs openpyxl", remedy) from None
+        import io
+
+        try:
+            book = openpyxl.load_workbook(io.BytesIO(stream.read_bytes()), read_only=True, data_only=True)
+        except (OSError, KeyError, ValueError, openpyxl.utils.exceptions.InvalidFileException) as error:
+            raise SeriatimError("data.excel", f"{stream.name}: not a readable workbook ({error})") from None
+        sheet = book.worksheets[0]
+        if len(book.worksheets) > 1:
+            diagnostics.note(f'{stream.name}: only the first sheet "{sheet.title}" is read')
+        rows = sheet.iter_rows(values_only=True)
+        header = [str(cell).strip() if cell is not None else "" for cell in next(rows, ())]
+        names = [name or f"column {n}" for n, name in enumerate(header, 1)]
+        for number, cells in enumerate(rows, 2):
+            if any(cell is not None for cell in cells):
+                yield Record(dict(zip(names, cells, strict=False)), Location(stream.name, number, "row"))

@@ -1,0 +1,157 @@
+"""The catalogue: data sets by name, read from a local copy, from the cache, or downloaded and verified.
+
+`catalogue.toml` describes them. Sets that are generated from a seed are in `data.synthetic`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files as package_files
+from pathlib import Path
+from typing import Any
+
+from ...core.errors import SeriatimError, did_you_mean
+from ...core.files import atomic_file, cache_folder, sha256
+from ..cache import cache_errors
+from .download import Progress, download
+
+__all__ = ["Entry", "File", "Located", "LocatedFile", "entries", "find_entry", "locate"]
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of a data set; the fields are those of catalogue.toml."""
+
+    path: str
+    sha256: str
+    split: str = "train"
+    member: str = ""
+    urls: tuple[str, ...] = ()
+    url_sha256: str = ""
+    url_member: str = ""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A data set of the catalogue."""
+
+    name: str
+    task: str
+    summary: str
+    license: str
+    size: int  # bytes, about
+    files: tuple[File, ...]
+    note: str = ""
+    encoding: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)  # role → columns
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the format
+    rows: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # split → first row, last row + 1
+
+    @property
+    def origin(self) -> str:
+        """Where it can be downloaded, or "a local copy"."""
+        return self.files[0].urls[0] if self.files[0].urls else "a local copy"
+
+
+@dataclass(frozen=True)
+class LocatedFile:
+    path: Path
+    member: str = ""  # the file to read from a zip archive
+
+
+@dataclass(frozen=True)
+class Located:
+    """The files of a data set on this machine."""
+
+    files: Mapping[str, tuple[LocatedFile, ...]]  # split → its files
+    origin: str  # where they come from, for messages
+
+
+@cache
+def entries() -> dict[str, Entry]:
+    """Returns the data sets of the catalogue by name."""
+    text = (package_files(__package__) / "catalogue.toml").read_text(encoding="utf-8")
+    tables = tomllib.loads(text)
+    result = {}
+    for name, values in tables.items():
+        files = tables[values.pop("files_of", name)]["files"]
+        parsed = tuple(File(**{**file, "urls": tuple(file.get("urls", ()))}) for file in files)
+        rows = {split: (first, end) for split, (first, end) in values.pop("rows", {}).items()}
+        result[name] = Entry(name, **{**values, "files": parsed}, rows=rows)
+    return result
+
+
+def find_entry(name: str) -> Entry | None:
+    """Returns the entry of a name, compared without case and punctuation; None if there is none."""
+    by_name = {re.sub(r"[\W_]", "", known).lower(): entry for known, entry in entries().items()}
+    return entries().get(name) or by_name.get(re.sub(r"[\W_]", "", name).lower())
+
+
+def locate(name: str, data_dir: str | None = None, progress: Progress | None = None) -> Located:
+    """Returns the files of a data set, verified: from a local copy, else from the cache, else downloaded.
+
+    Args:
+        name: Of the data set.
+        data_dir: A folder with local copies, tried before the one that SERIATIM_DATA names.
+        progress: Called with the bytes downloaded so far, and those in all.
+    """
+    entry = find_entry(name)
+    if entry is None:
+        raise SeriatimError("data.unknown", f'there is no data set "{name}"', did_you_mean(name, entries()))
+    for root in _local_folders(data_dir):
+        paths = [root / file.path for file in entry.files]
+        if all(path.is_file() for path in paths):
+            for path, file in zip(paths, entry.files, strict=True):
+                _verify(path, file)
+            return _located(entry, paths, f"local copy in {root}")
+    paths = [_fetch(entry.name, file, progress) for file in entry.files]
+    return _located(entry, paths, f"downloaded from {entry.origin}")
+
+
+def _local_folders(data_dir: str | None) -> list[Path]:
+    named = {"--data-dir": data_dir, "SERIATIM_DATA": os.environ.get("SERIATIM_DATA")}
+    folders = {option: Path(folder).expanduser() for option, folder in named.items() if folder}
+    for option, folder in folders.items():
+        if not folder.is_dir():
+            raise SeriatimError("data.missing", f"there is no folder {folder}", f"check the path in {option}")
+    return list(folders.values())
+
+
+def _located(entry: Entry, paths: list[Path], origin: str) -> Located:
+    by_split: dict[str, tuple[LocatedFile, ...]] = {}
+    for path, file in zip(paths, entry.files, strict=True):
+        by_split[file.split] = (*by_split.get(file.split, ()), LocatedFile(path, file.member))
+    for split in entry.rows:
+        by_split.setdefault(split, by_split["train"])
+    return Located(by_split, origin)
+
+
+def _verify(path: Path, file: File) -> None:
+    """Raises an error unless a local copy is the file of the catalogue, or the one at its public address."""
+    digest = sha256(path)
+    if digest not in (file.sha256, "" if file.url_member else file.url_sha256):
+        cause = f"{path} is not the file of the catalogue\n    sha256   {digest}\n    expected {file.sha256}"
+        raise SeriatimError("data.hash", cause, "replace the file, or pass its path instead of the name")
+
+
+def _fetch(name: str, file: File, progress: Progress | None) -> Path:
+    """Returns a file in the cache, downloaded if it is not there."""
+    if not file.urls:
+        cause = f"{name} has no public address, and {file.path} is not in a local copy"
+        raise SeriatimError("data.local-only", cause, "set SERIATIM_DATA to a folder that has it")
+    with cache_errors():
+        folder = cache_folder("catalogue", name)
+    path = download(file.urls, folder / Path(file.urls[0]).name, file.url_sha256 or file.sha256, progress)
+    if not file.url_member:
+        return path
+    member = folder / Path(file.url_member).name
+    if not member.exists():
+        with cache_errors(), zipfile.ZipFile(path) as archive, atomic_file(member) as temporary:
+            temporary.write_bytes(archive.read(file.url_member))
+    return member

@@ -1,0 +1,247 @@
+"""Streams: files, compressed files and members of archives, and their decoding to text.
+
+Nothing is lost or changed silently: the only changes are CRLF to LF and the removal of a byte order mark. A line ends
+at `\\n` and nowhere else; U+2028, U+0085 and the separators 0x1C to 0x1E are characters like others.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import encodings.aliases
+import gzip
+import io
+import lzma
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from ..core.diagnostics import Diagnostics
+from ..core.errors import SeriatimError, did_you_mean
+
+HEAD_SIZE = 4096  # bytes of a file by which a format is recognized
+BLOCK_SIZE = 1 << 24  # bytes of a file that are decoded at once
+COMPRESSED = (".gz", ".bz2", ".xz")
+BYTE_ORDER_MARKS = (  # those of UTF-32 begin like those of UTF-16, so they come first
+    (codecs.BOM_UTF32_LE, "utf-32", "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32", "utf-32-be"),
+    (codecs.BOM_UTF8, "utf-8", "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16", "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16", "utf-16-be"),
+)
+# fmt: off
+BINARY_EXTENSIONS = frozenset((
+    "7z", "a", "avi", "bin", "bmp", "class", "db", "dll", "doc", "docx", "dylib", "epub", "exe", "gif", "h5", "ico",
+    "jar", "jpeg", "jpg", "m4a", "mat", "mid", "midi", "mkv", "mo", "mov", "mp3", "mp4", "npy", "npz", "o", "ogg",
+    "onnx", "otf", "pdf", "pickle", "pkl", "png", "ppt", "pptx", "pt", "pth", "pyc", "rar", "safetensors", "so",
+    "sqlite", "tar", "tgz", "tif", "tiff", "ttf", "wav", "webm", "webp", "whl", "woff", "woff2", "xls", "zip", "zst",
+))
+# fmt: on
+Errors = Literal["strict", "replace"]
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A file, or a member of an archive, that can be opened any number of times."""
+
+    name: str  # as messages show it
+    extension: str  # such as "csv", without that of the compression; "txt" if there is none
+    open: Callable[[], io.BufferedIOBase]
+    size: int = 0  # bytes, of a compressed file about four times those on disk; 0 if unknown
+    stamp: tuple[str, int, int] | None = None  # path, bytes and time of the last change of the file; None in memory
+
+    @property
+    def path(self) -> Path | None:
+        """The path of the file, or of the archive that holds it; None in memory."""
+        return Path(self.stamp[0]) if self.stamp is not None else None
+
+    def text_blocks(
+        self, encoding: str = "utf-8", errors: Errors = "strict", diagnostics: Diagnostics | None = None
+    ) -> Iterator[str]:
+        """Yields the decoded contents in blocks of some megabytes, without byte order mark and with `\\n` as line end.
+
+        Args:
+            encoding: Of the file; a byte order mark of another encoding is an error.
+            errors: "strict" raises an error for bytes that cannot be decoded, "replace" reads them as U+FFFD.
+            diagnostics: Receives a note about line ends that were changed.
+        """
+        with reading(self.name), self.open() as file:
+            block = file.read(BLOCK_SIZE)
+            codec, skipped = self._choose_codec(block, check_encoding(encoding), errors)
+            decoder = codecs.getincrementaldecoder(codec)(errors)
+            block, offset, line, pending_return, changed = block[skipped:], skipped, 1, "", 0
+            while True:
+                following = file.read(BLOCK_SIZE)
+                undecoded = len(decoder.getstate()[0])
+                try:
+                    text = pending_return + decoder.decode(block, final=not following)
+                except UnicodeDecodeError as error:
+                    raise self.encoding_error(error, codec, line, offset - undecoded) from None
+                if "\0" in text and errors == "strict":
+                    raise self.binary_error(line + text.count("\n", 0, text.index("\0")))
+                offset += len(block)
+                pending_return = "\r" if following and text.endswith("\r") else ""  # its \n may come in the next block
+                if "\r" in text:
+                    text = text.removesuffix(pending_return)
+                    changed += text.count("\r\n")
+                    text = text.replace("\r\n", "\n")
+                line += text.count("\n")
+                if text:
+                    yield text
+                if not following:
+                    break
+                block = following
+        if changed and diagnostics is not None:
+            diagnostics.note(f"{self.name}: {changed:,} Windows line ends (CRLF) are read as \\n")
+
+    def lines(
+        self, encoding: str = "utf-8", errors: Errors = "strict", diagnostics: Diagnostics | None = None
+    ) -> Iterator[str]:
+        """Yields the decoded lines with `\\n` at their ends, which the last one may lack; see `text_blocks`."""
+        rest = ""
+        for text in self.text_blocks(encoding, errors, diagnostics):
+            text = rest + text
+            end = text.rfind("\n") + 1
+            yield from io.StringIO(text[:end], newline="\n")
+            rest = text[end:]
+        if rest:
+            yield rest
+
+    def read_text(self, encoding: str = "utf-8", errors: Errors = "strict") -> str:
+        """Returns the decoded contents; see `text_blocks`."""
+        return "".join(self.text_blocks(encoding, errors))
+
+    def read_bytes(self) -> bytes:
+        with reading(self.name), self.open() as file:
+            return file.read()
+
+    def read_head(self) -> str:
+        """Returns the first characters, to recognize a format by."""
+        with reading(self.name), self.open() as file:
+            head = file.read(HEAD_SIZE)
+        mark, _, codec = find_byte_order_mark(head)
+        return head.removeprefix(mark).decode(codec or "utf-8", "replace")
+
+    def is_binary(self) -> bool:
+        """Returns whether a file does not hold text, by its extension or by a NUL byte near its beginning."""
+        if self.has_binary_extension():
+            return True
+        try:
+            with reading(self.name), self.open() as file:
+                head = file.read(HEAD_SIZE)
+        except SeriatimError:
+            return False  # whoever reads it reports what is wrong
+        return b"\0" in head and not find_byte_order_mark(head)[0]
+
+    def has_binary_extension(self) -> bool:
+        return self.extension in BINARY_EXTENSIONS
+
+    def suggest_encoding(self) -> str | None:
+        """Returns an encoding that decodes the whole file, the likeliest first, or None."""
+        try:
+            with reading(self.name), self.open() as file:
+                head = file.read(1 << 16)
+        except SeriatimError:
+            return None
+        asian = sum(byte >= 0x80 for byte in head) * 3 > len(head)
+        candidates = (*(("shift-jis", "gb18030", "big5", "euc-kr") if asian else ()), "cp1252", "latin-1")
+        return next((name for name in candidates if self.count_undecodable(name, limit=1) == 0), None)
+
+    def count_undecodable(self, encoding: str, limit: int | None = None) -> int:
+        """Returns how many places cannot be decoded, or `limit` as soon as there are so many."""
+        count = 0
+        with reading(self.name), self.open() as file:
+            block = file.read(BLOCK_SIZE)
+            mark, _, exact = find_byte_order_mark(block)
+            decoder = codecs.getincrementaldecoder(exact or encoding)("replace")
+            block = block.removeprefix(mark)
+            while True:
+                text = decoder.decode(block, final=not block)
+                written = "\ufffd".encode(encoding, "ignore")  # those that the file itself holds
+                count += text.count("\ufffd") - (block.count(written) if written else 0)
+                if not block or (limit is not None and count >= limit):
+                    return max(count, 0) if limit is None else min(max(count, 0), limit)
+                block = file.read(BLOCK_SIZE)
+
+    def _choose_codec(self, head: bytes, codec: str, errors: Errors) -> tuple[str, int]:
+        """Returns the codec that decodes the file, and the length of its byte order mark."""
+        mark, family, exact = find_byte_order_mark(head)
+        codec = "utf-8" if codec == "utf-8-sig" else codec
+        if family and codec not in (family, exact) and errors == "strict":
+            cause = f"{self.name}: begins with the byte order mark of {family.upper()}, but is read as {codec}"
+            raise SeriatimError("data.encoding", cause, f"pass --encoding {family}")
+        if family:
+            return exact, len(mark)
+        return {"utf-16": "utf-16-le", "utf-32": "utf-32-le"}.get(codec, codec), 0
+
+    def encoding_error(self, error: UnicodeDecodeError, codec: str, line: int = 1, offset: int = 0) -> SeriatimError:
+        """Returns the error for bytes that cannot be decoded.
+
+        Args:
+            error: Of the decoder.
+            codec: Its name.
+            line: The line at which the decoded bytes begin.
+            offset: Their byte in the file.
+        """
+        line += error.object[: error.start].decode(codec, "ignore").count("\n")
+        other = self.suggest_encoding()
+        hint = f": --encoding {other} decodes the file" if other else " with --encoding"
+        return SeriatimError(
+            "data.encoding",
+            f"{self.name}, line {line}, byte offset {offset + error.start}: 0x{error.object[error.start]:02x} is not "
+            f"{codec} ({error.reason})",
+            f"if the text has another encoding, name it{hint}",
+        )
+
+    def binary_error(self, line: int) -> SeriatimError:
+        cause = f"{self.name}, line {line}: a NUL byte, so this is not plain text"
+        return SeriatimError(
+            "data.binary", cause, "pass a text file; for UTF-16 without a byte order mark --encoding utf-16-le"
+        )
+
+
+def find_byte_order_mark(head: bytes) -> tuple[bytes, str, str]:
+    """Returns the byte order mark at the beginning of a file, its encoding, and that with the order; or nothing."""
+    return next((mark for mark in BYTE_ORDER_MARKS if head.startswith(mark[0])), (b"", "", ""))
+
+
+def check_encoding(encoding: str) -> str:
+    """Returns the name that Python has for an encoding of text, or raises an error with the nearest name."""
+    try:
+        info = codecs.lookup(encoding)
+    except (LookupError, ValueError, UnicodeError):
+        info = None
+    if info is None or not getattr(info, "_is_text_encoding", True):
+        names = {name.replace("_", "-") for name in {*encodings.aliases.aliases, *encodings.aliases.aliases.values()}}
+        hint = did_you_mean(encoding.lower().replace("_", "-"), names)
+        common = "common ones are utf-8, utf-16, cp1252, latin-1, gb18030 and shift-jis"
+        cause = f'there is no text encoding "{encoding}"'
+        raise SeriatimError("data.encoding-name", cause, hint if hint.startswith("did") else common)
+    return info.name
+
+
+@contextlib.contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Turns the errors of opening and decompressing a file into errors that name it."""
+    try:
+        yield
+    except PermissionError:
+        cause = f"{name}: reading it is not permitted"
+        raise SeriatimError("data.permission", cause, "check the permissions of the file") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
+        cause = f"{name}: the compressed file is damaged ({error})"
+        raise SeriatimError("data.broken", cause, "download or compress it again") from None
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise SeriatimError("data.broken", f"{name}: the compressed file is damaged ({error})") from None  # bz2
+
+
+def file_extension(name: str) -> str:
+    """Returns the extension of a file name in lower case, without that of a compression; "txt" if it has none."""
+    path = PurePosixPath(name.lower())
+    path = path.with_suffix("") if path.suffix in COMPRESSED else path
+    return path.suffix.removeprefix(".") or "txt"
