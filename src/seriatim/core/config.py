@@ -1,7 +1,6 @@
-"""Settings: strict pydantic models from YAML files and `a.b=c` overrides, with every problem reported at once.
+"""Settings: strict pydantic models from YAML files and `a.b=c` overrides; all problems are reported at once.
 
-A default lives in one field and nowhere else; help texts, the printed configuration and the documentation
-are made from that field.
+A default lives in one field; help texts, the printed configuration and the documentation are made from it.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
 
 
 class Settings(BaseModel):
-    """The base of every settings class: unknown keys are errors, values cannot be changed after the check."""
+    """Base of every settings class: unknown keys are errors, instances are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, protected_namespaces=())
 
 
 def parse_count(value: object) -> object:
-    """'1M' → 1000000, '70k' → 70000; anything else is left for pydantic to judge."""
+    """Converts '1M' to 1000000 and '70k' to 70000; returns anything else unchanged for pydantic to validate."""
     if isinstance(value, str):
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?(?:e\d+)?)\s*([kmgb]?)\s*", value.lower())
         if match:
@@ -44,7 +43,7 @@ S = TypeVar("S", bound=BaseModel)
 
 
 def validate(schema: type[S], values: Mapping[str, Any], origin: str = "the settings") -> S:
-    """The settings object, or one error that lists every problem."""
+    """Returns the settings object, or raises one error that lists every problem."""
     try:
         return schema.model_validate(dict(values))
     except ValidationError as error:
@@ -53,7 +52,7 @@ def validate(schema: type[S], values: Mapping[str, Any], origin: str = "the sett
         raise SeriatimError(
             "config.invalid",
             f"{origin}: {count}\n" + "\n".join(f"    {line}" for line in lines),
-            "`--help` says what there is; `train … --print-config` shows every setting with its value",
+            "`--help` lists the options; `train … --print-config` shows every setting with its value",
         ) from None
 
 
@@ -67,16 +66,16 @@ def load_yaml(path: str | Path) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}, line {mark.line + 1}" if mark else str(path)
         problem = getattr(error, "problem", None) or error
-        raise SeriatimError("config.yaml", f"{where}: not valid YAML ({problem})", "mend the file") from None
+        raise SeriatimError("config.yaml", f"{where}: not valid YAML ({problem})", "correct the file") from None
     if values is None:
         return {}
     if not isinstance(values, dict):
-        raise SeriatimError("config.yaml", f"{path} holds no mapping at its top", "write `key: value` lines")
+        raise SeriatimError("config.yaml", f"{path} has no mapping at its top level", "write `key: value` lines")
     return values
 
 
 def override(values: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
-    """Applies `a.b=c` assignments; values are read as YAML, so `true`, `3`, `[1, 2]` and `null` mean what they say."""
+    """Returns values with `a.b=c` assignments applied; `c` is parsed as YAML (`true`, `3`, `[1, 2]`, `null`)."""
     result = _copy(values)
     for text in assignments:
         key, equals, raw = text.partition("=")
@@ -89,7 +88,7 @@ def override(values: Mapping[str, Any], assignments: Iterable[str]) -> dict[str,
 
 
 def set_path(values: dict[str, Any], path: str, value: Any) -> None:
-    """Sets `values["a"]["b"]` for the path "a.b", making the mappings on the way."""
+    """Sets `values["a"]["b"]` for the path "a.b", creating mappings as needed."""
     *parents, last = path.split(".")
     for name in parents:
         inner = values.get(name)
@@ -100,7 +99,7 @@ def set_path(values: dict[str, Any], path: str, value: Any) -> None:
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` on top of `base`, mapping by mapping."""
+    """Returns `base` updated with `over`, recursively."""
     result = _copy(base)
     for key, value in over.items():
         if isinstance(value, Mapping) and isinstance(result.get(key), dict):
@@ -117,7 +116,7 @@ def dump_yaml(settings: BaseModel | Mapping[str, Any]) -> str:
 
 def _scalar(raw: str) -> Any:
     if len(raw) == 1 and not raw.isalnum() and raw != "~":
-        return raw  # a separator such as | or - or #, which YAML takes for something else
+        return raw  # a separator such as | or - or #, which YAML would parse otherwise
     try:
         value = yaml.safe_load(raw)
     except yaml.YAMLError:
@@ -139,30 +138,30 @@ def _explain(schema: type[BaseModel], detail: ErrorDetails) -> str:
     name = ".".join(path)
     if detail["type"] == "extra_forbidden":
         hint = did_you_mean(path[-1], _keys(schema, path[:-1]))
-        return f"{name}: there is no such setting; {hint}"
+        return f"{name}: unknown setting; {hint}"
     message = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    wanted = message if message != detail["msg"] else detail["msg"][0].lower() + detail["msg"][1:]
+    expected = message if message != detail["msg"] else detail["msg"][0].lower() + detail["msg"][1:]
     if detail["type"] == "missing":
         return f"{name}: is required"
     if not name:  # settings that contradict each other: the message names them
-        return wanted
-    return f"{name}: {wanted} (got {detail['input']!r})"
+        return expected
+    return f"{name}: {expected} (got {detail['input']!r})"
 
 
 def _keys(schema: type[BaseModel], path: list[str]) -> list[str]:
-    """The names of the settings under a path, looking through optional and union types."""
+    """Returns the names of the settings under a path, through optional and union types."""
     candidates: list[Any] = [schema]
     for part in path:
         candidates = [
             inner
-            for one in candidates
-            if part in one.model_fields
-            for inner in _settings_in(one.model_fields[part].annotation)
+            for model in candidates
+            if part in model.model_fields
+            for inner in _settings_in(model.model_fields[part].annotation)
         ]
-    return [key for one in candidates for key in one.model_fields]
+    return [key for model in candidates for key in model.model_fields]
 
 
 def _settings_in(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    return [found for inner in getattr(annotation, "__args__", ()) for found in _settings_in(inner)]
+    return [model for inner in getattr(annotation, "__args__", ()) for model in _settings_in(inner)]

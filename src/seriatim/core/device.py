@@ -1,4 +1,4 @@
-"""Where to compute, and which of several processes this is."""
+"""The device to compute on, and this process among several."""
 
 from __future__ import annotations
 
@@ -19,33 +19,38 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of malloc.h
 
 
 def flush_denormals() -> None:
-    """Numbers too small for full precision become 0. Gradients that vanish over hundreds of steps end in such
-    numbers, and a CPU takes many times as long over them. Threads inherit this when they are made: call it early."""
+    """Rounds denormal numbers to 0, in threads started later too, so call it early.
+
+    Gradients that vanish over hundreds of steps become denormal, and a CPU computes many times slower with them.
+    """
     torch.set_flush_denormal(True)
 
 
-def keep_memory() -> None:
-    """Lets the process keep memory that it frees. By default glibc gives large blocks back to the system, and every
-    step of a training has them cleared and mapped anew, which takes a tenth of its time."""
+def retain_freed_memory() -> None:
+    """Lets the process keep the memory that it frees.
+
+    By default glibc returns large blocks to the system, and every training step has them cleared and mapped again,
+    which takes a tenth of its time.
+    """
     if sys.platform != "linux":
         return
     try:
         mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):  # another library than glibc: it has its own ways
+    except (OSError, AttributeError):  # not glibc
         return
     for setting, value in ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, 2**31 - 1)):
         mallopt(setting, value)
 
 
 def pick_device(name: str = "auto") -> torch.device:
-    """`auto` takes cuda, then mps, then cpu; a device that is not there is the user's mistake."""
+    """Returns the device of that name; `auto` takes cuda, then mps, then cpu."""
     present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if name == "auto":
         name = next(kind for kind in ("cuda", "mps", "cpu") if present[kind])
     kind = name.partition(":")[0]
     if kind not in present or not present[kind]:
-        have = ", ".join(kind for kind, there in present.items() if there)
-        raise SeriatimError("device.missing", f'there is no device "{name}" here', f"choose from: auto, {have}")
+        choices = ", ".join(kind for kind, there in present.items() if there)
+        raise SeriatimError("device.missing", f'this machine has no device "{name}"', f"choose from: auto, {choices}")
     if name == "cuda" and "LOCAL_RANK" in os.environ:
         name = f"cuda:{os.environ['LOCAL_RANK']}"
     return torch.device(name)
@@ -53,47 +58,47 @@ def pick_device(name: str = "auto") -> torch.device:
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among its peers. With one process every operation here is free."""
+    """This process among its peers. With one process every operation is free."""
 
     rank: int = 0
-    world: int = 1
+    world_size: int = 1
 
     @property
-    def first(self) -> bool:
+    def is_first(self) -> bool:
         return self.rank == 0
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """Adds up over all ranks, in place."""
-        if self.world > 1:
+        """Sums a tensor over all ranks, in place."""
+        if self.world_size > 1:
             dist.all_reduce(tensor)
         return tensor
 
-    def share(self, values: list[float]) -> list[float]:
-        """The values of rank 0, on every rank."""
-        if self.world == 1:
+    def broadcast(self, values: list[float]) -> list[float]:
+        """Returns the values of rank 0 on every rank."""
+        if self.world_size == 1:
             return values
         tensor = torch.tensor(values, dtype=torch.float64)
         dist.broadcast(tensor, src=0)
         return [float(value) for value in tensor]
 
     def gather(self, tensor: Tensor) -> Tensor:
-        """The tensors of all ranks, joined along the batch."""
-        if self.world == 1:
+        """Returns the tensors of all ranks, joined along the batch."""
+        if self.world_size == 1:
             return tensor
-        parts = [torch.empty_like(tensor) for _ in range(self.world)]
+        parts = [torch.empty_like(tensor) for _ in range(self.world_size)]
         dist.all_gather(parts, tensor.contiguous())
         return torch.cat(parts)
 
-    def wait(self) -> None:
-        self.share([0.0])
+    def barrier(self) -> None:
+        self.broadcast([0.0])
 
 
-def joined_ranks() -> Ranks:
-    """The ranks that torchrun started, joined until the process ends; one rank without torchrun."""
+def join_ranks() -> Ranks:
+    """Joins the processes that torchrun started, until this process ends; one rank without torchrun."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return Ranks()
     if not dist.is_initialized():
-        # tensors on the CPU always go by gloo; the others wait while rank 0 evaluates, however long that takes
+        # CPU tensors always use gloo; the timeout is long because the other ranks wait while rank 0 evaluates
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         if torch.cuda.is_available():
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))

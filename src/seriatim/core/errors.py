@@ -1,7 +1,7 @@
-"""Errors that reach the user: a code to search for, the cause, and the remedy.
+"""Errors for the user: a stable code, the cause and the remedy.
 
-Exit codes: 0 all went well, 1 something failed that the user could not foresee, 2 the user's mistake,
-130 and 143 stopped by Ctrl-C and SIGTERM.
+Exit codes: 0 success, 1 a failure the user could not foresee, 2 a user's mistake, 130 and 143 stopped by Ctrl-C and
+SIGTERM.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 
 class SeriatimError(Exception):
-    """Something the user can act on. `code` is stable, `cause` says what happened, `remedy` what to do."""
+    """An error the user can act on: `code` is stable, `cause` is what happened, `remedy` what to do."""
 
     def __init__(self, code: str, cause: str, remedy: str = "", *, exit_code: int = 2) -> None:
         super().__init__(cause)
@@ -26,7 +26,7 @@ class SeriatimError(Exception):
 
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:
-    """'did you mean "width"?', or the list of candidates where none is near."""
+    """Returns 'did you mean "width"?', or the list of candidates if none is similar."""
     names = sorted(candidates)
     near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     if near:

@@ -1,4 +1,4 @@
-"""Files that are whole or not there at all, and the folders where Seriatim keeps what it can make again."""
+"""Files and folders written atomically, and the cache folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import platformdirs
 
 
 def cache_folder(*parts: str) -> Path:
-    """`SERIATIM_CACHE`, or the user's cache folder of the platform."""
+    """Returns a folder under `SERIATIM_CACHE`, or under the platform's user cache folder; creates it."""
     root = os.environ.get("SERIATIM_CACHE") or platformdirs.user_cache_dir("seriatim", appauthor=False)
     folder = Path(root, *parts)
     folder.mkdir(parents=True, exist_ok=True)
@@ -25,54 +25,54 @@ def cache_folder(*parts: str) -> Path:
 
 @contextlib.contextmanager
 def atomic_file(path: str | Path) -> Iterator[Path]:
-    """Gives a temporary path beside `path`; what is written there is synced and takes its place at the end."""
+    """Yields a temporary path beside `path`; the file written there is synced and renamed to `path` at the end."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(handle)
-    aside = Path(name)
+    temporary = Path(name)
     try:
-        yield aside
-        os.chmod(aside, 0o666 & ~_umask())
-        _sync(aside)
-        os.replace(aside, path)
+        yield temporary
+        os.chmod(temporary, 0o666 & ~_umask())
+        _sync(temporary)
+        os.replace(temporary, path)
         _sync(path.parent)
     finally:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def atomic_folder(path: str | Path) -> Iterator[Path]:
-    """The same for a whole folder: it appears complete under its name, or not at all. Its files need not be atomic."""
+    """Yields a temporary folder that is synced and renamed to `path` at the end; its files need not be atomic."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
     try:
-        yield aside
-        os.chmod(aside, 0o777 & ~_umask())
-        for file in aside.rglob("*"):
+        yield temporary
+        os.chmod(temporary, 0o777 & ~_umask())
+        for file in temporary.rglob("*"):
             _sync(file)
-        _sync(aside)
-        old = aside.with_suffix(".old")
+        _sync(temporary)
+        old = temporary.with_suffix(".old")
         if path.exists():
             os.replace(path, old)
-        os.replace(aside, path)
+        os.replace(temporary, path)
         _sync(path.parent)
         shutil.rmtree(old, ignore_errors=True)
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def write_text(path: str | Path, text: str) -> None:
-    with atomic_file(path) as aside:
-        aside.write_text(text, encoding="utf-8")
+    with atomic_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    write_text(path, as_json(value))
+    write_text(path, to_json(value))
 
 
-def as_json(value: Any) -> str:
+def to_json(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 

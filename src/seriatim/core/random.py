@@ -1,7 +1,7 @@
 """Named random streams: every draw is a pure function of (seed, name, indices).
 
-Because a stream is addressed by the step and not by how often it was asked before, resuming at step 1,000
-needs no stored generator, and a number of ranks or workers never changes what another stream gives.
+A stream is addressed by the step, not by earlier draws: resuming at step 1,000 needs no stored generator, and the
+number of ranks or workers does not change any stream.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 
 
 def derive(seed: int, name: str, *indices: int) -> int:
-    """A seed of 63 bits for one place of one stream."""
+    """Returns a seed of 63 bits for a position of a stream."""
     text = ":".join([str(seed), name, *map(str, indices)])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 

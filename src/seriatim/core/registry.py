@@ -1,7 +1,7 @@
-"""One file, one entry: a registry is a package, and each public module in it is an entry of that name.
+"""Registry of models: each public module of a package is an entry of that name.
 
-Names and summaries are read from the source without importing it, so that listing models costs nothing;
-a module is imported when it is used. A file of the user's own joins by `add_file`.
+Names and summaries are read from the source without importing it, so that listing models is cheap; a module is
+imported when it is loaded. `add_file` registers a user's own file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Registry:
         return sorted(self._sources())
 
     def summary(self, name: str) -> str:
-        """The first line of the module's docstring."""
+        """Returns the first line of the module's docstring."""
         source = self._find(name).read_text(encoding="utf-8")
         try:
             text = ast.get_docstring(ast.parse(source)) or ""
@@ -62,7 +62,7 @@ class Registry:
         return sys.modules[module_name]
 
     def add_file(self, path: str | Path) -> str:
-        """Registers the user's own file; its name without the ending becomes the entry's name."""
+        """Registers a user's own file under its name without the suffix, and returns that name."""
         path = Path(path).resolve()
         if not path.is_file() or path.suffix != ".py":
             raise SeriatimError(
@@ -98,17 +98,16 @@ class Registry:
 
 
 def _broken(path: Path, error: Exception) -> SeriatimError:
-    """The user's own file does not run: the line in it where that shows."""
+    """Returns the error of a user's file that does not run, with the line in it."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == str(path)]
     line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
-    why = error.msg if isinstance(error, SyntaxError) else error
+    reason = error.msg if isinstance(error, SyntaxError) else error
     return SeriatimError(
         "plugin.broken",
-        f"{path}" + (f", line {line}" if line else "") + f": {type(error).__name__}: {why}",
-        "mend the file; `python` with its name shows the same",
+        f"{path}" + (f", line {line}" if line else "") + f": {type(error).__name__}: {reason}",
+        "correct the file; running it with `python` shows the same error",
     )
 
 
 models = Registry("model", "seriatim.models")
-tasks = Registry("task", "seriatim.tasks")

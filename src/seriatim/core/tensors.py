@@ -1,4 +1,4 @@
-"""Named tensors on disk: safetensors, whole or not there at all. And tensors without contents."""
+"""Named tensors in safetensors files, written atomically, and networks without memory on the meta device."""
 
 from __future__ import annotations
 
@@ -18,30 +18,29 @@ from .files import atomic_file
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    with atomic_file(path) as aside:
-        save_file({name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}, aside)
+    with atomic_file(path) as temporary:
+        save_file({name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}, temporary)
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except FileNotFoundError:
-        raise SeriatimError(
-            "checkpoint.missing", f"{path} is not there", "train the run again, or copy it whole"
-        ) from None
+        cause = f"{path} does not exist"
+        raise SeriatimError("checkpoint.missing", cause, "train the run again, or copy the whole folder") from None
     except (SafetensorError, OSError) as error:
         raise SeriatimError("checkpoint.damaged", f"{path} cannot be read: {error}", "restore the file") from None
 
 
 @contextlib.contextmanager
-def without_contents() -> Iterator[None]:
-    """Networks that are made within have shapes and no weights: neither memory nor time is spent on them."""
-    with torch.device("meta"), _Untouched():
+def on_meta_device() -> Iterator[None]:
+    """Networks built within the block have shapes but no memory; initialization is skipped."""
+    with torch.device("meta"), _SkipInitialization():
         yield
 
 
-class _Untouched(TorchFunctionMode):
-    """Initialising what has no contents does nothing, but loads torch's compiler for it: two seconds."""
+class _SkipInitialization(TorchFunctionMode):
+    """Skips `torch.nn.init`, which on the meta device would load torch's compiler (two seconds) to do nothing."""
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

@@ -1,1 +1,1 @@
-"""Greedy, sampling and beam search: pure functions over a step, which know nothing about models."""
+"""Decoding: greedy, sampling and beam search, as functions over a step of any model."""

@@ -10,41 +10,43 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.room import append
-from ..core.state import select
-from .constraints import NOTHING, Constraints, Prefix, repel
-from .options import DecodeSettings
+from ..core.state import append, select
+from .constraints import NO_TOKEN, Constraints, Prefix, penalize_repetition
+from .settings import GenerationSettings
 
-# The step: tokens (N,) and the state before them → log-probabilities of what follows (N,V), and the state after them.
+# A step of the model: tokens (N,) and the state before them → log-probabilities of the next ones (N,V), and the state.
 Step = Callable[[Tensor, Any], tuple[Tensor, Any]]
-Stopped = Callable[[int, list[int]], bool]  # whether a row ends behind these tokens
-AHEAD = 256  # tokens that may be chosen without coming back
-WATCHED = 8  # the same where each may end the text: what stands behind its end was in vain
+Stopped = Callable[[int, list[int]], bool]  # (row, its tokens) → whether it ends
+MULTI_STEP = 256  # tokens per call of `MultiStep`
+MULTI_STEP_STOPPED = 8  # the same if `stopped` may end a row: tokens after the end are wasted
 
 
-class Ahead(Protocol):
-    """Several steps at once, for a model that can choose by itself what `sample` would."""
+class MultiStep(Protocol):
+    """Several steps in one call, by a model that chooses tokens itself as `sample` would."""
 
     def __call__(
-        self, tokens: Tensor, state: Any, steps: int, limits: list[int], least: int, uniforms: Tensor | None
+        self, tokens: Tensor, state: Any, steps: int, limits: list[int], min_tokens: int, uniforms: Tensor | None
     ) -> tuple[Tensor, Tensor, Any] | None:
-        """Up to `steps` tokens of each row (N,steps) behind `tokens` (N,), −1 behind its end or its limit, their
-        log-probabilities, and the state of the rows that go on, behind all but the last of their tokens. No end among
-        the first `least`. None: a step is to be made by itself."""
+        """Returns up to `steps` tokens of each row after `tokens` (N,), their log-probabilities, and a state; or None.
+
+        Tokens and log-probabilities are (N,steps), with −1 after the end or limit of a row. The state is that of the
+        rows that continue, before their last token. No row ends among the first `min_tokens`. None: a single step has
+        to be made.
+        """
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A decoded continuation. `score` is the sum of the model's own log-probabilities, whatever the options were."""
+    """A decoded continuation. `score` is the sum of the model's log-probabilities, before any constraint."""
 
     tokens: list[int]
     score: float
-    finished: bool  # ended by itself, not by the limit
-    value: float  # what it is ranked by: the score after its length, and what it left unread, are accounted for
+    finished: bool  # whether it ended by itself, not by the limit
+    normalized_score: float  # the score normalized by length, with coverage penalty: what hypotheses are ranked by
 
 
-def filtered(log_probs: Tensor, options: DecodeSettings) -> Tensor:
-    """The probabilities to draw from: temperature, then top-k, then top-p (at least one token always stays)."""
+def sampling_probs(log_probs: Tensor, options: GenerationSettings) -> Tensor:
+    """Returns probabilities (N,V) after temperature, top-k and top-p; at least one token always remains."""
     scores = log_probs / options.temperature
     if options.top_k is not None and options.top_k < scores.shape[-1]:
         lowest = scores.topk(options.top_k).values[:, -1:]
@@ -58,22 +60,22 @@ def filtered(log_probs: Tensor, options: DecodeSettings) -> Tensor:
     return probs
 
 
-def draw(probs: Tensor, uniforms: Tensor) -> Tensor:
-    """One token a row by inverting the cumulative distribution at the row's own uniform number."""
-    cumulative = probs.cpu().double().cumsum(dim=-1)  # not every device has doubles
+def draw_tokens(probs: Tensor, uniforms: Tensor) -> Tensor:
+    """Returns a token per row, by inverting the cumulative distribution at the row's uniform number."""
+    cumulative = probs.cpu().double().cumsum(dim=-1)  # not every device has float64
     targets = uniforms[:, None] * cumulative[:, -1:]
-    drawn = torch.searchsorted(cumulative, targets, right=True)[:, 0].to(probs.device)
-    last = probs.shape[-1] - 1 - (probs > 0).flip(-1).int().argmax(dim=-1)  # rounding must not reach beyond
-    return torch.minimum(drawn, last)
+    tokens = torch.searchsorted(cumulative, targets, right=True)[:, 0].to(probs.device)
+    last = probs.shape[-1] - 1 - (probs > 0).flip(-1).int().argmax(dim=-1)  # rounding must not exceed it
+    return torch.minimum(tokens, last)
 
 
 @dataclass
-class Text:
-    """One that is being written."""
+class Continuation:
+    """The generated tokens of a row."""
 
     limit: int
     stream: np.random.Generator
-    numbers: list[float] = field(default_factory=list)  # drawn, and not used yet
+    unused: list[float] = field(default_factory=list)  # uniform numbers, drawn but not used yet
     tokens: list[int] = field(default_factory=list)
     score: float = 0.0
     ended: bool = False
@@ -82,19 +84,19 @@ class Text:
     def left(self) -> int:
         return self.limit - len(self.tokens)
 
-    def take(self, tokens: list[int], gains: list[float]) -> None:
+    def extend(self, tokens: list[int], log_probs: list[float]) -> None:
         self.tokens += tokens
-        self.score += sum(gains)
-        del self.numbers[: len(tokens)]
+        self.score += sum(log_probs)
+        del self.unused[: len(tokens)]
 
     def uniforms(self, count: int) -> list[float]:
-        """The next numbers of its stream; they stay so until they are used."""
-        if len(self.numbers) < count:
-            self.numbers += self.stream.random(count - len(self.numbers)).tolist()
-        return self.numbers[:count]
+        """Returns the next numbers of its stream; the same ones until `extend` uses them."""
+        if len(self.unused) < count:
+            self.unused += self.stream.random(count - len(self.unused)).tolist()
+        return self.unused[:count]
 
     @property
-    def goes_on(self) -> bool:
+    def continues(self) -> bool:
         return not self.ended and self.left > 0
 
 
@@ -102,7 +104,7 @@ def sample(
     step: Step,
     log_probs: Tensor,
     state: Any,
-    options: DecodeSettings,
+    options: GenerationSettings,
     streams: Sequence[np.random.Generator],
     eos: int | None = None,
     stopped: Stopped | None = None,
@@ -110,20 +112,30 @@ def sample(
     forbidden: Sequence[int] = (),
     prefix: Prefix | None = None,
     limits: Sequence[int] | None = None,
-    ahead: Ahead | None = None,
+    multi_step: MultiStep | None = None,
 ) -> list[Hypothesis]:
-    """Continues each of N rows, from the log-probabilities (N,V) behind its prompt, until it ends.
+    """Continues each of N rows until it ends.
 
-    Each row draws from its own stream, so that neighbours do not matter; finished rows leave the batch.
-    `stopped(row, tokens)` may end a row, `history` (N,L; −1, nothing, comes first) is what the bans on repetition
-    look back on, `forbidden` tokens are never chosen, `prefix` holds the tokens that each row begins with, and
-    `limits` the most tokens (one at least) it may have, where that is less than `max_tokens`. With `ahead`, which knows
-    no prefix and no bans on repetition, nobody comes back here for every token.
+    Each row draws from its own stream, so that neighbors have no influence; finished rows leave the batch.
+
+    Args:
+        step: A step of the model.
+        log_probs: The log-probabilities (N,V) after the prompts.
+        state: The state after the prompts.
+        options: The settings of decoding.
+        streams: The random stream of each row.
+        eos: The token that ends a row.
+        stopped: May end a row: (row, tokens) → bool.
+        history: The prompts (N,L), padded with −1 on the left, for the constraints on repetition.
+        forbidden: Tokens that are never chosen.
+        prefix: The tokens that each row begins with.
+        limits: The largest number of tokens of each row (at least 1), if less than `max_tokens`.
+        multi_step: Several steps in one call; it supports neither prefix nor constraints on repetition.
     """
     rows = len(log_probs)
     constrain = Constraints(rows, options, eos, forbidden, prefix)
-    most = [options.max_tokens] * rows if limits is None else [min(n, options.max_tokens) for n in limits]
-    texts = [Text(limit, stream) for limit, stream in zip(most, streams, strict=True)]
+    max_lengths = [options.max_tokens] * rows if limits is None else [min(n, options.max_tokens) for n in limits]
+    texts = [Continuation(limit, stream) for limit, stream in zip(max_lengths, streams, strict=True)]
     active = list(range(rows))
     past = torch.empty(rows, 0, dtype=torch.long) if history is None else history
     past = past.to(log_probs.device)
@@ -131,57 +143,59 @@ def sample(
     def ends(row: int) -> bool:
         return texts[row].tokens[-1] == eos or (stopped is not None and stopped(row, texts[row].tokens))
 
-    place = 0
+    position = 0
     while active:
-        allowed = constrain(log_probs, past, place, torch.tensor(active))
-        allowed = repel(allowed, past, options.repetition_penalty)
+        allowed = constrain(log_probs, past, position, torch.tensor(active))
+        allowed = penalize_repetition(allowed, past, options.repetition_penalty)
         if options.temperature == 0:
-            chosen = allowed.argmax(dim=-1)
+            tokens = allowed.argmax(dim=-1)
         else:
             uniforms = torch.tensor([texts[row].uniforms(1)[0] for row in active], dtype=torch.float64)
-            chosen = draw(filtered(allowed, options), uniforms)
-        possible = (allowed.gather(1, chosen[:, None]) > -torch.inf)[:, 0].tolist()
-        gained = log_probs.gather(1, chosen[:, None])[:, 0].tolist()
+            tokens = draw_tokens(sampling_probs(allowed, options), uniforms)
+        possible = (allowed.gather(1, tokens[:, None]) > -torch.inf)[:, 0].tolist()
+        token_log_probs = log_probs.gather(1, tokens[:, None])[:, 0].tolist()
         stay = []
-        for index, (row, token, gain) in enumerate(zip(active, chosen.tolist(), gained, strict=True)):
-            if possible[index]:  # not so: an n-gram without smoothing in a context never seen
-                texts[row].take([token], [gain])
+        for index, (row, token, log_prob) in enumerate(zip(active, tokens.tolist(), token_log_probs, strict=True)):
+            if possible[index]:  # false for an n-gram model without smoothing in an unseen context
+                texts[row].extend([token], [log_prob])
                 texts[row].ended = ends(row)
-                stay += [index] if texts[row].goes_on else []
+                stay += [index] if texts[row].continues else []
         if not stay:
             break
-        past = append(past, chosen[:, None], dim=1)
+        past = append(past, tokens[:, None], dim=1)
         if len(stay) < len(active):
-            state, chosen, past = select((state, chosen, past), torch.tensor(stay, device=chosen.device))
+            state, tokens, past = select((state, tokens, past), torch.tensor(stay, device=tokens.device))
         active = [active[index] for index in stay]
-        place += 1
-        while ahead is not None and active:
+        position += 1
+        while multi_step is not None and active:
             left = [texts[row].left for row in active]
-            size = min(AHEAD if stopped is None else WATCHED, max(left))
+            size = min(MULTI_STEP if stopped is None else MULTI_STEP_STOPPED, max(left))
             numbers = [texts[row].uniforms(size) for row in active] if options.temperature > 0 else None
-            draws = None if numbers is None else torch.tensor(numbers, dtype=torch.float64)
-            went = ahead(chosen, state, size, left, max(options.min_tokens - place, 0), draws)
-            if went is None:
+            uniforms_ahead = None if numbers is None else torch.tensor(numbers, dtype=torch.float64)
+            result = multi_step(tokens, state, size, left, max(options.min_tokens - position, 0), uniforms_ahead)
+            if result is None:
                 break
-            found, gains, state = went
-            size = found.shape[1]
-            there: list[int] = []  # of `active`, those of which there is a state
-            for index, (row, some, gained) in enumerate(zip(active, found.tolist(), gains.tolist(), strict=True)):
-                count = size - some.count(NOTHING)  # nothing stands at the end alone
-                there += [index] if count == size < left[index] and some[-1] != eos else []
+            generated, generated_log_probs, state = result
+            size = generated.shape[1]
+            with_state: list[int] = []  # indices of `active` of the rows in the state
+            rows_ahead = zip(active, generated.tolist(), generated_log_probs.tolist(), strict=True)
+            for index, (row, row_tokens, row_log_probs) in enumerate(rows_ahead):
+                count = size - row_tokens.count(NO_TOKEN)  # only at the end
+                with_state += [index] if count == size < left[index] and row_tokens[-1] != eos else []
                 at_once = 1 if stopped is not None else count
                 for first in range(0, count, max(at_once, 1)):
-                    if texts[row].goes_on:
-                        texts[row].take(some[first : first + at_once], gained[first : first + at_once])
+                    if texts[row].continues:
+                        last = first + at_once
+                        texts[row].extend(row_tokens[first:last], row_log_probs[first:last])
                         texts[row].ended = ends(row)
-            stay = [index for index in there if texts[active[index]].goes_on]
-            if stay and len(stay) < len(there):
-                state = select(state, torch.tensor([there.index(index) for index in stay]))
-            chosen, past = found[stay, -1], past[stay]
+            stay = [index for index in with_state if texts[active[index]].continues]
+            if stay and len(stay) < len(with_state):
+                state = select(state, torch.tensor([with_state.index(index) for index in stay]))
+            tokens, past = generated[stay, -1], past[stay]
             active = [active[index] for index in stay]
-            place += size
+            position += size
         if active:
-            log_probs, state = step(chosen, state)
+            log_probs, state = step(tokens, state)
     return [
         Hypothesis(text.tokens, text.score, text.ended, text.score / options.divisor(len(text.tokens)))
         for text in texts

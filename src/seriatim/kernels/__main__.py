@@ -1,10 +1,10 @@
-"""`python -m seriatim.kernels`: builds the native kernels, or says why it cannot."""
+"""`python -m seriatim.kernels`: builds the native kernels, or prints the reason why not."""
 
 from __future__ import annotations
 
-from . import forget_failure, load, state
+from . import clear_failure, load, status
 
-forget_failure()
+clear_failure()
 load()
-for name, value in state().items():
+for name, value in status().items():
     print(f"{name:9} {value if value else '–'}")

@@ -1,4 +1,4 @@
-"""Additive scores by the native kernel: Σ_h w_h tanh(q_h + k_h) for queries (B,T,H) and keys (B,S,H)."""
+"""Additive attention scores by the native kernel: Σ_h w_h tanh(q_h + k_h) for queries (B,T,H) and keys (B,S,H)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from . import load
 TYPES = (torch.float32, torch.float64)
 
 
-def available(query: Tensor, key: Tensor, weight: Tensor) -> bool:
-    alike = query.dtype == key.dtype == weight.dtype and query.dtype in TYPES
-    return alike and query.device.type == key.device.type == "cpu" and _register()
+def is_available(query: Tensor, key: Tensor, weight: Tensor) -> bool:
+    same = query.dtype == key.dtype == weight.dtype and query.dtype in TYPES
+    return same and query.device.type == key.device.type == "cpu" and _register()
 
 
 def scores(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
-    """(B,T,S)."""
+    """Returns the scores (B,T,S)."""
     y: Tensor = torch.ops.seriatim.additive_scores(query, key, weight)
     return y
 
@@ -27,7 +27,7 @@ def scores(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
 def add_gradients(
     gradient: Tensor, query: Tensor, key: Tensor, weight: Tensor, of_key: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of queries and weight, from that of the scores; that of the keys is added to `of_key`."""
+    """Returns the gradients of queries and weight; adds that of the keys to `of_key`."""
     of_query, of_weight = torch.ops.seriatim.additive_scores_backward(gradient, query, key, weight, of_key)
     return of_query, of_weight.sum(dim=0)
 
@@ -36,8 +36,8 @@ def add_gradients(
 def _register() -> bool:
     if not load():
         return False
-    torch.library.register_fake("seriatim::additive_scores", _like_scores)
-    torch.library.register_fake("seriatim::additive_scores_backward", _like_gradients)
+    torch.library.register_fake("seriatim::additive_scores", _fake_scores)
+    torch.library.register_fake("seriatim::additive_scores_backward", _fake_gradients)
     torch.library.register_autograd("seriatim::additive_scores", _backward, setup_context=_setup)
     return True
 
@@ -45,11 +45,11 @@ def _register() -> bool:
 _register._dynamo_marked_constant = True  # type: ignore[attr-defined]  # see kernels/recurrent.py
 
 
-def _like_scores(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
+def _fake_scores(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
     return query.new_empty(query.shape[0], query.shape[1], key.shape[1])
 
 
-def _like_gradients(
+def _fake_gradients(
     gradient: Tensor, query: Tensor, key: Tensor, weight: Tensor, of_key: Tensor
 ) -> tuple[Tensor, Tensor]:
     return torch.empty_like(query).contiguous(), query.new_empty(query.shape[0], query.shape[2])

@@ -1,11 +1,10 @@
-"""Attention by the native kernels: what `attend` of nn/attention.py gives, without its detours.
+"""Attention by the native kernels, equal to `attention` of nn/attention.py.
 
-    self_attend     inputs (B,T,3·D): queries, keys and values side by side         → (B,T,D)
-    cross_attend    query (B,T,D), memory (B,S,2·D): keys and values side by side   → (B,T,D)
+    self_attention     inputs (B,T,3·D): queries, keys and values side by side         → (B,T,D)
+    cross_attention    query (B,T,D), memory (B,S,2·D): keys and values side by side   → (B,T,D)
 
-`mask` is (B,S), True where a real key stands. There are two: for short sequences one that keeps the weights, for longer
-ones one that works in tiles and makes the weights anew in the backward pass. `pays` says where they are there and the
-quicker way. They serve float32 and float64 on the CPU, and give first derivatives.
+`mask` is (B,S), True for keys and False for padding. For short sequences the kernel saves the weights; for longer ones
+it works in tiles and recomputes the weights in the backward pass. float32 and float64 on the CPU, first derivatives.
 """
 
 from __future__ import annotations
@@ -16,48 +15,48 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import load, takes
+from . import load, supports
 
-SHORT = 32  # keys, up to which it is quicker to keep the weights
-LONGEST = 512  # keys; beyond, they leave the nearest caches, and the library is as fast
-SIZES = (8, 16, 32, 64, 128)  # numbers of a head that fill one, two, four or eight registers of some processor
-
-
-def pays(x: Tensor, keys: int, size: int) -> bool:
-    """Whether to use the kernels, for heads of `size` numbers."""
-    return keys <= LONGEST and size in SIZES and takes(x) and _fits(size, x.dtype)
+SHORT = 32  # keys, up to which saving the weights is faster
+LONGEST = 512  # keys; more do not fit in the nearest caches, and PyTorch is as fast
+SIZES = (8, 16, 32, 64, 128)  # of a head: one, two, four or eight registers of some processor
 
 
-def self_attend(inputs: Tensor, heads: int, mask: Tensor | None, causal: bool) -> Tensor:
+def is_faster(x: Tensor, keys: int, size: int) -> bool:
+    """Returns whether the kernels are available and faster, for heads of `size` numbers."""
+    return keys <= LONGEST and size in SIZES and supports(x) and _supports_size(size, x.dtype)
+
+
+def self_attention(inputs: Tensor, heads: int, mask: Tensor | None, causal: bool) -> Tensor:
     short = inputs.shape[1] <= SHORT
     operator = torch.ops.seriatim.self_attend if short else torch.ops.seriatim.self_attend_tiled
     y, _ = operator(inputs, heads, mask, causal)
     return y
 
 
-def cross_attend(query: Tensor, memory: Tensor, heads: int, mask: Tensor | None) -> Tensor:
+def cross_attention(query: Tensor, memory: Tensor, heads: int, mask: Tensor | None) -> Tensor:
     short = memory.shape[1] <= SHORT
     operator = torch.ops.seriatim.cross_attend if short else torch.ops.seriatim.cross_attend_tiled
     y, _ = operator(query, memory, heads, mask)
     return y
 
 
-# ---- what torch must know about the native operators ------------------------------------------------------------
+# Registration of the operators with torch
 
 
 @functools.cache
-def _fits(size: int, kind: torch.dtype) -> bool:
-    """Whether the kernels have this size, which depends on the processor: tried once."""
+def _supports_size(size: int, dtype: torch.dtype) -> bool:
+    """Returns whether the kernels have this head size, which depends on the processor."""
     if not _register():
         return False
     try:
-        torch.ops.seriatim.self_attend(torch.zeros(1, 1, 3 * size, dtype=kind, device="cpu"), 1, None, False)
+        torch.ops.seriatim.self_attend(torch.zeros(1, 1, 3 * size, dtype=dtype, device="cpu"), 1, None, False)
     except RuntimeError:
         return False
     return True
 
 
-_fits._dynamo_marked_constant = True  # type: ignore[attr-defined]  # see kernels/recurrent.py
+_supports_size._dynamo_marked_constant = True  # type: ignore[attr-defined]  # see kernels/recurrent.py
 
 
 @functools.cache

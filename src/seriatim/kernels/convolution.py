@@ -2,7 +2,7 @@
 
     convolution(x (B,S,C), weight (D,C,k), bias (D,), dilation)  → (B, S − (k−1)·dilation, D)
 
-float32 and float64 on the CPU; `pays` says where the kernel is there and has work for every thread.
+float32 and float64 on the CPU.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import load, takes
+from . import load, supports
 
 
-def pays(x: Tensor) -> bool:
-    return len(x) >= torch.get_num_threads() and takes(x) and _register()  # a thread takes sequences of its own
+def is_faster(x: Tensor) -> bool:
+    """Returns whether the kernel is available and has sequences for every thread."""
+    return len(x) >= torch.get_num_threads() and supports(x) and _register()
 
 
 def convolution(x: Tensor, weight: Tensor, bias: Tensor | None, dilation: int) -> Tensor:
@@ -25,15 +26,15 @@ def convolution(x: Tensor, weight: Tensor, bias: Tensor | None, dilation: int) -
     return y
 
 
-# ---- what torch must know about the native operators ------------------------------------------------------------
+# Registration of the operators with torch
 
 
 @functools.cache
 def _register() -> bool:
     if not load():
         return False
-    torch.library.register_fake("seriatim::convolution", _like_y)
-    torch.library.register_fake("seriatim::convolution_backward", _like_gradients)
+    torch.library.register_fake("seriatim::convolution", _fake_convolution)
+    torch.library.register_fake("seriatim::convolution_backward", _fake_gradients)
     torch.library.register_autograd("seriatim::convolution", _backward, setup_context=_setup)
     return True
 
@@ -41,11 +42,11 @@ def _register() -> bool:
 _register._dynamo_marked_constant = True  # type: ignore[attr-defined]  # see kernels/recurrent.py
 
 
-def _like_y(x: Tensor, weight: Tensor, bias: Tensor | None, dilation: int) -> Tensor:
+def _fake_convolution(x: Tensor, weight: Tensor, bias: Tensor | None, dilation: int) -> Tensor:
     return x.new_empty(len(x), x.shape[1] - (weight.shape[2] - 1) * dilation, len(weight))
 
 
-def _like_gradients(
+def _fake_gradients(
     dy: Tensor, x: Tensor, weight: Tensor, dilation: int, inputs: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     dx = x.new_empty(x.shape if inputs else (0,))

@@ -1,7 +1,7 @@
-"""Generation by the native step: a network's weights packed once, then one call for each token, or for many.
+"""Native generation: the weights of a network are packed once, then one call generates a token, or many.
 
-The network is described by tensors in a fixed order (see `blocks.h` and `cells.h`). The definition of the steps are
-the modules of `nn/` themselves; the tests hold the two equal. float32 on the CPU; weights may be kept as bytes.
+The network is described by tensors in a fixed order (see `blocks.h` and `cells.h`). The modules of `nn/` are the
+reference; tests hold both equal. float32 on the CPU; weights may be stored in 8 bits.
 """
 
 from __future__ import annotations
@@ -14,112 +14,116 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.state import Rows
+from ..core.state import RowState
 from . import load
 
 
 @dataclass(frozen=True)
-class Parts:
-    """What the native step needs to know of a network: its kind, its tensors, its sizes, and numbers."""
+class NetworkParts:
+    """A network for the native step: its kind, tensors, sizes, and floating-point numbers."""
 
     kind: str
     tensors: Sequence[Tensor | None]
     sizes: Sequence[int]
     numbers: Sequence[float] = ()
 
-    def fit(self) -> bool:
-        """Whether there is a native step for these: single precision, on the processor."""
-        there = [tensor for tensor in self.tensors if tensor is not None]
-        return all(tensor.dtype == torch.float32 and tensor.device.type == "cpu" for tensor in there)
+    @property
+    def supported(self) -> bool:
+        """Whether the tensors are float32 on the CPU."""
+        tensors = [tensor for tensor in self.tensors if tensor is not None]
+        return all(tensor.dtype == torch.float32 and tensor.device.type == "cpu" for tensor in tensors)
 
 
 @dataclass(frozen=True)
-class Choice:
-    """How tokens are chosen within `Native.go`."""
+class TokenChoice:
+    """How `NativeGenerator.generate` chooses tokens."""
 
-    end: int | None
-    least: int = 0  # tokens before the end may come
-    banned: tuple[int, ...] = ()
-    temperature: float = 0.0  # 0: the likeliest
+    eos: int | None
+    min_tokens: int = 0  # before the end
+    forbidden: tuple[int, ...] = ()
+    temperature: float = 0.0  # 0: the most likely token
     top_k: int | None = None
     top_p: float | None = None
 
 
-class Progress(Rows):
-    """The state of some rows."""
+class NativeState(RowState):
+    """The state of a batch of rows."""
 
     def __init__(self, generator: Any, inner: Any) -> None:
         self.generator, self.inner = generator, inner
 
-    def select(self, rows: Tensor) -> Progress:
-        return Progress(self.generator, self.generator.select(self.inner, rows.cpu()))
+    def select(self, rows: Tensor) -> NativeState:
+        return NativeState(self.generator, self.generator.select(self.inner, rows.cpu()))
 
 
-class Native:
-    """A network with its weights packed, as numbers or as bytes."""
+class NativeGenerator:
+    """A network with packed weights, in float32 or 8 bits."""
 
-    def __init__(self, parts: Parts, bytes: bool = False) -> None:
+    def __init__(self, parts: NetworkParts, int8: bool = False) -> None:
         tensors = [torch.empty(0) if tensor is None else tensor.detach() for tensor in parts.tensors]
         numbers = [float(number) for number in parts.numbers]
-        self.generator = _classes().Generator(parts.kind, tensors, list(parts.sizes), numbers, bytes)
+        self.generator = _classes().Generator(parts.kind, tensors, list(parts.sizes), numbers, int8)
 
-    def begin(
+    def from_state(
         self,
         state: Sequence[Tensor],
-        real: Tensor | None = None,
+        state_mask: Tensor | None = None,
         memory: Sequence[Tensor] = (),
-        mask: Tensor | None = None,
-    ) -> Progress:
-        """The state behind what was read elsewhere."""
-        return Progress(self.generator, self.generator.begin(list(state), real, list(memory), mask))
+        memory_mask: Tensor | None = None,
+    ) -> NativeState:
+        """Returns the native state of exported tensors, with the memory of an encoder."""
+        return NativeState(self.generator, self.generator.begin(list(state), state_mask, list(memory), memory_mask))
 
-    def read(self, tokens: Tensor) -> tuple[Tensor, Progress]:
-        """Log-probabilities (N,V) of what follows the first tokens (N,T) of rows, and the state behind them."""
+    def prefill(self, tokens: Tensor) -> tuple[Tensor, NativeState]:
+        """Returns the log-probabilities (N,V) after prompts (N,T), and the state."""
         log_probs, inner = self.generator.read(tokens)
-        return log_probs, Progress(self.generator, inner)
+        return log_probs, NativeState(self.generator, inner)
 
-    def extend(self, positions: Tensor) -> None:
-        """Another table of positions (P,D), for more places."""
+    def extend_positions(self, positions: Tensor) -> None:
+        """Replaces the table of positions by a longer one (P,D)."""
         self.generator.extend(positions)
 
-    def step(self, tokens: Tensor, state: Progress) -> tuple[Tensor, Progress]:
-        """Log-probabilities (N,V) of what follows one more token of each row (N,), and the state behind it."""
+    def step(self, tokens: Tensor, state: NativeState) -> tuple[Tensor, NativeState]:
+        """Returns the log-probabilities (N,V) after one more token of each row (N,), and the state."""
         log_probs, inner = self.generator.step(tokens, state.inner)
-        return log_probs, Progress(self.generator, inner)
+        return log_probs, NativeState(self.generator, inner)
 
-    def go(
+    def generate(
         self,
         tokens: Tensor,
-        state: Progress,
+        state: NativeState,
         steps: int,
         limits: Tensor,
-        choice: Choice,
+        choice: TokenChoice,
         uniforms: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor, Progress]:
-        """Up to so many tokens of each row behind `tokens`, −1 where there is none, and their log-probabilities, (N,
-        steps) each; and the state of the rows that have not ended, behind all but the last of their tokens."""
-        found, gains, inner = self.generator.go(
+    ) -> tuple[Tensor, Tensor, NativeState]:
+        """Returns up to `steps` tokens of each row after `tokens` and their log-probabilities, both (N,steps), and a state.
+
+        −1 marks tokens after the end of a row. The state is that of the rows that have not ended, before their last
+        token.
+        """
+        generated, log_probs, inner = self.generator.go(
             tokens,
             state.inner,
             steps,
             limits,
-            -1 if choice.end is None else choice.end,
-            choice.least,
-            list(choice.banned),
+            -1 if choice.eos is None else choice.eos,
+            choice.min_tokens,
+            list(choice.forbidden),
             uniforms,
             choice.temperature,
             0 if choice.top_k is None else choice.top_k,
             1.0 if choice.top_p is None else choice.top_p,
         )
-        return found, gains, Progress(self.generator, inner)
+        return generated, log_probs, NativeState(self.generator, inner)
 
 
-def available() -> bool:
+def is_available() -> bool:
     return load()
 
 
 @functools.cache
 def _classes() -> Any:
     if not load():
-        raise RuntimeError("the native kernels are not there: see `seriatim doctor`")
+        raise RuntimeError("the native kernels are not available: see `seriatim doctor`")
     return torch.classes.seriatim

@@ -1,10 +1,10 @@
-"""Linear layers by the native kernels: products with weights that rest, and bias and activation behind one that learns.
+"""Linear layers by the native kernels: products with packed weights, and fused bias and activation.
 
-    pack(weight (N,K))                          the weights in the order in which `product` reads them
-    product(x (…,K), packed, N, bias, name)     activation(x Wᵀ + bias)  → (…,N), without gradients
-    biased(x (…,N), bias (N,), name)            activation(x + bias)     → (…,N), with first derivatives
+    pack(weight (N,K))                                the weights in the order in which `packed_linear` reads them
+    packed_linear(x (…,K), packed, N, bias, name)     activation(x Wᵀ + bias)  → (…,N), without gradients
+    bias_activation(x (…,N), bias (N,), name)         activation(x + bias)     → (…,N), with first derivatives
 
-float32 and float64 on the CPU; `pays` says where the kernels are there.
+float32 and float64 on the CPU.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import load, takes
+from . import load, supports
 
 NAMES = ("relu", "gelu", "gelu-tanh", "silu")  # in the order of `activation.h`
 
 
-def pays(x: Tensor) -> bool:
-    return takes(x) and _register()
+def is_available(x: Tensor) -> bool:
+    return supports(x) and _register()
 
 
 def pack(weight: Tensor) -> Tensor:
@@ -29,12 +29,14 @@ def pack(weight: Tensor) -> Tensor:
     return packed
 
 
-def product(x: Tensor, packed: Tensor, outputs: int, bias: Tensor | None, activation: str | None = None) -> Tensor:
+def packed_linear(
+    x: Tensor, packed: Tensor, outputs: int, bias: Tensor | None, activation: str | None = None
+) -> Tensor:
     y: Tensor = torch.ops.seriatim.packed_linear(x, packed, outputs, bias, _number(activation))
     return y
 
 
-def biased(x: Tensor, bias: Tensor, activation: str | None = None) -> Tensor:
+def bias_activation(x: Tensor, bias: Tensor, activation: str | None = None) -> Tensor:
     y: Tensor = torch.ops.seriatim.biased(x, bias, _number(activation))
     return y
 
@@ -43,7 +45,7 @@ def _number(activation: str | None) -> int:
     return -1 if activation is None else NAMES.index(activation)
 
 
-# ---- what torch must know about the native operators ------------------------------------------------------------
+# Registration of the operators with torch
 
 
 @functools.cache

@@ -1,15 +1,15 @@
-"""One recurrent layer in one direction over all time steps, by the native kernel or in plain PyTorch, equal in result.
+"""A recurrent layer in one direction over all time steps, by the native kernel or in plain PyTorch, with equal results.
 
-    x           (B,T,D)    the inputs, with `inputs`, their weights (G·H,D) and a bias (G·H) or None; or, without
-                           `inputs`, (B,T,G·H): times their weights already
+    x           (B,T,D)    the inputs, with `inputs`: their weights (G·H,D) and a bias (G·H) or None; or, without
+                           `inputs`, (B,T,G·H): already multiplied by their weights
     weight      (G·H,H)    recurrent weights; the gates in torch's order: h | i,f,c̃,o | r,z,h̃
     h0, c0      (B,H)      the state before the first step
-    mask        (B,T)      True where a real element stands; elsewhere the state is carried over and the output is 0
+    mask        (B,T)      True for elements; for padding (False) the state is carried over and the output is 0
     reverse                runs from the last step to the first (right padding then never enters the state)
 
-Each returns the outputs (B,T,H) and the last state. The functions `rnn_step`, `lstm_step` and `gru_step` are the
-definition of the cells; the native kernels of recurrent.cpp are held equal to them by the tests. They serve float32
-and float64 on the CPU and give first derivatives. With SERIATIM_KERNELS=off there are also second ones.
+Each returns the outputs (B,T,H) and the last state. `rnn_step`, `lstm_step` and `gru_step` define the cells; tests hold
+the native kernels of recurrent.cpp equal to them. float32 and float64 on the CPU, first derivatives; with
+SERIATIM_KERNELS=off also second ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from . import library, load
 
-Inputs = tuple[Tensor, Tensor | None]  # weights and bias of what comes in
+Inputs = tuple[Tensor, Tensor | None]  # weights and bias of the inputs
 
 
 def rnn(
@@ -38,8 +38,8 @@ def rnn(
     """H_t = φ(X_t Uᵀ + b + H_{t−1} Wᵀ). Returns (y, h)."""
     if activation not in ("tanh", "relu"):
         raise ValueError(f'activation must be "tanh" or "relu", not {activation!r}')
-    x, inputs = _checked(1, x, inputs, weight, mask, h0=h0)
-    if _pays(x, weight):
+    x, inputs = _check(1, x, inputs, weight, mask, h0=h0)
+    if _use_native(x, weight):
         y, h = torch.ops.seriatim.rnn(x, *_pair(inputs), weight, h0, mask, reverse, activation == "relu")
         return y, h
     step = functools.partial(rnn_step, weight=weight, activation=activation)
@@ -57,16 +57,16 @@ def lstm(
     inputs: Inputs | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """C_t = F ⊙ C_{t−1} + I ⊙ C̃, H_t = O ⊙ tanh(C_t). Returns (y, h, c)."""
-    x, inputs = _checked(4, x, inputs, weight, mask, h0=h0, c0=c0)
-    if inputs is not None and library.faster(x, weight.shape[1], mask) and _native(x):
-        inner, outer = inputs
-        none = inner.new_zeros(len(inner))
-        biases = (none if outer is None else outer, none)
-        y, (h, c) = library.layer("lstm", x, (inner, weight), biases, (h0, c0), None, reverse)
+    x, inputs = _check(4, x, inputs, weight, mask, h0=h0, c0=c0)
+    if inputs is not None and library.prefers_onednn(x, weight.shape[1], mask) and _native(x):
+        input_weight, input_bias = inputs
+        zeros = input_weight.new_zeros(len(input_weight))
+        biases = (zeros if input_bias is None else input_bias, zeros)
+        y, (h, c) = library.layer("lstm", x, (input_weight, weight), biases, (h0, c0), None, reverse)
         return y, h, c
-    if _pays(x, weight):
-        keep = _needs_gradient(x, *_pair(inputs), weight, h0, c0)
-        y, h, c, _ = torch.ops.seriatim.lstm(x, *_pair(inputs), weight, h0, c0, mask, reverse, keep)
+    if _use_native(x, weight):
+        save = _needs_gradient(x, *_pair(inputs), weight, h0, c0)
+        y, h, c, _ = torch.ops.seriatim.lstm(x, *_pair(inputs), weight, h0, c0, mask, reverse, save)
         return y, h, c
     step = functools.partial(lstm_step, weight=weight)
     y, (h, c) = _scan(step, _projected(x, inputs), (h0, c0), mask, reverse)
@@ -85,24 +85,24 @@ def gru(
 ) -> tuple[Tensor, Tensor]:
     """H_t = Z ⊙ H_{t−1} + (1 − Z) ⊙ H̃, the reset before or after the product with the weights. Returns (y, h).
 
-    `bias` (H) is the one inside the reset, R ⊙ (H W + bias): only with reset="after".
+    `bias` (H) is that of R ⊙ (H W + bias), with reset="after" only.
     """
     if reset not in ("before", "after"):
         raise ValueError(f'reset must be "before" or "after", not {reset!r}')
     if bias is not None and reset == "before":
         raise ValueError('a bias inside the reset exists only with reset="after"')
-    x, inputs = _checked(3, x, inputs, weight, mask, h0=h0, bias=bias)
-    if _pays(x, weight):
-        keep = _needs_gradient(x, *_pair(inputs), weight, h0, bias)
+    x, inputs = _check(3, x, inputs, weight, mask, h0=h0, bias=bias)
+    if _use_native(x, weight):
+        save = _needs_gradient(x, *_pair(inputs), weight, h0, bias)
         after = reset == "after"
-        y, h, _ = torch.ops.seriatim.gru(x, *_pair(inputs), weight, h0, bias, mask, reverse, after, keep)
+        y, h, _ = torch.ops.seriatim.gru(x, *_pair(inputs), weight, h0, bias, mask, reverse, after, save)
         return y, h
     step = functools.partial(gru_step, weight=weight, bias=bias, reset=reset)
     y, (h,) = _scan(step, _projected(x, inputs), (h0,), mask, reverse)
     return y, h
 
 
-# ---- the cells: one step, as the equations stand in the papers --------------------------------------------------
+# The cells: the equations of one step
 
 
 def rnn_step(x: Tensor, h: Tensor, *, weight: Tensor, activation: str = "tanh") -> tuple[Tensor]:
@@ -142,23 +142,25 @@ def _scan(
         after = step(projected[:, t], *states)
         outputs[t] = after[0]
         if mask is not None:
-            real = mask[:, t, None]
-            outputs[t] = torch.where(real, after[0], 0)
-            after = tuple(torch.where(real, new, old) for new, old in zip(after, states, strict=True))
+            valid = mask[:, t, None]
+            outputs[t] = torch.where(valid, after[0], 0)
+            after = tuple(torch.where(valid, new, old) for new, old in zip(after, states, strict=True))
         states = after
     if T == 0:
         return projected.new_zeros(projected.shape[0], 0, states[0].shape[-1]), states
     return torch.stack([outputs[t] for t in range(T)], 1), states
 
 
-# ---- what both ways share ---------------------------------------------------------------------------------------
+# Shared by both implementations
 
 
-def _checked(
+def _check(
     gates: int, x: Tensor, inputs: Inputs | None, weight: Tensor, mask: Tensor | None, **others: Tensor | None
 ) -> tuple[Tensor, Inputs | None]:
-    """x and the weights of the inputs, if all fits together. Under autocast the product of the inputs is made in its
-    type; all else is in the type of the weights, as the state is best kept in it."""
+    """Checks types and shapes, and returns x and the weights of the inputs.
+
+    Under autocast the product of the inputs is computed in autocast's type, everything else in that of the weights.
+    """
     if x.dim() != 3:
         raise ValueError(f"x must be (B, T, D), not {tuple(x.shape)}")
     if weight.dim() != 2 or weight.shape[0] != gates * weight.shape[1] or weight.shape[1] == 0:
@@ -166,11 +168,11 @@ def _checked(
     if torch.is_autocast_enabled(x.device.type):
         x, inputs = _projected(x, inputs).to(weight.dtype), None
     (B, T, size), H = x.shape, weight.shape[1]
-    inner, outer = _pair(inputs)
-    if inner is None and size != gates * H:
-        raise ValueError(f"x has {size} values a step; for weight {tuple(weight.shape)} {gates * H} are due")
+    input_weight, input_bias = _pair(inputs)
+    if input_weight is None and size != gates * H:
+        raise ValueError(f"x has {size} values a step; for weight {tuple(weight.shape)} {gates * H} are expected")
     shapes = {"input_weight": (gates * H, size), "input_bias": (gates * H,), "weight": weight.shape, "bias": (H,)}
-    named = {"input_weight": inner, "input_bias": outer, "weight": weight, **others}
+    named = {"input_weight": input_weight, "input_bias": input_bias, "weight": weight, **others}
     for name, tensor in named.items():
         if tensor is None:
             continue
@@ -203,11 +205,11 @@ def _native(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64) and _registered()
 
 
-def _pays(x: Tensor, weight: Tensor) -> bool:
-    """Whether the native kernel is there and the quicker one.
+def _use_native(x: Tensor, weight: Tensor) -> bool:
+    """Returns whether the native kernel is available and faster.
 
-    It packs the weights once a call. Over one or a few steps, as in generation, that takes longer than the work
-    itself; measured, the ways meet at about 128 units a step.
+    It packs the weights in every call, which takes longer than the computation of one or a few steps: as measured,
+    both are equal at about 128 units per step.
     """
     return x.shape[1] * 128 >= weight.shape[1] and _native(x)
 
@@ -216,12 +218,12 @@ def _needs_gradient(*tensors: Tensor | None) -> bool:
     return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
 
 
-# ---- what torch must know about the native operators ------------------------------------------------------------
+# Registration of the operators with torch
 
 
 @functools.cache
 def _register() -> bool:
-    """Loads the operators and gives them their derivatives and the shapes of their results."""
+    """Loads the operators, and registers their derivatives and the shapes of their results."""
     if not load():
         return False
     for name, fake in FAKES.items():
@@ -236,8 +238,8 @@ def _registered() -> bool:
     return _register()
 
 
-# torch.compile shall call it while it traces, and take the answer for a constant: what the decorator
-# torch.compiler.assume_constant_result does, without importing the compiler for everybody.
+# torch.compile calls it while tracing and takes the result as a constant, as torch.compiler.assume_constant_result
+# does, which would import the compiler.
 _registered._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
@@ -246,56 +248,65 @@ def _no_second_derivative(ctx: Any, *gradients: Tensor) -> NoReturn:
 
 
 def _rnn_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    x, inner, outer, weight, h0, mask, ctx.reverse, ctx.relu = inputs
-    ctx.biased = outer is not None
+    x, input_weight, input_bias, weight, h0, mask, ctx.reverse, ctx.relu = inputs
+    ctx.has_bias = input_bias is not None
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(x, inner, weight, h0, mask, output[0])
+    ctx.save_for_backward(x, input_weight, weight, h0, mask, output[0])
 
 
 def _rnn_backward(ctx: Any, dy: Tensor | None, dh: Tensor | None) -> tuple[Tensor | None, ...]:
-    wanted = ctx.needs_input_grad[0]
-    found = torch.ops.seriatim.rnn_backward(dy, dh, *ctx.saved_tensors, ctx.reverse, ctx.relu, wanted)
-    *first, d_weight, d_h0 = found
-    return *_of_inputs(ctx, *first), d_weight, d_h0, None, None, None
+    needs_x = ctx.needs_input_grad[0]
+    gradients = torch.ops.seriatim.rnn_backward(dy, dh, *ctx.saved_tensors, ctx.reverse, ctx.relu, needs_x)
+    *first, d_weight, d_h0 = gradients
+    return *_input_gradients(ctx, *first), d_weight, d_h0, None, None, None
 
 
 def _lstm_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    x, inner, outer, weight, h0, _, mask, ctx.reverse, _ = inputs
-    ctx.biased = outer is not None
+    x, input_weight, input_bias, weight, h0, _, mask, ctx.reverse, _ = inputs
+    ctx.has_bias = input_bias is not None
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(x, inner, weight, h0, mask, output[0], output[3])
+    ctx.save_for_backward(x, input_weight, weight, h0, mask, output[0], output[3])
 
 
 def _lstm_backward(
     ctx: Any, dy: Tensor | None, dh: Tensor | None, dc: Tensor | None, _: Any
 ) -> tuple[Tensor | None, ...]:
-    wanted = ctx.needs_input_grad[0]
-    found = torch.ops.seriatim.lstm_backward(dy, dh, dc, *ctx.saved_tensors, ctx.reverse, wanted)
-    *first, d_weight, d_h0, d_c0 = found
-    return *_of_inputs(ctx, *first), d_weight, d_h0, d_c0, None, None, None
+    needs_x = ctx.needs_input_grad[0]
+    gradients = torch.ops.seriatim.lstm_backward(dy, dh, dc, *ctx.saved_tensors, ctx.reverse, needs_x)
+    *first, d_weight, d_h0, d_c0 = gradients
+    return *_input_gradients(ctx, *first), d_weight, d_h0, d_c0, None, None, None
 
 
 def _gru_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    x, inner, outer, weight, h0, bias, mask, ctx.reverse, ctx.after, _ = inputs
-    ctx.biased, ctx.inside = outer is not None, bias is not None
+    x, input_weight, input_bias, weight, h0, bias, mask, ctx.reverse, ctx.after, _ = inputs
+    ctx.has_bias, ctx.has_reset_bias = input_bias is not None, bias is not None
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(x, inner, weight, h0, mask, output[0], output[2])
+    ctx.save_for_backward(x, input_weight, weight, h0, mask, output[0], output[2])
 
 
 def _gru_backward(ctx: Any, dy: Tensor | None, dh: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
-    wanted = ctx.needs_input_grad[0]
-    found = torch.ops.seriatim.gru_backward(dy, dh, *ctx.saved_tensors, ctx.reverse, ctx.after, wanted)
-    *first, d_weight, d_h0, d_bias = found
-    return *_of_inputs(ctx, *first), d_weight, d_h0, d_bias if ctx.inside else None, None, None, None, None
+    needs_x = ctx.needs_input_grad[0]
+    gradients = torch.ops.seriatim.gru_backward(dy, dh, *ctx.saved_tensors, ctx.reverse, ctx.after, needs_x)
+    *first, d_weight, d_h0, d_bias = gradients
+    return (
+        *_input_gradients(ctx, *first),
+        d_weight,
+        d_h0,
+        d_bias if ctx.has_reset_bias else None,
+        None,
+        None,
+        None,
+        None,
+    )
 
 
-def _of_inputs(ctx: Any, d_x: Tensor, d_inner: Tensor, d_outer: Tensor) -> tuple[Tensor | None, ...]:
-    """The gradients of x and of the weights and bias of the inputs, as far as there are any."""
+def _input_gradients(ctx: Any, d_x: Tensor, d_weight: Tensor, d_bias: Tensor) -> tuple[Tensor | None, ...]:
+    """Returns the gradients of x and of the weights and bias of the inputs, None for those that do not exist."""
     projected = ctx.saved_tensors[1] is not None
     return (
         d_x if ctx.needs_input_grad[0] else None,
-        d_inner if projected else None,
-        d_outer if ctx.biased else None,
+        d_weight if projected else None,
+        d_bias if ctx.has_bias else None,
     )
 
 
@@ -310,54 +321,59 @@ def _empty_layer(x: Tensor, h0: Tensor) -> tuple[Tensor, Tensor]:
     return x.new_empty(*x.shape[:2], h0.shape[1]), x.new_empty(h0.shape)
 
 
-def _empty_kept(x: Tensor, h0: Tensor, parts: int, keep: bool) -> Tensor:
-    return x.new_empty(x.shape[1], x.shape[0], parts, h0.shape[1]) if keep else x.new_empty(0)
+def _empty_saved(x: Tensor, h0: Tensor, parts: int, save: bool) -> Tensor:
+    return x.new_empty(x.shape[1], x.shape[0], parts, h0.shape[1]) if save else x.new_empty(0)
 
 
 def _empty_gradients(
-    x: Tensor, inner: Tensor | None, weight: Tensor, h0: Tensor, wanted: bool
+    x: Tensor, input_weight: Tensor | None, weight: Tensor, h0: Tensor, needs_x: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    nothing = x.new_empty(0)
     return (
-        x.new_empty(x.shape) if wanted else nothing,
-        nothing.new_empty(0) if inner is None else inner.new_empty(inner.shape),
-        nothing.new_empty(0) if inner is None else inner.new_empty(inner.shape[0]),
+        x.new_empty(x.shape) if needs_x else x.new_empty(0),
+        x.new_empty(0) if input_weight is None else input_weight.new_empty(input_weight.shape),
+        x.new_empty(0) if input_weight is None else input_weight.new_empty(input_weight.shape[0]),
         weight.new_empty(weight.shape),
         h0.new_empty(h0.shape),
     )
 
 
-def _rnn_fake(x: Tensor, inner: Any, outer: Any, weight: Tensor, h0: Tensor, *others: Any) -> tuple[Tensor, ...]:
+def _rnn_fake(
+    x: Tensor, input_weight: Any, input_bias: Any, weight: Tensor, h0: Tensor, *others: Any
+) -> tuple[Tensor, ...]:
     return _empty_layer(x, h0)
 
 
 def _rnn_backward_fake(
-    dy: Any, dh: Any, x: Tensor, inner: Tensor | None, weight: Tensor, h0: Tensor, *others: Any
+    dy: Any, dh: Any, x: Tensor, input_weight: Tensor | None, weight: Tensor, h0: Tensor, *others: Any
 ) -> tuple[Tensor, ...]:
-    return _empty_gradients(x, inner, weight, h0, others[-1])
+    return _empty_gradients(x, input_weight, weight, h0, others[-1])
 
 
-def _lstm_fake(x: Tensor, inner: Any, outer: Any, weight: Tensor, h0: Tensor, *others: Any) -> tuple[Tensor, ...]:
+def _lstm_fake(
+    x: Tensor, input_weight: Any, input_bias: Any, weight: Tensor, h0: Tensor, *others: Any
+) -> tuple[Tensor, ...]:
     y, h = _empty_layer(x, h0)
-    return y, h, h0.new_empty(h0.shape), _empty_kept(x, h0, 5, others[-1])
+    return y, h, h0.new_empty(h0.shape), _empty_saved(x, h0, 5, others[-1])
 
 
 def _lstm_backward_fake(
-    dy: Any, dh: Any, dc: Any, x: Tensor, inner: Tensor | None, weight: Tensor, h0: Tensor, *others: Any
+    dy: Any, dh: Any, dc: Any, x: Tensor, input_weight: Tensor | None, weight: Tensor, h0: Tensor, *others: Any
 ) -> tuple[Tensor, ...]:
-    return *_empty_gradients(x, inner, weight, h0, others[-1]), h0.new_empty(h0.shape)
+    return *_empty_gradients(x, input_weight, weight, h0, others[-1]), h0.new_empty(h0.shape)
 
 
-def _gru_fake(x: Tensor, inner: Any, outer: Any, weight: Tensor, h0: Tensor, *others: Any) -> tuple[Tensor, ...]:
-    *_, after, keep = others
-    return *_empty_layer(x, h0), _empty_kept(x, h0, 4 if after else 3, keep)
+def _gru_fake(
+    x: Tensor, input_weight: Any, input_bias: Any, weight: Tensor, h0: Tensor, *others: Any
+) -> tuple[Tensor, ...]:
+    *_, after, save = others
+    return *_empty_layer(x, h0), _empty_saved(x, h0, 4 if after else 3, save)
 
 
 def _gru_backward_fake(
-    dy: Any, dh: Any, x: Tensor, inner: Tensor | None, weight: Tensor, h0: Tensor, *others: Any
+    dy: Any, dh: Any, x: Tensor, input_weight: Tensor | None, weight: Tensor, h0: Tensor, *others: Any
 ) -> tuple[Tensor, ...]:
-    *_, after, wanted = others
-    return *_empty_gradients(x, inner, weight, h0, wanted), x.new_empty(h0.shape[1] if after else 0)
+    *_, after, needs_x = others
+    return *_empty_gradients(x, input_weight, weight, h0, needs_x), x.new_empty(h0.shape[1] if after else 0)
 
 
 FAKES: dict[str, Callable[..., Any]] = {

@@ -71,12 +71,12 @@ def _unescape_match(match: re.Match[str]) -> str:
 # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def write(path: str | Path, tokens: Sequence[str], levels: Levels, vocabulary: int, boundary: int | None) -> None:
+def write(path: str | Path, tokens: Sequence[str], levels: Levels, vocab_size: int, boundary: int | None) -> None:
     names = [escape(token) for token in tokens]
-    if len(names) != vocabulary or len(set(names)) != vocabulary:
+    if len(names) != vocab_size or len(set(names)) != vocab_size:
         raise SeriatimError(
             "arpa.vocabulary",
-            f"the model has {vocabulary:,} tokens, and {len(set(names)):,} different names were given for them",
+            f"the model has {vocab_size:,} tokens, and {len(set(names)):,} different names were given for them",
             "give one name for each token id",
         )
     filled = [level for level in levels if len(level[0])]  # pruning may have emptied the highest orders
@@ -94,11 +94,11 @@ def write(path: str | Path, tokens: Sequence[str], levels: Levels, vocabulary: i
                     (f"{NEVER:g}\t{name}" + (f"\t{begin if name == '<s>' else 0:.9g}\n" if weights else "\n")).encode()
                     for name in extra
                 )
-            file.writelines(_lines(filled[:m], names, vocabulary, boundary, weights))
+            file.writelines(_lines(filled[:m], names, vocab_size, boundary, weights))
         file.write(b"\n\\end\\\n")
 
 
-def _lines(levels: Levels, names: list[str], vocabulary: int, boundary: int | None, weights: bool) -> Iterator[Any]:
+def _lines(levels: Levels, names: list[str], vocab_size: int, boundary: int | None, weights: bool) -> Iterator[Any]:
     """The lines of the highest level, a block of bytes at a time; pyarrow writes numbers far faster than Python."""
     import pyarrow as pa
     from pyarrow import compute
@@ -114,7 +114,7 @@ def _lines(levels: Levels, names: list[str], vocabulary: int, boundary: int | No
     keys, log_probs, back_off = levels[-1]
     for start in range(0, len(keys), BLOCK):
         block = slice(start, start + BLOCK)
-        columns = _columns(levels, keys[block], vocabulary)
+        columns = _columns(levels, keys[block], vocab_size)
         fields = [pa.array(_nine_digits(_log10(log_probs[block]))).cast(text)]
         fields += [table.take(pa.array(column)) for table, column in zip(tables, columns, strict=True)]
         if weights:
@@ -135,11 +135,11 @@ def _nine_digits(values: Array) -> Array:
     return rounded
 
 
-def _columns(levels: Levels, keys: Array, vocabulary: int) -> list[Array]:
+def _columns(levels: Levels, keys: Array, vocab_size: int) -> list[Array]:
     """The token ids of n-grams, first to last: each key names its last token and its place one order below."""
     columns = []
     for m in range(len(levels) - 1, -1, -1):
-        places, last = np.divmod(keys, vocabulary)
+        places, last = np.divmod(keys, vocab_size)
         columns.append(last)
         keys = levels[m - 1][0][places]
     return columns[::-1]
@@ -270,7 +270,7 @@ def _unigrams(
 
 
 def _level(
-    lines: _Lines, m: int, sizes: list[int], levels: Levels, ids: dict[str, int], vocabulary: int
+    lines: _Lines, m: int, sizes: list[int], levels: Levels, ids: dict[str, int], vocab_size: int
 ) -> tuple[Array, Array, Array]:
     """The n-grams of order m as sorted keys; each must continue an n-gram of the order below."""
     starts = {word: i for word, i in ids.items() if word != "</s>"}
@@ -291,12 +291,12 @@ def _level(
     grams, line = np.array(rows, np.int64).reshape(-1, m), np.array(numbers)
     places = grams[:, 0]
     for column, (keys, _, _) in zip(range(1, m - 1), levels[1:], strict=True):
-        wanted = places * vocabulary + grams[:, column]
+        wanted = places * vocab_size + grams[:, column]
         places = search(keys, wanted)
         lost = np.append(keys, -1)[places] != wanted
         if lost.any():
             raise lines.error("its first tokens are no n-gram of the order below", int(line[lost][0]))
-    keys = places * vocabulary + grams[:, -1]
+    keys = places * vocab_size + grams[:, -1]
     ranked = np.argsort(keys, kind="stable")
     again = np.flatnonzero(np.diff(keys[ranked]) == 0)
     if len(again):

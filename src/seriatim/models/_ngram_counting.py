@@ -41,28 +41,28 @@ def search(keys: Array, wanted: Array) -> Array:
 
 
 def count(
-    tokens: Array, vocabulary: int, order: int, boundary: int | None, chunk: int, progress: Callable[[str], None] | None
+    tokens: Array, vocab_size: int, order: int, boundary: int | None, chunk: int, progress: Callable[[str], None] | None
 ) -> tuple[Array, Run]:
     """How often each n-gram occurs: each chunk counted for itself, runs of like size merged as they come."""
-    unigrams, runs = np.zeros(vocabulary, np.int64), list[Run]()
+    unigrams, runs = np.zeros(vocab_size, np.int64), list[Run]()
     for start in range(0, len(tokens), chunk):
         text = np.asarray(tokens[start : start + chunk + order - 1])  # the next chunk's begin ends our last n-grams
-        if not 0 <= int(text.min()) <= int(text.max()) < vocabulary:
-            raise bad_token(text, 0, vocabulary)
+        if not 0 <= int(text.min()) <= int(text.max()) < vocab_size:
+            raise bad_token(text, 0, vocab_size)
         text = text.astype(np.int64)
         starts = min(chunk, len(text))
-        unigrams += np.bincount(text[:starts], minlength=vocabulary)
+        unigrams += np.bincount(text[:starts], minlength=vocab_size)
         if start == 0 and boundary is not None:
             text, starts = np.concatenate([[boundary], text]), starts + 1
-        runs.append(_count_chunk(text, starts, vocabulary, order, boundary))
+        runs.append(_count_chunk(text, starts, vocab_size, order, boundary))
         while len(runs) > 1 and (_size(runs[-2]) <= 2 * _size(runs[-1]) or start + chunk >= len(tokens)):
-            runs[-2:] = [_merge(runs[-2], runs[-1], vocabulary)]
+            runs[-2:] = [_merge(runs[-2], runs[-1], vocab_size)]
         if progress is not None:
             progress(f"counted {min(start + chunk, len(tokens)):,} of {len(tokens):,} tokens")
     return unigrams, runs[0]
 
 
-def _count_chunk(text: Array, starts: int, vocabulary: int, order: int, boundary: int | None) -> Run:
+def _count_chunk(text: Array, starts: int, vocab_size: int, order: int, boundary: int | None) -> Run:
     """Counts the n-grams that begin in the first `starts` tokens."""
     run, begin, places = [], np.arange(starts), text[:starts]
     for m in range(2, order + 1):
@@ -71,7 +71,7 @@ def _count_chunk(text: Array, starts: int, vocabulary: int, order: int, boundary
         if boundary is not None and m > 2:
             whole = text[begin + (m - 2)] != boundary
             begin, places = begin[whole], places[whole]
-        found = places * vocabulary + text[begin + (m - 1)]
+        found = places * vocab_size + text[begin + (m - 1)]
         highest = m == order  # nothing longer asks where its n-grams stood
         ascending, stood = (np.sort(found), found) if highest else ranked(found)
         first = _differs(ascending)
@@ -88,12 +88,12 @@ def _differs(ascending: Array) -> Array:
     return np.append(True, ascending[1:] != ascending[:-1])[: len(ascending)]
 
 
-def _merge(one: Run, other: Run, vocabulary: int) -> Run:
+def _merge(one: Run, other: Run, vocab_size: int) -> Run:
     """Adds two runs. An order's places move when the order below it grows, but never change their sequence."""
-    merged, moved = [], [np.arange(vocabulary)] * 2
+    merged, moved = [], [np.arange(vocab_size)] * 2
     for levels in zip(one, other, strict=True):
         keys = [
-            move[key // vocabulary] * vocabulary + key % vocabulary
+            move[key // vocab_size] * vocab_size + key % vocab_size
             for move, (key, _) in zip(moved, levels, strict=True)
         ]
         both = np.sort(np.concatenate(keys), kind="stable")  # merges what is sorted already; np.unique would hash
@@ -110,38 +110,38 @@ def _size(run: Run) -> int:
     return sum(len(keys) for keys, _ in run)
 
 
-def suffixes(keys: list[Array], vocabulary: int) -> list[Array]:
+def suffixes(keys: list[Array], vocab_size: int) -> list[Array]:
     """For each n-gram the place, one order below, of the n-gram without its first token."""
-    found = [np.zeros(vocabulary, np.int64)]
+    found = [np.zeros(vocab_size, np.int64)]
     for m in range(1, len(keys)):
-        parents = keys[m] // vocabulary
-        last = keys[m] - parents * vocabulary
-        shorter = found[m - 1][parents] * vocabulary + last
+        parents = keys[m] // vocab_size
+        last = keys[m] - parents * vocab_size
+        shorter = found[m - 1][parents] * vocab_size + last
         found.append(search(keys[m - 1], shorter) if m > 1 else last)
     return found
 
 
 def continuations(
-    keys: list[Array], counts: list[Array], suffixes: list[Array], tokens: Array, vocabulary: int, boundary: int | None
+    keys: list[Array], counts: list[Array], suffixes: list[Array], tokens: Array, vocab_size: int, boundary: int | None
 ) -> list[Array]:
     """Below the highest order, how many different tokens come before an n-gram; after a boundary plain counts."""
     adjusted, first, opening = [], keys[0], int(tokens[0])
     for m in range(len(keys) - 1):
         different = np.bincount(suffixes[m + 1], minlength=len(keys[m]))
         if m > 0:
-            first = first[keys[m] // vocabulary]
+            first = first[keys[m] // vocab_size]
         if boundary is not None and m > 0:
             different = np.where(first == boundary, counts[m], different)
         if boundary is None and m < len(tokens):
             if m > 0:
-                opening = int(np.searchsorted(keys[m], opening * vocabulary + int(tokens[m])))
+                opening = int(np.searchsorted(keys[m], opening * vocab_size + int(tokens[m])))
             different[opening] += 1
         adjusted.append(different)
     return [*adjusted, counts[-1]]
 
 
-def bad_token(ids: Array, least: int, vocabulary: int) -> SeriatimError:
-    wrong = int(ids[(ids < least) | (ids >= vocabulary)][0])
+def bad_token(ids: Array, least: int, vocab_size: int) -> SeriatimError:
+    wrong = int(ids[(ids < least) | (ids >= vocab_size)][0])
     return SeriatimError(
-        "ngram.token", f"token id {wrong} is outside 0..{vocabulary - 1}", "use the tokenizer the model was made with"
+        "ngram.token", f"token id {wrong} is outside 0..{vocab_size - 1}", "use the tokenizer the model was made with"
     )

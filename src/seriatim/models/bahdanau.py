@@ -1,14 +1,14 @@
-"""Bahdanau's: a recurrent encoder–decoder that looks back at the source before every word that it writes.
+"""Bahdanau's attention: a recurrent encoder–decoder that attends to the source before each output.
 
 Bahdanau et al., "Neural machine translation by jointly learning to align and translate" (2015):
 
     h = [→h; ←h] over the source        c_t = Σ_i α(s_{t−1}, h_i) h_i        s_t = f([y_{t−1}; c_t], s_{t−1})
     ŝ_t = tanh(W [s_t; c_t; y_{t−1}])   p(y_t) = softmax(V ŝ_t)
 
-New since seq2seq: the source stays in view, all of it, and what is looked at is learned: attention. The weights α show
-which words of the source stand behind a word of the target. Any score serves (`score`); additive is the paper's.
-Further layers of the decoder stand above the one that attends. Where the score wants queries and keys of one length
-(dot, scaled_dot, distance), each direction of the encoder has half the width.
+New since seq2seq: the decoder reads all of the source at every step, and learns what to read: attention. The weights α
+show which source words a target word depends on. Any score can be used (`score`); additive is the paper's. Further
+layers of the decoder are above the one that attends. If the score needs queries and keys of equal size (dot, scaled_dot,
+distance), each direction of the encoder has half the width.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ..nn.attending import Attending
-from ..nn.attention import ONE_LENGTH, ScoreName
-from ..nn.pair import PairSettings
+from ..nn.attention_decoder import AttentionDecoder
+from ..nn.attention_scores import EQUAL_SIZE_SCORES, ScoreName
+from ..nn.encoder_decoder import EncoderDecoderSettings
 from ..nn.recurrent import Recurrent
-from ..nn.trace import Trace, inside
-from ._cells import CellName, Reset, cell_maker, cell_rate
+from ..nn.trace import Trace, trace_scope
+from .gru import Reset
+from .seq2seq import CellName, cell_lr, make_cell
 
 
-class Bahdanau(Attending):
-    """The memory is what the encoder gives for each element; its ends start the decoder."""
+class Bahdanau(AttentionDecoder):
+    """The memory is the encoder's output for each element; the decoder's first state is made from its last states."""
 
     def __init__(
         self,
@@ -41,31 +42,31 @@ class Bahdanau(Attending):
         bidirectional: bool = True,
         reset: Reset = "before",
     ) -> None:
-        maker = cell_maker(cell, reset)
-        halved = bidirectional and score in ONE_LENGTH  # both directions together are as wide as the decoder
+        maker = make_cell(cell, reset)
+        halved = bidirectional and score in EQUAL_SIZE_SCORES  # both directions together are as wide as the decoder
         size = max(width // 2, 1) if halved else width
         super().__init__(maker, inputs, size * (2 if bidirectional else 1), width, score, layers, dropout)
         self.encoder = Recurrent(maker, inputs, size, layers, dropout, bidirectional)
 
     def encode(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Any:
-        memory, states = self.encoder(x, mask, None, inside(trace, "encoder"))
-        ends = torch.cat([state[0] for state in states[-self.encoder.directions :]], dim=-1)
-        return self.remember(memory, ends, mask)
+        memory, states = self.encoder(x, mask, None, trace_scope(trace, "encoder"))
+        last = torch.cat([state[0] for state in states[-self.encoder.directions :]], dim=-1)
+        return self.make_memory(memory, last, mask)
 
 
-class Settings(PairSettings):
+class Settings(EncoderDecoderSettings):
     cell: CellName = Field("gru", description="rnn, lstm or gru")
-    score: ScoreName = Field("additive", description="how well a place of the source fits: see docs/models.md")
+    score: ScoreName = Field("additive", description="attention score: see docs/models.md")
     layers: int = Field(1, ge=1, le=64, description="recurrent layers of the encoder and of the decoder")
     bidirectional: bool = Field(True, description="the encoder reads in both directions")
     reset: Reset = Field("before", description="gru: reset before the product (the paper) or after it (cuDNN)")
-    dropout: float = Field(0.1, ge=0, lt=1, description="share of activations dropped while training")
+    dropout: float = Field(0.1, ge=0, lt=1, description="share of activations dropped in training")
 
-    def rate(self) -> float:
-        return cell_rate(self.cell)
+    def default_lr(self) -> float:
+        return cell_lr(self.cell)
 
-    def grain(self) -> int:
-        return 2 if self.bidirectional and self.score in ONE_LENGTH else 1
+    def width_multiple(self) -> int:
+        return 2 if self.bidirectional and self.score in EQUAL_SIZE_SCORES else 1
 
     def build(self, inputs: int, length: int) -> Bahdanau:
         return Bahdanau(

@@ -5,11 +5,11 @@ Cho et al., "Learning phrase representations using RNN encoder–decoder" (2014)
     R = σ(X W_xr + H W_hr + b_r)    Z = σ(X W_xz + H W_hz + b_z)
     H̃ = tanh(X W_xh + (R ⊙ H_{t−1}) W_hh + b_h)    H_t = Z ⊙ H_{t−1} + (1 − Z) ⊙ H̃
 
-New since the LSTM: one gate decides both what is kept and what is written, a quarter of the weights goes.
-Z near 1 skips the step; R near 1 and Z near 0 give the plain RNN. The paper resets *before* the product, the
-default here; cuDNN resets *after* it, H̃ = tanh(X W_xh + b_h + R ⊙ (H_{t−1} W_hh + b_hh)): the other value of
-`reset`. Initialisation: Glorot and orthogonal per gate, zero biases; with `memory`, biases of Z by which the units
-keep over spans up to so many steps.
+New since the LSTM: one gate decides what is kept and what is written, which saves a quarter of the weights. Z near 1
+skips the step; R near 1 and Z near 0 give the plain RNN. The paper resets *before* the product, the default here; cuDNN
+resets *after* it, H̃ = tanh(X W_xh + b_h + R ⊙ (H_{t−1} W_hh + b_hh)): the other value of `reset`.
+Initialization: Glorot and orthogonal per gate, zero biases; with `memory`, biases of Z for memories of up to that many
+steps.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ..kernels import recurrent as kernels
-from ..nn.backbone import BackboneSettings
-from ..nn.product import Product
-from ..nn.recurrent import Cell, Products, Recurrent, State, Trace, keeping
+from ..nn.matmul import LoopMatmul
+from ..nn.recurrent import Cell, Matmuls, Recurrent, RecurrentSettings, State, memory_bias
+from ..nn.trace import Trace
 
 Reset = Literal["before", "after"]
 
 
 class GRUCell(Cell):
     gates = ("reset", "update", "candidate")
-    shown = ("reset_gate", "update_gate")
+    traced = ("reset_gate", "update_gate")
 
     def __init__(self, inputs: int, width: int, reset: Reset = "before", memory: int | None = None) -> None:
         super().__init__(inputs, width)
         if memory is not None:
-            self.input.bias.data[width : 2 * width] = keeping(width, memory)
+            self.input.bias.data[width : 2 * width] = memory_bias(width, memory)
         self.reset = reset
         self.native = "gru" if reset == "before" else "gru-after"
         self.bias = nn.Parameter(torch.zeros(width)) if reset == "after" else None  # b_hh
 
-    def products(self) -> Products:
+    def matmuls(self) -> Matmuls:
         gates, candidate = self.recurrent.T.split([2 * self.width, self.width], dim=-1)
-        return Product(gates), Product(candidate)
+        return LoopMatmul(gates), LoopMatmul(candidate)
 
-    def step(self, projected: Tensor, state: State, products: Products | None = None) -> tuple[State, Trace]:
+    def step(self, projected: Tensor, state: State, matmuls: Matmuls | None = None) -> tuple[State, Trace]:
         (h,) = state
-        to_gates, to_candidate = products or self.products()
+        to_gates, to_candidate = matmuls or self.matmuls()
         gates, candidate = projected.split([2 * self.width, self.width], dim=-1)
         r, z = torch.sigmoid(gates + to_gates(h)).chunk(2, dim=-1)  # (B,D) each
         if self.bias is None:
@@ -57,7 +57,7 @@ class GRUCell(Cell):
         h = z * h + (1 - z) * candidate
         return (h,), {"reset_gate": r, "update_gate": z, "hidden": h}
 
-    def fast(self, x: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State]:
+    def run_kernel(self, x: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State]:
         inputs = self.input.weight, self.input.bias
         y, h = kernels.gru(x, self.recurrent, state[0], self.bias, mask, reverse, self.reset, inputs)
         return y, (h,)
@@ -77,13 +77,11 @@ class GRU(Recurrent):
         super().__init__(partial(GRUCell, reset=reset, memory=memory), inputs, width, layers, dropout, bidirectional)
 
 
-class Settings(BackboneSettings):
-    layers: int = Field(1, ge=1, le=64, description="recurrent layers, one above the other")
-    bidirectional: bool = Field(False, description="read in both directions (not for predicting what comes next)")
+class Settings(RecurrentSettings):
     reset: Reset = Field("before", description="reset before the product (the paper) or after it (cuDNN)")
     memory: int | None = Field(None, ge=2, description="steps to remember from the start (default: a few)")
 
-    def rate(self) -> float:
+    def default_lr(self) -> float:
         return 4e-3
 
     def build(self, inputs: int, length: int) -> GRU:

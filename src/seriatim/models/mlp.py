@@ -1,13 +1,14 @@
-"""The window MLP: the last n elements, side by side, through one hidden layer.
+"""The window MLP: the last n elements, side by side, through hidden layers.
 
-Bengio et al., "A neural probabilistic language model" (2003). Words become vectors, so that what is learned of
-one carries over to its neighbours, and an unseen combination is no longer impossible:
+Bengio et al., "A neural probabilistic language model" (2003). Words become vectors, so that what is learned of one
+carries over to similar ones, and an unseen combination is no longer impossible:
 
     e = [x_{t−n+1}; …; x_t]    h = tanh(W e + b)    ŷ = softmax(V h)
 
-New since the n-gram: similarity instead of exact matches, and a size that grows linearly in n instead of
-exponentially. What it cannot do: see anything before the window; and the weights of each place are learned
-apart. More layers may follow the first. Initialisation: Glorot with the gain of tanh, zero biases.
+New since the n-gram: similarity instead of exact matches, and a size that grows linearly in n instead of exponentially.
+Limitation: it sees nothing before the window, and learns the weights of each position separately. More layers may
+follow the first.
+Initialization: Glorot with the gain of tanh, zero biases.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ..nn.backbone import Backbone, BackboneSettings
-from ..nn.dropout import Dropout
-from ..nn.trace import Trace, show
-from ..nn.window import extend, remember
+from ..nn.layers import Dropout, extend_window, last_window
+from ..nn.trace import Trace, record
 
 
 class WindowMLP(Backbone):
+    """The state is the window: the last n−1 elements."""
+
     def __init__(self, inputs: int, width: int, window: int, layers: int = 1, dropout: float = 0.0) -> None:
         super().__init__()
         self.width = width
@@ -40,16 +42,16 @@ class WindowMLP(Backbone):
         self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: Trace | None = None
     ) -> tuple[Tensor, Any]:
         before = self.window - 1
-        extended = extend(x, state, before)  # (B,n−1+T,D)
+        extended = extend_window(x, state, before)  # (B,n−1+T,D)
         y = extended.unfold(1, self.window, 1).transpose(2, 3).flatten(2)  # (B,T,n·D), oldest first
         for index, layer in enumerate(self.layers):
             y = self.dropout(torch.tanh(layer(y)))
-            show(trace, f"layer{index}.hidden", y, mask)
-        return y, remember(extended, mask, before)
+            record(trace, f"layer{index}.hidden", y, mask)
+        return y, last_window(extended, mask, before)
 
 
 class Settings(BackboneSettings):
-    window: int = Field(16, ge=1, le=4_096, description="n, how many elements it sees")
+    window: int = Field(16, ge=1, le=4_096, description="n, the number of elements it sees")
     layers: int = Field(1, ge=1, le=64, description="hidden layers")
 
     def input_width(self, tied: bool) -> int:

@@ -1,12 +1,12 @@
-"""The n-gram language model: counts of the last n tokens, smoothed, and no gradient anywhere.
+"""The n-gram language model: smoothed counts of the last n tokens.
 
     p(w | h) = count(h w) / count(h),    h the last n−1 tokens          Shannon 1948, Jelinek 1976
 
-Two troubles come with it. *Sparsity*: a continuation never seen has probability 0, and a context never seen
-has no distribution at all (`smoothing: none` shows it). *Storage*: the table grows with n (`entries` is a
-budget for it). The cures all have one form, a discounted count plus a share of something less specific:
+It has two problems. *Sparsity*: an unseen continuation has probability 0, and an unseen context has no distribution at
+all (`smoothing: none` shows it). *Storage*: the table grows with n (`entries` is a budget for it). All smoothings have
+one form, a discounted count plus a share of a less specific distribution:
 
-    p(w | h) = (a(hw) − D(a(hw))) / z(h) + γ(h) · q(w | h)         γ(h): what is left, so that all sums to one
+    p(w | h) = (a(hw) − D(a(hw))) / z(h) + γ(h) · q(w | h)         γ(h): the remaining mass, so that p sums to one
 
     none                  a = count, z = Σ a, D = 0, so γ = 0
     add-k                 a = count, z = Σ a + kV, D = 0, q = 1/V: (count(hw) + k) / (count(h) + kV)
@@ -15,18 +15,18 @@ budget for it). The cures all have one form, a discounted count plus a share of 
                           D = n₁/(n₁+2n₂) an order (n_j: how many n-grams have a = j)       Kneser & Ney 1995
     modified-kneser-ney   the same with Y = n₁/(n₁+2n₂) and D_j = j − (j+1) Y n_{j+1}/n_j for a = 1, 2, ≥3
                                                                                      Chen & Goodman 1999
-Where a text is too small for these discounts (an n_j is 0, a D_j falls outside (0, j]) the order takes 0.5, 1
-and 1.5, as KenLM's `--discount_fallback` does, and 0.5 where there is but one. With a `boundary` and modified
-Kneser–Ney the result is that of KenLM's `lmplz` (Heafield 2013): no n-gram reaches across the boundary, which
-plays <s> as a context and </s> as a prediction, and n-grams that begin with it keep their plain counts. A text
-without boundary begins with a shorter context; the nothing before it counts as one different token.
+If a text is too small for these discounts (an n_j is 0, or a D_j is outside (0, j]) the order takes 0.5, 1 and 1.5, as
+KenLM's `--discount_fallback` does, and 0.5 if there is only one. With a `boundary` and modified Kneser–Ney the result
+equals that of KenLM's `lmplz` (Heafield 2013): no n-gram crosses the boundary, which is <s> as a context and </s> as a
+prediction, and n-grams that begin with it keep their plain counts. A text without boundary begins with a shorter
+context; its start counts as one different token.
 
-What `entries` drops leaves its mass to γ, so all still sums to one; a context that lost all its continuations
-is answered by the longest ending of it that has some, whatever the smoothing.
+The mass of n-grams that `entries` drops goes to γ, so that p still sums to one; a context that lost all its
+continuations is replaced by its longest suffix that has some, with any smoothing.
 
-Stored is what ARPA files store: the finished log p of each n-gram and log γ of each context. The n-grams of
-order m are sorted keys, (place of the first m−1 tokens in the order below) · V + last token, so one integer
-is enough at any order, the continuations of a context lie side by side, and looking up is binary search.
+The model stores the log p of each n-gram and the log γ of each context, as ARPA files do. The n-grams of order m are
+sorted keys, (index of the first m−1 tokens in the order below) · V + last token, so that one integer is enough at any
+order, the continuations of a context are adjacent, and look-up is binary search.
 """
 
 from __future__ import annotations
@@ -41,104 +41,105 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ..core import config
+from ..core.config import Count, validate
 from ..core.errors import SeriatimError
+from ..nn.backbone import ModelSettings
 from . import _ngram_arpa as arpa
 from . import _ngram_counting as counting
 
 QUERY = 1 << 18  # positions scored at a time
-FALLBACK = {1: (0.5, 0.5, 0.5), 3: (0.5, 1.0, 1.5)}  # discounts where a text is too small to tell them
-DIRECT = ("none", "add-k")  # what is not stored gets a share of 1/V, not of what a shorter context says
-END = np.iinfo(np.int64).max  # stands behind the last key, so that a search always lands on something
+FALLBACK = {1: (0.5, 0.5, 0.5), 3: (0.5, 1.0, 1.5)}  # discounts of a text that is too small to estimate them
+DIRECT = ("none", "add-k")  # back off to 1/V, not to a shorter context
+END = np.iinfo(np.int64).max  # after the last key, so that a search always returns a valid index
 
 Array = np.ndarray
 
 
-class Settings(config.Settings):
-    counts: ClassVar[bool] = True
-    pairs: ClassVar[bool] = False
-    pictures: ClassVar[bool] = False
+class Settings(ModelSettings):
+    gradient_free: ClassVar[bool] = True
 
-    name: str = Field(description="the architecture: see `seriatim list models`")
     order: int = Field(5, ge=1, le=7, description="n: the predicted token and the n−1 before it")
     smoothing: Literal["none", "add-k", "kneser-ney", "modified-kneser-ney"] = Field(
-        "modified-kneser-ney", description="how never-seen continuations get a probability"
+        "modified-kneser-ney", description="how unseen continuations get a probability"
     )
-    k: float = Field(0.1, gt=0, description="what add-k adds to every count")
-    entries: config.Count | None = Field(
-        None, ge=1, description="most numbers to store (log p and back-off weights); the rarest longest n-grams go"
+    k: float = Field(0.1, gt=0, description="number that add-k adds to every count")
+    entries: Count | None = Field(
+        None, ge=1, description="largest number of stored numbers; the rarest of the longest n-grams are dropped"
     )
 
-    def within(self, entries: int, tokens: Array, vocabulary: int, boundary: int | None) -> Settings:
-        """The settings for a budget. Where no order was chosen: the lowest whose table fills the budget, because
-        what is cut should be of the highest order alone; those below it know continuations only."""
+    def within_budget(self, entries: int, tokens: Array, vocab_size: int, boundary: int | None) -> Settings:
+        """Returns settings for a budget of entries.
+
+        If no order is set, it is the lowest one whose table fills the budget, because only n-grams of the highest order
+        should be dropped: lower orders hold continuation counts.
+        """
         orders = [self.order] if "order" in self.model_fields_set else range(2, 8)
         for order in orders:
-            found = self.model_copy(update={"order": order, "entries": entries})
-            if len(orders) > 1 and NGram.fit(tokens, vocabulary, found, boundary).entries >= 0.98 * entries:
+            settings = self.model_copy(update={"order": order, "entries": entries})
+            if len(orders) > 1 and NGram.fit(tokens, vocab_size, settings, boundary).entries >= 0.98 * entries:
                 break
-        return found
+        return settings
 
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """The n-grams of one order. A last, empty element stands where −1, the place of what is not stored, points."""
+    """The n-grams of one order. Arrays have an empty last element, at index −1: that of n-grams that are not stored."""
 
     keys: Array  # int64, ascending
     log_probs: Array  # float32
-    back_off: Array  # float32: log γ of the n-gram as a context; 0 where it is none
-    context: Array  # bool: whether anything longer begins with it
+    back_off: Array  # float32: log γ of the n-gram as a context; 0 if it is none
+    context: Array  # bool: whether a longer n-gram begins with it
 
 
 class NGram:
     def __init__(
-        self, run: Sequence[tuple[Array, Array, Array]], settings: Settings, vocabulary: int, boundary: int | None
+        self, levels: Sequence[tuple[Array, Array, Array]], settings: Settings, vocab_size: int, boundary: int | None
     ) -> None:
-        """`run` holds (keys, log p, log γ) of each order, as `tensors` gives them."""
-        self.settings, self.vocabulary, self.boundary, self.order = settings, vocabulary, boundary, settings.order
+        """`levels` are (keys, log p, log γ) of each order, as `tensors` returns them."""
+        self.settings, self.vocab_size, self.boundary, self.order = settings, vocab_size, boundary, settings.order
         self.discounts: Array | None = None
         self.pruned = False
         self._direct = settings.smoothing in DIRECT
-        longer = [keys for keys, _, _ in run[1:]] + [np.zeros(0, np.int64)]
+        longer = [keys for keys, _, _ in levels[1:]] + [np.zeros(0, np.int64)]
         self.levels = []
-        for (keys, log_probs, back_off), children in zip(run, longer, strict=True):
+        for (keys, log_probs, back_off), children in zip(levels, longer, strict=True):
             context = np.zeros(len(keys) + 1, bool)
-            context[children // vocabulary] = True
+            context[children // vocab_size] = True
             log_probs, back_off = (np.append(values, np.float32(0)) for values in (log_probs, back_off))
             self.levels.append(Level(np.append(keys, END), log_probs, back_off, context))
 
-    # ── counting ──────────────────────────────────────────────────────────────────────────────────────────────
+    # Fitting
 
     @classmethod
     def fit(
         cls,
         tokens: Array,
-        vocabulary: int,
+        vocab_size: int,
         settings: Settings,
         boundary: int | None = None,
         progress: Callable[[str], None] | None = None,
         chunk: int = counting.CHUNK,
     ) -> NGram:
-        """Counts a text of ids. Memory holds the different n-grams and one chunk, whatever the text's length."""
+        """Returns the model of a text of ids. Memory holds the distinct n-grams and one chunk of the text."""
         if len(tokens) == 0:
-            raise SeriatimError("ngram.empty", "there is no token to count", "give a text that is not empty")
-        if boundary is not None and not 0 <= boundary < vocabulary:
-            raise counting.bad_token(np.array([boundary]), 0, vocabulary)
-        unigrams, run = counting.count(tokens, vocabulary, settings.order, boundary, chunk, progress)
-        keys = [np.arange(vocabulary), *(level for level, _ in run)]
+            raise SeriatimError("ngram.empty", "the text has no tokens", "use a text that is not empty")
+        if boundary is not None and not 0 <= boundary < vocab_size:
+            raise counting.bad_token(np.array([boundary]), 0, vocab_size)
+        unigrams, run = counting.count(tokens, vocab_size, settings.order, boundary, chunk, progress)
+        keys = [np.arange(vocab_size), *(level for level, _ in run)]
         counts = [unigrams, *(count for _, count in run)]
-        keep, pruned = _within_budget(keys, counts, settings.entries, vocabulary)
-        suffixes = counting.suffixes(keys, vocabulary)
+        keep, pruned = _within_budget(keys, counts, settings.entries, vocab_size)
+        suffixes = counting.suffixes(keys, vocab_size)
         adjusted = counts
         if settings.smoothing not in DIRECT:
-            adjusted = counting.continuations(keys, counts, suffixes, tokens, vocabulary, boundary)
+            adjusted = counting.continuations(keys, counts, suffixes, tokens, vocab_size, boundary)
         discounts = np.array([_discounts(level, settings.smoothing) for level in adjusted])
-        finished = _finish(keys, adjusted, suffixes, discounts, keep, settings, vocabulary)
-        model = cls(finished, settings, vocabulary, boundary)
+        finished = _finish(keys, adjusted, suffixes, discounts, keep, settings, vocab_size)
+        model = cls(finished, settings, vocab_size, boundary)
         model.discounts, model.pruned = discounts, pruned
         return model
 
-    # ── asking ────────────────────────────────────────────────────────────────────────────────────────────────
+    # Scoring
 
     def log_probs(self, tokens: Array, context: Array | None = None) -> Array:
         """log p (natural) of each token given all before it; `context` stands before the first."""
@@ -167,10 +168,10 @@ class NGram:
         for m, (places, whole) in enumerate(self._contexts(contexts)):
             score = self._back_off(self.levels[m], places[:, None], whole[:, None], score)
             keys = self.levels[m + 1].keys
-            begin, end = (np.searchsorted(keys, (places + more) * self.vocabulary) for more in (0, 1))
+            begin, end = (np.searchsorted(keys, (places + more) * self.vocab_size) for more in (0, 1))
             rows = np.repeat(np.arange(len(places)), end - begin)
             stored = np.arange(len(rows)) + np.repeat(begin - np.cumsum(end - begin) + (end - begin), end - begin)
-            score[rows, keys[stored] % self.vocabulary] = self.levels[m + 1].log_probs[stored]
+            score[rows, keys[stored] % self.vocab_size] = self.levels[m + 1].log_probs[stored]
         return score
 
     def has_distribution(self, contexts: Array) -> Array:
@@ -192,7 +193,7 @@ class NGram:
         line = torch.cat([state, tokens], dim=1)  # (B, n+T)
         windows = line.unfold(1, n, 1)[:, 1:] if n else line.new_zeros(B, T, 0)  # (B,T,n)
         flat = self.next_log_probs(windows.reshape(B * T, n).cpu().numpy())
-        log_probs = torch.from_numpy(flat).view(B, T, self.vocabulary).to(tokens.device)
+        log_probs = torch.from_numpy(flat).view(B, T, self.vocab_size).to(tokens.device)
         lengths = mask.sum(1) if mask is not None else tokens.new_full((B,), T)
         return log_probs, line.gather(1, lengths[:, None] + torch.arange(n, device=tokens.device))
 
@@ -239,7 +240,7 @@ class NGram:
         """The places of n-grams, −1 where not stored, as after a context of −1."""
         places = np.full(len(contexts), -1)
         asked = np.flatnonzero(contexts >= 0)  # of a new text's longer contexts most are not stored
-        keys = contexts[asked] * self.vocabulary + tokens[asked]
+        keys = contexts[asked] * self.vocab_size + tokens[asked]
         found = counting.search(level.keys, keys)
         stored = level.keys[found] == keys
         places[asked[stored]] = found[stored]
@@ -272,17 +273,17 @@ class NGram:
         backed: Array = weights + shorter
         if not self._direct:
             return backed
-        uniform = np.float32(-np.log(self.vocabulary))
+        uniform = np.float32(-np.log(self.vocab_size))
         unseen = np.float32(-np.inf) if self.settings.smoothing == "none" else uniform
         answer = shorter if self.pruned else np.where(whole, unseen, shorter)
         return np.where(level.context[contexts], weights + uniform, answer)
 
     def _checked(self, ids: Array, least: int = 0) -> Array:
-        if ids.size and not least <= int(ids.min()) <= int(ids.max()) < self.vocabulary:
-            raise counting.bad_token(ids, least, self.vocabulary)
+        if ids.size and not least <= int(ids.min()) <= int(ids.max()) < self.vocab_size:
+            raise counting.bad_token(ids, least, self.vocab_size)
         return ids.astype(np.int64, copy=False)
 
-    # ── storing ───────────────────────────────────────────────────────────────────────────────────────────────
+    # Storage
 
     @property
     def entries(self) -> int:
@@ -310,9 +311,9 @@ class NGram:
         return found
 
     @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Array], settings: Settings, vocabulary: int) -> NGram:
+    def from_tensors(cls, tensors: Mapping[str, Array], settings: Settings, vocab_size: int) -> NGram:
         """The inverse of `tensors`."""
-        named = {"keys.1": np.arange(vocabulary), **tensors}
+        named = {"keys.1": np.arange(vocab_size), **tensors}
         try:
             run = [
                 (named[f"keys.{m}"], named[f"log_probs.{m}"], named[f"back_off.{m}"])
@@ -321,7 +322,7 @@ class NGram:
             if any(len({*map(len, level)}) > 1 for level in run):
                 raise KeyError("tensors of equal length for each order")
             boundary = int(named["boundary"][0])
-            model = cls(run, settings, vocabulary, None if boundary < 0 else boundary)
+            model = cls(run, settings, vocab_size, None if boundary < 0 else boundary)
             model.pruned, model.discounts = bool(named["pruned"][0]), named.get("discounts")
         except (KeyError, IndexError) as error:
             raise SeriatimError(
@@ -338,7 +339,7 @@ class NGram:
                 "use the smoothing kneser-ney or modified-kneser-ney",
             )
         run = [(level.keys[:-1], level.log_probs[:-1], level.back_off[:-1]) for level in self.levels]
-        arpa.write(path, tokens, run, self.vocabulary, self.boundary)
+        arpa.write(path, tokens, run, self.vocab_size, self.boundary)
 
     @classmethod
     def read_arpa(
@@ -349,7 +350,7 @@ class NGram:
         `boundary` is the id in `tokens` that plays <s> and </s>, unless one is named "</s>".
         """
         run, names, boundary = arpa.read(path, tokens, boundary)
-        settings = config.validate(Settings, {"name": "ngram", "order": len(run)}, str(path))
+        settings = validate(Settings, {"name": "ngram", "order": len(run)}, str(path))
         return cls(run, settings, len(names), boundary), names
 
 
@@ -373,20 +374,20 @@ def _finish(
     discounts: Array,
     keep: list[Array],
     settings: Settings,
-    vocabulary: int,
+    vocab_size: int,
 ) -> list[tuple[Array, Array, Array]]:
     """From counts to (keys, log p, log γ), from the unigrams up, as each order leans on the one below.
 
     What is dropped is dropped from the highest order down, so the places of what stays below never change.
     """
     direct = settings.smoothing in DIRECT
-    added = settings.k * vocabulary if settings.smoothing == "add-k" else 0.0
-    uniform = np.array(1 / vocabulary)
+    added = settings.k * vocab_size if settings.smoothing == "add-k" else 0.0
+    uniform = np.array(1 / vocab_size)
     finished: list[tuple[Array, Array, Array]] = []
     lower, sizes = uniform, [1, *map(len, keys)]
     for m, (key, count) in enumerate(zip(keys, counts, strict=True)):
         base = uniform if direct or m == 0 else lower[suffixes[m]]
-        parents = key // vocabulary  # all 0 for unigrams: the empty context
+        parents = key // vocab_size  # all 0 for unigrams: the empty context
         lower, weights = _interpolate(count, parents, sizes[m], discounts[m], keep[m], base, added)
         if m > 0:
             finished[m - 1] = (*finished[m - 1][:2], weights[keep[m - 1]])
@@ -406,7 +407,7 @@ def _interpolate(
 
 
 def _within_budget(
-    keys: list[Array], counts: list[Array], budget: int | None, vocabulary: int
+    keys: list[Array], counts: list[Array], budget: int | None, vocab_size: int
 ) -> tuple[list[Array], bool]:
     """Which n-grams stay: from the highest order down the rarest go, until the numbers to store are few enough."""
     keep = [np.ones(len(level), bool) for level in keys]
@@ -414,10 +415,10 @@ def _within_budget(
     for m in range(len(keys) - 1, 0, -1):
         if budget is None:
             break
-        below = vocabulary + sum(len(level) + _contexts_in(level // vocabulary) for level in keys[1:m])
+        below = vocab_size + sum(len(level) + _contexts_in(level // vocab_size) for level in keys[1:m])
         ranked = np.argsort(-counts[m], kind="stable")
         cost = np.ones(len(ranked), np.int64)  # an n-gram costs its log p, and the first of a context log γ too
-        cost[np.unique(keys[m][ranked] // vocabulary, return_index=True)[1]] = 2
+        cost[np.unique(keys[m][ranked] // vocab_size, return_index=True)[1]] = 2
         fits = int(np.searchsorted(np.cumsum(cost), budget - below, side="right"))
         keep[m][ranked[fits:]] = False
         pruned |= fits < len(ranked)

@@ -1,14 +1,14 @@
-"""The plain recurrent network: one hidden vector, rewritten at every step.
+"""The plain recurrent network: one hidden vector, updated at every step.
 
-Elman, "Finding structure in time" (1990); as a language model Mikolov et al., "Recurrent neural network
-based language model" (2010). A vector of fixed size stands for everything read so far, so that context has no
-fixed window and the number of weights does not grow with it:
+Elman, "Finding structure in time" (1990); as a language model Mikolov et al., "Recurrent neural network based language
+model" (2010). A vector of fixed size summarizes everything read so far, so that the context has no fixed window and the
+number of weights does not grow with it:
 
     H_t = φ(X_t W_xh + H_{t−1} W_hh + b_h)
 
-New since the window MLP: weights shared over time. What it cannot do: its gradient over k steps is a product
-of k matrices, which vanishes or explodes (hence clipping), so that far-away elements are forgotten.
-Initialisation: Glorot for W_xh, orthogonal for W_hh (Saxe et al. 2014), zero bias.
+New since the window MLP: weights shared over time. Limitation: the gradient over k steps is a product of k matrices,
+which vanishes or explodes (hence clipping), so that distant elements are forgotten.
+Initialization: Glorot for W_xh, orthogonal for W_hh (Saxe et al. 2014), zero bias.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pydantic import Field
 from torch import Tensor
 
 from ..kernels import recurrent as kernels
-from ..nn.backbone import BackboneSettings
-from ..nn.recurrent import Cell, Products, Recurrent, State, Trace
+from ..nn.recurrent import Cell, Matmuls, Recurrent, RecurrentSettings, State
+from ..nn.trace import Trace
 
 
 class RNNCell(Cell):
@@ -32,14 +32,14 @@ class RNNCell(Cell):
         super().__init__(inputs, width)
         self.activation = self.native = activation
 
-    def step(self, projected: Tensor, state: State, products: Products | None = None) -> tuple[State, Trace]:
+    def step(self, projected: Tensor, state: State, matmuls: Matmuls | None = None) -> tuple[State, Trace]:
         (h,) = state
-        (recurrent,) = products or self.products()
+        (recurrent,) = matmuls or self.matmuls()
         total = projected + recurrent(h)  # (B,D)
         h = torch.tanh(total) if self.activation == "tanh" else torch.relu(total)
         return (h,), {"hidden": h}
 
-    def fast(self, x: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State]:
+    def run_kernel(self, x: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State]:
         inputs = self.input.weight, self.input.bias
         y, h = kernels.rnn(x, self.recurrent, state[0], mask, reverse, self.activation, inputs)
         return y, (h,)
@@ -58,12 +58,10 @@ class RNN(Recurrent):
         super().__init__(partial(RNNCell, activation=activation), inputs, width, layers, dropout, bidirectional)
 
 
-class Settings(BackboneSettings):
-    layers: int = Field(1, ge=1, le=64, description="recurrent layers, one above the other")
-    bidirectional: bool = Field(False, description="read in both directions (not for predicting what comes next)")
+class Settings(RecurrentSettings):
     activation: Literal["tanh", "relu"] = Field("tanh", description="φ")
 
-    def rate(self) -> float:
+    def default_lr(self) -> float:
         return 1e-3
 
     def build(self, inputs: int, length: int) -> RNN:

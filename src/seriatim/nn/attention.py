@@ -1,7 +1,8 @@
-"""Attention(q, D) = Σ_i α(q, k_i) v_i: the fast path, and the visible one that shows its weights.
+"""Attention(q, D) = Σ_i α(q, k_i) v_i, fused or with its weights.
 
-`attend` is scaled dot-product attention that never forms the weights, `attend_visibly` the same with them. `pool`
-takes the scores of any kind (see `nn.scores`). A query that may see no key gets zeros, and gradients stay finite.
+`attention` is scaled dot-product attention that never forms the weights; `attention_with_weights` returns them too.
+`attention_pool` takes scores of any kind (see `attention_scores`). A query without any key gets zeros, and its
+gradients are finite. Masks are boolean, True where a query may attend to a key, and broadcast to (…,T,S).
 """
 
 from __future__ import annotations
@@ -12,75 +13,58 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .scores import KERNELS, ONE_LENGTH, SCORES, KernelName, Score, ScoreName, make_score
-
-__all__ = [
-    "KERNELS",
-    "ONE_LENGTH",
-    "SCORES",
-    "KernelName",
-    "Score",
-    "ScoreName",
-    "attend",
-    "attend_visibly",
-    "attention_weights",
-    "causal_mask",
-    "make_score",
-    "masked_softmax",
-    "pool",
-]
-
 
 def causal_mask(queries: int, keys: int, device: torch.device | None = None) -> Tensor:
-    """(queries,keys), True where a query may look; the last query stands at the last key."""
+    """Returns a mask (queries,keys) without later keys; the last query is at the position of the last key."""
     return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
 
 
-def masked_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
-    """Softmax over the last dimension; what is not visible gets exactly 0, and a row with nothing visible all 0."""
-    if visible is None:
+def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Returns the softmax over the last dimension: exactly 0 where masked, and all 0 in a fully masked row."""
+    if mask is None:
         return scores.softmax(dim=-1)
-    weights = scores.masked_fill(~visible, -math.inf).softmax(dim=-1)
-    return weights.masked_fill(~visible, 0.0)  # a row of −∞ gave NaN: it becomes zeros
+    weights = scores.masked_fill(~mask, -math.inf).softmax(dim=-1)
+    return weights.masked_fill(~mask, 0.0)  # a row of −∞ gives NaN, which becomes zeros
 
 
-def pool(scores: Tensor, value: Tensor, visible: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Scores (…,T,S) and values (…,S,e) → the outputs (…,T,e) and the weights (…,T,S).
-
-    `visible` is boolean and broadcasts to (…,T,S). A score of −∞ is a key out of reach.
-    """
-    reached = scores > -math.inf
-    weights = masked_softmax(scores, reached if visible is None else reached & visible)
+def attention_pool(scores: Tensor, value: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Returns outputs (…,T,e) and weights (…,T,S) of scores (…,T,S) and values (…,S,e); a score of −∞ is masked."""
+    finite = scores > -math.inf
+    weights = masked_softmax(scores, finite if mask is None else finite & mask)
     return weights @ value, weights
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None = None, causal: bool = False) -> Tensor:
-    """Scaled dot-product attention. query (…,T,d), key (…,S,d), value (…,S,e) → (…,T,e).
+def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+    """Returns scaled dot-product attention (…,T,e).
 
-    `visible` is boolean and broadcasts to (…,T,S). `causal` lets no query see a later key; the last query stands at
-    the last key.
+    Args:
+        query: (…,T,d).
+        key: (…,S,d).
+        value: (…,S,e).
+        mask: True where a query may attend to a key.
+        causal: Also masks later keys; the last query is at the position of the last key.
     """
     queries, keys = query.shape[-2], key.shape[-2]
-    if causal and (visible is not None or queries != keys):  # what the kernel's own flag does not know
-        visible, causal = _causally(visible, queries, keys, query.device), False
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=visible, is_causal=causal)
+    if causal and (mask is not None or queries != keys):  # not supported by the kernel's own flag
+        mask, causal = _with_causal(mask, queries, keys, query.device), False
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal)
 
 
-def attend_visibly(
-    query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None = None, causal: bool = False
+def attention_with_weights(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """The same, with the weights (…,T,S)."""
-    weights = attention_weights(query, key, visible, causal)
+    """Returns the result of `attention` and its weights (…,T,S)."""
+    weights = attention_weights(query, key, mask, causal)
     return weights @ value, weights
 
 
-def attention_weights(query: Tensor, key: Tensor, visible: Tensor | None = None, causal: bool = False) -> Tensor:
-    """The weights alone."""
+def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+    """Returns the weights (…,T,S) of `attention`."""
     if causal:
-        visible = _causally(visible, query.shape[-2], key.shape[-2], query.device)
-    return masked_softmax(query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1]), visible)
+        mask = _with_causal(mask, query.shape[-2], key.shape[-2], query.device)
+    return masked_softmax(query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1]), mask)
 
 
-def _causally(visible: Tensor | None, queries: int, keys: int, device: torch.device) -> Tensor:
-    before = causal_mask(queries, keys, device)
-    return before if visible is None else before & visible
+def _with_causal(mask: Tensor | None, queries: int, keys: int, device: torch.device) -> Tensor:
+    earlier = causal_mask(queries, keys, device)
+    return earlier if mask is None else earlier & mask

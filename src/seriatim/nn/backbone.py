@@ -1,10 +1,10 @@
-"""What every architecture answers to: a sequence of vectors in, a sequence of vectors and a state out.
+"""Backbones: the interface of all architectures, from a sequence of vectors to a sequence of vectors and a state.
 
     y, state = backbone(x, mask=None, state=None)        x (B,T,input) → y (B,T,width)
 
-A causal backbone may be fed whole, in chunks or one element at a time, with the same result. `state` is
-opaque: a tree of tensors whose first dimension is the batch (see `core.state`). `mask` is boolean (B,T),
-True where a real element stands; padding is on the right, and never changes a real output or the state.
+A causal backbone may be fed whole, in chunks or one element at a time, with the same result. `state` is opaque: a tree
+of tensors whose first dimension is the batch (see `core.state`). `mask` is boolean (B,T), True for elements and False
+for padding, which is on the right and never changes the output of an element or the state.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import contextlib
 import math
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
@@ -23,14 +24,14 @@ from .inputs import TokenInput
 from .trace import Trace
 
 if TYPE_CHECKING:
-    from .pictures import PictureInput, Shape
+    from .images import ImageInput, ImageShape
 
 _readable = ContextVar("readable", default=False)
 
 
 @contextlib.contextmanager
 def readable_equations() -> Iterator[None]:
-    """Within the block parts compute by their equations, not by fused kernels: what counts operations sees them."""
+    """Within the block modules compute by their equations in PyTorch, not by fused kernels, as counting FLOPs needs."""
     token = _readable.set(True)
     try:
         yield
@@ -38,110 +39,148 @@ def readable_equations() -> Iterator[None]:
         _readable.reset(token)
 
 
-def wants_equations() -> bool:
+def equations_enabled() -> bool:
     return _readable.get()
 
 
+@dataclass(frozen=True)
+class BackboneTraits:
+    """The traits of an architecture with its settings, known without building a network."""
+
+    causal: bool = True  # no output depends on later elements
+    carries_state: bool = False  # its state may be carried from one training batch to the next
+    directions: int = 1  # 2 if it is bidirectional and concatenates both directions
+    bounded: bool = False  # it accepts sequences up to a context length only
+    context_length: int | None = None  # that length, if the settings name it; else the training data decides
+
+    def max_length(self, setting: int | None, longest: int) -> int | None:
+        """Returns the length at which sequences are truncated, None if they are not.
+
+        Args:
+            setting: The context length in the settings of the task.
+            longest: The length of the longest training sequence.
+        """
+        limits = [limit for limit in (setting, self.context_length) if limit is not None]
+        if limits:
+            return min(limits)
+        return longest if self.bounded else None
+
+
 class Backbone(nn.Module):
-    """The base of all architectures. `width` is the size of its outputs."""
+    """Base of all architectures over one sequence. `width` is the size of its outputs."""
 
     width: int
     causal: bool = True
-    carries: bool = False  # whether a state may be carried from one training batch into the next
-    context: int | None = None  # how many elements it can take in at all; None: any number
+    carries_state: bool = False  # whether a state may be carried from one training batch to the next
+    directions: int = 1
+    context_length: int | None = None  # the largest number of elements; None: any
 
     def forward(
         self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: Trace | None = None
     ) -> tuple[Tensor, Any]:
-        """`trace`, where given, collects what happened inside under names; it never changes the result."""
+        """Returns outputs (B,T,width) and the state; a `trace` records intermediate values and changes nothing."""
         raise TypeError(f"{type(self).__name__} has no forward")
 
-    def final(self, x: Tensor) -> Tensor:
-        """The output of the last element alone, (B,width): what `forward` gives there, at less cost where possible."""
+    def last_output(self, x: Tensor) -> Tensor:
+        """Returns the output of the last element (B,width), at less cost than `forward` if possible."""
         y: Tensor = self(x)[0][:, -1]
         return y
 
-    def native(self, tokens: Tensor, head: Any) -> Any:
-        """The parts of a network of tokens (their vectors, (V,D)), this backbone and a head, for the native step of
-        generation (nn/native.py); None where there is none."""
-        return None
-
-    def kept(self, state: Any) -> tuple[list[Tensor], Tensor | None]:
-        """The tensors of a state, for the native step, and which of their places are real (None: all)."""
-        raise TypeError(f"{type(self).__name__} has no native step")
-
-    def first(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The output of the first element alone, (B,width), for a backbone that looks in both directions."""
+    def first_output(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Returns the output of the first element (B,width) of a bidirectional backbone."""
         y: Tensor = self(x, mask)[0][:, 0]
         return y
 
+    def native_parts(self, embeddings: Tensor, head: Any) -> Any:
+        """Returns the parts of a network for native generation (nn/native.py), None if it is not supported.
 
-class BackboneSettings(Settings):
-    """The settings that all architectures share; a model's file adds its own and says how to build it."""
+        Args:
+            embeddings: The token vectors (V,D).
+            head: The `TokenHead`.
+        """
+        return None
 
-    counts: ClassVar[bool] = False  # a model that counts instead of learning by gradients
-    pairs: ClassVar[bool] = False  # an encoder–decoder, for pairs of sequences
-    causal: ClassVar[bool] = True  # it can be made to look back only, and so predict what comes next
-    pictures: ClassVar[bool] = False  # it reads nothing but pictures
-    spread: ClassVar[float | None] = None  # standard deviation of fresh token vectors; None: 1/√size
-    suits: ClassVar[Mapping[str, Any]] = {}  # settings of a task that suit it, where the user does not say
-    tokens: ClassVar[Mapping[str, Any]] = {}  # likewise settings of a tokenizer
-    pooler: ClassVar[bool] = True  # where its first element stands for a whole, one more product follows it, as BERT's
-    output_bias: ClassVar[bool] = True  # scores of the next token have one
-    fine: ClassVar[str] = "embedding"  # a second size, which meets a parameter budget where widths are too coarse
+    def export_state(self, state: Any) -> tuple[list[Tensor], Tensor | None]:
+        """Returns the tensors of a state for native generation, and the mask of their positions (None: all valid)."""
+        raise TypeError(f"{type(self).__name__} has no native generation")
+
+
+class ModelSettings(Settings):
+    """The settings of any model, and the traits that tasks ask of it. A model's file adds its own settings."""
+
+    gradient_free: ClassVar[bool] = False  # fitted in one pass, not trained by gradients
+    encoder_decoder: ClassVar[bool] = False  # for pairs of sequences
+    causal: ClassVar[bool] = True  # it can be restricted to earlier elements, and so predict the next one
+    images_only: ClassVar[bool] = False  # it accepts images only
+    task_defaults: ClassVar[Mapping[str, Any]] = {}  # defaults of task settings with this model
+    tokenizer_defaults: ClassVar[Mapping[str, Any]] = {}  # defaults of tokenizer settings with this model
 
     name: str = Field(description="the architecture: see `seriatim list models`")
+
+    @property
+    def traits(self) -> BackboneTraits:
+        return BackboneTraits(causal=self.causal)
+
+
+class BackboneSettings(ModelSettings):
+    """The settings that all trained architectures share."""
+
+    embedding_std: ClassVar[float | None] = None  # standard deviation of new token vectors; None: 1/√size
+    pooler: ClassVar[bool] = True  # whether a linear layer and tanh follow the first element's output, as in BERT
+    output_bias: ClassVar[bool] = True  # whether the scores of the next token have a bias
+    budget_field: ClassVar[str] = "embedding"  # a second size, to meet a parameter budget between two widths
+
     width: int = Field(256, ge=1, le=65_536, description="size of the hidden vectors; `--params` solves for it")
     embedding: int | None = Field(
-        None, ge=1, le=65_536, description="size of the input vectors (default: the width where tied, else at most 128)"
+        None, ge=1, le=65_536, description="size of the input vectors (default: the width if tied, else at most 128)"
     )
     tie: bool | None = Field(
         None, description="share the weights of input and output tokens (default: for more than 4,096 tokens)"
     )
-    dropout: float = Field(0.0, ge=0, lt=1, description="share of activations dropped while training")
+    dropout: float = Field(0.0, ge=0, lt=1, description="share of activations dropped in training")
 
     @model_validator(mode="after")
-    def _one_table_one_size(self) -> Self:
+    def _check_tied_size(self) -> Self:
         if self.tie and self.embedding not in (None, self.width) and "tie" in self.model_fields_set:
             raise ValueError(f"tied tokens have the width {self.width}; an embedding of {self.embedding} contradicts")
         return self
 
-    def rate(self) -> float:
-        """The peak learning rate that suits it, where the user names none."""
+    def default_lr(self) -> float:
+        """Returns the peak learning rate if the user sets none."""
         return 2e-3
 
-    def tuning_rate(self) -> float:
-        """The same where the weights are trained already and are to be fitted to another task."""
-        return self.rate() / 5
+    def fine_tuning_lr(self) -> float:
+        """Returns the peak learning rate for pretrained weights."""
+        return self.default_lr() / 5
 
-    def grain(self) -> int:
-        """Widths are multiples of this."""
+    def width_multiple(self) -> int:
+        """Returns the number that the width must be a multiple of."""
         return 1
 
     def input_width(self, tied: bool) -> int:
-        """The size of the vectors it is fed with."""
+        """Returns the size of the input vectors."""
         if tied:
             return self.width
         return min(self.width, 128) if self.embedding is None else self.embedding
 
     def input_scale(self, size: int, tied: bool) -> float:
-        """What the vectors of tokens are multiplied by before a model of pairs: those that suit an output are small."""
+        """Returns the factor of token vectors in an encoder–decoder: tied ones are initialized small, for the output."""
         return math.sqrt(size) if tied else 1.0
 
-    def token_input(self, vocabulary: int, separator: int | None = None, tied: bool = False) -> TokenInput:
-        """The first part of a network over tokens; `separator` is the token that ends a text, where there is one."""
-        return TokenInput(vocabulary, self.input_width(tied), self.spread)
+    def token_input(self, vocab_size: int, separator: int | None = None, tied: bool = False) -> TokenInput:
+        """Returns the input module for tokens; `separator` is the token that ends a text, if there is one."""
+        return TokenInput(vocab_size, self.input_width(tied), self.embedding_std)
 
-    def picture_input(self, shape: Shape) -> PictureInput:
-        """The first part of a network over pictures of one shape (C,H,W): patches, to be read row by row."""
-        from .pictures import Patches, patch_side  # its norms ask this file whether equations are wanted
+    def image_input(self, shape: ImageShape) -> ImageInput:
+        """Returns the input module for images of one shape (C,H,W): patches, row by row."""
+        from .images import PatchInput, default_patch_size  # images.py imports this module
 
-        return Patches(shape, patch_side(shape), self.input_width(tied=False))
+        return PatchInput(shape, default_patch_size(shape), self.input_width(tied=False))
 
-    def fine_size(self) -> int:
-        """The second size as it is, where the settings leave it open."""
+    def budget_size(self) -> int:
+        """Returns the value of `budget_field` if the settings leave it open."""
         return self.input_width(tied=False)
 
     def build(self, inputs: int, length: int) -> Any:
-        """The network, for input vectors of size `inputs` and training sequences of `length` elements."""
+        """Returns the backbone for input vectors of size `inputs` and training sequences of `length` elements."""
         raise TypeError(f"{type(self).__name__} has no build")

@@ -1,13 +1,13 @@
-"""The loss of a large vocabulary without its logits: rows are taken in chunks, and a chunk is done with at once.
+"""The cross-entropy of a large vocabulary without all logits: rows are processed in chunks.
 
     z = h Wᵀ + b      loss = Σ −log softmax(z)[target]      ∂loss/∂z = softmax(z) − onehot(target)
 
 All logits of a batch would be N·V numbers, and their gradient as many again. Here only those of one chunk exist: they
-become probabilities where they stand, then their own gradient, and are multiplied into the gradients of h, W and b
-before the next chunk overwrites them. So the gradients are ready when the loss is; backward only scales them.
+become probabilities in place, then their own gradient, and are multiplied into the gradients of h, W and b before the
+next chunk overwrites them. So the forward pass computes the gradients; the backward pass only scales them.
 
-Smoothing by ε mixes the target with the mean over all tokens, ε/V each. As the mean logit is linear in h, it needs no
-logits: h·mean(W) + mean(b).
+Label smoothing by ε mixes the target with the mean over all tokens, ε/V each. The mean logit is linear in h, so it needs
+no logits: h·mean(W) + mean(b).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from .backbone import wants_equations
-from .network import full
+from .backbone import equations_enabled
+from .network import as_float32
 
-SMALL = 256  # tokens; up to here all logits at once are quicker
-ROOM = 1 << 23  # logits of a chunk
-ROWS = (256, 1024)  # fewest and most rows of a chunk: few make poor products, many gain nothing
+SMALL_VOCAB = 256  # tokens; up to here all logits at once are faster
+CHUNK_LOGITS = 1 << 23  # logits of a chunk
+CHUNK_ROWS = (256, 1024)  # fewest and most rows of a chunk: fewer make slow products, more gain nothing
 
 
 def token_loss(
@@ -36,22 +36,29 @@ def token_loss(
     smoothing: float = 0.0,
     chunk: int | None = None,
 ) -> Tensor:
-    """The sum over rows of the cross-entropies of `linear(hidden, weight, bias)`, as `cross_entropy` defines them.
+    """Returns the sum over rows of the cross-entropies of `linear(hidden, weight, bias)`.
 
-    hidden (N,D), weight (V,D), bias (V), targets (N). `chunk` is the number of rows taken at a time; by default it
-    follows from V, and a small vocabulary is done at once. First derivatives only, and not for `torch.compile`.
+    Gives first derivatives only, and does not support `torch.compile`.
+
+    Args:
+        hidden: (N,D).
+        weight: (V,D).
+        bias: (V), or None.
+        targets: (N).
+        smoothing: The label smoothing ε.
+        chunk: Rows per chunk; by default it follows from V, and a small vocabulary is computed at once.
     """
-    if wants_equations() or (chunk is None and len(weight) <= SMALL):
-        logits = full(F.linear(hidden, weight, bias))
+    if equations_enabled() or (chunk is None and len(weight) <= SMALL_VOCAB):
+        logits = as_float32(F.linear(hidden, weight, bias))
         return F.cross_entropy(logits, targets, reduction="sum", label_smoothing=smoothing)
-    learns = any(tensor is not None and tensor.requires_grad for tensor in (hidden, weight, bias))
+    trains = any(tensor is not None and tensor.requires_grad for tensor in (hidden, weight, bias))
     rows = chunk_rows(len(weight)) if chunk is None else chunk
-    if learns and torch.is_grad_enabled():
+    if trains and torch.is_grad_enabled():
         loss: Tensor = _ChunkedLoss.apply(hidden, weight, bias, targets, smoothing, rows)
         return loss
     losses = [
-        F.cross_entropy(logits, wanted, reduction="sum", label_smoothing=smoothing)
-        for logits, wanted in _pieces(hidden, weight, bias, targets, rows)
+        F.cross_entropy(logits, chunk_targets, reduction="sum", label_smoothing=smoothing)
+        for logits, chunk_targets in _chunks(hidden, weight, bias, targets, rows)
     ]
     return torch.stack(losses).sum()
 
@@ -59,37 +66,39 @@ def token_loss(
 def token_log_probs(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, chunk: int | None = None
 ) -> Tensor:
-    """log p(target) of every row, (N); without gradients."""
+    """Returns log p(target) of every row, (N); without gradients."""
     rows = chunk_rows(len(weight)) if chunk is None else chunk
     with torch.no_grad():
-        pieces = _pieces(hidden, weight, bias, targets, rows)
-        return torch.cat([-F.cross_entropy(logits, wanted, reduction="none") for logits, wanted in pieces])
+        chunks = _chunks(hidden, weight, bias, targets, rows)
+        return torch.cat(
+            [-F.cross_entropy(logits, chunk_targets, reduction="none") for logits, chunk_targets in chunks]
+        )
 
 
-def token_scores(
+def token_predictions(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, chunk: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """log p(target) of every row and the token that is most likely there, both (N); without gradients."""
+    """Returns log p(target) and the most likely token of every row, both (N); without gradients."""
     rows = chunk_rows(len(weight)) if chunk is None else chunk
-    found, best = [], []
+    log_probs, best = [], []
     with torch.no_grad():
-        for logits, wanted in _pieces(hidden, weight, bias, targets, rows):
-            found.append(-F.cross_entropy(logits, wanted, reduction="none"))
+        for logits, chunk_targets in _chunks(hidden, weight, bias, targets, rows):
+            log_probs.append(-F.cross_entropy(logits, chunk_targets, reduction="none"))
             best.append(logits.argmax(dim=1))
-    return torch.cat(found), torch.cat(best)
+    return torch.cat(log_probs), torch.cat(best)
 
 
-def chunk_rows(vocabulary: int) -> int:
-    """Rows taken at a time."""
-    return min(max(ROOM // max(vocabulary, 1), ROWS[0]), ROWS[1])
+def chunk_rows(vocab_size: int) -> int:
+    """Returns the number of rows of a chunk."""
+    return min(max(CHUNK_LOGITS // max(vocab_size, 1), CHUNK_ROWS[0]), CHUNK_ROWS[1])
 
 
-def _pieces(
+def _chunks(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, rows: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Logits and targets of one chunk after the other; of one chunk without rows, where there are none."""
-    for part, wanted in zip(hidden.split(rows), targets.split(rows), strict=True):
-        yield full(F.linear(part, weight, bias)), wanted
+    """Yields logits and targets of each chunk; of one empty chunk if there are no rows."""
+    for part, chunk_targets in zip(hidden.split(rows), targets.split(rows), strict=True):
+        yield as_float32(F.linear(part, weight, bias)), chunk_targets
 
 
 class _ChunkedLoss(torch.autograd.Function):
@@ -98,10 +107,10 @@ class _ChunkedLoss(torch.autograd.Function):
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, rows: int
     ) -> Tensor:
         device = hidden.device.type
-        kind = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
         needs = ctx.needs_input_grad[0], ctx.needs_input_grad[1], bias is not None and ctx.needs_input_grad[2]
         with torch.autocast(device, enabled=False):
-            loss, gradients = _loss_and_gradients(hidden, weight, bias, targets, smoothing, rows, kind, needs)
+            loss, gradients = _loss_and_gradients(hidden, weight, bias, targets, smoothing, rows, dtype, needs)
         ctx.save_for_backward(*gradients)
         return loss
 
@@ -119,55 +128,55 @@ def _loss_and_gradients(
     targets: Tensor,
     smoothing: float,
     rows: int,
-    kind: torch.dtype,
+    dtype: torch.dtype,
     needs: tuple[bool, bool, bool],
 ) -> tuple[Tensor, list[Tensor | None]]:
-    """Products in the type `kind`; sums, softmax and the gradients' accumulation in at least single precision."""
-    exact = torch.promote_types(kind, torch.float32)
-    h, w = hidden.to(kind), weight.to(kind).contiguous()
-    b = None if bias is None else bias.to(kind)
-    (count, width), vocabulary = h.shape, len(w)
+    """Returns loss and gradients: matrix products in the type `dtype`, sums and softmax in at least float32."""
+    exact = torch.promote_types(dtype, torch.float32)
+    h, w = hidden.to(dtype), weight.to(dtype).contiguous()
+    b = None if bias is None else bias.to(dtype)
+    (count, width), vocab_size = h.shape, len(w)
     d_h = h.new_zeros((count, width), dtype=exact) if needs[0] else None
-    d_w = w.new_zeros((vocabulary, width), dtype=exact) if needs[1] else None
-    d_b = w.new_zeros(vocabulary, dtype=exact) if needs[2] else None
-    room = h.new_empty((min(rows, count), vocabulary), dtype=exact)
-    likely = h.new_empty((count, 1), dtype=exact)  # p(target)
+    d_w = w.new_zeros((vocab_size, width), dtype=exact) if needs[1] else None
+    d_b = w.new_zeros(vocab_size, dtype=exact) if needs[2] else None
+    buffer = h.new_empty((min(rows, count), vocab_size), dtype=exact)
+    target_probs = h.new_empty((count, 1), dtype=exact)  # p(target)
     scores = h.new_empty((count, 1), dtype=exact) if smoothing else None  # z[target]
     ones = h.new_ones(min(rows, count), dtype=exact)
     for first in range(0, count, rows):
         part = slice(first, min(first + rows, count))
-        z, h_part, wanted = room[: part.stop - first], h[part], targets[part, None]
-        if kind != exact:
+        z, h_part, chunk_targets = buffer[: part.stop - first], h[part], targets[part, None]
+        if dtype != exact:
             z.copy_(F.linear(h_part, w, b))
         elif b is None:
             torch.mm(h_part, w.t(), out=z)
         else:
             torch.addmm(b, h_part, w.t(), out=z)
         if scores is not None:
-            torch.gather(z, 1, wanted, out=scores[part])
-        z = torch.softmax(z, 1, out=z if z.device.type == "cpu" else None)  # where it is known to work in place
-        torch.gather(z, 1, wanted, out=likely[part])
-        z.scatter_(1, wanted, likely[part] - (1 - smoothing))
+            torch.gather(z, 1, chunk_targets, out=scores[part])
+        z = torch.softmax(z, 1, out=z if z.device.type == "cpu" else None)  # in place only where that is known to work
+        torch.gather(z, 1, chunk_targets, out=target_probs[part])
+        z.scatter_(1, chunk_targets, target_probs[part] - (1 - smoothing))
         if d_b is not None:
             d_b.addmv_(z.t(), ones[: len(z)])
-        if kind != exact:
-            z = z.to(kind)
+        if dtype != exact:
+            z = z.to(dtype)
         if d_h is not None:
             _multiply(z, w, d_h[part])
         if d_w is not None:
             _multiply(z.t(), h_part, d_w)
-    loss = _sum_of_losses(likely, h, w, b, targets)
+    loss = _sum_of_losses(target_probs, h, w, b, targets)
     if scores is not None:
         mean = w.mean(dim=0, dtype=exact)
-        above = 0.0 if b is None else b.mean(dtype=exact)
+        mean_bias = 0.0 if b is None else b.mean(dtype=exact)
         total = h.sum(dim=0, dtype=exact)
-        loss = loss + smoothing * (scores.sum() - total @ mean - count * above)
+        loss = loss + smoothing * (scores.sum() - total @ mean - count * mean_bias)
         if d_h is not None:
             d_h -= smoothing * mean
         if d_w is not None:
-            d_w -= smoothing / vocabulary * total
+            d_w -= smoothing / vocab_size * total
         if d_b is not None:
-            d_b -= smoothing / vocabulary * count
+            d_b -= smoothing / vocab_size * count
     pairs = ((d_h, hidden), (d_w, weight), (d_b, bias))
     return loss, [d if d is None or like is None else d.to(like.dtype) for d, like in pairs]
 
@@ -180,13 +189,13 @@ def _multiply(a: Tensor, b: Tensor, into: Tensor) -> None:
         into += a @ b
 
 
-def _sum_of_losses(likely: Tensor, h: Tensor, w: Tensor, b: Tensor | None, targets: Tensor) -> Tensor:
-    """Σ −log p. Where p is too small a number to have a logarithm, the row's logits are made anew."""
-    lost = likely[:, 0] < torch.finfo(likely.dtype).tiny
-    if not bool(lost.any()):
-        return -likely.log().sum()
-    again = sum(
-        F.cross_entropy(logits, wanted, reduction="sum")
-        for logits, wanted in _pieces(h[lost], w, b, targets[lost], ROWS[0])
+def _sum_of_losses(target_probs: Tensor, h: Tensor, w: Tensor, b: Tensor | None, targets: Tensor) -> Tensor:
+    """Returns Σ −log p; rows whose p underflows are computed from their logits again."""
+    underflow = target_probs[:, 0] < torch.finfo(target_probs.dtype).tiny
+    if not bool(underflow.any()):
+        return -target_probs.log().sum()
+    recomputed = sum(
+        F.cross_entropy(logits, chunk_targets, reduction="sum")
+        for logits, chunk_targets in _chunks(h[underflow], w, b, targets[underflow], CHUNK_ROWS[0])
     )
-    return again - likely[~lost].log().sum()
+    return recomputed - target_probs[~underflow].log().sum()

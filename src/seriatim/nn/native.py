@@ -1,7 +1,7 @@
-"""Networks as the native step of generation takes them (kernels/generation.py): their tensors in its order.
+"""Native generation: the tensors of a network in the order of kernels/generation.py, and steppers over it.
 
-`stepper` gives what takes a network of tokens from one token to the next in one call, or None where there is no such
-thing for it: other precisions and devices, other architectures, no compiler, or equations wanted.
+`make_stepper` returns an object that generates with one native call per token or per many tokens, or None if that is
+not supported: other precisions and devices, other architectures, no compiler, or readable equations.
 """
 
 from __future__ import annotations
@@ -14,43 +14,51 @@ import torch
 from torch import Tensor, nn
 
 from ..kernels import generation as kernels
-from ..kernels.generation import Choice, Native, Parts, Progress
+from ..kernels.generation import NativeGenerator, NativeState, NetworkParts, TokenChoice
 from ..kernels.linear import NAMES as ACTIVATION_NAMES
-from .backbone import wants_equations
+from .backbone import equations_enabled
+from .encoder_decoder import EncoderDecoder
 from .inputs import TokenInput
 from .network import Network, TokenHead
-from .pair import Translator
 from .recurrent import Cell
 from .transformer import Block
 
-__all__ = ["PLACES", "Choice", "PairStepper", "Progress", "Stepper", "pair_stepper", "stepper", "transformer_parts"]
+__all__ = [
+    "POSITIONS",
+    "EncoderDecoderStepper",
+    "NativeState",
+    "Stepper",
+    "TokenChoice",
+    "make_encoder_decoder_stepper",
+    "make_stepper",
+    "transformer_parts",
+]
 
-PLACES = 1024  # for which positions without an end are made at first
-QUICK = 1 << 24  # numbers that are multiplied in about the time that a forward pass takes to begin
+POSITIONS = 1024  # initial rows of a table of unbounded positions
+FAST_PREFILL = 1 << 24  # multiplications that take about as long as the start of a forward pass
 CELL_KINDS = ("tanh", "relu", "lstm", "gru", "gru-after")  # in the order of `cells.h`
 
-
-_natives: WeakKeyDictionary[nn.Module, dict[bool, tuple[Any, Native]]] = WeakKeyDictionary()
+_generators: WeakKeyDictionary[nn.Module, dict[bool, tuple[Any, NativeGenerator]]] = WeakKeyDictionary()
 
 
 def transformer_parts(
-    tokens: Tensor, positions: Tensor, blocks: Sequence[Block], norm: nn.Module, head: TokenHead, scale: float = 1.0
-) -> Parts | None:
-    """Of a stack of blocks over tokens, whose vectors (V,D) are multiplied by `scale`; `norm` may be the identity."""
+    embeddings: Tensor, positions: Tensor, blocks: Sequence[Block], norm: nn.Module, head: TokenHead, scale: float = 1.0
+) -> NetworkParts | None:
+    """Returns the parts of a stack of blocks over token vectors (V,D) times `scale`; `norm` may be the identity."""
     first = blocks[0]
-    if tokens.shape[1] != first.attention.inputs.in_features:
+    if embeddings.shape[1] != first.attention.inputs.in_features:
         return None
     last = (norm.weight, norm.bias) if isinstance(norm, nn.LayerNorm) else (None, None)
-    tensors = [tokens, positions, *last, head.weight, head.bias]
+    tensors = [embeddings, positions, *last, head.weight, head.bias]
     for block in blocks:
-        tensors += _block(block)
+        tensors += _block_tensors(block)
     cross = hasattr(first, "cross")
     activation = ACTIVATION_NAMES.index(first.feedforward.activation)
-    sizes = (len(blocks), first.attention.heads, first.before, cross, activation)
-    return Parts("transformer", tensors, [int(size) for size in sizes], [first.attention_norm.eps, scale])
+    sizes = (len(blocks), first.attention.heads, first.pre_norm, cross, activation)
+    return NetworkParts("transformer", tensors, [int(size) for size in sizes], [first.attention_norm.eps, scale])
 
 
-def _block(block: Block) -> Iterator[Tensor]:
+def _block_tensors(block: Block) -> Iterator[Tensor]:
     parts: list[Any] = [block.attention_norm, block.attention.inputs, block.attention.output]
     if hasattr(block, "cross"):
         parts += [block.cross_norm, block.cross.query, block.cross.output]
@@ -59,113 +67,125 @@ def _block(block: Block) -> Iterator[Tensor]:
         yield from (part.weight, part.bias)
 
 
-def recurrent_parts(tokens: Tensor, cells: Sequence[Cell], head: TokenHead) -> Parts | None:
-    """Of cells one above the other."""
+def recurrent_parts(embeddings: Tensor, cells: Sequence[Cell], head: TokenHead) -> NetworkParts | None:
+    """Returns the parts of stacked cells of one kind."""
     kinds = {cell.native for cell in cells}
     kind = kinds.pop()
     if kinds or kind not in CELL_KINDS:
         return None
-    tensors: list[Tensor | None] = [tokens, head.weight, head.bias]
+    tensors: list[Tensor | None] = [embeddings, head.weight, head.bias]
     for cell in cells:
         tensors += [cell.input.weight, cell.input.bias, cell.recurrent, getattr(cell, "bias", None)]
-    return Parts("recurrent", tensors, [len(cells), CELL_KINDS.index(kind)])
+    return NetworkParts("recurrent", tensors, [len(cells), CELL_KINDS.index(kind)])
 
 
 class Stepper:
-    """The native step of a network of tokens; `bytes`: with its weights kept in 8 bits each."""
+    """Native generation with a network of tokens; `int8`: with 8-bit weights."""
 
-    def __init__(self, network: Network, bytes: bool = False) -> None:
-        self.network, self.bytes = network, bytes
-        self.numbers = sum(parameter.numel() for parameter in network.backbone.parameters())
-        self._native: Native | None = None
+    def __init__(self, network: Network, int8: bool = False) -> None:
+        self.network, self.int8 = network, int8
+        self.parameters = sum(parameter.numel() for parameter in network.backbone.parameters())
+        self._generator: NativeGenerator | None = None
 
-    def quick(self, tokens: int) -> bool:
-        """Whether so many tokens are sooner read step by step than by the forward pass, all at once."""
-        return tokens * self.numbers <= QUICK
+    def prefills_faster(self, tokens: int) -> bool:
+        """Returns whether `prefill` of so many tokens is faster than a forward pass of the network."""
+        return tokens * self.parameters <= FAST_PREFILL
 
-    def read(self, tokens: Tensor) -> tuple[Tensor, Progress]:
-        """The first tokens (N,T) of rows."""
-        return self._packed().read(tokens)
+    def prefill(self, tokens: Tensor) -> tuple[Tensor, NativeState]:
+        """Returns the log-probabilities (N,V) after prompts (N,T), and the state."""
+        return self._packed().prefill(tokens)
 
-    def begin(self, state: Any) -> Progress:
-        """From the state that the network's own forward pass gave."""
-        return self._packed().begin(*self.network.backbone.kept(state))
+    def from_state(self, state: Any) -> NativeState:
+        """Returns the native state of a state that the network's forward pass returned."""
+        return self._packed().from_state(*self.network.backbone.export_state(state))
 
-    def _packed(self) -> Native:
-        self._native = _packed(self.network, self.bytes, lambda: parts_of(self.network))
-        return self._native
+    def step(self, tokens: Tensor, state: NativeState) -> tuple[Tensor, NativeState]:
+        """Returns the log-probabilities (N,V) after one more token of each row (N,), and the state."""
+        assert self._generator is not None  # a state comes from `prefill` or `from_state`
+        return self._generator.step(tokens, state)
 
-    def step(self, tokens: Tensor, state: Progress) -> tuple[Tensor, Progress]:
-        assert self._native is not None  # there is no state without `read` or `begin`
-        return self._native.step(tokens, state)
+    def generate(
+        self,
+        tokens: Tensor,
+        state: NativeState,
+        steps: int,
+        limits: Tensor,
+        choice: TokenChoice,
+        uniforms: Tensor | None,
+    ) -> tuple[Tensor, Tensor, NativeState]:
+        """Generates several tokens of each row: see `NativeGenerator.generate`."""
+        assert self._generator is not None
+        return self._generator.generate(tokens, state, steps, limits, choice, uniforms)
 
-    def go(
-        self, tokens: Tensor, state: Progress, steps: int, limits: Tensor, choice: Choice, uniforms: Tensor | None
-    ) -> tuple[Tensor, Tensor, Progress]:
-        assert self._native is not None
-        return self._native.go(tokens, state, steps, limits, choice, uniforms)
+    def _packed(self) -> NativeGenerator:
+        self._generator = _packed_generator(self.network, self.int8, lambda: network_parts(self.network))
+        return self._generator
 
 
-class PairStepper:
-    """The native step of an encoder–decoder, behind some sources of which it keeps keys and values."""
+class EncoderDecoderStepper:
+    """Native generation with an encoder–decoder, given the memory of the sources."""
 
-    def __init__(self, network: Translator, memory: Any, bytes: bool = False) -> None:
+    def __init__(self, network: EncoderDecoder, memory: Any, int8: bool = False) -> None:
         self.backbone = network.backbone
-        self._native = _packed(network, bytes, lambda: pair_parts(network))
-        remembered, mask = memory
+        self._generator = _packed_generator(network, int8, lambda: encoder_decoder_parts(network))
+        keys_values, mask = memory
         heads: int = self.backbone.get_submodule("decoder.0.attention").heads  # type: ignore[assignment]
-        nothing = torch.empty(len(remembered[0]), 2 * heads, 0, self.backbone.width // heads)
-        self._first = self._native.begin([nothing] * len(remembered), None, remembered, mask)
-        self._read = 0
+        empty = torch.empty(len(keys_values[0]), 2 * heads, 0, self.backbone.width // heads)
+        self._first = self._generator.from_state([empty] * len(keys_values), None, keys_values, mask)
+        self._count = 0
 
-    def step(self, tokens: Tensor, state: Progress | None) -> tuple[Tensor, Progress]:
-        """From nothing read (None), or on from a state; all rows have read as many tokens."""
-        self._read = 0 if state is None else self._read
-        if self.backbone.context is None and self._read >= PLACES and self._read & (self._read - 1) == 0:
-            like = torch.empty(1, 2 * self._read, self.backbone.width)
-            self._native.extend(self.backbone.get_submodule("positions")(0, like))
-        self._read += 1
-        return self._native.step(tokens, self._first if state is None else state)
+    def step(self, tokens: Tensor, state: NativeState | None) -> tuple[Tensor, NativeState]:
+        """Returns the log-probabilities after one more token of each row; without a state it is the first token."""
+        self._count = 0 if state is None else self._count
+        unbounded = self.backbone.context_length is None
+        if unbounded and self._count >= POSITIONS and self._count & (self._count - 1) == 0:
+            like = torch.empty(1, 2 * self._count, self.backbone.width)
+            self._generator.extend_positions(self.backbone.get_submodule("positions")(0, like))
+        self._count += 1
+        return self._generator.step(tokens, self._first if state is None else state)
 
 
-def parts_of(network: nn.Module) -> Parts | None:
+def network_parts(network: nn.Module) -> NetworkParts | None:
     if not isinstance(network, Network) or type(network.input) is not TokenInput:
         return None
     if not isinstance(network.head, TokenHead):
         return None
-    parts: Parts | None = network.backbone.native(network.input.weight, network.head)
+    parts: NetworkParts | None = network.backbone.native_parts(network.input.weight, network.head)
     return parts
 
 
-def pair_parts(network: nn.Module) -> Parts | None:
-    if not isinstance(network, Translator) or type(network.target) is not TokenInput:
+def encoder_decoder_parts(network: nn.Module) -> NetworkParts | None:
+    if not isinstance(network, EncoderDecoder) or type(network.target) is not TokenInput:
         return None
-    parts: Parts | None = network.backbone.native(network.target.weight, network.head, network.scale)
+    parts: NetworkParts | None = network.backbone.native_parts(network.target.weight, network.head, network.scale)
     return parts
 
 
-def stepper(network: nn.Module, bytes: bool = False) -> Stepper | None:
-    return Stepper(network, bytes) if _serves(network, parts_of) else None  # type: ignore[arg-type]
+def make_stepper(network: nn.Module, int8: bool = False) -> Stepper | None:
+    """Returns a stepper over a network of tokens, None if it is not supported."""
+    return Stepper(network, int8) if _supported(network, network_parts) else None  # type: ignore[arg-type]
 
 
-def pair_stepper(network: Translator, memory: Any, bytes: bool = False) -> PairStepper | None:
-    """Behind the `memory` of some sources."""
-    return PairStepper(network, memory, bytes) if _serves(network, pair_parts) else None
+def make_encoder_decoder_stepper(
+    network: EncoderDecoder, memory: Any, int8: bool = False
+) -> EncoderDecoderStepper | None:
+    """Returns a stepper given the memory of sources, None if it is not supported."""
+    return EncoderDecoderStepper(network, memory, int8) if _supported(network, encoder_decoder_parts) else None
 
 
-def _serves(network: Any, parts_of: Callable[[Any], Parts | None]) -> bool:
-    if network.training or wants_equations() or torch.is_autocast_enabled("cpu"):
+def _supported(network: Any, find_parts: Callable[[Any], NetworkParts | None]) -> bool:
+    if network.training or equations_enabled() or torch.is_autocast_enabled("cpu"):
         return False
-    parts = parts_of(network)
-    return parts is not None and parts.fit() and kernels.available()
+    parts = find_parts(network)
+    return parts is not None and parts.supported and kernels.is_available()
 
 
-def _packed(network: nn.Module, bytes: bool, parts_of: Callable[[], Parts | None]) -> Native:
-    """Its weights are packed when it is first asked, and again if they have changed."""
-    now = tuple((parameter.data_ptr(), parameter._version) for parameter in network.parameters())
-    kept = _natives.setdefault(network, {})
-    if bytes not in kept or kept[bytes][0] != now:
-        parts = parts_of()
-        assert parts is not None  # asked before
-        kept[bytes] = now, Native(parts, bytes)
-    return kept[bytes][1]
+def _packed_generator(network: nn.Module, int8: bool, find_parts: Callable[[], NetworkParts | None]) -> NativeGenerator:
+    """Returns the cached generator of a network; its weights are packed again if they have changed."""
+    version = tuple((parameter.data_ptr(), parameter._version) for parameter in network.parameters())
+    cache = _generators.setdefault(network, {})
+    if int8 not in cache or cache[int8][0] != version:
+        parts = find_parts()
+        assert parts is not None  # checked by `_supported`
+        cache[int8] = version, NativeGenerator(parts, int8)
+    return cache[int8][1]

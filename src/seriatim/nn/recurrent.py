@@ -1,4 +1,4 @@
-"""Cells and the loop over time, kept apart: a cell knows one step, this file knows sequences, depth and directions."""
+"""Recurrent networks: a cell computes one step; this file runs it over sequences, layers and directions."""
 
 from __future__ import annotations
 
@@ -6,28 +6,29 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from ..kernels import library
-from .backbone import Backbone, wants_equations
-from .dropout import Dropout
-from .product import Product
-from .trace import Trace, inside, show, wants
+from .backbone import Backbone, BackboneSettings, BackboneTraits, equations_enabled
+from .layers import Dropout
+from .matmul import LoopMatmul
+from .trace import Trace, is_traced, record, trace_scope
 
 State = tuple[Tensor, ...]
-Products = tuple[Product, ...]
+Matmuls = tuple[LoopMatmul, ...]
 
 
 class Cell(nn.Module):
-    """One recurrent step. The input products of all gates, of all steps, are one product: `input`.
+    """One recurrent step. The input products of all gates and steps are one matrix product: `input`.
 
-    `step` holds the equations and is the reference; `fast` runs the whole sequence and is proven equal to it. The
-    first part of a state is the output h.
+    `step` holds the equations and is the reference; `run_kernel` runs the whole sequence, and tests hold it equal to
+    the equations. The first tensor of a state is the output h.
     """
 
     gates: tuple[str, ...]  # the order of the blocks in the stacked weights
-    parts = 1  # tensors in a state: 1 for h, 2 for (h, c)
-    shown: tuple[str, ...] = ()  # what `step` tells besides the output
+    state_tensors = 1  # 1 for h, 2 for (h, c)
+    traced: tuple[str, ...] = ()  # what `step` records besides the output
     native: str | None = None  # its name among the kinds of nn/native.py
 
     def __init__(self, inputs: int, width: int) -> None:
@@ -38,91 +39,101 @@ class Cell(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Glorot for what comes in; orthogonal for what goes round, so that a step keeps the length of h."""
+        """Glorot for the input weights; orthogonal for the recurrent ones, so that a step preserves the norm of h."""
         for block in self.input.weight.chunk(len(self.gates)):
             nn.init.xavier_uniform_(block)
         nn.init.zeros_(self.input.bias)
         for block in self.recurrent.chunk(len(self.gates)):
             nn.init.orthogonal_(block)
 
-    def start(self, x: Tensor) -> State:
-        return tuple(x.new_zeros(len(x), self.width, dtype=self.recurrent.dtype) for _ in range(self.parts))
+    def initial_state(self, x: Tensor) -> State:
+        return tuple(x.new_zeros(len(x), self.width, dtype=self.recurrent.dtype) for _ in range(self.state_tensors))
 
-    def products(self) -> Products:
-        """x ↦ x Wᵀ for each of the recurrent matrices that a step multiplies with, to be used for many steps."""
-        return (Product(self.recurrent.T),)
+    def matmuls(self) -> Matmuls:
+        """Returns x ↦ x Wᵀ for each recurrent matrix of a step, to be used for all steps of a loop."""
+        return (LoopMatmul(self.recurrent.T),)
 
-    def step(self, projected: Tensor, state: State, products: Products | None = None) -> tuple[State, Trace]:
-        """From W_x x_t + b of one step (B,G·D) and the state to the next state, and what the gates did (`shown`)."""
+    def step(self, projected: Tensor, state: State, matmuls: Matmuls | None = None) -> tuple[State, Trace]:
+        """Returns the next state and the values of the gates (`traced`), from W_x x_t + b (B,G·D) and the state."""
         raise TypeError(f"{type(self).__name__} has no step")
 
-    def fast(self, x: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State]:
-        """The whole sequence at once, from its inputs (B,T,D): by a native kernel, else by the equations."""
+    def run_kernel(self, x: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State]:
+        """Returns outputs and last state of a whole sequence (B,T,D), by a native kernel or else by the equations."""
         return scan(self, self.input(x).to(self.recurrent.dtype), state, mask, reverse)
 
-    def on_gpu(self, x: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State]:
-        """The same by cuDNN, from the inputs themselves."""
-        inner = self.input.bias.new_zeros(self.input.bias.shape)
-        if isinstance(bias := getattr(self, "bias", None), Tensor):  # the GRU's, within its reset
-            inner = torch.cat([inner[: -self.width], bias])
-        weights, biases = (self.input.weight, self.recurrent), (self.input.bias, inner)
+    def run_cudnn(self, x: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State]:
+        """Returns the same by cuDNN."""
+        recurrent_bias = self.input.bias.new_zeros(self.input.bias.shape)
+        if isinstance(bias := getattr(self, "bias", None), Tensor):  # the GRU's, inside its reset
+            recurrent_bias = torch.cat([recurrent_bias[: -self.width], bias])
+        weights, biases = (self.input.weight, self.recurrent), (self.input.bias, recurrent_bias)
         return library.layer(str(self.native), x, weights, biases, state, mask, reverse)
 
     def forward(
         self, x: Tensor, mask: Tensor | None, state: State | None, reverse: bool = False, trace: Trace | None = None
     ) -> tuple[Tensor, State]:
         if state is None:
-            state = self.start(x)
-        if wants_equations():
+            state = self.initial_state(x)
+        if equations_enabled():
             return scan(self, self.input(x).to(self.recurrent.dtype), state, mask, reverse, trace)
-        if trace is not None and wants(trace, *self.shown):  # once more, by the equations: fused, no gate is seen
+        if trace is not None and is_traced(trace, *self.traced):  # fused kernels do not return the gates
             scan(self, self.input(x).to(self.recurrent.dtype), state, mask, reverse, trace)
-        run = self.on_gpu if library.serves(x, self.native, mask) else self.fast
+        run = self.run_cudnn if library.supports_cudnn(x, self.native, mask) else self.run_kernel
         y, after = run(x, state, mask, reverse)
-        show(trace, "hidden", y)
+        record(trace, "hidden", y)
         return y, after
 
 
-def keeping(width: int, steps: int) -> Tensor:
-    """Biases of a gate that keeps: with log u the unit forgets by a factor e in about u steps, and u is drawn between 1
-    and `steps`, so that the units remember over spans of all sizes from the start (Tallec and Ollivier, "Can recurrent
-    neural networks warp time?", 2018)."""
+def memory_bias(width: int, steps: int) -> Tensor:
+    """Returns biases of a forget gate for memories of 1 to `steps` steps.
+
+    With bias log u a unit forgets by a factor e in about u steps; u is drawn from 1 to `steps`, so that the units
+    remember over spans of all lengths from the start (Tallec and Ollivier, "Can recurrent neural networks warp time?",
+    2018).
+    """
     return torch.empty(width).uniform_(1, max(steps - 1, 1)).log()
 
 
 def scan(
     cell: Cell, projected: Tensor, state: State, mask: Tensor | None, reverse: bool, trace: Trace | None = None
 ) -> tuple[Tensor, State]:
-    """The cell's equations, step after step. A padded step keeps the state and gives zeros.
+    """Returns outputs and last state of the cell's equations, step by step.
 
-    Run backwards over right-padded rows, each row thus begins at its own last real element.
+    A padded step keeps the state and outputs zeros; in reverse over right-padded rows, each row thus begins at its own
+    last element.
     """
-    steps, products = projected.shape[1], cell.products()
+    steps, matmuls = projected.shape[1], cell.matmuls()
     outputs: list[Tensor] = [projected] * steps
     traces: list[Trace] = [{}] * steps
     for t in reversed(range(steps)) if reverse else range(steps):
-        new, traces[t] = cell.step(projected[:, t], state, products)
+        new, traces[t] = cell.step(projected[:, t], state, matmuls)
         if mask is None:
             outputs[t] = new[0]
         else:
-            real = mask[:, t, None]
-            outputs[t] = torch.where(real, new[0], 0.0)
-            new = tuple(torch.where(real, after, before) for after, before in zip(new, state, strict=True))
+            valid = mask[:, t, None]
+            outputs[t] = torch.where(valid, new[0], 0.0)
+            new = tuple(torch.where(valid, after, before) for after, before in zip(new, state, strict=True))
         state = new
     if trace is not None and steps:
-        trace.update({name: torch.stack([one[name] for one in traces], dim=1) for name in traces[0]})
+        trace.update({name: torch.stack([values[name] for values in traces], dim=1) for name in traces[0]})
     return torch.stack(outputs, dim=1), state
 
 
 class Recurrent(Backbone):
     """Cells stacked in layers, in one direction or both.
 
-    Dropout stands on every connection that does not go round: before, between and after the layers (Zaremba et
-    al., "Recurrent neural network regularization", 2014). The state is a list over
-    layers (and directions) of the cells' states.
-    """
+    Dropout is applied to every connection that is not recurrent: before, between and after the layers (Zaremba et al.,
+    "Recurrent neural network regularization", 2014). The state is a list over layers (and directions) of cell states.
 
-    carries = True
+    Args:
+        cell: Makes a cell from the size of its inputs and its width.
+        inputs: The size of the input vectors.
+        width: The size of the hidden vectors of one direction.
+        layers: The number of layers.
+        dropout: The share of dropped activations.
+        bidirectional: Whether to read in both directions.
+        first_layer: The number of the first layer in traces, if other layers are below these.
+    """
 
     def __init__(
         self,
@@ -132,13 +143,12 @@ class Recurrent(Backbone):
         layers: int = 1,
         dropout: float = 0.0,
         bidirectional: bool = False,
-        below: int = 0,
+        first_layer: int = 0,
     ) -> None:
-        """`below`: layers that stand below these elsewhere, for the names in a trace."""
         super().__init__()
-        self.below = below
+        self.first_layer = first_layer
         self.directions = 2 if bidirectional else 1
-        self.causal = self.carries = not bidirectional
+        self.causal = self.carries_state = not bidirectional
         self.width = width * self.directions
         sizes = [inputs] + [self.width] * (layers - 1)
         self.cells = nn.ModuleList(cell(size, width) for size in sizes for _ in range(self.directions))
@@ -154,23 +164,34 @@ class Recurrent(Backbone):
             for direction in range(self.directions):
                 index = first + direction
                 before = None if state is None else state[index]
-                inner = inside(trace, self._place(index), mask)
-                y, after = self.cells[index](x, mask, before, reverse=direction == 1, trace=inner)
+                scope = trace_scope(trace, self._trace_prefix(index), mask)
+                y, after = self.cells[index](x, mask, before, reverse=direction == 1, trace=scope)
                 outputs.append(y)
                 states.append(after)
             x = torch.cat(outputs, dim=-1) if self.directions == 2 else outputs[0]
         return self.dropout(x), states
 
-    def native(self, tokens: Tensor, head: Any) -> Any:
+    def native_parts(self, embeddings: Tensor, head: Any) -> Any:
         from .native import recurrent_parts
 
-        return recurrent_parts(tokens, list(self.cells), head) if self.causal else None  # type: ignore[arg-type]
+        return recurrent_parts(embeddings, list(self.cells), head) if self.causal else None  # type: ignore[arg-type]
 
-    def kept(self, state: Any) -> tuple[list[Tensor], Tensor | None]:
-        return [part for cell in state for part in cell], None
+    def export_state(self, state: Any) -> tuple[list[Tensor], Tensor | None]:
+        return [tensor for cell in state for tensor in cell], None
 
-    def _place(self, index: int) -> str:
-        """Of a cell, in a trace."""
+    def _trace_prefix(self, index: int) -> str:
         layer, direction = divmod(index, self.directions)
         side = (".forward", ".backward")[direction] if self.directions == 2 else ""
-        return f"layer{self.below + layer}{side}"
+        return f"layer{self.first_layer + layer}{side}"
+
+
+class RecurrentSettings(BackboneSettings):
+    """The settings that recurrent backbones share."""
+
+    layers: int = Field(1, ge=1, le=64, description="recurrent layers")
+    bidirectional: bool = Field(False, description="read in both directions (not for predicting the next element)")
+
+    @property
+    def traits(self) -> BackboneTraits:
+        causal = not self.bidirectional
+        return BackboneTraits(causal=causal, carries_state=causal, directions=1 if causal else 2)

@@ -1,11 +1,11 @@
-"""Traces: what happens inside a network, put under names into a dictionary that the caller gave.
+"""Traces: intermediate values of a network, recorded by name in a dict that the caller passes.
 
-    trace = {}                  backbone(x, trace=trace)              trace["layer0.attention"]  (B,H,T,S)
-    trace = Only("alignment")   network.decode(y, memory, s, trace)   nothing else is worked out or kept
+    trace = {}                       backbone(x, trace=trace)               trace["layer0.attention"]  (B,H,T,S)
+    trace = NamedTrace("alignment")  network.decode(y, memory, s, trace)    nothing else is computed or stored
 
-Elements stand in dimension 1 of what is kept; of the weights of heads (B,H,T,S), in dimension 2. Where a mask is
-known, padding shows zeros. A part of a network writes into its `Place`; what is costly is worked out only where
-`wants` says so. All names stand in inspect/trace.py.
+Elements are dimension 1 of a recorded value; in attention weights of heads (B,H,T,S), dimension 2. If a mask is known,
+padding is recorded as zeros. A part of a network records into its `TraceScope`; costly values are computed only if
+`is_traced`. All names are listed in inspect/trace.py.
 """
 
 from __future__ import annotations
@@ -17,75 +17,76 @@ from torch import Tensor
 Trace = dict[str, Tensor]
 
 
-class Chosen(Trace):
-    """A trace that does not take everything, however it is put there."""
+class SelectiveTrace(Trace):
+    """Base of traces that accept only some names."""
 
-    def wants(self, name: str) -> bool:
-        raise TypeError(f"{type(self).__name__} has no wants")
+    def accepts(self, name: str) -> bool:
+        raise TypeError(f"{type(self).__name__} has no accepts")
 
-    def expect(self, size: int) -> None:
-        """Told before something of so many bytes is worked out, it may refuse."""
+    def reserve(self, size: int) -> None:
+        """Called before a value of `size` bytes is computed; may raise an error."""
 
     def update(self, *others: Any, **more: Tensor) -> None:
         for name, value in dict(*others, **more).items():
             self[name] = value
 
 
-class Only(Chosen):
-    """A trace of some names: whole ones, or last parts of them ("attention" is that of every layer). Without: all."""
+class NamedTrace(SelectiveTrace):
+    """A trace of the given names, or last parts of names ("attention" is that of every layer). Without names: all."""
 
-    def __init__(self, *wanted: str) -> None:
+    def __init__(self, *names: str) -> None:
         super().__init__()
-        self.wanted = frozenset(wanted)
+        self.names = frozenset(names)
 
-    def wants(self, name: str) -> bool:
-        return not self.wanted or name in self.wanted or name.rpartition(".")[2] in self.wanted
+    def accepts(self, name: str) -> bool:
+        return not self.names or name in self.names or name.rpartition(".")[2] in self.names
 
     def __setitem__(self, name: str, value: Tensor) -> None:
-        if self.wants(name):
+        if self.accepts(name):
             super().__setitem__(name, value)
 
 
-class Place(Chosen):
-    """A place in a network: what is put here goes into the trace, the place before its name. What is named in `keep`
-    stays here besides, for those who work with it."""
+class TraceScope(SelectiveTrace):
+    """Records into another trace under a prefix; the names in `keep` are also kept here, for the caller."""
 
-    def __init__(self, trace: Trace, place: str, mask: Tensor | None = None, keep: tuple[str, ...] = ()) -> None:
+    def __init__(self, trace: Trace, prefix: str, mask: Tensor | None = None, keep: tuple[str, ...] = ()) -> None:
         super().__init__()
-        self.trace, self.place, self.mask, self.keep = trace, place, mask, keep
+        self.trace, self.prefix, self.mask, self.keep = trace, prefix, mask, keep
 
-    def expect(self, size: int) -> None:
-        if isinstance(self.trace, Chosen):
-            self.trace.expect(size)
+    def reserve(self, size: int) -> None:
+        if isinstance(self.trace, SelectiveTrace):
+            self.trace.reserve(size)
 
-    def wants(self, name: str) -> bool:
-        return name in self.keep or wants(self.trace, f"{self.place}.{name}")
+    def accepts(self, name: str) -> bool:
+        return name in self.keep or is_traced(self.trace, f"{self.prefix}.{name}")
 
     def __setitem__(self, name: str, value: Tensor) -> None:
         if name in self.keep:
             super().__setitem__(name, value)
-        show(self.trace, f"{self.place}.{name}", value, self.mask)
+        record(self.trace, f"{self.prefix}.{name}", value, self.mask)
 
 
-def inside(trace: Trace | None, place: str, mask: Tensor | None = None, keep: tuple[str, ...] = ()) -> Place | None:
-    """`mask` (B,T) is True where a real element stands."""
-    return None if trace is None else Place(trace, place, mask, keep)
+def trace_scope(
+    trace: Trace | None, prefix: str, mask: Tensor | None = None, keep: tuple[str, ...] = ()
+) -> TraceScope | None:
+    """Returns a scope of the trace, None without a trace. `mask` (B,T) is True for elements, False for padding."""
+    return None if trace is None else TraceScope(trace, prefix, mask, keep)
 
 
-def wants(trace: Trace | None, *names: str) -> bool:
-    """Whether any of these is to be shown; a plain dictionary takes all."""
-    if isinstance(trace, Chosen):
-        return any(trace.wants(name) for name in names)
+def is_traced(trace: Trace | None, *names: str) -> bool:
+    """Returns whether the trace accepts any of the names; a plain dict accepts all."""
+    if isinstance(trace, SelectiveTrace):
+        return any(trace.accepts(name) for name in names)
     return trace is not None
 
 
-def show(trace: Trace | None, name: str, value: Tensor, mask: Tensor | None = None) -> None:
-    if trace is not None and wants(trace, name):
-        trace[name] = value if mask is None else real(value, mask)
+def record(trace: Trace | None, name: str, value: Tensor, mask: Tensor | None = None) -> None:
+    if trace is not None and is_traced(trace, name):
+        trace[name] = value if mask is None else zero_padding(value, mask)
 
 
-def real(value: Tensor, mask: Tensor) -> Tensor:
-    """With zeros in the padding."""
+def zero_padding(value: Tensor, mask: Tensor) -> Tensor:
+    """Returns the value with zeros at padded elements."""
     shape = [1] * value.dim()
     shape[0], shape[element_axis(value)] = mask.shape
     return value.masked_fill(~mask.view(shape), 0.0)

@@ -1,8 +1,8 @@
-"""The Transformer's block: attention among the elements, then a network for each element by itself.
+"""Transformer blocks: attention among the elements, then a feed-forward network for each element.
 
-Vaswani et al., "Attention is all you need" (2017). Around each part stands a residual connection with a layer norm:
-before the part, x + part(norm x) (Radford et al. 2019), which trains without warm-up tricks, or after it as in the
-paper, norm(x + part(x)). A decoder's block also looks at what an encoder gave: cross-attention.
+Vaswani et al., "Attention is all you need" (2017). Each part has a residual connection and a layer norm: before the
+part, x + part(norm x) (Radford et al. 2019), which needs no long warm-up, or after it as in the paper,
+norm(x + part(x)). A decoder's block also has cross-attention to the encoder's outputs.
 """
 
 from __future__ import annotations
@@ -14,44 +14,43 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.errors import SeriatimError
-from ..core.room import append
+from ..core.state import append
 from ..kernels import attention as kernels
-from .attention import attend, attend_visibly, attention_weights
-from .backbone import BackboneSettings, wants_equations
-from .dropout import Dropout
-from .linear import Activation, Linear
-from .trace import Chosen, Trace, show, wants
+from .attention import attention, attention_weights, attention_with_weights
+from .backbone import BackboneSettings, equations_enabled
+from .layers import Activation, Dropout, Linear
+from .trace import SelectiveTrace, Trace, is_traced, record
 
-WORTH = 0.9  # share of real elements up to which padding is left out of what is done to each element
+MAX_PACKED = 0.9  # share of elements without padding up to which packing pays off
 
 
-class HeadedSettings(BackboneSettings):
-    """What the settings of Transformers share."""
+class TransformerSettings(BackboneSettings):
+    """The settings that Transformers share."""
 
-    fine: ClassVar[str] = "feedforward"
+    budget_field: ClassVar[str] = "feedforward"
 
-    heads: int = Field(4, ge=1, le=256, description="attention heads of a block; they divide the width")
+    heads: int = Field(4, ge=1, le=256, description="attention heads of a block; the width is a multiple of it")
     feedforward: int | None = Field(
-        None, ge=1, description="hidden size of the element-wise network (default: 4·width)"
+        None, ge=1, description="hidden size of the feed-forward network (default: 4·width)"
     )
 
-    def rate(self) -> float:
-        """The wider, the smaller the steps: 4e-3 at width 128, the 6e-4 of GPT-2 at its 768."""
+    def default_lr(self) -> float:
+        """Inverse to the width: 4e-3 at width 128, GPT-2's 6e-4 at 768."""
         return 0.5 / self.width
 
-    def grain(self) -> int:
+    def width_multiple(self) -> int:
         return self.heads
 
     def input_width(self, tied: bool) -> int:
         return self.width if self.embedding is None else self.embedding
 
-    def fine_size(self) -> int:
+    def budget_size(self) -> int:
         return 4 * self.width
 
     def check_heads(self) -> None:
         if self.width % self.heads:
             raise SeriatimError(
-                "model.heads", f"width {self.width} is not a multiple of heads {self.heads}", "choose one that is"
+                "model.heads", f"width {self.width} is not a multiple of heads {self.heads}", "choose a multiple"
             )
 
 
@@ -59,58 +58,63 @@ def _heads(x: Tensor, heads: int) -> Tensor:
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)  # (B,T,D) → (B,H,T,d)
 
 
-def _natively(query: Tensor, key: Tensor, visible: Tensor | None) -> bool:
-    """Whether the native kernels serve: keys are visible to all queries of a row, or to none."""
-    for_all = visible is None or visible.shape == (len(query), 1, 1, key.shape[2])
-    return for_all and not wants_equations() and kernels.pays(query, key.shape[2], query.shape[3])
+def _use_kernel(query: Tensor, key: Tensor, mask: Tensor | None) -> bool:
+    """Returns whether to use the native kernels, which support masks (B,1,1,S) of keys only."""
+    key_mask = mask is None or mask.shape == (len(query), 1, 1, key.shape[2])
+    return key_mask and not equations_enabled() and kernels.is_faster(query, key.shape[2], query.shape[3])
 
 
-def _keys(visible: Tensor | None) -> Tensor | None:
-    return None if visible is None else visible[:, 0, 0]
+def _key_mask(mask: Tensor | None) -> Tensor | None:
+    return None if mask is None else mask[:, 0, 0]
 
 
-def _mix(query: Tensor, cache: tuple[Tensor, Tensor], visible: Tensor | None, causal: bool) -> Tensor:
-    """What the heads gather, side by side (B,T,D)."""
-    gather = (lambda *given: attend_visibly(*given)[0]) if wants_equations() else attend
-    return gather(query, *cache, visible, causal).transpose(1, 2).flatten(2)
+def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    """Returns the outputs of all heads side by side (B,T,D)."""
+    if equations_enabled():
+        y, _ = attention_with_weights(query, key, value, mask, causal)
+    else:
+        y = attention(query, key, value, mask, causal)
+    return y.transpose(1, 2).flatten(2)
 
 
-def _show(trace: Trace | None, name: str, query: Tensor, key: Tensor, visible: Tensor | None, causal: bool) -> None:
-    """The weights of every head, worked out once more: fused, attention never has them."""
-    if trace is not None and wants(trace, name):
-        if isinstance(trace, Chosen):  # they grow with the square of the length
-            trace.expect(query.shape[:3].numel() * key.shape[2] * query.element_size())
-        trace[name] = attention_weights(query, key, visible, causal)
+def _record_weights(
+    trace: Trace | None, name: str, query: Tensor, key: Tensor, mask: Tensor | None, causal: bool
+) -> None:
+    """Records the weights of every head, computed separately: fused attention does not form them."""
+    if trace is not None and is_traced(trace, name):
+        if isinstance(trace, SelectiveTrace):  # the size is quadratic in the length
+            trace.reserve(query.shape[:3].numel() * key.shape[2] * query.element_size())
+        trace[name] = attention_weights(query, key, mask, causal)
 
 
 class Packing:
-    """The real elements of a padded batch, one behind the other: what is done to each by itself spares padding."""
+    """The elements of a padded batch without the padding (N,D), for computations on each element separately."""
 
     def __init__(self, mask: Tensor) -> None:
         self.shape = mask.shape
-        self.places = mask.flatten().nonzero()[:, 0]
+        self.indices = mask.flatten().nonzero()[:, 0]
 
     @property
-    def pays(self) -> bool:
-        """Whether there is enough padding to be worth the way there and back."""
-        return len(self.places) <= WORTH * self.shape.numel()
+    def is_faster(self) -> bool:
+        """Whether there is enough padding to be worth packing and unpacking."""
+        return len(self.indices) <= MAX_PACKED * self.shape.numel()
 
     def pack(self, x: Tensor) -> Tensor:
-        return x.flatten(0, 1).index_select(0, self.places)  # (B,T,D) → (N,D)
+        return x.flatten(0, 1).index_select(0, self.indices)  # (B,T,D) → (N,D)
 
     def unpack(self, x: Tensor) -> Tensor:
-        whole = x.new_zeros(self.shape.numel(), x.shape[-1]).index_copy(0, self.places, x)
-        return whole.view(*self.shape, -1)  # (N,D) → (B,T,D), zero in the padding
+        y = x.new_zeros(self.shape.numel(), x.shape[-1]).index_copy(0, self.indices, x)
+        return y.view(*self.shape, -1)  # (N,D) → (B,T,D), zeros in the padding
 
 
-def _lengths(trace: Trace | None, part: str, x: Tensor) -> None:
-    """Of the vectors of the residual stream behind a part of a block."""
-    if trace is not None and wants(trace, name := f"{part}_residual"):
+def _record_norms(trace: Trace | None, part: str, x: Tensor) -> None:
+    """Records the norms of the residual stream after a part of a block."""
+    if trace is not None and is_traced(trace, name := f"{part}_residual"):
         trace[name] = x.norm(dim=-1)
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention; queries, keys and values of all heads are one product."""
+    """Multi-head self-attention; queries, keys and values of all heads are one matrix product."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -120,44 +124,44 @@ class SelfAttention(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(
-        self, x: Tensor, past: Tensor | None, visible: Tensor | None, causal: bool, trace: Trace | None
+        self, x: Tensor, past: Tensor | None, mask: Tensor | None, causal: bool, trace: Trace | None
     ) -> tuple[Tensor, Tensor]:
-        """Also gives keys and values of all heads (B,2·H,S,d), `past` and those of x, for what comes next."""
+        """Returns the outputs, and keys and values of all heads (B,2·H,S,d): those of `past` and those of x."""
         inputs = self.inputs(x)  # (B,T,3·D)
         parts = _heads(inputs, 3 * self.heads)
-        query, key, value = parts.chunk(3, dim=1)  # at once: their gradients are put together in one go
-        both = parts[:, self.heads :]
+        query, key, value = parts.chunk(3, dim=1)  # in one operation: their gradients are joined in one as well
+        cache = parts[:, self.heads :]
         if past is not None:
-            both = append(past, both, dim=2)
-            key, value = both.chunk(2, dim=1)
-        _show(trace, "attention", query, key, visible, causal)
-        if past is None and _natively(query, key, visible):
-            mixed = kernels.self_attend(inputs, self.heads, _keys(visible), causal)
+            cache = append(past, cache, dim=2)
+            key, value = cache.chunk(2, dim=1)
+        _record_weights(trace, "attention", query, key, mask, causal)
+        if past is None and _use_kernel(query, key, mask):
+            mixed = kernels.self_attention(inputs, self.heads, _key_mask(mask), causal)
         else:
-            mixed = _mix(query, (key, value), visible, causal)
-        return self.dropout(self.output(mixed)), both
+            mixed = _attend(query, key, value, mask, causal)
+        return self.dropout(self.output(mixed)), cache
 
-    def gathered(self, inputs: Tensor, visible: Tensor | None, trace: Trace | None = None) -> Tensor:
-        """What every element gathers from all, (B,T,D), by queries, keys and values side by side (B,T,3·D)."""
+    def attend_inputs(self, inputs: Tensor, mask: Tensor | None, trace: Trace | None = None) -> Tensor:
+        """Returns bidirectional attention (B,T,D) of queries, keys and values side by side (B,T,3·D)."""
         query, key, value = (_heads(part, self.heads) for part in inputs.chunk(3, dim=-1))
-        _show(trace, "attention", query, key, visible, False)
-        if _natively(query, key, visible):
-            return kernels.self_attend(inputs, self.heads, _keys(visible), False)
-        return _mix(query, (key, value), visible, False)
+        _record_weights(trace, "attention", query, key, mask, False)
+        if _use_kernel(query, key, mask):
+            return kernels.self_attention(inputs, self.heads, _key_mask(mask), False)
+        return _attend(query, key, value, mask, False)
 
-    def first(self, x: Tensor, visible: Tensor | None) -> Tensor:
-        """What the first element gathers from all, (B,1,D): one query, so nearly nothing but keys and values."""
+    def first_output(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Returns the output of the first element (B,1,D), with a single query."""
         width = x.shape[-1]
         weight, bias = self.inputs.weight, self.inputs.bias
         query = _heads(F.linear(x[:, :1], weight[:width], bias[:width]), self.heads)
-        both = F.linear(x, weight[width:], bias[width:])  # (B,T,2·D)
-        key, value = (_heads(part, self.heads) for part in both.chunk(2, dim=-1))
-        y: Tensor = self.dropout(self.output(_mix(query, (key, value), visible, False)))
+        keys_values = F.linear(x, weight[width:], bias[width:])  # (B,T,2·D)
+        key, value = (_heads(part, self.heads) for part in keys_values.chunk(2, dim=-1))
+        y: Tensor = self.dropout(self.output(_attend(query, key, value, mask, False)))
         return y
 
 
 class CrossAttention(nn.Module):
-    """Queries from one sequence, keys and values from another, of which they are made once."""
+    """Queries from one sequence, keys and values from another, which are computed once."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -167,20 +171,20 @@ class CrossAttention(nn.Module):
         self.output = Linear(width, width)
         self.dropout = Dropout(dropout)
 
-    def remember(self, memory: Tensor) -> Tensor:
-        """Keys and values side by side, (B,S,2·D)."""
-        both: Tensor = self.memory(memory)
-        return both
+    def keys_values(self, memory: Tensor) -> Tensor:
+        """Returns keys and values side by side, (B,S,2·D)."""
+        y: Tensor = self.memory(memory)
+        return y
 
-    def forward(self, x: Tensor, memory: Tensor, visible: Tensor | None, trace: Trace | None) -> Tensor:
+    def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None, trace: Trace | None) -> Tensor:
         inputs = self.query(x)
         query = _heads(inputs, self.heads)
         key, value = (_heads(part, self.heads) for part in memory.chunk(2, dim=-1))
-        _show(trace, "cross_attention", query, key, visible, False)
-        if _natively(query, key, visible):
-            mixed = kernels.cross_attend(inputs, memory, self.heads, _keys(visible))
+        _record_weights(trace, "cross_attention", query, key, mask, False)
+        if _use_kernel(query, key, mask):
+            mixed = kernels.cross_attention(inputs, memory, self.heads, _key_mask(mask))
         else:
-            mixed = _mix(query, (key, value), visible, False)
+            mixed = _attend(query, key, value, mask, False)
         y: Tensor = self.dropout(self.output(mixed))
         return y
 
@@ -199,7 +203,7 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """`norm` stands "before" each part or "after" it; with `cross`, between the two, attention to a memory."""
+    """Self-attention, cross-attention if `cross`, and feed-forward network; `norm` is before or after each part."""
 
     def __init__(
         self,
@@ -210,64 +214,64 @@ class Block(nn.Module):
         activation: Activation = "gelu-tanh",
         norm: Literal["before", "after"] = "before",
         cross: bool = False,
-        epsilon: float = 1e-5,
+        eps: float = 1e-5,
     ) -> None:
         super().__init__()
-        self.before = norm == "before"
-        self.attention_norm = nn.LayerNorm(width, epsilon)
+        self.pre_norm = norm == "before"
+        self.attention_norm = nn.LayerNorm(width, eps)
         self.attention = SelfAttention(width, heads, dropout)
         if cross:
-            self.cross_norm = nn.LayerNorm(width, epsilon)
+            self.cross_norm = nn.LayerNorm(width, eps)
             self.cross = CrossAttention(width, heads, dropout)
-        self.feedforward_norm = nn.LayerNorm(width, epsilon)
+        self.feedforward_norm = nn.LayerNorm(width, eps)
         self.feedforward = FeedForward(width, feedforward, dropout, activation)
 
     def forward(
         self,
         x: Tensor,
         past: Tensor | None,
-        visible: Tensor | None,
+        mask: Tensor | None,
         causal: bool,
         trace: Trace | None,
         memory: Tensor | None = None,
-        memory_visible: Tensor | None = None,
+        memory_mask: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        mixed, cache = self.attention(self._in(x, self.attention_norm), past, visible, causal, trace)
+        mixed, cache = self.attention(self._in(x, self.attention_norm), past, mask, causal, trace)
         x = self._out(x + mixed, self.attention_norm)
-        _lengths(trace, "attention", x)
+        _record_norms(trace, "attention", x)
         if memory is not None:
-            found = self.cross(self._in(x, self.cross_norm), memory, memory_visible, trace)
-            x = self._out(x + found, self.cross_norm)
-            _lengths(trace, "cross_attention", x)
+            context = self.cross(self._in(x, self.cross_norm), memory, memory_mask, trace)
+            x = self._out(x + context, self.cross_norm)
+            _record_norms(trace, "cross_attention", x)
         x = self._out(x + self.feedforward(self._in(x, self.feedforward_norm)), self.feedforward_norm)
-        _lengths(trace, "feedforward", x)
-        show(trace, "hidden", x)
+        _record_norms(trace, "feedforward", x)
+        record(trace, "hidden", x)
         return x, cache
 
-    def packed(self, x: Tensor, real: Packing, visible: Tensor, trace: Trace | None = None) -> Tensor:
-        """The same for real elements alone (N,D): only attention sees them in their rows, with padding between."""
-        inputs = real.unpack(self.attention.inputs(self._in(x, self.attention_norm)))
-        mixed = real.pack(self.attention.gathered(inputs, visible, trace))
+    def forward_packed(self, x: Tensor, packing: Packing, mask: Tensor, trace: Trace | None = None) -> Tensor:
+        """Returns the outputs of packed elements (N,D): only attention is computed with padding."""
+        inputs = packing.unpack(self.attention.inputs(self._in(x, self.attention_norm)))
+        mixed = packing.pack(self.attention.attend_inputs(inputs, mask, trace))
         x = self._out(x + self.attention.dropout(self.attention.output(mixed)), self.attention_norm)
         if trace is not None:
-            _lengths(trace, "attention", real.unpack(x))
+            _record_norms(trace, "attention", packing.unpack(x))
         x = self._out(x + self.feedforward(self._in(x, self.feedforward_norm)), self.feedforward_norm)
         if trace is not None:
-            whole = real.unpack(x)
-            _lengths(trace, "feedforward", whole)
-            trace["hidden"] = whole
+            unpacked = packing.unpack(x)
+            _record_norms(trace, "feedforward", unpacked)
+            trace["hidden"] = unpacked
         return x
 
-    def first(self, x: Tensor, visible: Tensor | None) -> Tensor:
-        """The output of the first element alone, (B,1,D), of a block that looks in both directions."""
-        mixed = self.attention.first(self._in(x, self.attention_norm), visible)
+    def first_output(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Returns the output of the first element (B,1,D) of a bidirectional block."""
+        mixed = self.attention.first_output(self._in(x, self.attention_norm), mask)
         x = self._out(x[:, :1] + mixed, self.attention_norm)
         return self._out(x + self.feedforward(self._in(x, self.feedforward_norm)), self.feedforward_norm)
 
     def _in(self, x: Tensor, norm: nn.LayerNorm) -> Tensor:
-        y: Tensor = norm(x) if self.before else x
+        y: Tensor = norm(x) if self.pre_norm else x
         return y
 
     def _out(self, x: Tensor, norm: nn.LayerNorm) -> Tensor:
-        y: Tensor = x if self.before else norm(x)
+        y: Tensor = x if self.pre_norm else norm(x)
         return y

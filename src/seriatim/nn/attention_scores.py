@@ -1,4 +1,4 @@
-"""How well a query fits a key: every score of attention, and the kernels of Nadaraya and Watson.
+"""Attention scores: how well a query matches a key, and the kernels of Nadaraya and Watson.
 
     dot          q·k                                scaled_dot     q·k / √d              (Vaswani 2017)
     general      qᵀ M k        (Luong 2015)         distance       −½‖q−k‖²
@@ -7,12 +7,12 @@
     gaussian     log exp(−½‖q−k‖²/h²)               boxcar         log 1 if ‖q−k‖ ≤ h, else 0
     epanechnikov log max(0, 1 − ‖q−k‖/h)            with h the bandwidth
 
-A kernel K enters as log K, so that the softmax over the keys is K_i / ΣK: one family, one `nn.attention.pool`.
+A kernel K is given as log K, so that the softmax over the keys is K_i / ΣK and `attention_pool` serves all scores.
 
     score = make_score("additive", query=64, key=128, hidden=64)
-    prepared = score.prepare(key)          (B,S,key) → (B,S,·)      once for a source
+    prepared = score.prepare(key)          (B,S,key) → (B,S,·)      once per source
     score(query, prepared)                 (B,T,query) → (B,T,S)
-    step = score.over(prepared)            step(query)              the same, for a decoder that asks many times
+    step = score.bind(prepared)            step(query)              the same, for many steps of a decoder
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from torch.autograd.function import once_differentiable
 
 from ..core.errors import SeriatimError, did_you_mean
 from ..kernels import additive as kernels
-from .backbone import wants_equations
+from .backbone import equations_enabled
 
 ScoreName = Literal["dot", "scaled_dot", "general", "additive", "concat", "distance"]
 KernelName = Literal["gaussian", "boxcar", "epanechnikov"]
 SCORES: tuple[str, ...] = get_args(ScoreName)
 KERNELS: tuple[str, ...] = get_args(KernelName)
-ONE_LENGTH = ("dot", "scaled_dot", "distance", *KERNELS)  # without weights that would bring one to the other's
+EQUAL_SIZE_SCORES = ("dot", "scaled_dot", "distance", *KERNELS)  # queries and keys must have one size
 
-KEPT = 1 << 20  # numbers of tanh(q+k) that are kept for the backward pass; more are computed again, part by part
-PART = 1 << 18  # numbers of such a part: it stays in the processor's cache
+MAX_SAVED = 1 << 20  # numbers of tanh(q+k) saved for the backward pass; more are recomputed in blocks
+BLOCK = 1 << 18  # numbers of a block, which fits in the processor's cache
 
 
 class Score(nn.Module):
-    """`prepare` does the part that does not depend on the query; `forward` takes what it gave."""
+    """Base of all scores. `prepare` computes what does not depend on the query; `forward` takes its result."""
 
     def prepare(self, key: Tensor) -> Tensor:
-        """(B,S,key) → (B,S,·)."""
+        """Returns keys (B,S,key) prepared for `forward`, (B,S,·)."""
         return key
 
     def forward(self, query: Tensor, prepared: Tensor) -> Tensor:
-        """(B,T,query) and what `prepare` gave → (B,T,S)."""
+        """Returns the scores (B,T,S) of queries (B,T,query) and prepared keys."""
         raise TypeError(f"{type(self).__name__} has no forward")
 
-    def over(self, prepared: Tensor) -> Callable[[Tensor], Tensor]:
-        """For many queries, one after the other, over the same keys."""
+    def bind(self, prepared: Tensor) -> Callable[[Tensor], Tensor]:
+        """Returns a function from queries to scores over the same keys, for the steps of a loop."""
         return lambda query: self(query, prepared)
 
 
@@ -65,7 +65,7 @@ class Dot(Score):
 
 
 class General(Score):
-    """The matrix M brings the keys into the queries' space, whose length may be another."""
+    """qᵀ M k: M maps the keys to the size of the queries."""
 
     def __init__(self, query: int, key: int) -> None:
         super().__init__()
@@ -91,10 +91,10 @@ class Additive(Score):
         return prepared
 
     def forward(self, query: Tensor, prepared: Tensor) -> Tensor:
-        return tanh_sum(self.query(query), prepared, self.weight)
+        return additive_scores(self.query(query), prepared, self.weight)
 
-    def over(self, prepared: Tensor) -> Callable[[Tensor], Tensor]:
-        scores = TanhSum(prepared, self.weight)
+    def bind(self, prepared: Tensor) -> Callable[[Tensor], Tensor]:
+        scores = SharedKeyScores(prepared, self.weight)
         return lambda query: scores(self.query(query))
 
 
@@ -110,11 +110,11 @@ class Concat(Score):
 
     def forward(self, query: Tensor, prepared: Tensor) -> Tensor:
         projected = nn.functional.linear(query, self.both.weight[:, : self.split])
-        return tanh_sum(projected, prepared, self.weight)
+        return additive_scores(projected, prepared, self.weight)
 
 
 class Distance(Score):
-    """−½‖q−k‖² = q·k − ½‖k‖² − ½‖q‖²: a product, with one more column for the keys' norms."""
+    """−½‖q−k‖² = q·k − ½‖k‖² − ½‖q‖²: a matrix product, with one more column for the norms of the keys."""
 
     def prepare(self, key: Tensor) -> Tensor:
         return torch.cat([key, -0.5 * key.square().sum(dim=-1, keepdim=True)], dim=-1)
@@ -125,7 +125,7 @@ class Distance(Score):
 
 
 class Kernel(Score):
-    """log K(‖q−k‖/h); −∞ where the key is out of reach."""
+    """log K(‖q−k‖/h); −∞ where K is 0."""
 
     def __init__(self, name: KernelName, bandwidth: float = 1.0) -> None:
         super().__init__()
@@ -136,21 +136,21 @@ class Kernel(Score):
         return log_kernel(self.name, torch.cdist(query, prepared, compute_mode=EXACT) / self.bandwidth)
 
 
-EXACT = "donot_use_mm_for_euclid_dist"  # torch's name for distances that do not lose digits where points are close
+EXACT = "donot_use_mm_for_euclid_dist"  # torch's mode for distances that are exact for close points
 
 
 def log_kernel(name: KernelName, distance: Tensor) -> Tensor:
-    """log K of distances in units of the bandwidth."""
+    """Returns log K of distances in units of the bandwidth."""
     if name == "gaussian":
         return -0.5 * distance.square()
     if name == "boxcar":
         return torch.zeros_like(distance).masked_fill(distance > 1, -math.inf)
-    inside = distance < 1
-    return torch.where(inside, torch.log1p(-torch.where(inside, distance, 0.0)), -math.inf)  # no gradient of log 0
+    positive = distance < 1
+    return torch.where(positive, torch.log1p(-torch.where(positive, distance, 0.0)), -math.inf)  # no gradient of log 0
 
 
 def make_score(name: str, query: int, key: int, hidden: int, bandwidth: float = 1.0) -> Score:
-    """The score of that name, for queries and keys of these lengths; `hidden` is the size within tanh."""
+    """Returns the score of that name for queries and keys of these sizes; `hidden` is the size inside tanh."""
     if name == "general":
         return General(query, key)
     if name == "additive":
@@ -162,8 +162,8 @@ def make_score(name: str, query: int, key: int, hidden: int, bandwidth: float = 
     if query != key:
         raise SeriatimError(
             "score.lengths",
-            f"the score {name} needs queries and keys of one length, not {query} and {key}",
-            "choose general, additive or concat, or sizes that agree",
+            f"the score {name} needs queries and keys of equal size, not {query} and {key}",
+            "choose general, additive or concat, or equal sizes",
         )
     if name == "distance":
         return Distance()
@@ -172,45 +172,48 @@ def make_score(name: str, query: int, key: int, hidden: int, bandwidth: float = 
     return Dot(1 / math.sqrt(key) if name == "scaled_dot" else 1.0)
 
 
-def tanh_sum(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
-    """Σ_h w_h tanh(q_h + k_h) for every query (B,T,H) and key (B,S,H): (B,T,S).
+def additive_scores(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
+    """Returns Σ_h w_h tanh(q_h + k_h) for every query (B,T,H) and key (B,S,H): (B,T,S).
 
-    All (B,T,S,H) numbers at once are more memory than anything else in a translator, and slow: the kernel never has
-    them; without it, where there are many, they are computed part by part, and again in the backward pass.
+    All (B,T,S,H) numbers at once would be the largest tensor of an encoder–decoder. The kernel never forms them;
+    without it, many are computed in blocks, and again in the backward pass.
     """
     weight = weight.to(query.dtype)
-    if wants_equations():
+    if equations_enabled():
         return torch.tanh(query[:, :, None] + key[:, None]) @ weight
-    if kernels.available(query, key, weight):
+    if kernels.is_available(query, key, weight):
         return kernels.scores(query, key, weight)
-    if query.shape[0] * query.shape[1] * key.shape[1] * key.shape[2] <= KEPT:
+    if query.shape[0] * query.shape[1] * key.shape[1] * key.shape[2] <= MAX_SAVED:
         return torch.tanh(query[:, :, None] + key[:, None]) @ weight
-    return _TanhSum.apply(query, key, weight)
+    return _BlockedScores.apply(query, key, weight)
 
 
-class TanhSum:
-    """`tanh_sum` over the same keys at every step of a loop: with the kernel, all steps add to one gradient of the keys
-    (as `Product` gathers that of its matrix), instead of each making one of that size."""
+class SharedKeyScores:
+    """`additive_scores` over the same keys at every step of a loop.
+
+    With the kernel all steps add to one gradient of the keys, instead of each forming one of that size (`LoopMatmul`
+    does the same for a matrix).
+    """
 
     def __init__(self, key: Tensor, weight: Tensor) -> None:
-        shares = torch.is_grad_enabled() and key.requires_grad and not wants_equations()
-        self.shares = shares and kernels.available(key, key, weight)
-        self.kept: dict[int, Tensor] = {}  # the gradient so far, by the pass backwards that asked for it
-        self.key: Tensor = _Shared.apply(key, self.kept) if self.shares else key
+        shared = torch.is_grad_enabled() and key.requires_grad and not equations_enabled()
+        self.shared = shared and kernels.is_available(key, key, weight)
+        self.gradients: dict[int, Tensor] = {}  # of the keys, by backward pass
+        self.key: Tensor = _SharedKey.apply(key, self.gradients) if self.shared else key
         self.weight = weight
 
     def __call__(self, query: Tensor) -> Tensor:
-        if self.shares and kernels.available(query, self.key, self.weight):
-            y: Tensor = _SharedSum.apply(query, self.key, self.weight, self.kept)
+        if self.shared and kernels.is_available(query, self.key, self.weight):
+            y: Tensor = _SharedKeyFunction.apply(query, self.key, self.weight, self.gradients)
             return y
-        return tanh_sum(query, self.key, self.weight)
+        return additive_scores(query, self.key, self.weight)
 
 
-class _SharedSum(torch.autograd.Function):
+class _SharedKeyFunction(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, weight: Tensor, kept: dict[int, Tensor]) -> Tensor:
+    def forward(ctx: Any, query: Tensor, key: Tensor, weight: Tensor, gradients: dict[int, Tensor]) -> Tensor:
         ctx.save_for_backward(query, key, weight)
-        ctx.kept = kept
+        ctx.gradients = gradients
         return kernels.scores(query, key, weight)
 
     @staticmethod
@@ -218,37 +221,37 @@ class _SharedSum(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, Tensor, None]:
         query, key, weight = ctx.saved_tensors
         task = torch._C._current_graph_task_id()
-        if task not in ctx.kept:
-            ctx.kept[task] = torch.zeros_like(key, memory_format=torch.contiguous_format)
-        of_query, of_weight = kernels.add_gradients(gradient, query, key, weight, ctx.kept[task])
+        if task not in ctx.gradients:
+            ctx.gradients[task] = torch.zeros_like(key, memory_format=torch.contiguous_format)
+        of_query, of_weight = kernels.add_gradients(gradient, query, key, weight, ctx.gradients[task])
         return of_query, None, of_weight, None
 
 
-class _Shared(torch.autograd.Function):
-    """The keys as they are; backwards, they come after all steps, and a step without the kernel may have added."""
+class _SharedKey(torch.autograd.Function):
+    """The identity of the keys; its backward pass runs after all steps and returns the accumulated gradient."""
 
     @staticmethod
-    def forward(ctx: Any, key: Tensor, kept: dict[int, Tensor]) -> Tensor:
-        ctx.kept = kept
+    def forward(ctx: Any, key: Tensor, gradients: dict[int, Tensor]) -> Tensor:
+        ctx.gradients = gradients
         ctx.set_materialize_grads(False)
         return key.view_as(key)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, more: Tensor | None) -> tuple[Tensor | None, None]:
-        gathered = ctx.kept.pop(torch._C._current_graph_task_id(), None)
-        ctx.kept.clear()
-        if gathered is None or more is None:
-            return more if gathered is None else gathered, None
-        return gathered + more, None
+    def backward(ctx: Any, other: Tensor | None) -> tuple[Tensor | None, None]:
+        accumulated = ctx.gradients.pop(torch._C._current_graph_task_id(), None)
+        ctx.gradients.clear()
+        if accumulated is None or other is None:
+            return other if accumulated is None else accumulated, None
+        return accumulated + other, None
 
 
-class _TanhSum(torch.autograd.Function):
+class _BlockedScores(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(query, key, weight)
         scores = query.new_empty(query.shape[0], query.shape[1], key.shape[1])
-        for rows, steps in _parts(query, key):
+        for rows, steps in _blocks(query, key):
             scores[rows, steps] = (query[rows, steps, None] + key[rows, None]).tanh_() @ weight
         return scores
 
@@ -258,24 +261,24 @@ class _TanhSum(torch.autograd.Function):
         query, key, weight = ctx.saved_tensors
         of_query, of_key = torch.empty_like(query), torch.zeros_like(key)
         of_weight = torch.zeros_like(weight)
-        for rows, steps in _parts(query, key):
+        for rows, steps in _blocks(query, key):
             y = (query[rows, steps, None] + key[rows, None]).tanh_()  # (b,t,S,H)
-            given = gradient[rows, steps].contiguous()  # (b,t,S)
-            of_weight += given.flatten() @ y.flatten(0, 2)
-            torch.ops.aten.tanh_backward.grad_input(given[..., None].expand_as(y), y, grad_input=y)  # in place
+            part = gradient[rows, steps].contiguous()  # (b,t,S)
+            of_weight += part.flatten() @ y.flatten(0, 2)
+            torch.ops.aten.tanh_backward.grad_input(part[..., None].expand_as(y), y, grad_input=y)  # in place
             of_query[rows, steps] = y.sum(dim=2)
             of_key[rows] += y.sum(dim=1)
         return of_query * weight, of_key * weight, of_weight
 
 
-def _parts(query: Tensor, key: Tensor) -> list[tuple[slice, slice]]:
-    """Ranges of the batch and of the queries, in parts that hold about PART numbers each."""
+def _blocks(query: Tensor, key: Tensor) -> list[tuple[slice, slice]]:
+    """Returns ranges of the batch and of the queries, in blocks of about BLOCK numbers."""
     batch, steps, _ = query.shape
     size = max(1, key.shape[1] * key.shape[2])
-    many = max(1, PART // (size * max(1, steps)))
-    long = steps if many > 1 else max(1, PART // size)
+    rows = max(1, BLOCK // (size * max(1, steps)))
+    count = steps if rows > 1 else max(1, BLOCK // size)
     return [
-        (slice(row, row + many), slice(step, step + long))
-        for row in range(0, batch, many)
-        for step in range(0, steps, max(1, long))
+        (slice(row, row + rows), slice(step, step + count))
+        for row in range(0, batch, rows)
+        for step in range(0, steps, max(1, count))
     ]

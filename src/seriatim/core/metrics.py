@@ -1,0 +1,210 @@
+"""Metrics: the label, direction and number format of each metric, declared once.
+
+A task returns its metrics as a dict from name to value. The command line, reports and model cards look up here how a
+metric is labeled and formatted, so that an accuracy is a percentage and a perplexity has two decimals everywhere. A
+metric without an entry takes its name as label; a name that contains a known one (`top5_accuracy`, `mae_wind`) is
+formatted like that one. A task declares its own metrics with `register_metric`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+MISSING = "–"
+MIN_SIGNIFICANT, MAX_DIGITS = 3, 4  # significant digits of a small value, and digits that a large value needs
+
+
+@dataclass(frozen=True)
+class Metric:
+    """The declaration of a metric."""
+
+    label: str
+    direction: Literal["lower", "higher", "neither"] = "lower"  # which values are better
+    digits: int = 3  # decimals, of the percentage if it is one
+    percent: bool = False
+    description: str = ""
+    is_count: bool = False  # it counts what was evaluated
+
+
+class MetricValues(dict[str, float]):
+    """Metrics by name, with the signatures of those that depend on how they were computed, such as BLEU."""
+
+    def __init__(self, values: Mapping[str, float], signatures: Mapping[str, str] | None = None) -> None:
+        super().__init__(values)
+        self.signatures = dict(signatures or {})
+
+
+def metric_signatures(values: Mapping[str, float]) -> dict[str, str]:
+    return values.signatures if isinstance(values, MetricValues) else {}
+
+
+def _percentage(label: str, description: str, direction: Literal["lower", "higher"] = "higher") -> Metric:
+    return Metric(label, direction, 1, True, description)
+
+
+def _count(label: str) -> Metric:
+    return Metric(label, "neither", 0, description="the number evaluated", is_count=True)
+
+
+METRICS = {
+    "loss": Metric("Loss", description="the quantity that training minimizes"),
+    "perplexity": Metric("Perplexity", digits=2, description="e^loss: the number of equally likely choices"),
+    "bits_per_character": Metric("Bits per character", description="compressed size with this model"),
+    "nll": Metric("Negative log-likelihood", description="nats per frame or example"),
+    "accuracy": _percentage("Accuracy", "share of correct predictions"),
+    "error": _percentage("Error", "share of wrong predictions", "lower"),
+    "exact_match": _percentage("Exact match", "share of answers that equal a reference"),
+    "macro_f1": _percentage("Macro F1", "mean of the F1 of each class: rare classes count as much as common ones"),
+    "micro_f1": _percentage("Micro F1", "F1 over all decisions together"),
+    "f1": _percentage("F1", "harmonic mean of precision and recall"),
+    "precision": _percentage("Precision", "share of the predicted that is correct"),
+    "recall": _percentage("Recall", "share of the references that is predicted"),
+    "mse": Metric("MSE", description="mean squared error"),
+    "rmse": Metric("RMSE", description="root mean squared error"),
+    "mae": Metric("MAE", description="mean absolute error"),
+    "mase": Metric("MASE", description="absolute error relative to the seasonal naive forecast; below 1 is better"),
+    "smape": _percentage("sMAPE", "absolute error relative to the mean of value and forecast", "lower"),
+    "coverage": Metric("Coverage", "neither", 1, True, "share within the band; best at the band's nominal share"),
+    "pinball": Metric("Quantile loss", description="mean pinball loss over the quantiles"),
+    "r2": Metric("R²", "higher", description="explained share of the variance; 0 is the mean, 1 is perfect"),
+    "spearman": Metric("Spearman", "higher", description="rank correlation, from −1 to 1"),
+    "pearson": Metric("Pearson", "higher", description="correlation, from −1 to 1"),
+    "bleu": Metric("BLEU", "higher", 1, description="n-gram overlap with the reference, up to 100"),
+    "bleu_all": Metric("BLEU (all references)", "higher", 1, description="n-gram overlap with any reference"),
+    "chrf": Metric("chrF", "higher", 1, description="character n-gram overlap with the reference, up to 100"),
+    "bleu1": Metric("BLEU-1", "higher", 1, description="word overlap with any reference, up to 100"),
+    "bleu2": Metric("BLEU-2", "higher", 1, description="overlap of up to two words with any reference, up to 100"),
+    "bleu3": Metric("BLEU-3", "higher", 1, description="overlap of up to three words with any reference, up to 100"),
+    "bleu4": Metric("BLEU-4", "higher", 1, description="overlap of up to four words with any reference, up to 100"),
+    "cider": Metric("CIDEr", "higher", 3, description="n-gram overlap with the references, weighted by rarity, to 10"),
+    "pointing": _percentage("Pointing", "share of nouns for which the attention's peak lies in the noun's box"),
+    "pointing_mass": _percentage("Attention in the box", "share of the attention for a noun that lies in its box"),
+    "tokens": _count("Tokens"),
+    "examples": _count("Examples"),
+    "frames": _count("Frames"),
+    "sequences": _count("Sequences"),
+    "series": _count("Series"),
+    "values": _count("Values"),
+    "words": _count("Words"),
+    "sentences": _count("Sentences"),
+    "captions": _count("Captions"),
+    "nouns": _count("Nouns"),
+    "entities": _count("Entities"),
+    "questions": _count("Questions"),
+}
+COMPLEMENTS = ("accuracy", "f1", "micro_f1", "macro_f1", "exact_match")  # 1 − error, if they equal it
+
+
+def register_metric(name: str, metric: Metric) -> None:
+    """Declares a metric of a task, or replaces a declaration."""
+    METRICS[name] = metric
+
+
+def get_metric(name: str) -> Metric:
+    """Returns the declaration of a metric, or one derived from its name."""
+    if name in METRICS:
+        return METRICS[name]
+    words = name.split("_")
+    label = " ".join(words)
+    label = label[:1].upper() + label[1:]
+    suffixes = ["_".join(words[first:]) for first in range(1, len(words))]
+    prefixes = ["_".join(words[:last]) for last in range(len(words) - 1, 0, -1)]
+    known = next((METRICS[part] for part in [*suffixes, *prefixes] if part in METRICS), Metric(label))
+    return replace(known, label=label)
+
+
+def metric_label(name: str) -> str:
+    return get_metric(name).label
+
+
+def label_in_sentence(name: str) -> str:
+    """Returns the label in lower case, unless it is a name or an abbreviation."""
+    label = metric_label(name)
+    return label if label in ("Spearman", "Pearson") or not label[1:2].islower() else label[0].lower() + label[1:]
+
+
+def format_metric(name: str, value: Any, extra_digits: int = 0) -> str:
+    """Returns a value as text: 0.8432 → "84.3 %", 1066.0 → "1,066"."""
+    metric = get_metric(name)
+    if metric.is_count:
+        return f"{value:,.0f}" if finite(value) is not None else format_number(value)
+    if metric.percent:
+        digits = metric.digits + extra_digits
+        return f"{format_number(100 * value, digits)} %" if finite(value) is not None else format_number(value)
+    size = abs(finite(value) or 0)
+    integer_digits = 1 if size < 10 else math.floor(math.log10(size)) + 1
+    digits = max(min(metric.digits, MAX_DIGITS - integer_digits) + extra_digits, 0)
+    if metric.direction == "higher" and size < 0.5 * 10**-digits:
+        return format_number(0.0, digits)  # a tiny score is 0; of a tiny error the digits matter
+    return format_number(value, digits, MIN_SIGNIFICANT)
+
+
+def describe_metric(name: str, value: Any) -> str:
+    """Returns label and value for a sentence: "accuracy 84.3 %"."""
+    return f"{label_in_sentence(name)} {format_metric(name, value)}"
+
+
+def main_metric(values: Mapping[str, Any], monitor: str = "loss") -> str:
+    """Returns the metric to show first: the monitored one, or an easier one that says the same.
+
+    An error is shown as its complement, such as accuracy; a loss of generated text as BLEU, CIDEr or exact match.
+    """
+    if monitor == "loss" and ("bleu" in values or "cider" in values):
+        return next(name for name in values if name in ("bleu", "cider", "exact_match"))
+    error = finite(values.get("error"))
+    if monitor != "error" or error is None:
+        return monitor
+    return next((name for name in COMPLEMENTS if _equal(values.get(name), 1 - error)), monitor)
+
+
+def displayed_metrics(values: Mapping[str, Any], monitor: str = "loss") -> list[str]:
+    """Returns the metrics that deserve a column, the main one first: no counts, and no duplicates of the loss."""
+    first = main_metric(values, monitor)
+    omitted = (first, monitor) if monitor != "loss" else (first,)
+    others = [name for name in values if not get_metric(name).is_count and name not in omitted]
+    others = [name for name in others if name == "loss" or not _equal(values[name], finite(values.get("loss")))]
+    return [name for name in (first,) if name in values] + others
+
+
+def _equal(value: Any, other: float | int | None) -> bool:
+    return finite(value) is not None and other is not None and math.isclose(value, other, rel_tol=1e-9, abs_tol=1e-9)
+
+
+def merge_metrics(splits: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns every metric of several dicts in their order, with its first value."""
+    merged: dict[str, Any] = {}
+    for values in splits:
+        for name, value in values.items():
+            merged.setdefault(name, value)
+    return merged
+
+
+def is_better(name: str, value: float, other: float) -> bool:
+    """Returns whether the first value is better than the second."""
+    return value > other if get_metric(name).direction == "higher" else value < other
+
+
+def finite(value: Any) -> float | int | None:
+    """Returns the value if it is a finite number, else None."""
+    is_number = isinstance(value, float | int) and not isinstance(value, bool)
+    return value if is_number and math.isfinite(value) else None
+
+
+def format_number(value: Any, digits: int = 3, significant: int = 1) -> str:
+    """Returns a number with `digits` decimals, more if it is small; very large and small ones as powers of ten."""
+    number = finite(value)
+    if number is None:
+        if isinstance(value, float):
+            return "not a number" if math.isnan(value) else "∞" if value > 0 else "−∞"
+        return MISSING
+    size = abs(number)
+    if size >= 1e6 or 0 < size < 1e-4:
+        mantissa, exponent = f"{number:.2e}".split("e")
+        return f"{mantissa}·10^{int(exponent)}".replace("-", "−")
+    if 0 < size < 1:
+        digits = max(digits, significant - 1 - math.floor(math.log10(size)))
+    text = f"{number:,.{digits}f}".replace("-", "−")
+    return text.removeprefix("−") if not text.strip("−0.,") else text

@@ -1,0 +1,149 @@
+"""Layers: linear layers with packed weights, dropout, positions, and windows over the last elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Literal
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..core.state import append, last_elements
+from ..kernels import dropout as dropout_kernels
+from ..kernels import linear as kernels
+from .backbone import equations_enabled
+
+Activation = Literal["relu", "gelu", "gelu-tanh", "silu"]
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu-tanh": partial(F.gelu, approximate="tanh"),  # of GPT-2
+    "silu": F.silu,
+}
+MIN_PACKED = 1 << 14  # weights; for fewer, packing costs more than it saves
+SEEDS = 1 << 62
+MIN_POSITIONS = 64  # rows of a table of sinusoids; the sizes are powers of two, so that there are few tables
+_packed: WeakKeyDictionary[nn.Module, tuple[tuple[int, int], Tensor]] = WeakKeyDictionary()
+
+
+class Linear(nn.Linear):
+    """A linear layer that keeps its weights packed for inference, and fuses bias and activation.
+
+    A matrix product first brings the weights into an order that suits the processor. In training they change with each
+    step; within `torch.inference_mode` on a CPU the layer packs them once (a second copy in memory) and multiplies by
+    the native kernel, whose results differ from the library's in the last bits. `train()` drops the packed weights.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._packed_forward(x) if self._can_pack(x) else F.linear(x, self.weight, self.bias)
+
+    def activated(self, x: Tensor, activation: Activation) -> Tensor:
+        """Returns the activation of the layer's output, with bias and activation in one pass."""
+        if self._can_pack(x):
+            return self._packed_forward(x, activation)
+        same_type = x.dtype == self.weight.dtype
+        if self.bias is not None and same_type and not equations_enabled() and kernels.is_available(x):
+            return kernels.bias_activation(F.linear(x, self.weight), self.bias, activation)
+        return ACTIVATIONS[activation](F.linear(x, self.weight, self.bias))
+
+    def train(self, mode: bool = True) -> Linear:
+        if mode:
+            _packed.pop(self, None)
+        return super().train(mode)
+
+    def _can_pack(self, x: Tensor) -> bool:
+        return (
+            not self.training
+            and torch.is_inference_mode_enabled()
+            and x.dtype == self.weight.dtype == torch.float32
+            and self.weight.numel() >= MIN_PACKED
+            and x.numel() > 0
+            and not equations_enabled()
+            and not torch.compiler.is_compiling()
+            and kernels.is_available(x)
+        )
+
+    def _packed_forward(self, x: Tensor, activation: Activation | None = None) -> Tensor:
+        version = (self.weight.data_ptr(), self.weight._version)
+        cached = _packed.get(self)
+        if cached is None or cached[0] != version:
+            cached = version, kernels.pack(self.weight.detach())
+            _packed[self] = cached
+        return kernels.packed_linear(x, cached[1], self.out_features, self.bias, activation)
+
+
+class Dropout(nn.Dropout):
+    """Equals `nn.Dropout`. The native kernel draws one seed instead of a random number per element."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0:
+            return x
+        if not dropout_kernels.is_available(x):
+            return F.dropout(x, self.p)
+        return dropout_kernels.dropout(x, self.p, int(torch.randint(SEEDS, ())))
+
+
+# Positions
+
+
+def sinusoids(first: int, count: int, width: int) -> Tensor:
+    """Returns rows first…first+count−1 of the sinusoids of Vaswani et al. 2017, (count,width), in float64.
+
+    p[i,2j] = sin(i/10000^{2j/d}), p[i,2j+1] = cos(i/10000^{2j/d})
+    """
+    positions = torch.arange(first, first + count, dtype=torch.float64)[:, None]
+    angles = positions / 10_000 ** (torch.arange(0, width, 2, dtype=torch.float64) / width)
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :width]
+
+
+@lru_cache(maxsize=32)
+def _sinusoid_table(rows: int, width: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    with torch.inference_mode(False):  # the cached table is also used in training
+        return sinusoids(0, rows, width).to(device, dtype)
+
+
+class SinusoidalPositions(nn.Module):
+    """Position vectors for any number of elements."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+
+    def forward(self, first: int, like: Tensor) -> Tensor:
+        """Returns the vectors (T,width) to add to the elements first, first+1, … of a sequence (B,T,width)."""
+        last = first + like.shape[1]
+        rows = max(MIN_POSITIONS, 1 << (last - 1).bit_length())
+        return _sinusoid_table(rows, self.width, like.device, like.dtype)[first:last]
+
+
+class LearnedPositions(nn.Embedding):
+    """Learned position vectors for at most `context_length` elements."""
+
+    def __init__(self, width: int, context_length: int) -> None:
+        super().__init__(context_length, width)
+        nn.init.normal_(self.weight, std=width**-0.5)
+
+    def forward(self, first: int, like: Tensor) -> Tensor:  # type: ignore[override]
+        return self.weight[first : first + like.shape[1]].to(like.dtype)
+
+
+# Windows: the last elements before a chunk, as the state of models with a finite receptive field
+
+
+def extend_window(x: Tensor, window: Tensor | None, size: int) -> Tensor:
+    """Returns x (B,T,D) after the `size` elements before it, zeros without a window: (B,size+T,D)."""
+    if window is None:
+        window = x.new_zeros(len(x), size, x.shape[-1])
+    return append(window.to(x.dtype), x, dim=1)
+
+
+def last_window(extended: Tensor, mask: Tensor | None, size: int) -> Tensor:
+    """Returns the last `size` elements of each row of the result of `extend_window`: the window of the next chunk."""
+    if mask is None:
+        return last_elements(extended, size, dim=1)
+    ends = mask.sum(dim=1, keepdim=True)  # (B,1): elements of this chunk; the rows are padded on the right
+    index = ends + torch.arange(size, device=extended.device)  # (B,size)
+    return extended.gather(1, index[:, :, None].expand(-1, -1, extended.shape[-1]))
