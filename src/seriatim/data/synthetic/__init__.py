@@ -64,20 +64,20 @@ def _letter_pairs(name: str, how: str, answer: Callable[[list[str]], list[str]])
 _PYDOC = "the help topics of the running Python; the text differs between versions of Python"
 _BRACKETS = "20,000 lines of nested brackets of four kinds (a Dyck language), made from a seed"
 _COPYING = "20,000 lines such as abc=abc: remember and repeat, made from a seed"
-_ADDING = "the adding problem: add the two marked numbers of a sequence of 600; adding:200 has 200 steps"
-_COPY = "copy memory: remember ten symbols over 1,000 steps; copy:100 has 100 steps"
-_CURVE = "a number for a number: 400 points of 2 sin x + x^0.8 with noise; curve:50 has 50 points"
+_ADDING = "the adding problem: 52,000 sequences of 600 steps, two marked numbers to add; adding:200 has 200 steps"
+_COPY = "copy memory: 11,500 sequences, ten symbols to remember over 1,000 steps; copy:200 over 200"
+_CURVE = "a curve with noise: 700 points, y = 2 sin x + x^0.8; curve:50 has 50 for training"
 _SINE = "10,000 series of 51 steps: two sine waves of random frequency and phase, and noise"
 _DATES = "20,000 dates, numbers, times and short sentences in English and French, made from a seed"
 _SCENES = "14,000 drawn images of one or two shapes, all captions of each, and their boxes; scenes:3 has up to three"
-_DIGITS = "14,000 images of one or two colored handwritten digits of MNIST, all captions of each, and their boxes"
+_DIGITS = "14,000 images of one or two colored handwritten digits of mnist, all captions of each, and their boxes"
 
 _ALL = (
     SyntheticSet("pydoc", "language", _PYDOC, 465_000, sequences.pydoc, license="PSF"),
     SyntheticSet("brackets", "language", _BRACKETS, 641_000, sequences.brackets),
     SyntheticSet("copying", "language", _COPYING, 300_000, sequences.copying),
     SyntheticSet("adding", "regress", _ADDING, 249_600_000, sequences.adding, Option("length", 600, 2, 10_000)),
-    SyntheticSet("copy", "tag", _COPY, 187_680_000, sequences.copy_memory, Option("length", 1000, 1, 10_000)),
+    SyntheticSet("copy", "tag", _COPY, 93_840_000, sequences.copy_memory, Option("length", 1000, 1, 10_000)),
     SyntheticSet("curve", "regress", _CURVE, 5_600, sequences.curve, Option("number of points", 400, 2, 10_000)),
     SyntheticSet("sine", "forecast", _SINE, 2_040_000, sequences.sine),
     _letter_pairs("copy-pairs", "again", list),
