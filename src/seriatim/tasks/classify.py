@@ -41,13 +41,13 @@ from .metrics import (
     multi_label_metrics,
     precision_recall_f1,
 )
+from .mismatches import name_mismatches
 from .sequence import (
     TARGET_NAMES,
     PooledSettings,
     SequencePredictor,
     SequenceProcessor,
     SequenceTask,
-    differing_names,
     sequence_schema,
 )
 
@@ -214,7 +214,7 @@ class ClassifyTask(SequenceTask):
 
     def teacher_mismatches(self, teacher: Predictor) -> list[str]:
         processor = cast(ClassifyProcessor, teacher.processor)
-        mismatches = differing_names(self.processor.labels, processor.labels, "label")
+        mismatches = name_mismatches(self.processor.labels, processor.labels, "label")
         if self.processor.multi_label != processor.multi_label:
             model = "this model" if self.processor.multi_label else "the teacher"
             mismatches.append(f"only {model} may predict several labels for one input")

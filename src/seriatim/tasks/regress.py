@@ -36,13 +36,13 @@ from .base import Encoded, Metrics, Output, Predictor, TaskConfig, Usage, capabi
 from .batching import Batch
 from .codecs import NumberCodec, TextCodec
 from .metrics import mean_and_std, pearson, r_squared, regression_metrics, spearman
+from .mismatches import name_mismatches
 from .sequence import (
     TARGET_NAMES,
     PooledSettings,
     SequencePredictor,
     SequenceProcessor,
     SequenceTask,
-    differing_names,
     sequence_schema,
 )
 
@@ -180,7 +180,7 @@ class RegressTask(SequenceTask):
         names, teacher_names = self.processor.targets, cast(RegressProcessor, teacher.processor).targets
         if len(names) == len(teacher_names) == 1:
             return []
-        return differing_names(names, teacher_names, "value")
+        return name_mismatches(names, teacher_names, "value")
 
     # Gradient-free models
 

@@ -429,14 +429,3 @@ def describe_input(dataset: Dataset, row: int) -> str:
     numbers = np.concatenate([np.reshape(value, -1) for value in values])
     steps = len(values) if dataset.kind("input") is NUMBER else len(values[0])
     return f"{steps} steps: " + " ".join(f"{value:.3g}" for value in numbers[:12]) + (" …" if len(numbers) > 12 else "")
-
-
-def differing_names(names: Sequence[str], teacher_names: Sequence[str], noun: str) -> list[str]:
-    """Returns sentences on names that only the student or only the teacher has; their order does not matter."""
-    sentences = []
-    for owner, own, others in (("this model", names, teacher_names), ("the teacher", teacher_names, names)):
-        if only := [name for name in own if name not in set(others)]:
-            listed = ", ".join(f'"{name}"' for name in only[:8]) + (" …" if len(only) > 8 else "")
-            count = f"the {noun}" if len(only) == 1 else f"{len(only)} {noun}s"
-            sentences.append(f"only {owner} has {count}: {listed}")
-    return sentences

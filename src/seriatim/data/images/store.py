@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import SeriatimError
-from ...core.files import atomic_file, write_json
-from .. import cache
+from ...core.files import atomic_file, cache_folder, write_json
+from ..cache import cache_errors, locked
+from ..disk import cache_key
 from .batches import Images
 from .decode import DEFAULT_SETTINGS, Header, decode, fit_array, quiet, read_header
 from .kind import ImageValue
@@ -147,10 +148,10 @@ def read_headers(
             return [read(value) for value in values]
     paths = [Path(path).absolute() for path in values]
     stamps = [_stamp(path) for path in paths]
-    file = cache.folder("images") / f"{cache.key(VERSION, 'headers', settings.max_megapixels, stamps)}.json"
+    file = cache_folder("images") / f"{cache_key(VERSION, 'headers', settings.max_megapixels, stamps)}.json"
     if not file.exists():
         headers = list(_run_threads(read, paths, progress, f"reading the headers of {len(paths):,} images"))
-        with cache.explained():
+        with cache_errors():
             write_json(file, [_pack_header(header) for header in headers])
         return headers
     return [
@@ -194,12 +195,12 @@ def _load_shards(
     per_shard = max(SHARD_BYTES // math.prod(layout.stored_shape), 1)
     spans = [range(start, min(start + per_shard, len(paths))) for start in range(0, len(paths), per_shard)]
     names = [
-        cache.key(VERSION, asdict(layout), settings.max_megapixels, stamps[span.start : span.stop]) for span in spans
+        cache_key(VERSION, asdict(layout), settings.max_megapixels, stamps[span.start : span.stop]) for span in spans
     ]
-    folder = cache.folder("images")
+    folder = cache_folder("images")
     files = tuple(folder / f"{name}.npy" for name in names)
-    if not all(file.exists() for file in files):
-        with cache.explained(), cache.locked(folder / f"{cache.key(names)}.lock"):
+    if not all(map(_is_complete, files)):
+        with cache_errors(), locked(folder / f"{cache_key(names)}.lock"):
             _write_missing(dict(zip(files, spans, strict=True)), paths, settings, layout, progress)
     broken: dict[int, SeriatimError] = {}
     for span, file in zip(spans, files, strict=True):
@@ -217,9 +218,9 @@ def _write_missing(
     progress: Progress | None,
 ) -> None:
     """Writes the shards that do not exist; another process may have written some of them in the meantime."""
-    missing = {file: span for file, span in shards.items() if not file.exists()}
+    missing = {file: span for file, span in shards.items() if not _is_complete(file)}
     selected = [paths[row] for span in missing.values() for row in span]
-    folder, needed = cache.folder("images"), len(selected) * math.prod(layout.stored_shape)
+    folder, needed = cache_folder("images"), len(selected) * math.prod(layout.stored_shape)
     if needed > (free := shutil.disk_usage(folder).free):
         raise SeriatimError(
             "data.cache",
@@ -231,6 +232,11 @@ def _write_missing(
     with contextlib.closing(_run_threads(read, selected, progress, title)) as images:
         for file, span in missing.items():
             _write_shard(file, len(span), layout, images)
+
+
+def _is_complete(file: Path) -> bool:
+    """Returns whether a shard and its list of errors are there."""
+    return file.exists() and file.with_suffix(".json").exists()
 
 
 def _try_decode(path: Path, settings: ImageSettings, layout: ImageLayout) -> np.ndarray | SeriatimError:
@@ -251,7 +257,7 @@ def _write_shard(file: Path, count: int, layout: ImageLayout, images: Iterator[n
             else:
                 block[row] = image
         block.flush()
-        write_json(file.with_suffix(".json"), errors)  # first: whenever the shard exists, this does
+        write_json(file.with_suffix(".json"), errors)
 
 
 def _run_threads(

@@ -1,0 +1,312 @@
+"""Array files: NumPy's `.npy` and `.npz`, MATLAB's `.mat`, and IDX, the format of MNIST; compressed or not.
+
+The first axis of an array is the row. (N,T) are N sequences of T numbers, (N,T,F) of T vectors of F numbers, uint8 of
+the shape (N,H,W,C) are images, (N,) are labels or numbers; a cell array of MATLAB holds sequences of unequal length.
+Object arrays, which are pickles, are refused: nothing here can run code of a file.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import struct
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from ...core.diagnostics import Diagnostics
+from ...core.errors import SeriatimError
+from ..images.kind import PixelSequence
+from ..location import Location
+from ..source import Source
+from ..stream import COMPRESSED, Stream
+from .base import Format, ReadOptions, Record
+
+EXTENSIONS = ("npy", "npz", "mat", "idx")
+IDX_FILE = re.compile(r"idx\d[-_.]u?byte$")
+IDX_ROLE = re.compile(r"(?:(train|valid|t10k|test)[-_.])?(images|labels)[-_.]idx\d[-_.]u?byte$")
+IDX_DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+IDX_SPLITS = {None: "", "train": "train", "valid": "validation", "t10k": "test", "test": "test"}
+INPUT_NAMES = ("inputs", "input", "x", "data")
+TARGET_NAMES = ("targets", "target", "y", "labels", "label")
+PERMUTATION_SEED = 1  # of permuted MNIST
+COLORS = (1, 3)  # channels of an image
+# What `zipfile` may raise on a damaged archive, besides its own error.
+ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError, RuntimeError)
+
+Array = np.ndarray | list[np.ndarray]  # a list is a cell array of MATLAB
+Columns = dict[str, Sequence[Any]]  # column → cells
+
+
+def is_array_file(stream: Stream) -> bool:
+    """Returns whether a file holds arrays, by its name."""
+    return stream.extension in EXTENSIONS or IDX_FILE.search(plain_name(stream)) is not None
+
+
+def plain_name(stream: Stream) -> str:
+    """Returns the name of a file in lower case, without folders and the extension of a compression."""
+    path = PurePosixPath(stream.name.lower())
+    return path.stem if path.suffix in COMPRESSED else path.name
+
+
+class Arrays(Format):
+    """Arrays as columns, one record for each row. Targets may be in a file of their own: `x.npy,y.npy`, or the images
+    and labels of IDX. The last twelfth of IDX training images is the validation split if there is none."""
+
+    def sniff(self, source: Source) -> bool:
+        return any(is_array_file(stream) for stream in source.streams)
+
+    def records(self, source: Source, options: ReadOptions, diagnostics: Diagnostics) -> Iterator[Record]:
+        streams = [stream for stream in source.streams if is_array_file(stream)]
+        roles = [IDX_ROLE.search(plain_name(stream)) for stream in streams]
+        parts: dict[str, list[Stream]] = {}
+        for stream, role in zip(streams, roles, strict=True):
+            parts.setdefault(IDX_SPLITS[role[1]] if role else "", []).append(stream)
+        for split in sorted(parts, key=("", "train", "validation", "test").index):
+            columns = self._columns(source, parts[split], diagnostics)
+            count = len(next(iter(columns.values())))
+            if split and len(parts) > 1:
+                columns["split"] = [split] * count
+            if split == "train" and "validation" not in parts and source.rows is None and count >= 12:
+                held_out = count // 12
+                diagnostics.note(f"validation on the last {held_out:,} of the {count:,} training images")
+                columns["split"] = ["train"] * (count - held_out) + ["validation"] * held_out
+            first, last = (0, count) if source.rows is None else source.rows
+            name = parts[split][0].name
+            for row in range(first, min(last, count)):
+                values = {column: cells[row] for column, cells in columns.items()}
+                yield Record(values, Location(name, row + 1, "row"))
+
+    def _columns(self, source: Source, streams: list[Stream], diagnostics: Diagnostics) -> Columns:
+        """Returns the columns of files that belong together, all of one length."""
+        arrays: dict[str, tuple[str, Array]] = {}  # column → its place in messages, and the array
+        for number, stream in enumerate(streams):
+            for name, array in load_arrays(stream).items():
+                if not name:
+                    role = IDX_ROLE.search(plain_name(stream))
+                    stem = PurePosixPath(plain_name(stream)).stem if len(streams) > 1 else "inputs"
+                    name = {"images": "image", "labels": "label"}[role[2]] if role else stem
+                    name = ("inputs", "targets")[min(number, 1)] if source.aligned else name
+                    arrays[name] = stream.name, array
+                else:
+                    arrays[name] = f"{stream.name}/{name}", array
+        if "image" in arrays and "label" not in arrays and any(IDX_ROLE.search(plain_name(s)) for s in streams):
+            diagnostics.note(f"{streams[0].name}: there are no labels beside it")
+        main = self._main_column(source, arrays)
+        where, array = arrays.pop(main)
+        count = len(array)
+        if not count:
+            raise SeriatimError("data.empty", f"{where}: holds no rows", "pass at least one")
+        columns: Columns = {main: input_cells(where, array, bool(source.options.get("permute")))}
+        lengths = {len(cell) for cell in columns[main]} if isinstance(columns[main][0], np.ndarray) else set()
+        for name, (place, other) in arrays.items():
+            if row_count(other, count) == count:
+                columns[name] = other_cells(place, other, count, lengths)
+            elif name.lower() in TARGET_NAMES or len(arrays) == 1:
+                shape = f"{len(other):,} cells" if isinstance(other, list) else f"the shape {other.shape}"
+                cause = f"{place}: has {shape}, where {where} has {count:,} rows"
+                raise SeriatimError("data.arrays", cause, "give a target for each row")
+            else:
+                diagnostics.note(f"{place} is left out: it does not have {count:,} rows")
+        return columns
+
+    @staticmethod
+    def _main_column(source: Source, arrays: Mapping[str, tuple[str, Array]]) -> str:
+        """Returns the column of the inputs: by its name, or the only one that is not a target."""
+        named = [name for name in arrays if name.lower() in (*INPUT_NAMES, "image")]
+        others = [name for name in arrays if name.lower() not in TARGET_NAMES]
+        sequences = [name for name in others if isinstance(arrays[name][1], list) or arrays[name][1].ndim > 1]
+        for candidates in (named, others, sequences, list(arrays)):
+            if len(candidates) == 1:
+                return candidates[0]
+        names = ", ".join(arrays)
+        cause = f"{source.name}: which of its arrays are the inputs: {names}?"
+        raise SeriatimError("data.arrays", cause, 'name one of them "inputs"')
+
+
+# From arrays to cells
+
+
+def input_cells(where: str, array: Array, permute: bool = False) -> Sequence[Any]:
+    """Returns the rows of an array of inputs: sequences (T,) or (T,F), images (H,W,C), or single numbers."""
+    if isinstance(array, list):
+        return sequence_cells(where, array)
+    if array.dtype.kind in "US":
+        return [str(cell) for cell in array.reshape(len(array), -1)[:, 0]]
+    if array.dtype.kind not in "biuf":
+        raise SeriatimError("data.arrays", f"{where}: holds {array.dtype}, not numbers", "pass an array of numbers")
+    if array.ndim == 4:
+        return image_cells(where, array)
+    if array.ndim > 3 or not array.ndim:
+        cause = f"{where}: has the shape {array.shape}, where (N,T), (N,T,F) or images (N,H,W,C) are expected"
+        raise SeriatimError("data.arrays", cause, "give one row for each sequence")
+    if array.ndim == 3 and array.dtype == np.uint8 and IDX_FILE.search(where.lower().partition(".gz")[0]):
+        if not permute:
+            return [PixelSequence(image) for image in array]
+        order = np.argsort(np.random.PCG64(PERMUTATION_SEED).random_raw(array[0].size), kind="stable")
+        return list((array.reshape(len(array), -1) / np.float32(255))[:, order, None])
+    return array.tolist() if array.ndim == 1 else list(array)
+
+
+def image_cells(where: str, array: np.ndarray) -> Sequence[np.ndarray]:
+    """Returns the images of an array (N,H,W,C) of uint8."""
+    if array.dtype != np.uint8:
+        cause = (
+            f"{where}: holds {array.dtype} of the shape {array.shape}, where images are uint8 of (N,H,W) or (N,H,W,3)"
+        )
+        raise SeriatimError("data.arrays", cause, "convert and save it again")
+    if array.shape[3] not in COLORS:
+        cause = f"{where}: has the shape {array.shape}: {array.shape[3]} channels, where 1 or 3 are expected"
+        last = "channels come last: array.transpose(0, 2, 3, 1)"
+        raise SeriatimError("data.arrays", cause, last if array.shape[1] in COLORS else "pass gray or RGB images")
+    return list(array)
+
+
+def sequence_cells(where: str, cells: list[np.ndarray]) -> list[np.ndarray]:
+    """Returns the arrays of a cell array as (T,F); if all are vectors, rows or columns, F is 1."""
+    for number, cell in enumerate(cells, 1):
+        if cell.dtype.kind not in "biuf":
+            cause = f"{where}, cell {number}: holds {cell.dtype}, not numbers"
+            raise SeriatimError("data.arrays", cause, "pass cells of numbers")
+    if all(cell.ndim == 2 and (min(cell.shape) == 1 or not cell.size) for cell in cells):
+        return [cell.reshape(-1, 1) for cell in cells]
+    width = cells[0].shape[-1]
+    for number, cell in enumerate(cells, 1):
+        if cell.ndim != 2 or (cell.size and cell.shape[1] != width):
+            cause = f"{where}, cell {number}: has the shape {cell.shape}, where (T,{width}) is expected as in the first"
+            raise SeriatimError("data.arrays", cause, "pass cells of one width")
+    return [cell.reshape(-1, width) for cell in cells]
+
+
+def row_count(array: Array, count: int) -> int:
+    """Returns the number of rows; a MATLAB vector (1,N) has N, since MATLAB has no other vectors."""
+    return count if isinstance(array, np.ndarray) and array.shape == (1, count) else len(array)
+
+
+def other_cells(where: str, array: Array, count: int, lengths: set[int]) -> Sequence[Any]:
+    """Returns the rows of an array beside the inputs, by its dtype and shape: a label or number, or several.
+
+    Integers of the shape (N,K) are labels: one for each element if all inputs have K elements, else, if they are 0 or
+    1, the numbers of the columns that hold 1. Floats are numbers.
+
+    Args:
+        where: The place of the array in messages.
+        array: The array.
+        count: The number of rows.
+        lengths: The lengths of the inputs.
+    """
+    if isinstance(array, list):
+        return [[str(label) for label in cell[:, 0].tolist()] for cell in sequence_cells(where, array)]
+    if array.shape in ((1, count), (count, 1)):
+        array = array.reshape(count)
+    if array.ndim not in (1, 2) or array.dtype.kind not in "biufUS":
+        cause = f"{where}: holds {array.dtype} of the shape {array.shape}, where targets are (N,) or (N,K)"
+        raise SeriatimError("data.arrays", cause, "pass labels or numbers")
+    if array.ndim == 1 or array.dtype.kind in "fUS":
+        return array.astype(str).tolist() if array.dtype.kind in "US" else array.tolist()
+    if lengths == {array.shape[1]}:
+        return [[str(label) for label in row] for row in array.tolist()]
+    if array.min(initial=0) >= 0 and array.max(initial=0) <= 1:
+        return [[str(label) for label in np.flatnonzero(row)] for row in array]
+    return array.astype(np.float64).tolist()
+
+
+# Files
+
+
+def load_arrays(stream: Stream) -> dict[str, Array]:
+    """Returns the arrays of a file by name; the only one of `.npy` and IDX has the name ""."""
+    data = stream.read_bytes()
+    if stream.extension == "npz":
+        return load_npz(stream.name, data)
+    if stream.extension == "mat":
+        return load_mat(stream.name, data)
+    return {"": load_npy(stream.name, data) if stream.extension == "npy" else load_idx(stream.name, data)}
+
+
+def load_npy(name: str, data: bytes) -> np.ndarray:
+    file = io.BytesIO(data)
+    try:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(file)
+    except (ValueError, EOFError, TypeError, SyntaxError, tokenize.TokenError) as error:
+        raise SeriatimError("data.npy", f"{name}: not a .npy file ({error})", "save it with numpy.save") from None
+    if dtype.hasobject or dtype.names:
+        content = "Python objects (a pickle)" if dtype.hasobject else "records of several fields"
+        raise SeriatimError("data.npy", f"{name}: holds {content}, not numbers", "save arrays of one type of numbers")
+    size, needed = len(data) - file.tell(), math.prod(shape) * dtype.itemsize
+    if size < needed or min(shape, default=0) < 0:
+        cause = f"{name}: truncated: {size:,} bytes of numbers, but its shape {shape} needs {needed:,}"
+        raise SeriatimError("data.broken", cause, "download or save it again")
+    flat = np.frombuffer(data, dtype, math.prod(shape), file.tell())
+    return flat.reshape(shape, order="F" if fortran else "C")
+
+
+def load_npz(name: str, data: bytes) -> dict[str, Array]:
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            members = {member: archive.read(member) for member in archive.namelist() if member.endswith(".npy")}
+    except ZIP_ERRORS as error:
+        raise SeriatimError("data.broken", f"{name}: not a readable .npz file ({error})", "save it again") from None
+    if not members:
+        raise SeriatimError("data.npz", f"{name}: holds no arrays", "save it with numpy.savez")
+    return {member[:-4]: load_npy(f"{name}/{member[:-4]}", content) for member, content in members.items()}
+
+
+def load_idx(name: str, data: bytes) -> np.ndarray:
+    if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in IDX_DTYPES or not 1 <= data[3] <= 4:
+        begin = data[:4].hex() or "nothing"
+        cause = f"{name}: not an IDX file: begins with {begin}, not with 00000803 (images) or 00000801 (labels)"
+        raise SeriatimError("data.idx", cause, "pass a .npy, .npz, .mat or IDX file")
+    start = 4 + 4 * data[3]
+    if len(data) < start:
+        raise SeriatimError("data.broken", f"{name}: truncated within its shape", "download it again")
+    shape = struct.unpack_from(f">{data[3]}I", data, 4)
+    dtype = np.dtype(IDX_DTYPES[data[2]])
+    needed = math.prod(shape) * dtype.itemsize
+    if len(data) - start != needed:
+        cause = f"{name}: {len(data) - start:,} bytes of numbers, but its shape {shape} needs {needed:,}"
+        raise SeriatimError("data.broken", cause, "download it again")
+    return np.frombuffer(data, dtype, offset=start).reshape(shape)
+
+
+def load_mat(name: str, data: bytes) -> dict[str, Array]:
+    """Returns the numeric arrays of a MATLAB file of level 5, and its cell arrays of numbers as lists."""
+    try:
+        from scipy.io import loadmat
+    except ImportError:
+        cause = f"{name}: reading .mat files needs scipy"
+        raise SeriatimError("dependency.missing", cause, "pip install 'seriatim[mat]'") from None
+    try:
+        variables = loadmat(io.BytesIO(data), mat_dtype=False)
+    except NotImplementedError:
+        cause = f"{name}: a MATLAB file of level 7.3 (HDF5), which is not supported"
+        raise SeriatimError("data.mat", cause, "save it with -v7, or with numpy.savez") from None
+    except Exception as error:  # the many ways in which reading damaged bytes fails
+        reason = " ".join(str(error).split())[:100] or type(error).__name__
+        cause = f"{name}: not a MATLAB file of level 5, or damaged ({reason})"
+        raise SeriatimError("data.mat", cause, "download it again, or save it with -v7 or numpy.savez") from None
+    arrays: dict[str, Array] = {}
+    others: dict[str, str] = {}
+    for variable, value in variables.items():
+        if variable.startswith("__"):
+            continue
+        cells = value.ravel(order="F").tolist() if isinstance(value, np.ndarray) and value.dtype == object else None
+        if cells and all(isinstance(cell, np.ndarray) and cell.dtype.kind in "biuf" for cell in cells):
+            arrays[variable] = cells
+        elif isinstance(value, np.ndarray) and value.dtype.kind in "biufUS":
+            arrays[variable] = value
+        else:
+            kind = "a cell array of other things" if cells is not None else "not an array of numbers"
+            others[variable] = "of complex numbers" if np.iscomplexobj(value) else kind
+    if not any(isinstance(array, list) or array.dtype.kind in "biuf" for array in arrays.values()):
+        content = ", ".join(f"{variable} is {kind}" for variable, kind in others.items()) or "it is empty"
+        raise SeriatimError("data.mat", f"{name}: holds no numbers ({content})", "save the numbers as a matrix")
+    return arrays

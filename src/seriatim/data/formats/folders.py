@@ -1,0 +1,79 @@
+"""Folders of classes, a file for each row: texts or images, and images without classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+from ...core.diagnostics import Diagnostics
+from ...core.errors import SeriatimError
+from ..images.kind import is_image_name
+from ..location import Location
+from ..source import Source
+from ..stream import Stream
+from .base import Format, ReadOptions, Record
+
+UNLABELED = frozenset(("unsup", "unlabelled", "unlabeled"))
+
+
+class ClassFolders(Format):
+    """A folder for each class, a file for each row. The contents are in the column "text" or "image", the class is in
+    "label". Image files that are in no folders of classes have no label."""
+
+    def usable(self, options: ReadOptions) -> bool:
+        return options.text_unit == "line"  # else the files are one text
+
+    def sniff(self, source: Source) -> bool:
+        if source.aligned or not source.streams:
+            return False
+        return holds_images(source) or any(len(path) > 1 for path in class_paths(source.data_streams))
+
+    def records(self, source: Source, options: ReadOptions, diagnostics: Diagnostics) -> Iterator[Record]:
+        images = holds_images(source)
+        streams = [stream for stream in source.data_streams if is_image_name(stream.name) == images]
+        if not images:
+            streams = [stream for stream in streams if not stream.is_binary()]
+        paths = class_paths(streams)
+        labeled = "label" in options.header_names
+        if labeled:
+            kept = [row for row, path in enumerate(paths) if len(path) > 1 and path[0].lower() not in UNLABELED]
+            if not kept:
+                cause = f"{source.name}: its images have no labels"
+                remedy = "put them into a folder for each class, or pass a table with their paths and labels"
+                raise SeriatimError("data.column", cause, remedy)
+            diagnostics.note(f"{source.name}: a folder for each class, a file for each row")
+            left_out = [stream.name for row, stream in enumerate(streams) if row not in set(kept)]
+            if left_out:
+                names = ", ".join(left_out[:3])
+                diagnostics.note(f"{len(left_out):,} files without a class are left out: {names}")
+        else:
+            kept = list(range(len(streams)))
+        for row in kept:
+            stream, label = streams[row], {"label": paths[row][0]} if len(paths[row]) > 1 else {}
+            location = Location(stream.name, 1, "")
+            if images:
+                yield Record({"image": image_cell(stream), **label}, location)
+            else:
+                text = stream.read_text(options.encoding, options.errors).removesuffix("\n")
+                yield Record({"text": text, **label}, location)
+
+
+def holds_images(source: Source) -> bool:
+    """Returns whether most files are images."""
+    images = sum(is_image_name(stream.name) for stream in source.streams)
+    return 2 * images > len(source.streams)
+
+
+def class_paths(streams: Sequence[Stream]) -> list[tuple[str, ...]]:
+    """Returns the path of each file below the folder that holds the folders of classes."""
+    paths = [PurePosixPath(stream.name).parts[1:] for stream in streams]
+    while paths and all(len(path) > 2 for path in paths) and len({path[0] for path in paths}) == 1:
+        paths = [path[1:] for path in paths]  # a folder around all others tells nothing
+    return paths
+
+
+def image_cell(stream: Stream) -> Any:
+    """Returns the path of an image file, or the bytes of one in an archive."""
+    path = stream.path
+    return path if path is not None and is_image_name(path) else stream.read_bytes()
