@@ -29,6 +29,10 @@ class SplitPolicy(ABC):
     def divide(self, dataset: Dataset, fractions: Fractions) -> list[Dataset]:
         """Returns the training, validation and test split; a fraction of 0 gives an empty one."""
 
+    def describe(self) -> str:
+        """Returns how rows are divided, for a note."""
+        return type(self).__name__.lower()
+
 
 def take_splits(dataset: Dataset, assignment: np.ndarray) -> list[Dataset]:
     """Returns the rows assigned to split 0, 1 and 2."""
@@ -237,7 +241,7 @@ def split(
         divided = zip(NAMES, fractions, policy.divide(dataset, fractions), strict=True)
         splits = {name: rows for name, fraction, rows in divided if fraction > 0}
         percentages = " / ".join(f"{100 * fraction:g}" for fraction in fractions)
-        diagnostics.note(f"split {percentages} % ({type(policy).__name__.lower()})")
+        diagnostics.note(f"split {percentages} % ({policy.describe()})")
         if empty := [name for name, rows in splits.items() if not len(rows)]:
             cause = f"{len(dataset):,} rows are too few: the {empty[0]} split is empty"
             raise SeriatimError("data.too-short", cause, "add rows, or change data.fractions")
