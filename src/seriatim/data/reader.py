@@ -164,18 +164,10 @@ def _column_kind(
         filled = next((cell for cell in cells if not is_blank(cell)), "")
         expected = " or ".join(kind.name for kind in field.kinds)
         cause = f'{header.name}: column "{names[0]}" holds {show_cell(filled)}, not {expected}'
-        if most := _common_kind(field, cells):
+        if most := field.common_kind(cells):
             return most  # the cells that are not are reported by line
         raise SeriatimError("data.column", cause, f"name another: data.columns.{field.role}=NAME")
     return kind
-
-
-def _common_kind(field: Field, cells: Sequence[Any]) -> Kind | None:
-    """Returns the kind of the field that more than half of the filled cells have, or None."""
-    filled = [cell for cell in cells if not is_blank(cell)]
-    counts = {kind: sum(kind.guess([cell]) for cell in filled) for kind in field.kinds}
-    best = max(field.kinds, key=lambda kind: counts[kind])
-    return best if 2 * counts[best] > len(filled) else None
 
 
 def _split_cell(cell: Any, separator: str) -> Any:

@@ -12,7 +12,7 @@ from ..core.diagnostics import Diagnostics
 from ..core.errors import SeriatimError, did_you_mean
 from .dataset import Dataset
 from .formats import normalize_name
-from .kinds import FLAG, LABEL, MOST_SPECIFIC_FIRST, SPLIT, Kind
+from .kinds import FLAG, LABEL, MOST_SPECIFIC_FIRST, SPLIT, Kind, is_blank
 
 SPLIT_NAMES = ("set", "part", "partition", "subset")  # usual names of the column that tells the split
 
@@ -75,6 +75,13 @@ class Field:
         """
         cells = [cell for column in columns for cell in header.samples[column]]
         return next((kind for kind in self.kinds if (kind.accepts(cells) if named else kind.guess(cells))), None)
+
+    def common_kind(self, cells: Sequence[Any]) -> Kind | None:
+        """Returns the kind of the field that more than half of the filled cells have, or None."""
+        filled = [cell for cell in cells if not is_blank(cell)]
+        counts = {kind: sum(kind.guess([cell]) for cell in filled) for kind in self.kinds}
+        best = max(self.kinds, key=lambda kind: counts[kind])
+        return best if 2 * counts[best] > len(filled) else None
 
 
 # Every schema has these, unless it declares the roles itself: which split a row belongs to, and whether it is a
@@ -271,6 +278,11 @@ class Schema:
         candidates = self._candidates(field, header, assigned)
         names = dict.fromkeys(normalize_name(name) for name in (field.role, *field.aliases))
         columns = tuple(candidates[name] for name in names if name in candidates)
+        if not columns:  # a column with the name of the field whose wrong cells are to be reported by line
+            taken = {column for columns in assigned.values() for column in columns}
+            free = {normalize_name(name): name for name in header.columns if name not in taken}
+            usual = (free[name] for name in names if name in free)
+            columns = tuple(name for name in usual if field.common_kind(header.samples[name]))
         if len(columns) > 1 and field.one_alias:
             cause = f"{header.name}: several columns may be the {field.role}: {', '.join(columns)}"
             raise SeriatimError("data.column", cause, f"name it: {self.option_of(field.role)}{columns[0]}")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,8 +15,8 @@ from ..core.errors import SeriatimError
 from .dataset import Dataset
 from .disk import TextValues, mix
 from .documents import document_ends
-from .kinds import NUMBER
-from .source import SPLIT_ALIASES
+from .kinds import NUMBER, SPLIT_ALIASES, YES
+from .schema import Schema
 
 NAMES = ("train", "validation", "test")
 Fractions = tuple[float, float, float]
@@ -25,9 +26,24 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 class SplitPolicy(ABC):
     """Divides a data set that has no predefined splits."""
 
+    reports_overlap: ClassVar[bool] = True  # whether inputs that occur in two splits deserve a note
+
     @abstractmethod
     def divide(self, dataset: Dataset, fractions: Fractions) -> list[Dataset]:
         """Returns the training, validation and test split; a fraction of 0 gives an empty one."""
+
+    def divide_validation(self, train: Dataset, fractions: Fractions) -> tuple[Dataset, Dataset, str]:
+        """Returns the training and the validation split of training rows, if only validation is missing, and a note.
+
+        By default validation has the share that it has of both in `fractions`.
+        """
+        fraction = fractions[1] / (fractions[0] + fractions[1])
+        rows, validation, _ = self.divide(train, (1 - fraction, fraction, 0.0))
+        return rows, validation, f"no validation split: {100 * fraction:.3g} % of the training rows are used"
+
+    def separate(self, splits: dict[str, Dataset], diagnostics: Diagnostics) -> dict[str, Dataset]:
+        """Returns predefined splits without rows that must not be in two of them; by default as they are."""
+        return splits
 
     def describe(self) -> str:
         """Returns how rows are divided, for a note."""
@@ -75,15 +91,19 @@ class Contiguous(SplitPolicy):
     """A text stream in order, cut where the fractions say: neighboring lines are alike, so none are drawn at random.
 
     A cut moves to the nearest end of a document or line, if that hardly changes the fractions. A row that is cut
-    becomes two. Positions are bytes of UTF-8.
+    becomes two. Positions are bytes of UTF-8. Without a role, whole rows are divided.
     """
 
-    role: str
+    role: str | None = None
 
+    reports_overlap: ClassVar[bool] = False
     SEARCHED = 1 << 20  # bytes in which a line end is looked for, on each side
     CLOSE, FAR = 0.2, 0.5  # how far a cut may move to a document or line, in parts of the smallest split
 
     def divide(self, dataset: Dataset, fractions: Fractions) -> list[Dataset]:
+        if self.role is None:
+            bounds = [0, *(round(len(dataset) * share) for share in itertools.accumulate(fractions))]
+            return [dataset.take(np.arange(start, end)) for start, end in itertools.pairwise(bounds)]
         blocks = dataset[self.role]
         sizes = blocks.byte_sizes() if isinstance(blocks, TextValues) else [len(block.encode()) for block in blocks]
         ends = np.cumsum(sizes, dtype=np.int64)
@@ -115,7 +135,9 @@ class Contiguous(SplitPolicy):
         column = dataset.columns[self.role][0]
         divided = dataset.take(rows)
         divided = replace(divided, columns={**divided.columns, self.role: (replace(column, values=values),)})
-        return take_splits(divided, np.searchsorted(cuts, bounds[:-1], side="right"))
+        splits = take_splits(divided, np.searchsorted(cuts, bounds[:-1], side="right"))
+        within_document = [*(cut not in documents for cut in cuts), False]
+        return [replace(split, continued=within) for split, within in zip(splits, within_document, strict=True)]
 
     def _nearest(self, blocks: Any, ends: np.ndarray, documents: np.ndarray, target: int, tolerance: float) -> int:
         """Returns the nearest end of a document or line, or else the nearest character, to a position."""
@@ -197,6 +219,8 @@ class Temporal(SplitPolicy):
     time: str = "time"
     series: str = "series"
 
+    reports_overlap: ClassVar[bool] = False
+
     def divide(self, dataset: Dataset, fractions: Fractions) -> list[Dataset]:
         assignment = np.zeros(len(dataset), dtype=np.int64)
         groups = dataset.groups(self.series) if self.series in dataset else {"": np.arange(len(dataset))}
@@ -218,6 +242,7 @@ def split(
     fractions: Fractions,
     diagnostics: Diagnostics,
     predefined: Mapping[str, Dataset] | None = None,
+    schema: Schema | None = None,
 ) -> dict[str, Dataset]:
     """Returns the training, validation and test split by name.
 
@@ -225,35 +250,88 @@ def split(
         dataset: The training split if others are predefined, else all rows.
         policy: How rows are divided; it also draws a validation split if only that is missing.
         fractions: Of the training, validation and test split.
-        diagnostics: Receives a note on how the rows were divided.
+        diagnostics: Receives notes on how the rows were divided, and on inputs that occur in two splits.
         predefined: Splits read from files of their own; they take precedence over a column `split`.
+        schema: The fields of the task, which tell inputs from targets.
     """
+    check_fractions(fractions)
     predefined = dict(predefined or {})
-    if not predefined and "split" in dataset:
-        predefined = _split_by_column(dataset, diagnostics)
+    if "split" in dataset:
+        if predefined:
+            column = dataset.columns["split"][0].name
+            diagnostics.note(f'the splits are files of their own; the column "{column}" is ignored')
+        else:
+            predefined = _split_by_column(dataset, diagnostics)
+        dataset = dataset.without("split", "validation")
+        predefined = {name: rows.without("split", "validation") for name, rows in predefined.items()}
     if predefined:
-        splits = {"train": dataset, **predefined}
-        if not len(splits.get("validation", ())):
-            fraction = fractions[1] / (fractions[0] + fractions[1])
-            splits["train"], splits["validation"], _ = policy.divide(splits["train"], (1 - fraction, fraction, 0.0))
-            diagnostics.note(f"no validation split: {100 * fraction:.3g} % of the training rows are used")
+        splits = policy.separate({"train": dataset, **predefined}, diagnostics)
+        if not len(splits["train"]):
+            raise SeriatimError(
+                "data.empty", f"{dataset.name}: there are no training rows", "name the split train for some"
+            )
+        if not len(splits.get("validation", ())) and fractions[1] > 0 and len(splits["train"]) > 1:
+            splits["train"], splits["validation"], note = policy.divide_validation(splits["train"], fractions)
+            diagnostics.note(note)
+        if not len(splits.get("test", ())):
+            splits.pop("test", None)
+            diagnostics.note("there is no test split")
     else:
         divided = zip(NAMES, fractions, policy.divide(dataset, fractions), strict=True)
         splits = {name: rows for name, fraction, rows in divided if fraction > 0}
         percentages = " / ".join(f"{100 * fraction:g}" for fraction in fractions)
-        diagnostics.note(f"split {percentages} % ({policy.describe()})")
+        diagnostics.note(f"split {percentages} % ({type(policy).__name__.lower()}), in the same way each time")
         if empty := [name for name, rows in splits.items() if not len(rows)]:
-            cause = f"{len(dataset):,} rows are too few: the {empty[0]} split is empty"
-            raise SeriatimError("data.too-short", cause, "add rows, or change data.fractions")
+            cause = f"{len(dataset):,} rows are too few to split {percentages} %: the {empty[0]} split is empty"
+            remedy = "add rows, name files for validation and test, or choose other fractions, such as 0.8, 0.2, 0"
+            raise SeriatimError("data.too-short", cause, remedy)
+    splits = {name: splits[name] for name in NAMES if name in splits}
     diagnostics.note("rows: " + ", ".join(f"{len(rows):,} {name}" for name, rows in splits.items()))
+    if schema is not None and policy.reports_overlap:
+        _note_overlap(splits, [field.role for field in schema.fields if not field.target], diagnostics)
     return splits
 
 
+def check_fractions(fractions: Fractions) -> Fractions:
+    """Returns the fractions; raises an error unless they add up to 1 and the first is above 0."""
+    if len(fractions) != 3 or min(fractions) < 0 or fractions[0] == 0 or abs(sum(fractions) - 1) > 1e-6:
+        cause = f"data.fractions: {', '.join(f'{fraction:g}' for fraction in fractions)}"
+        remedy = "write three fractions that add up to 1, the first above 0, such as 0.8, 0.1, 0.1"
+        raise SeriatimError("data.fractions", cause, remedy)
+    return fractions
+
+
 def _split_by_column(dataset: Dataset, diagnostics: Diagnostics) -> dict[str, Dataset]:
-    """Returns the splits that the column `split` names; unknown names are problems."""
-    names = np.array([SPLIT_ALIASES.get(name.lower(), "") for name in dataset["split"]])
+    """Returns the splits that the column `split` names; unknown names are problems.
+
+    If it names no validation rows, a column `validation` marks those of the training rows that are.
+    """
+    column = dataset.columns["split"][0]
+    names = np.array([SPLIT_ALIASES.get(name.strip().lower(), "") for name in column.values], dtype="U10")
     for row in np.flatnonzero(names == ""):
-        cause = f'{dataset.locations[row]}: "{dataset["split"][row]}" is not train, validation or test'
-        diagnostics.report("data.split", cause, "correct the column, or name another: data.columns.split=NAME")
+        where = f'{dataset.locations[row]}: column "{column.name}"'
+        cause = f'{where} holds "{column.values[row]}", which is none of the splits'
+        remedy = f"write one of: {', '.join(SPLIT_ALIASES)}; or ignore the column: data.columns.split=''"
+        diagnostics.report("data.split", cause, remedy)
     diagnostics.raise_problems()
+    note = f'splits by the column "{column.name}"'
+    if "validation" in dataset and "validation" not in names:
+        marked = np.array([flag.strip().lower() in YES for flag in dataset["validation"]])
+        names[marked & (names == "train")] = "validation"
+        note += f', and training rows where "{dataset.columns["validation"][0].name}" is true for validation'
+    diagnostics.note(note)
     return {name: dataset.take(np.flatnonzero(names == name)) for name in NAMES}
+
+
+def _note_overlap(splits: Mapping[str, Dataset], roles: Sequence[str], diagnostics: Diagnostics) -> None:
+    """Notes how many inputs of the validation and the test split occur in the training split, too."""
+    roles = [role for role in roles if role in splits["train"]]
+    known = splits["train"].row_hashes(roles)
+    for name in NAMES[1:]:
+        if name in splits and set(roles) <= set(splits[name].columns):
+            repeated = int(np.isin(splits[name].row_hashes(roles), known).sum())
+            if repeated:
+                count = len(splits[name])
+                diagnostics.note(
+                    f"{repeated:,} of {count:,} {name} rows have an input that is in the training split, too"
+                )

@@ -260,7 +260,8 @@ class Task(ABC, Generic[E]):
         for dataset in (rows, *predefined.values()):
             check(dataset, cls.schema, diagnostics)
         diagnostics.raise_problems()
-        datasets = split(rows, cls.split_policy, settings.fractions or cls.default_fractions, diagnostics, predefined)
+        fractions = settings.fractions or cls.default_fractions
+        datasets = split(rows, cls.split_policy, fractions, diagnostics, predefined, cls.schema)
         if processor is None:
             processor = cls.processor_type.fit(datasets["train"], config, pretrained or {}, diagnostics)
         kinds = {role: rows.kind(role) for role in rows.columns}
