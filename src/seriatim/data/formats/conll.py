@@ -35,6 +35,9 @@ class Line(NamedTuple):
 class Conll(Format):
     """CoNLL and CoNLL-U; a record per sentence, whose cells are lists with an element per word."""
 
+    def usable(self, options: ReadOptions) -> bool:
+        return options.text_unit == "line"
+
     def sniff(self, source: Source) -> bool:
         return bool(source.streams) and all(map(self._is_conll, source.streams))
 

@@ -230,6 +230,8 @@ class AnswerProcessor(Processor[AnswerEncoded]):
         cls, train: Dataset, config: TaskConfig, pretrained: Mapping[str, Tokenizer], diagnostics: Diagnostics
     ) -> Self:
         settings: AnswerSettings = config.task
+        if config.model.traits.directions == 2:
+            diagnostics.note(f"{config.model.name} reads in both directions (model.bidirectional)")
         unanswerable = settings.unanswerable
         if unanswerable is None:
             unanswerable = any(not answers for answers in train["answers"])

@@ -17,7 +17,7 @@ import numpy as np
 from ...core.diagnostics import Diagnostics
 from ...data.dataset import Dataset, factorize
 from ...data.formats.squad import shorten
-from ...data.kinds import KINDS, LABEL, NUMBER, TEXT, Kind
+from ...data.kinds import KINDS, LABEL, NUMBER, TEXT, Kind, check_characters
 from ...data.schema import Field, Schema
 from ...data.split import Fractions, SplitPolicy, assign_rows, take_splits
 
@@ -61,8 +61,17 @@ def _parse(cell: Any) -> tuple[ParsedAnswer, ...]:
         raise ValueError("not a list of answers") from error
 
 
+def parse_passage(cell: Any) -> str:
+    """Returns a text exactly as it is, since positions count its characters."""
+    if not isinstance(cell, str):
+        raise ValueError("not text")
+    check_characters(cell)
+    return cell
+
+
 ANSWERS = Kind("list of answers", _parse, size=len)
-KINDS[ANSWERS.name] = ANSWERS
+PASSAGE = Kind("passage", parse_passage, size=lambda text: len(text.strip()))
+KINDS |= {kind.name: kind for kind in (ANSWERS, PASSAGE)}
 
 
 def find_occurrences(text: str, passage: str) -> list[int]:
@@ -113,18 +122,13 @@ def locate_answers(dataset: Dataset, row: int) -> list[Answer]:
 
 
 def check_questions(dataset: Dataset, diagnostics: Diagnostics) -> None:
-    """Reports answers that are not in their passage, contradictory marks and characters of no text; notes oddities."""
+    """Reports answers that are not in their passage, and contradictory marks; notes oddities."""
+    if "answers" not in dataset:
+        return
     ambiguous: list[str] = []
     trimmed = without = 0
     for row in range(len(dataset)):
         location, passage = dataset.locations[row], dataset["context"][row]
-        for role in ("question", "context"):
-            text = dataset[role][row]
-            if "\0" in text or text.encode("utf-8", "replace").decode() != text:
-                cause = f"{location}: the {role} has a NUL character or half a surrogate pair"
-                diagnostics.report("data.questions", cause, "correct the text")
-        if "answers" not in dataset:
-            continue
         answers = row_answers(dataset, row)
         without += not answers
         if answers and "is_impossible" in dataset and dataset["is_impossible"][row].lower() in ("true", "1"):
@@ -158,14 +162,13 @@ def plural(count: int, noun: str) -> str:
 
 SCHEMA = Schema(
     (
-        Field("context", (TEXT,), ("passage", "paragraph", "text", "document")),
+        Field("context", (PASSAGE, TEXT), ("passage", "paragraph", "text", "document")),
         Field("question", (TEXT,), ("query",)),
         Field("answers", (ANSWERS,), ("answer",), target=True),
         Field("answer_start", (NUMBER,), required=False, target=True),
         Field("is_impossible", (LABEL,), required=False, target=True),
         Field("id", (LABEL,), required=False),
         Field("title", (LABEL,), ("article",), required=False),
-        Field("split", (LABEL,), required=False),
     ),
     constraints=(check_questions,),
 )

@@ -114,6 +114,8 @@ class TagProcessor(Processor[TagEncoded]):
         cls, train: Dataset, config: TaskConfig, pretrained: Mapping[str, Tokenizer], diagnostics: Diagnostics
     ) -> Self:
         settings: TagSettings = config.task
+        if config.model.traits.directions == 2:
+            diagnostics.note(f"{config.model.name} reads in both directions (model.bidirectional)")
         scheme = choose_scheme(settings.scheme, train, diagnostics)
         repaired = repair_dataset(train, scheme, Diagnostics())  # encoding notes and reports
         counts = Counter(tag for tags in repaired for tag in tags)
@@ -125,7 +127,8 @@ class TagProcessor(Processor[TagEncoded]):
         sentences = [processor.split_words(cell)[0] for cell in train["tokens"]]
         if config.data.source.partition(":")[0] in GENERATED:
             symbols = tuple(sorted({word for words in sentences for word in words}))
-            processor = replace(processor, symbols=symbols)
+            tags = tuple(sorted({*processor.tags, *symbols}))  # any symbol may be asked for
+            processor = replace(processor, tags=tags, symbols=symbols)
         else:
             tokenizer = pretrained.get("tokenizer")
             if tokenizer is None:

@@ -11,7 +11,7 @@ import numpy as np
 from ...core.diagnostics import Diagnostics
 from ...data.dataset import Dataset
 from ...data.entities import is_valid, parse_tag, recognize_scheme, repair_tags
-from ...data.kinds import KINDS, LABEL, TEXT, TOKENS, Kind
+from ...data.kinds import KINDS, TEXT, TOKENS, Kind, check_characters
 from ...data.schema import Field, Schema
 from ...data.split import Fractions, SplitPolicy
 
@@ -23,12 +23,17 @@ def parse_words(cell: Any) -> tuple[str, ...]:
     """Returns a list of words or numbers as strings."""
     if isinstance(cell, (str, dict)) or not all(type(word) in (str, int) for word in cell):
         raise ValueError("not a list of words")
-    return tuple(map(str, cell))
+    words = tuple(map(str, cell))
+    check_characters("".join(words))
+    return words
 
 
 def parse_sentence(cell: Any) -> str | tuple[str, ...]:
     """Returns a text, or a list of words."""
-    return cell if isinstance(cell, str) else parse_words(cell)
+    if not isinstance(cell, str):
+        return parse_words(cell)
+    check_characters(cell)
+    return cell
 
 
 SENTENCE = Kind("sentence", parse_sentence, size=lambda cell: len(cell.strip() if isinstance(cell, str) else cell))
@@ -37,7 +42,7 @@ KINDS |= {kind.name: kind for kind in (SENTENCE, TAGS)}
 
 
 def check_sentences(dataset: Dataset, diagnostics: Diagnostics) -> None:
-    """Reports sentences with another number of tags than of words, empty words or tags, and characters of no text."""
+    """Reports sentences with another number of tags than of words, and empty words or tags."""
     if "tags" not in dataset:
         return
     for sentence, tags, location in zip(dataset["tokens"], dataset["tags"], dataset.locations, strict=True):
@@ -49,9 +54,6 @@ def check_sentences(dataset: Dataset, diagnostics: Diagnostics) -> None:
             if not word or not tag:
                 cause = f"{location.element(index)}: the {'tag' if word else 'word'} is empty"
                 diagnostics.report("data.columns", cause, "correct the line")
-            if "\0" in word + tag or (word + tag).encode("utf-8", "replace").decode() != word + tag:
-                cause = f"{location.element(index)}: a NUL character or half a surrogate pair"
-                diagnostics.report("data.binary", cause, "correct the line")
     if len(dataset) and all(tag == NO_TAG for tags in dataset["tags"] for tag in tags):
         column = dataset.columns["tags"][0].name
         cause = f'{dataset.name}: column "{column}" holds no tags, only {NO_TAG}'
@@ -62,7 +64,6 @@ SCHEMA = Schema(
     (
         Field("tokens", (SENTENCE, TOKENS, TEXT), ("words", "form", "sentence", "text")),
         Field("tags", (TOKENS, TAGS), ("labels", "upos", "ner_tags", "pos_tags"), target=True),
-        Field("split", (LABEL,), required=False),
     ),
     constraints=(check_sentences,),
 )
