@@ -36,7 +36,7 @@ def document_ends(dataset: Dataset, role: str = "text") -> np.ndarray:
     """Returns for each row whether a document ends with it (rows,)."""
     count = len(dataset)
     if dataset.columns[role][0].name != BLOCK_COLUMN:
-        return np.ones(count, dtype=bool)
+        return np.arange(count) < count - dataset.continued
     locations = dataset.locations
     if isinstance(locations, Locations):
         if len(locations.table.files) == 1:
@@ -46,9 +46,9 @@ def document_ends(dataset: Dataset, role: str = "text") -> np.ndarray:
     else:
         numbers: dict[str, int] = {}
         files = np.array([numbers.setdefault(location.file, len(numbers)) for location in locations], dtype=np.int64)
-    if not count or files[0] == files[-1]:
+    if not count or len(set(files.tolist())) == 1:
         return np.zeros(count, dtype=bool)
-    return np.append(files[1:] != files[:-1], True)
+    return np.append(files[1:] != files[:-1], not dataset.continued)
 
 
 # Sentences of documents

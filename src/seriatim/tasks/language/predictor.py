@@ -33,6 +33,7 @@ from ...nn.network import Network
 from ..base import Encoded, ModelInput, Task, Usage, capability
 from ..embedding import EmbeddingPredictor, TextReader, no_vectors
 from .engine import Engine, NetworkEngine, NGramEngine
+from .processor import LanguageProcessor
 
 MAX_ROWS = 64  # prompts that are decoded together
 PROMPT = Schema((Field("text", (TEXT,), ("prompt",)),), positions=("text",))
@@ -54,9 +55,11 @@ class ScoreOptions(Settings):
 class LanguageModelPredictor(EmbeddingPredictor):
     """A trained language model."""
 
+    processor: LanguageProcessor
+
     def __init__(self, task: Task[Any], network: nn.Module | NGram, engine: Engine | None = None) -> None:
         super().__init__(task, network)
-        self.tokenizer = task.processor.tokenizer
+        self.tokenizer = self.processor.tokenizer
         self.line_start: bool = task.settings.line_start
         unk, eos = self.tokenizer.unk, self.tokenizer.eos
         self.forbidden = [] if unk is None else [unk]

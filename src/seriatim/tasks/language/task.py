@@ -11,29 +11,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
-from pydantic import Field as Setting
 from torch import Tensor
 
-from ...core.config import Settings
 from ...core.diagnostics import Diagnostics
 from ...core.errors import SeriatimError
 from ...core.random import numpy_stream
 from ...data.dataset import Dataset
-from ...data.disk import TextValues
-from ...data.documents import document_ends
 from ...data.kinds import TEXT, Kind
 from ...data.schema import Field, Schema
-from ...data.sequences import Sequences
-from ...data.shards import END_MARK, encode_column
 from ...data.split import Contiguous
-from ...data.tokenizers import Tokenizer, TokenizerSettings
-from ...data.tokenizers.segments import TextBlock, align_blocks, batch_blocks
 from ...decode.settings import GenerationSettings
 from ...models.ngram import NGram
 from ...models.ngram import Settings as NGramSettings
@@ -43,102 +33,16 @@ from ...nn.loss import token_log_probs, token_loss
 from ...nn.network import Network, TokenHead, token_network
 from ..base import Encoded, Metrics, Output, Predictor, Processor, Task, TaskConfig
 from ..batching import Batch, Sampler
-from ..codecs import train_tokenizer
 from ..mismatches import tokenizer_mismatches
 from .predictor import LanguageModelPredictor
+from .processor import LanguageProcessor, LanguageSettings
 
 CARRIED_SEQUENCES = 16  # consecutive training sequences over which a state is carried
 EVALUATION_ROWS = 16  # parts of a split that are evaluated side by side
 MIN_CHUNK = 128  # tokens at a time in evaluation, of models that carry a state
-ENCODED_CHARACTERS = 1 << 19  # at a time
 MAX_EXPONENT = 700.0  # of a perplexity
 SAMPLE = {"max_tokens": 160, "temperature": 0.8}
 ALIASES = ("block", "content", "document", "sentence", "sentences", "body", "article")
-
-
-class LanguageSettings(Settings):
-    """Settings of the task language."""
-
-    name: str = Setting("language", description="the task: see `seriatim list tasks`")
-    context_length: int = Setting(128, ge=1, le=1_000_000, description="tokens of a training sequence")
-    line_start: bool = Setting(
-        True, description="read a text as what follows a line end; false: as it is, as `transformers` does"
-    )
-    tokenizer: TokenizerSettings = Setting(TokenizerSettings(), description="how text is tokenized")
-
-
-# Processor
-
-
-@dataclass(frozen=True)
-class LanguageProcessor(Processor[Encoded]):
-    """Encodes a stream of text as one sequence of tokens."""
-
-    tokenizer: Tokenizer
-
-    @classmethod
-    def fit(
-        cls, train: Dataset, config: TaskConfig, pretrained: Mapping[str, Tokenizer], diagnostics: Diagnostics
-    ) -> Self:
-        tokenizer = pretrained.get("tokenizer")
-        if tokenizer is None:
-            tokenizer = train_tokenizer(config.task.tokenizer, [train["text"]])
-            size = f"{tokenizer.kind} tokenizer with {tokenizer.vocab_size:,} tokens"
-            diagnostics.note(f"{size}, trained on the training split")
-        return cls(tokenizer)
-
-    @classmethod
-    def from_pretrained(
-        cls, tokenizers: Mapping[str, Tokenizer], max_length: int, labels: tuple[str, ...] = ()
-    ) -> Self:
-        return cls(tokenizers["tokenizer"])
-
-    def encode(self, dataset: Dataset, diagnostics: Diagnostics) -> Encoded:
-        """Returns the tokens of all rows in order, `<eos>` behind each document if there are several."""
-        texts, ends = dataset["text"], document_ends(dataset)
-        if isinstance(texts, TextValues):
-            return Encoded(cast(Sequences, self._encode_column(texts, ends)))
-        tokenizer = self.tokenizer
-        end = np.array([] if tokenizer.eos is None else [tokenizer.eos], dtype=np.int64)
-        line_ends = tokenizer.kind in ("word", "wordpiece")  # whose line ends are <eos>: one is enough
-        blocks = align_blocks(map(TextBlock, texts, ends.tolist()))
-        parts: list[np.ndarray] = [np.zeros(0, np.int64)]
-        last = -1
-        for group in batch_blocks(blocks, ENCODED_CHARACTERS):
-            encoded = tokenizer.encode_many([block.text for block in group], strict=False)
-            for block, ids in zip(group, encoded, strict=True):
-                parts.append(ids)
-                last = int(ids[-1]) if len(ids) else last
-                if block.ends_document and not (line_ends and last == tokenizer.eos):
-                    parts.append(end)
-                    last = -1 if tokenizer.eos is None else tokenizer.eos
-        return Encoded(Sequences.of([np.concatenate(parts)]))
-
-    def _encode_column(self, texts: TextValues, ends: np.ndarray) -> Any:
-        """Encodes a column on disk; a row with `END_MARK` is inserted behind each document of several rows."""
-        if ends.all():
-            return encode_column(self.tokenizer, [texts], "documents")
-        rows = np.flatnonzero(ends)
-        if self.tokenizer.kind in ("word", "wordpiece"):  # whose line ends are <eos>: one is enough
-            rows = np.array([row for row in rows if not texts[row].rstrip(" \t").endswith("\n")], dtype=np.int64)
-        if len(rows):
-            chosen = np.arange(len(texts)) if texts.rows is None else texts.rows
-            mark = len(texts.table) + len(texts.extra)
-            chosen = np.insert(chosen, rows + 1, mark)
-            texts = TextValues(texts.table, texts.column, chosen, (*texts.extra, END_MARK))
-        return encode_column(self.tokenizer, [texts], "stream")
-
-
-def read_arpa(path: str | Path) -> tuple[NGram, LanguageProcessor]:
-    """Returns an n-gram model that another program estimated, and the processor with its vocabulary."""
-    first, names = NGram.read_arpa(path)
-    words = [name for name in names if name not in ("<unk>", "<s>", "</s>", "<eos>")]
-    kind = "char" if all(len(word) == 1 for word in words) else "word"
-    settings = TokenizerSettings(kind=kind, vocab_size=max(len(words) + 2, 3), split_punctuation=False)
-    tokenizer = Tokenizer.train(settings, ["".join(words) if kind == "char" else "\n".join(words)])
-    boundary = None if first.boundary is None else tokenizer.eos
-    model, _ = NGram.read_arpa(path, tokenizer.names, boundary)
-    return model, LanguageProcessor(tokenizer)
 
 
 # Batches
@@ -216,7 +120,7 @@ class LanguageTask(Task[Encoded]):
             self.diagnostics.note("tokens: " + ", ".join(f"{count:,} {split}" for split, count in counts.items()))
         unk = self.processor.tokenizer.unk
         for split, encoded in self.encoded.items():
-            unknown = 0 if unk is None else count_token(encoded.inputs.values, unk)
+            unknown = 0 if unk is None else int(token_counts(encoded.inputs.values, unk + 1)[unk])
             if unknown:
                 share = f"{100 * unknown / counts[split]:.2g}"
                 self.diagnostics.note(f"{split}: {unknown:,} of {counts[split]:,} tokens ({share} %) are <unk>")
@@ -294,16 +198,28 @@ class LanguageTask(Task[Encoded]):
         if split not in self.encoded:
             splits = ", ".join(self.encoded) or "none"
             raise SeriatimError("data.no-split", f"there is no {split} split to evaluate on", f"there is: {splits}")
-        tokens = self.encoded[split].inputs.values
-        evaluated = tokens[:limit]
+        evaluated = self.encoded[split].inputs.values[:limit]
         if isinstance(network, NGram):
             loss = float(-network.log_probs(np.asarray(evaluated[1:]), np.asarray(evaluated[:1], np.int64)).mean())
         else:
             loss = stream_loss(network, evaluated, self.settings.context_length)
+        return self._metrics(loss, split) | {"tokens": float(len(evaluated) - 1)}
+
+    def baselines(self, split: str) -> dict[str, Metrics]:
+        """Returns the metrics of token frequencies in the training split, whatever comes before a token."""
+        if "train" not in self.encoded:
+            return {}
+        counts = token_counts(self.encoded["train"].inputs.values, self.processor.tokenizer.vocab_size) + 0.5
+        occurrences = token_counts(self.encoded[split].inputs.values[1:], len(counts))
+        loss = float(-(occurrences * np.log(counts / counts.sum())).sum() / occurrences.sum())
+        return {"token frequencies": self._metrics(loss, split)}
+
+    def _metrics(self, loss: float, split: str) -> Metrics:
         metrics = {"loss": loss, "perplexity": math.exp(min(loss, MAX_EXPONENT))}
         if characters := int(self.datasets[split].columns["text"][0].lengths.sum()):
-            metrics["bits_per_character"] = loss / math.log(2) * len(tokens) / characters
-        return metrics | {"tokens": float(len(evaluated) - 1)}
+            tokens = len(self.encoded[split].inputs.values)
+            metrics["bits_per_character"] = loss / math.log(2) * tokens / characters
+        return metrics
 
     def sample(self, network: Any) -> str:
         """Returns a generated text."""
@@ -312,10 +228,12 @@ class LanguageTask(Task[Encoded]):
         return str(predictor.generation("", predictor.decode([""], options)[0][0], options)["text"])
 
 
-def count_token(tokens: Any, token: int, size: int = 1 << 22) -> int:
-    """Returns how often a token occurs in a stream in memory or on disk."""
-    parts = (tokens[start : start + size] for start in range(0, len(tokens), size))
-    return sum(int(np.count_nonzero(part == token)) for part in parts)
+def token_counts(tokens: Any, vocab_size: int, size: int = 1 << 22) -> np.ndarray:
+    """Returns how often each token (V,) occurs in a stream in memory or on disk."""
+    counts = np.zeros(vocab_size, dtype=np.int64)
+    for start in range(0, len(tokens), size):
+        counts += np.bincount(tokens[start : start + size], minlength=vocab_size)[:vocab_size]
+    return counts
 
 
 @torch.inference_mode()
