@@ -472,7 +472,7 @@ class Scatter(Chart):
     ) -> Self:
         """Returns the projection of vectors (n,D) on their first two principal components."""
         points, shares = principal_components(vectors)
-        x, y = (f"component {n + 1}: {share:.0%} of the variance" for n, share in enumerate(shares))
+        x, y = (f"component {n + 1}: {100 * share:.0f} % of the variance" for n, share in enumerate(shares))
         coordinates = tuple((float(f"{a:.5g}"), float(f"{b:.5g}")) for a, b in points.tolist())
         return cls(
             title=title, note=note, points=coordinates, x=x, y=y,
@@ -673,7 +673,7 @@ class ImageOverlay(Chart):
         if not self.weights:
             return text
         parts = [
-            f"{word} – {region(weights)} ({weights.max():.0%})"
+            f"{word} – {region(weights)} ({100 * weights.max():.0f} %)"
             for word, weights in zip(self.words[:40], self.maps(), strict=False)
         ]
         return f"{text}; where each word attends most: {'; '.join(parts)}"

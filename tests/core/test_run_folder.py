@@ -1,0 +1,102 @@
+"""The files of a run: what is written is read, damage is named, names are claimed once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from seriatim.core.errors import SeriatimError
+from seriatim.core.run_folder import FORMAT, RunFolder, fresh_folder, list_runs
+
+CONFIG = {"task": {"name": "language"}, "model": {"name": "gru"}, "seed": 3}
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path / "a", CONFIG)
+    assert (run.settings, run.summary, run.capabilities, run.history(), run.samples()) == (CONFIG, {}, {}, [], [])
+    assert (run.evaluation(), run.inspection(), run.notes) == ({}, [], [])
+    views = [{"kind": "table", "title": "t", "columns": ["a"], "rows": [["ü"]]}]
+    run.write_summary({"step": 4, "notes": ["two labels"]})
+    run.write_capabilities({"classify": {"summary": "s"}})
+    run.write_evaluation({"test": views})
+    run.write_inspection(views)
+    again = RunFolder(tmp_path / "a")
+    assert again.settings == CONFIG
+    assert (again.summary["step"], again.notes) == (4, ["two labels"])
+    assert again.capabilities == {"classify": {"summary": "s"}}
+    assert (again.evaluation(), again.inspection()) == ({"test": views}, views)
+    with pytest.raises(ValueError, match="JSON compliant"):
+        run.write_inspection([{"values": [float("nan")]}])
+    assert again.inspection() == views
+
+
+def test_events_are_filtered_and_half_a_line_is_ignored(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, CONFIG)
+    lines = [{"event": "stepped", "step": 1}, {"event": "evaluated", "step": 1, "val_loss": 2.0}]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (tmp_path / "metrics.jsonl").write_text(text + '{"event": "step')
+    assert run.history() == lines
+    assert run.history("evaluated") == lines[1:]
+    (tmp_path / "metrics.jsonl").write_text("{\n" + text)
+    with pytest.raises(SeriatimError, match=r"metrics\.jsonl is damaged: line 1") as caught:
+        run.history()
+    assert caught.value.code == "run.damaged"
+
+
+@pytest.mark.parametrize("text", ["[1", "[]", "7"])
+def test_damaged_files_are_named(text: str, tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, CONFIG)
+    (tmp_path / "summary.json").write_text(text)
+    with pytest.raises(SeriatimError, match=r"summary\.json is damaged") as caught:
+        _ = run.summary
+    assert (caught.value.code, caught.value.remedy) == ("run.damaged", "restore the file, or remove it")
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [("", "before format 1"), (f"format: {FORMAT + 1}\n", "newer seriatim"), ("format: x\n", "before")],
+)
+def test_other_formats_are_refused(line: str, cause: str, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(f"{line}task: language\n")
+    with pytest.raises(SeriatimError, match=cause) as caught:
+        _ = RunFolder(tmp_path).settings
+    assert caught.value.code == "run.format"
+
+
+def test_a_missing_run_has_a_suggestion(tmp_path: Path) -> None:
+    RunFolder.create(tmp_path / "language-gru", CONFIG)
+    with pytest.raises(SeriatimError, match="is not the folder of a run") as caught:
+        RunFolder(tmp_path / "langage-gru")
+    assert caught.value.code == "run.missing"
+    assert "language-gru" in caught.value.remedy
+    with pytest.raises(SeriatimError) as caught:
+        RunFolder(tmp_path / "nowhere" / "x")
+    assert "seriatim runs" in caught.value.remedy
+
+
+def test_runs_are_listed_newest_first_with_those_of_comparisons(tmp_path: Path) -> None:
+    for age, name in enumerate(("new", "compare/a", "old")):
+        RunFolder.create(tmp_path / name, CONFIG)
+        os.utime(tmp_path / name / "config.yaml", (1_000 - age, 1_000 - age))
+    assert [run.path.relative_to(tmp_path).as_posix() for run in list_runs(tmp_path)] == ["new", "compare/a", "old"]
+    assert list_runs(tmp_path / "nothing") == []
+
+
+def test_a_fresh_folder_belongs_to_one_caller(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        folders = list(pool.map(lambda _: fresh_folder(tmp_path / "runs", "x"), range(40)))
+    assert len(set(folders)) == 40
+    assert {folder.name for folder in folders} == {"x", *(f"x-{number}" for number in range(2, 41))}
+    assert all(folder.is_dir() for folder in folders)
+
+
+def test_it_needs_neither_torch_nor_charts() -> None:
+    heavy = "{'torch', 'altair', 'jinja2', 'pandas', 'seriatim.report'} & set(sys.modules)"
+    code = f"import sys, seriatim.core.run_folder; assert not {heavy}, {heavy}"
+    subprocess.run([sys.executable, "-c", code], check=True)
