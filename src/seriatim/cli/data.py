@@ -21,16 +21,31 @@ BAR_WIDTH = 40  # characters of the longest bar of a histogram
 def list_entries(json: o.Json = False) -> None:
     """List the data sets that can be named instead of a file."""
     from ..data.catalogue import entries
+    from ..data.synthetic import SETS
 
-    rows = entries()
+    rows = [
+        {"name": e.name, "task": e.task, "size": e.size, "license": e.license, "summary": e.summary, "origin": e.origin}
+        for e in entries().values()
+    ]
+    rows += [
+        {"name": s.name, "task": s.task, "size": 0, "license": "", "summary": s.summary, "origin": "generated"}
+        for s in SETS.values()
+    ]
+    rows.sort(key=lambda row: row["name"])
     if json:
-        print_json([vars(entry) for entry in rows.values()])
+        print_json(rows)
         return
     cells = [
-        (entry.name, ", ".join(entry.tasks), format_size(entry.size), entry.license, entry.summary)
-        for entry in rows.values()
+        (
+            row["name"],
+            row["task"],
+            format_size(row["size"]) if row["size"] else row["origin"],
+            row["license"],
+            row["summary"],
+        )
+        for row in rows
     ]
-    print_table(("name", "tasks", "size", "license", "summary"), cells, left=5)
+    print_table(("name", "task", "size", "license", "summary"), cells, left=5)
 
 
 @app.command("get")
@@ -43,13 +58,17 @@ def get(
     """Fetch a data set (or find its local copy), verify it, and print its files."""
     from ..data.catalogue import locate
 
-    files = locate(name, data_dir, None if quiet else fetch_progress())
-    paths = {key: str(path) for key, path in files.items()}
+    located = locate(name, data_dir, None if quiet else fetch_progress())
+    files = [(split, str(file.path), file.member) for split, files in located.files.items() for file in files]
     if json:
-        print_json({"name": name, "files": paths})
+        rows = [{"split": split, "path": path, "member": member} for split, path, member in files]
+        print_json({"name": name, "origin": located.origin, "files": rows})
         return
-    for key, path in paths.items():
-        print(f"{key}  {path}" if len(paths) > 1 else path)
+    if not quiet:
+        note(f"{name}: {located.origin}")
+    for split, path, member in files:
+        file = f"{path}#{member}" if member else path
+        print(f"{split}  {file}" if len(files) > 1 else file)
 
 
 @app.command("write")

@@ -118,4 +118,6 @@ def read_settings(config: Path | None, sets: list[str] | None) -> dict[str, Any]
     """Returns the settings of a YAML file with the assignments of --set over them."""
     from ..runs.configure import expand_names
 
-    return override(expand_names(load_yaml(config)) if config is not None else {}, sets or [])
+    values = {} if config is None else expand_names(load_yaml(config))
+    values.pop("format", None)  # of the config.yaml of a run
+    return override(values, sets or [])

@@ -256,7 +256,7 @@ class Task(ABC, Generic[E]):
         if not named:
             named = dict(source.splits)
         rows = cls.read_training_data(named.pop("train", source), config, diagnostics)
-        predefined = {name: cls.read_training_data(part, config, diagnostics) for name, part in named.items()}
+        predefined = {name: cls.read_training_data(part, config, diagnostics, rows) for name, part in named.items()}
         for dataset in (rows, *predefined.values()):
             check(dataset, cls.schema, diagnostics)
         diagnostics.raise_problems()
@@ -297,10 +297,19 @@ class Task(ABC, Generic[E]):
         return task
 
     @classmethod
-    def read_training_data(cls, source: Source, config: TaskConfig, diagnostics: Diagnostics) -> Dataset:
-        """Returns the rows of a source; rows whose inputs are all empty are left out, with a note."""
-        settings = config.data
-        rows = read_dataset(source, cls.schema, settings.columns, settings.read_options(), diagnostics)
+    def read_training_data(
+        cls, source: Source, config: TaskConfig, diagnostics: Diagnostics, like: Dataset | None = None
+    ) -> Dataset:
+        """Returns the rows of a source; rows whose inputs are all empty are left out, with a note.
+
+        Args:
+            source: The files or columns of a split, or of all rows.
+            config: The settings.
+            diagnostics: Receives notes and problems.
+            like: The training rows, whose columns and kinds a validation or test source has, too.
+        """
+        options = config.data.read_options()
+        rows = read_dataset(source, cls.schema, config.data.columns, options, diagnostics, *columns_and_kinds(like))
         diagnostics.raise_problems()
         inputs = [field.role for field in cls.schema.fields if field.required and not field.target]
         sizes = np.stack([column.sizes for role in inputs for column in rows.columns[role]])
@@ -478,6 +487,13 @@ class Task(ABC, Generic[E]):
     def predictor(self, network: Any) -> Predictor:
         """Returns the predictor of a trained network, or of a model that `fit` returned."""
         return self.predictor_type(self, network.eval() if isinstance(network, nn.Module) else network)
+
+
+def columns_and_kinds(like: Dataset | None) -> tuple[dict[str, str] | None, dict[str, Kind] | None]:
+    """Returns the columns and kinds by role of a data set, as `read_dataset` takes them; (None, None) without one."""
+    if like is None:
+        return None, None
+    return like.column_names, {role: like.kind(role) for role in like.columns}
 
 
 def padding_mask(mask: np.ndarray) -> Tensor | None:

@@ -127,7 +127,8 @@ class EncoderDecoderTask(Task[E]):
         return Output(TokenScores(vectors, network.head.weight, network.head.bias), vectors)
 
     def loss(self, output: Output, batch: Batch, smoothing: float = 0.0) -> Tensor:
-        return token_loss(*output.scores, batch.targets[batch.targets != IGNORED], smoothing)
+        hidden, weight, bias = output.scores
+        return token_loss(hidden, weight, bias, batch.targets[batch.targets != IGNORED], smoothing)
 
     def distillation_loss(self, output: Output, teacher: Output, temperature: float) -> Tensor:
         return distillation_loss(output.scores, teacher.scores, temperature)

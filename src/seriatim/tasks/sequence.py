@@ -35,7 +35,7 @@ from ..nn.backbone import Backbone, BackboneSettings, ModelSettings
 from ..nn.heads import Pooling, VectorHead
 from ..nn.network import Network, as_float32, assemble
 from ..report.charts import Image, Lines, Series, View
-from .base import Encoded, Metrics, Output, Predictor, Processor, Task, TaskConfig, Usage
+from .base import Encoded, Metrics, Output, Predictor, Processor, Task, TaskConfig, Usage, columns_and_kinds
 from .batching import Batch
 from .codecs import CODECS, ImageCodec, InputCodec, SequenceSettings, TextCodec
 
@@ -149,14 +149,17 @@ class SequenceTask(Task[Encoded]):
         return replace(cls.schema, fields=(field, *cls.schema.fields[1:]))
 
     @classmethod
-    def read_training_data(cls, source: Source, config: TaskConfig, diagnostics: Diagnostics) -> Dataset:
+    def read_training_data(
+        cls, source: Source, config: TaskConfig, diagnostics: Diagnostics, like: Dataset | None = None
+    ) -> Dataset:
         """Returns the rows of a source without those whose input is empty, or cannot be read and should be skipped."""
         settings = config.data
         if "split" in settings.columns and (settings.validation or settings.test):
             cause = f'the splits are given twice, by the column "{settings.columns["split"]}" and by files'
             raise SeriatimError("data.split", cause, "omit data.columns.split, or --validation and --test")
         schema = cls.training_schema(config)
-        rows = read_dataset(source, schema, settings.columns, settings.read_options(), diagnostics)
+        options = settings.read_options()
+        rows = read_dataset(source, schema, settings.columns, options, diagnostics, *columns_and_kinds(like))
         diagnostics.raise_problems()
         columns = rows.columns["input"]
         if rows.kind("input") is IMAGE:

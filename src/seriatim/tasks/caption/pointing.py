@@ -29,7 +29,7 @@ def parse_regions(cell: Any) -> tuple[Region, ...]:
     regions = []
     for region in cell or ():
         if isinstance(region, dict):
-            region = (region["position"] if "position" in region else region["place"], region["noun"], region["box"])
+            region = region.get("position", region.get("place")), region.get("noun"), region.get("box")
         position, noun, box = region
         left, top, right, bottom = (float(edge) for edge in box)
         regions.append(Region(int(position), str(noun), (left, top, right, bottom)))

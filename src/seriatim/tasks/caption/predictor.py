@@ -56,8 +56,8 @@ class ImageAttention:
 
 
 class CaptionPredictor(EncoderDecoderPredictor):
-    processor: CaptionProcessor  # type: ignore[assignment]
-    task: CaptionTask  # type: ignore[assignment]
+    processor: CaptionProcessor
+    task: CaptionTask
 
     @property
     def grid(self) -> tuple[int, int]:

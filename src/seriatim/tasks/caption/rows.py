@@ -185,6 +185,9 @@ def _existing_folder(name: str, home: Path) -> Path:
 class ByImage(SplitPolicy):
     """All captions of an image in one split, chosen by a hash of its file name: order and folder make no difference."""
 
+    def describe(self) -> str:
+        return "of the images, chosen by a hash of their names"
+
     def divide(self, dataset: Dataset, fractions: Fractions) -> list[Dataset]:
         groups = dataset.group_ids(["image"])
         first_rows = np.unique(groups, return_index=True)[1]

@@ -44,7 +44,7 @@ from ...nn.resnet import ResNet
 from ...nn.trace import NamedTrace, Trace
 from ...report.charts import View
 from ..alignment import TokenizedText
-from ..base import IGNORED, Encoded, Metrics, Output, Predictor, Processor, TaskConfig
+from ..base import IGNORED, Encoded, Metrics, Output, Predictor, Processor, TaskConfig, columns_and_kinds
 from ..batching import Batch, LengthSampler, Sampler
 from ..codecs import ImageCodec, SequenceSettings
 from ..encoder_decoder import (
@@ -251,9 +251,12 @@ class CaptionTask(EncoderDecoderTask[EncodedCaptions]):
     # Data
 
     @classmethod
-    def read_training_data(cls, source: Source, config: TaskConfig, diagnostics: Diagnostics) -> Dataset:
+    def read_training_data(
+        cls, source: Source, config: TaskConfig, diagnostics: Diagnostics, like: Dataset | None = None
+    ) -> Dataset:
         settings: CaptionSettings = config.task
-        rows = read_dataset(source, cls.schema, config.data.columns, config.data.read_options(), diagnostics)
+        options = config.data.read_options()
+        rows = read_dataset(source, cls.schema, config.data.columns, options, diagnostics, *columns_and_kinds(like))
         diagnostics.raise_problems()
         rows = locate_images(rows, source, settings.image_folder, settings.images.broken == "skip", diagnostics)
         rows = one_caption_a_row(rows, settings.normalize, True, diagnostics)
@@ -295,7 +298,7 @@ class CaptionTask(EncoderDecoderTask[EncodedCaptions]):
         return LengthSampler(np.arange(count), np.ones(count, dtype=np.int64), self.config.seed)
 
     def batch(self, step: int, first: int, last: int, batch_size: int) -> Batch:
-        """Returns augmented images (B,C,H,W), each once, decoder inputs of all their captions, and the image of each."""
+        """Returns augmented images (B,C,H,W), decoder inputs of all their captions, and the image of each caption."""
         encoded, groups = self.encoded["train"], self.groups("train")
         chosen = [groups[n] for n in self.sampler.items(step, batch_size).tolist()]
         generator, share = numpy_stream(self.config.seed, "pictures", step), slice(first, last)

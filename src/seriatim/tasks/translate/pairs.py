@@ -21,7 +21,6 @@ from ...data.schema import Field, Header, Roles, Schema
 from ...data.split import Fractions, SplitPolicy, take_splits
 
 SIDES = ("source", "target")
-MAX_HELD_OUT = 2_000  # distinct sources of the validation and of the test split, if no fractions are named
 NAME_PAIRS = (  # usual names of the columns of source and target
     ("source", "target"),
     ("src", "tgt"),
@@ -200,6 +199,10 @@ class HashedGroups(SplitPolicy):
     def key(self, value: Any) -> str:
         """Returns the text that is hashed."""
         return source_key(value)
+
+    def describe(self) -> str:
+        most = "" if self.max_groups is None else f", by default at most {self.max_groups:,} each"
+        return f"of the distinct values of {self.role}, chosen by a hash{most}"
 
     def divide(self, dataset: Dataset, fractions: Fractions) -> list[Dataset]:
         groups = dataset.group_ids([self.role], self.key)

@@ -53,8 +53,8 @@ EMPTY = Translation("", 0.0, [], True)
 
 
 class TranslationPredictor(EncoderDecoderPredictor):
-    processor: TranslationProcessor  # type: ignore[assignment]
-    task: TranslateTask  # type: ignore[assignment]
+    processor: TranslationProcessor
+    task: TranslateTask
 
     @capability(outputs={"translation": TEXT, "score": NUMBER}, options=BeamSettings, scalar=True)
     def translate(self, dataset: Dataset, options: BeamSettings) -> list[dict[str, Any]]:

@@ -35,7 +35,7 @@ from ...nn.attention_scores import ScoreName
 from ...nn.backbone import BackboneSettings
 from ...nn.encoder_decoder import EncoderDecoder, encoder_decoder_network
 from ...report.charts import View
-from ..base import Encoded, Metrics, Predictor, Processor, TaskConfig, padding_mask
+from ..base import Encoded, Metrics, Predictor, Processor, TaskConfig, columns_and_kinds, padding_mask
 from ..batching import LARGE_COUNT, Batch, PoolSampler, Sampler, TokenSampler
 from ..codecs import train_tokenizer
 from ..encoder_decoder import EncoderDecoderProcessor, EncoderDecoderTask, encode_with_eos, eos_of
@@ -161,12 +161,14 @@ class TranslateTask(EncoderDecoderTask[Encoded]):
     # Data
 
     @classmethod
-    def read_training_data(cls, source: Source, config: TaskConfig, diagnostics: Diagnostics) -> Dataset:
+    def read_training_data(
+        cls, source: Source, config: TaskConfig, diagnostics: Diagnostics, like: Dataset | None = None
+    ) -> Dataset:
         data, columns = config.data, dict(config.data.columns)
         if config.task.reverse and set(SIDES) <= columns.keys():
             columns["source"], columns["target"] = columns["target"], columns["source"]
         schema = replace(SCHEMA, reverse=config.task.reverse)
-        rows = read_dataset(source, schema, columns, data.read_options(), diagnostics)
+        rows = read_dataset(source, schema, columns, data.read_options(), diagnostics, *columns_and_kinds(like))
         diagnostics.raise_problems()
         if config.task.normalize:
             rows = normalize_columns(rows, diagnostics)
