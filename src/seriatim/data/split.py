@@ -15,7 +15,7 @@ from ..core.errors import SeriatimError
 from .dataset import Dataset
 from .disk import TextValues, mix
 from .documents import document_ends
-from .kinds import NUMBER, SPLIT_ALIASES, YES
+from .kinds import LABEL, NUMBER, SPLIT_ALIASES, YES
 from .schema import Schema
 
 NAMES = ("train", "validation", "test")
@@ -63,7 +63,8 @@ class Stratified(SplitPolicy):
 
     def divide(self, dataset: Dataset, fractions: Fractions) -> list[Dataset]:
         def assign() -> np.ndarray:
-            labeled = self.role is not None and self.role in dataset
+            columns = dataset.columns.get(self.role, ()) if self.role is not None else ()
+            labeled = len(columns) == 1 and columns[0].kind is LABEL  # several labels may be all different
             groups = dataset.group_ids([str(self.role)]) if labeled else None
             return assign_rows(groups, len(dataset), fractions)
 

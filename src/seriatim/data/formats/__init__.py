@@ -13,6 +13,7 @@ from ...core.errors import SeriatimError
 from ..source import Source
 from .aligned import Aligned
 from .base import BLOCK_SIZE, Format, LazyFormat, ReadOptions, Record, iterate_lines, normalize_name
+from .coco import Captions
 from .conll import Conll
 from .folders import ClassFolders
 from .squad import Squad
@@ -25,13 +26,14 @@ FORMATS: list[Format] = [
     Aligned(),
     LazyFormat("gettext", "Gettext", r"\.(po|mo)$"),
     Squad(),
+    Captions(),
     JsonLines(),
     Conll(),
+    ClassFolders(),
     Delimited(),
     Parquet(),
     Excel(),
     Json(),
-    ClassFolders(),
     Text(),
 ]
 

@@ -13,6 +13,7 @@ from ..location import Location
 from ..source import Source
 from ..stream import Stream
 from .base import Format, ReadOptions, Record
+from .tables import TABLE_EXTENSIONS
 
 UNLABELED = frozenset(("unsup", "unlabelled", "unlabeled"))
 
@@ -25,7 +26,8 @@ class ClassFolders(Format):
         return options.text_unit == "line"  # else the files are one text
 
     def sniff(self, source: Source) -> bool:
-        if source.aligned or not source.streams:
+        tables = any(stream.extension in TABLE_EXTENSIONS for stream in source.streams)
+        if source.aligned or tables or not source.streams:
             return False
         return holds_images(source) or any(len(path) > 1 for path in class_paths(source.data_streams))
 
