@@ -20,6 +20,7 @@ from seriatim.data.source import open_source
 from seriatim.tasks.tag.schema import SCHEMA, choose_scheme, repair_dataset
 
 COLUMNS = "They PRP O\nare VBP O\n\nMary NNP B-per\nSmith NNP I-per\n"
+GOOD_LINE = '{"tokens": ["a"], "tags": ["X"]}\n'
 CONLLU = """# sent_id = 1
 # text = I don't.
 1\tI\tI\tPRON\tPRP\t_\t3\tnsubj\t_\t_
@@ -140,7 +141,7 @@ def test_errors_name_file_and_line(tmp_path: Path, text: str | bytes, code: str,
         ('{"tokens": ["a"]}\n', "data.column", "which column is the tags?"),
         ('{"tokens": ["a"], "tags": ["X"]}\n{oops\n', "data.jsonl", "a.jsonl, line 2"),
         ('{"tokens": ["a", ""], "tags": ["X", "Y"]}\n', "data.columns", "a.jsonl, line 1: the word is empty"),
-        ('{"tokens": ["\\ud800"], "tags": ["X"]}\n', "data.binary", "a.jsonl, line 1"),
+        (GOOD_LINE * 2 + '{"tokens": ["\\ud800"], "tags": ["X"]}\n', "data.binary", "a.jsonl, line 3"),
     ],
 )
 def test_errors_of_jsonl(tmp_path: Path, text: str, code: str, cause: str) -> None:
