@@ -58,19 +58,23 @@ FORMS = 'write {"images": …, "annotations": …} as COCO does, or a list of {"
 class Captions(Format):
     """Annotations of one JSON or Flickr file, or the caption files of a folder of images."""
 
+    def usable(self, options: ReadOptions) -> bool:
+        return "caption" in options.header_names
+
     def sniff(self, source: Source) -> bool:
         streams = [stream for stream in source.streams if not is_image_name(stream.name)]
         if len(streams) < len(source.streams):  # a folder with images
             return bool(caption_files(source))
         if len(streams) != 1:
-            return len(streams) > 1 and all(is_annotation(stream) for stream in caption_streams(streams) or [None])
+            captions = caption_streams(streams)
+            return bool(captions) and all(map(is_annotation, captions))
         return is_annotation(streams[0])
 
     def records(self, source: Source, options: ReadOptions, diagnostics: Diagnostics) -> Iterator[Record]:
         files = caption_files(source)
         if len(files) > 1:
-            names = ", ".join(PurePath(stream.name).name for stream, _ in files)
-            diagnostics.note(f"splits by file names: {names}")
+            listed = ", ".join(PurePath(stream.name).name for stream, _ in files)
+            diagnostics.note(f"splits by file names: {listed}")
         for stream, split in files:
             hints = re.findall(r"(?:captions|instances)_(\w+)\.json", PurePath(stream.name).name)
             records = list(read_captions(stream, options, diagnostics))
@@ -96,9 +100,9 @@ class Captions(Format):
                 yield Record(values, record.location)
 
 
-def is_annotation(stream: Stream | None) -> bool:
+def is_annotation(stream: Stream) -> bool:
     """Returns whether a file has captions in one of the forms of JSON or of Flickr8k."""
-    if stream is None or stream.extension not in ("json", "txt", "token"):
+    if stream.extension not in ("json", "txt", "token"):
         return False
     head = stream.read_head()
     if stream.extension == "json":

@@ -25,6 +25,10 @@ class ClassFolders(Format):
     def usable(self, options: ReadOptions) -> bool:
         return options.text_unit == "line"  # else the files are one text
 
+    def matches(self, source: Source, options: ReadOptions) -> bool:
+        """Images are read by any task, texts only by one that needs labels."""
+        return super().matches(source, options) and (holds_images(source) or "label" in options.header_names)
+
     def sniff(self, source: Source) -> bool:
         tables = any(stream.extension in TABLE_EXTENSIONS for stream in source.streams)
         if source.aligned or tables or not source.streams:

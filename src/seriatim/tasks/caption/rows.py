@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,15 +16,15 @@ from ...core.errors import SeriatimError
 from ...data.dataset import Column, Dataset
 from ...data.formats.coco import find_image_folder
 from ...data.images import IMAGE, is_image_name
-from ...data.kinds import KINDS, LABEL, TEXT, Kind
-from ...data.schema import Field, Header, Roles, Schema
+from ...data.kinds import KINDS, TEXT, Kind
+from ...data.schema import Field, Schema
 from ...data.source import Source
 from ...data.split import Fractions, SplitPolicy, take_splits
 from ..translate.pairs import normalize
 from .pointing import parse_regions
 
 MAX_LISTED = 10
-NUMBERED = re.compile(r"(caption|text|sentence|description|comment)s?[ _-]?\d+", re.IGNORECASE)
+NUMBERED = r"(caption|text|sentence|description|comment)s?[ _-]?\d+"  # several columns of captions
 
 
 def _parse_captions(cell: Any) -> tuple[str, ...]:
@@ -44,18 +43,11 @@ KINDS |= {kind.name: kind for kind in (CAPTIONS, REGIONS)}
 
 @dataclass(frozen=True)
 class CaptionSchema(Schema):
-    """An image and its captions, in one column or in several numbered ones."""
+    """An image and its captions."""
 
     def is_header(self, cells: Sequence[str]) -> bool:
         """Returns whether the first row of a table names its columns: a row with the name of an image does not."""
         return not any(is_image_name(cell.strip()) for cell in cells)
-
-    def resolve(self, header: Header, overrides: Mapping[str, str], diagnostics: Diagnostics) -> Roles:
-        numbered = [name for name in header.columns if NUMBERED.fullmatch(name.strip())]
-        known = {name.lower() for name in (*self["caption"].aliases, "caption")} if "caption" in self.roles else set()
-        if numbered and known and not known & {name.strip().lower() for name in header.columns}:
-            overrides = {"caption": ",".join(numbered)} | dict(overrides)
-        return super().resolve(header, overrides, diagnostics)
 
 
 IMAGE_FIELD = Field(
@@ -72,6 +64,7 @@ CAPTION_FIELD = Field(
     (
         "captions", "text", "texts", "sentence", "sentences", "description", "comment", "raw", "title", "alt_text",
     ),
+    alias_pattern=NUMBERED,
     max_columns=None,
     target=True,
 )  # fmt: skip
@@ -80,9 +73,9 @@ SCHEMA = CaptionSchema(
         IMAGE_FIELD,
         CAPTION_FIELD,
         Field("regions", (REGIONS,), ("boxes",), required=False, target=True),
-        Field("split", (LABEL,), ("set", "partition", "subset"), required=False, target=True),
     ),
     positions=("image", "caption"),
+    join_extra=True,
 )
 SCORED = replace(SCHEMA, fields=(IMAGE_FIELD, replace(CAPTION_FIELD, target=False)))  # both are inputs
 ALIGNED = replace(SCORED, fields=(IMAGE_FIELD, replace(CAPTION_FIELD, target=False, required=False)), positions=())

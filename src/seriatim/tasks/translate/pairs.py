@@ -16,7 +16,7 @@ from ...core.diagnostics import Diagnostics
 from ...core.errors import SeriatimError
 from ...data.dataset import Dataset
 from ...data.disk import TextValues
-from ...data.kinds import LABEL, TEXT
+from ...data.kinds import TEXT
 from ...data.schema import Field, Header, Roles, Schema
 from ...data.split import Fractions, SplitPolicy, take_splits
 
@@ -68,6 +68,11 @@ def find_sides(names: Sequence[str]) -> tuple[str, str] | None:
     return None
 
 
+def holds_text(cells: Sequence[Any]) -> bool:
+    """Returns whether most cells of a column are texts or empty: the others are reported by line."""
+    return 2 * sum(cell is None or isinstance(cell, str) for cell in cells) >= len(cells)
+
+
 @dataclass(frozen=True)
 class PairSchema(Schema):
     """Source and target: by usual names, by languages, or the only two columns of text, in this order.
@@ -78,16 +83,21 @@ class PairSchema(Schema):
 
     reverse: bool = False
 
-    def is_header(self, cells: Sequence[str]) -> bool:
-        """Returns whether the first row of a table names its columns."""
-        return find_sides(cells) is not None
+    def is_header(self, cells: Sequence[str]) -> bool | None:
+        """Returns whether the first row of a table names its columns; None if only the user's names can tell."""
+        return True if find_sides(cells) is not None else None
+
+    @property
+    def header_names(self) -> frozenset[str]:
+        """None: a single usual name, such as "translation", may be a sentence."""
+        return frozenset()
 
     def resolve(self, header: Header, overrides: Mapping[str, str], diagnostics: Diagnostics) -> Roles:
         overrides = dict(overrides)
         open_roles = [role for role in SIDES if role in self.roles and role not in overrides]
         if len(header.columns) > 1 and open_roles:
-            taken = {column for columns in overrides.values() for column in columns.split(",")}
-            texts = [name for name in header.columns if TEXT.accepts(header.samples[name]) and name not in taken]
+            taken = {column for names in overrides.values() if names for column in self._parse_override(header, names)}
+            texts = [name for name in header.columns if name not in taken and holds_text(header.samples[name])]
             sides = find_sides(header.columns) or ((texts[0], texts[1]) if header.unnamed and len(texts) > 1 else None)
             if sides is None and len(texts) == 2:
                 sides = texts[0], texts[1]
@@ -98,7 +108,7 @@ class PairSchema(Schema):
                 overrides |= {role: by_role[role] for role in open_roles}
                 if not header.unnamed:
                     diagnostics.note(f"{header.name}: {' → '.join(overrides[r] for r in SIDES if r in overrides)}")
-            elif "target" in self.roles:
+            elif "target" in self.roles and self["target"].required:
                 cause = f"{header.name}: which columns are the source and the target? It has: "
                 remedy = "name them: data.columns.source=NAME data.columns.target=NAME"
                 raise SeriatimError("data.column", cause + ", ".join(header.columns), remedy)
@@ -109,7 +119,6 @@ SCHEMA = PairSchema(
     (
         Field("source", (TEXT,), ("src", "input", "question", "original", "sentence")),
         Field("target", (TEXT,), ("tgt", "trg", "output", "answer", "translation"), target=True),
-        Field("split", (LABEL,), ("set", "partition", "subset"), required=False, target=True),
     ),
     positions=SIDES,
 )
