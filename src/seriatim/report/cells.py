@@ -260,7 +260,7 @@ def draw_token_strip(chart: TokenStrip, theme: Theme, width: int) -> Drawing:
     known, unknown = ([r for r in records if (r["value"] is None) == missing] for missing in (False, True))
     layers = [data(known).mark_rect(cornerRadius=2).encode(x, y, color, x2="end:Q", y2="bottom:Q", tooltip=tooltip)]
     if unknown:
-        boxes = data(unknown).mark_rect(cornerRadius=2, fillOpacity=0, stroke=theme.grid)
+        boxes = data(unknown).mark_rect(cornerRadius=2, color=theme.pale, fillOpacity=0, stroke=theme.grid)
         layers.append(boxes.encode(x, y, x2="end:Q", y2="bottom:Q", tooltip=tooltip))
     strong = alt.condition("datum.strong", alt.value(theme.background), alt.value(theme.text))
     texts = data(records).mark_text(font=MONOSPACE, fontSize=13, baseline="middle")

@@ -84,7 +84,9 @@ def draw_lines(chart: Lines, theme: Theme, width: int) -> Drawing:
         records += own
         lone += own if len(own) == 1 or chart.markers else []
     dots = [{"x": x, "y": y} for x, y in chart.points if drawable(x, y)]
-    notes = [note for note in chart.annotations if drawable(note.x or 1, note.y or 1)]
+    notes = [
+        note for note in chart.annotations if drawable(1 if note.x is None else note.x, 1 if note.y is None else note.y)
+    ]
     xs = [record["x"] for record in [*records, *dots]] + [note.x for note in notes if note.x is not None]
     ys = [record["y"] for record in [*records, *dots]] + [note.y for note in notes if note.y is not None]
     domain = padded_domain(ys, chart.log_y and bool(ys))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import altair as alt
+from markupsafe import Markup
 
 from ..core.errors import SeriatimError
 from ..core.files import atomic_file, write_text
@@ -98,16 +99,18 @@ def to_svg(chart: Chart | Sequence[Chart], theme: Theme = LIGHT, width: int = WI
 
 
 def compact_svg(svg: str) -> str:
-    """Returns an SVG with clip paths numbered from 0, two decimals, and without marks that only a pointer finds."""
-    numbers: dict[str, int] = {}
-    svg = re.sub(r"\bclip(\d+)\b", lambda match: f"clip{numbers.setdefault(match[1], len(numbers))}", svg)
+    """Returns an SVG with its parts numbered from 0, two decimals, and without marks that only a pointer finds."""
+    for part in ("clip", "gradient_"):
+        numbers: dict[str, int] = {}
+        svg = re.sub(rf"\b{part}(\d+)\b", lambda m: f"{part}{numbers.setdefault(m[1], len(numbers))}", svg)  # noqa: B023
     svg = re.sub(r'<path\b[^>]*\sopacity="0"[^>]*/>', "", svg)
 
     def shorten(number: re.Match[str]) -> str:
         return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")
 
     def shorten_tag(tag: re.Match[str]) -> str:
-        return tag[0] if "base64" in tag[0] else re.sub(r"\d+\.\d{3,}", shorten, tag[0])
+        parts = re.split(r'("data:[^"]*")', tag[0])  # images are left as they are
+        return "".join(part if part.startswith('"data:') else re.sub(r"\d+\.\d{3,}", shorten, part) for part in parts)
 
     return re.sub(r"<[^>]*>", shorten_tag, svg)
 
@@ -150,7 +153,7 @@ def interactive_page(chart: Chart | Sequence[Chart]) -> str:
         .render(
             title=first.title,
             specifications=specifications,
-            library=javascript_library(),
+            library=Markup(javascript_library()),
             renderer="canvas" if rows > MAX_SVG_ROWS else "svg",
             light=LIGHT,
             dark=DARK,
