@@ -52,6 +52,7 @@ class Field:
         target: Whether it is what the task predicts: absent at prediction.
         alias_pattern: A regular expression for columns that belong together, such as "caption_1", "caption_2".
         one_alias: Whether a table with several of the usual names is an error, instead of the first one being taken.
+        allow_missing: Whether its cells may be empty though it is required.
     """
 
     role: str
@@ -64,6 +65,7 @@ class Field:
     target: bool = False
     alias_pattern: str | None = None
     one_alias: bool = False
+    allow_missing: bool = False
 
     def match_kind(self, header: Header, columns: Sequence[str], named: bool = False) -> Kind | None:
         """Returns the first of its kinds that accepts the sampled cells of all columns, or None.
