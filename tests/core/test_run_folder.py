@@ -22,13 +22,13 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert (run.settings, run.summary, run.capabilities, run.history(), run.samples()) == (CONFIG, {}, {}, [], [])
     assert (run.evaluation(), run.inspection(), run.notes) == ({}, [], [])
     views = [{"kind": "table", "title": "t", "columns": ["a"], "rows": [["ü"]]}]
-    run.write_summary({"step": 4, "notes": ["two labels"]})
+    run.write_summary({"step": 4, "notes": ["two labels"], "sample": "\ud800", "metrics": {"loss": float("nan")}})
     run.write_capabilities({"classify": {"summary": "s"}})
     run.write_evaluation({"test": views})
     run.write_inspection(views)
     again = RunFolder(tmp_path / "a")
     assert again.settings == CONFIG
-    assert (again.summary["step"], again.notes) == (4, ["two labels"])
+    assert (again.summary["step"], again.summary["sample"], again.notes) == (4, "?", ["two labels"])
     assert again.capabilities == {"classify": {"summary": "s"}}
     assert (again.evaluation(), again.inspection()) == ({"test": views}, views)
     with pytest.raises(ValueError, match="JSON compliant"):

@@ -129,7 +129,7 @@ def language_run(path: Path, model: str, loss: float | None = None, **changes: A
     evaluated = [event for event in events if event["event"] == "evaluated"]
     samples = [{"step": e["step"], "tokens": e["tokens"], "text": SAMPLE[: 20 + e["step"] // 4]} for e in evaluated]
     write_lines(path / "samples.jsonl", samples)
-    run.write_summary(run_summary(model, loss, events) | changes)
+    (path / "summary.json").write_text(json.dumps(run_summary(model, loss, events) | changes), encoding="utf-8")
     return run
 
 

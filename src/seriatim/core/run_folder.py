@@ -21,7 +21,7 @@ from typing import Any, Self, TypeVar
 
 from .config import dump_yaml, load_yaml
 from .errors import SeriatimError, did_you_mean
-from .files import write_json, write_text
+from .files import write_text
 
 J = TypeVar("J", dict[str, Any], list[Any])
 FORMAT = 1  # of the run folder; folders of this format open in every later version
@@ -127,23 +127,23 @@ class RunFolder:
     # Writing
 
     def write_summary(self, values: Mapping[str, Any]) -> None:
-        write_json(self.path / "summary.json", dict(values))
+        self._write("summary.json", dict(values), indent=2)
 
     def write_capabilities(self, values: Mapping[str, Any]) -> None:
-        write_json(self.path / "capabilities.json", dict(values))
+        self._write("capabilities.json", dict(values), indent=2)
 
     def write_evaluation(self, views: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         """Writes views by split; they come from `report.charts.views_to_json`."""
-        write_text(self.path / "evaluation.json", compact_json(dict(views)))
+        self._write("evaluation.json", dict(views))
 
     def write_inspection(self, views: Sequence[Mapping[str, Any]]) -> None:
         """Writes the charts of an inspection; they come from `report.charts.views_to_json`."""
-        write_text(self.path / "inspection.json", compact_json(list(views)))
+        self._write("inspection.json", list(views))
 
-
-def compact_json(value: object) -> str:
-    """Returns JSON without indentation: charts are long lists of numbers."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n"
+    def _write(self, name: str, value: object, indent: int | None = None) -> None:
+        """Writes JSON; charts are long lists of numbers and have no indentation. Lone surrogates become "?"."""
+        text = json.dumps(value, ensure_ascii=False, allow_nan=indent is not None, indent=indent) + "\n"
+        write_text(self.path / name, text.encode("utf-8", "replace").decode("utf-8"))
 
 
 def damaged(file: Path, problem: str) -> SeriatimError:
