@@ -16,16 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from seriatim.core.diagnostics import Diagnostics
 from seriatim.core.errors import SeriatimError
-from seriatim.data.dataset import Column, Dataset
 from seriatim.data.images import IMAGE, ImageLayout, ImageSettings, PixelSequence, store
 from seriatim.data.images.batches import Images
 from seriatim.data.images.decode import TRANSPOSITIONS, Header, fit_array, read_image, visible_box
-from seriatim.data.images.kind import check_images
 from seriatim.data.images.store import choose_layout, load_images, read_headers
 from seriatim.data.kinds import NUMBERS
-from seriatim.data.location import Location
 
 SCENE = np.random.default_rng(0).integers(0, 256, (9, 14, 3), dtype=np.uint8)
 
@@ -425,14 +421,14 @@ def test_cells_that_are_images(tmp_path: Path) -> None:
     assert np.array_equal(NUMBERS.parse(pixels), SCENE[..., 0].reshape(-1, 1) / np.float32(255))
 
 
-def test_check_names_the_rows_of_missing_and_unreadable_files(tmp_path: Path) -> None:
+def test_data_check_names_unreadable_files_and_tells_sizes(tmp_path: Path) -> None:
     paths = image_files(tmp_path / "f", 4)
+    save(tmp_path / "f" / "gray.png", Image.new("L", (40, 30)))
     paths[1].unlink()
     paths[3].write_bytes(b"words")
-    locations = np.empty(4, object)
-    locations[:] = [Location("table.csv", line) for line in range(2, 6)]
-    dataset = Dataset("table.csv", {"input": (Column("path", IMAGE, IMAGE.store(paths)),)}, locations)
-    diagnostics = Diagnostics()
-    check_images(dataset, diagnostics)
-    assert [problem.code for problem in diagnostics.problems] == ["image.missing", "image.broken"]
-    assert diagnostics.problems[0].cause.startswith("table.csv, line 3: there is no file")
+    problems: list[tuple[int, str]] = []
+    assert IMAGE.examine is not None
+    lines = IMAGE.examine([*paths, tmp_path / "f" / "gray.png"], [], lambda row, code, *_: problems.append((row, code)))
+    assert problems == [(1, "image.missing"), (3, "image.broken")]
+    assert lines[0] == "3 images: smallest 20 × 16, median 20 × 16, largest 40 × 30 pixels"
+    assert lines[-1].startswith("1 images are gray")

@@ -28,7 +28,7 @@ from ..data.schema import Field
 from ..data.split import Stratified
 from ..data.tokenizers import Tokenizer
 from ..nn.distillation import distillation_loss, multi_label_distillation_loss
-from ..report.charts import Confusion, Table, View
+from ..report.charts import Cell, Confusion, Table, View
 from .base import Metrics, Output, Predictor, TaskConfig, Usage, capability
 from .batching import Batch
 from .codecs import TextCodec
@@ -194,7 +194,9 @@ class ClassifyPredictor(SequencePredictor):
 
 class ClassifyTask(SequenceTask):
     name = "classify"
-    schema = sequence_schema(Field("target", (LABELS, LABEL), TARGET_NAMES, max_columns=None, target=True))
+    schema = sequence_schema(
+        Field("target", (LABELS, LABEL), TARGET_NAMES, max_columns=None, target=True, one_alias=True)
+    )
     split_policy = Stratified("target")
     settings_type = ClassifySettings
     processor_type = ClassifyProcessor
@@ -272,11 +274,13 @@ class ClassifyTask(SequenceTask):
 
     def _label_table(self, counts: Counts) -> Table:
         measures = precision_recall_f1(*counts)
-        rows = tuple(
+        rows: list[tuple[Cell, ...]] = [
             (label, *(float(values[index]) for values in measures), int(counts[2][index]))
             for index, label in enumerate(self.processor.labels)
+        ]
+        return Table(
+            title="Metrics by label", columns=("label", "precision", "recall", "f1", "examples"), rows=tuple(rows)
         )
-        return Table(title="Metrics by label", columns=("label", "precision", "recall", "f1", "examples"), rows=rows)
 
     def _confident_errors(self, split: str, scores: np.ndarray, targets: np.ndarray) -> list[View]:
         """Returns a table of the wrong predictions with the highest probability."""

@@ -150,7 +150,7 @@ class RegressPredictor(SequencePredictor):
 class RegressTask(SequenceTask):
     name = "regress"
     schema = sequence_schema(
-        Field("target", (NUMBER, NUMBERS), (*TARGET_NAMES, "value"), max_columns=None, target=True)
+        Field("target", (NUMBER, NUMBERS), (*TARGET_NAMES, "value"), max_columns=None, target=True, one_alias=True)
     )
     split_policy = Stratified()
     settings_type = RegressSettings

@@ -24,8 +24,7 @@ from ..core.random import numpy_stream
 from ..data.dataset import Column, Dataset
 from ..data.images import IMAGE
 from ..data.images.batches import Images
-from ..data.images.kind import check_images
-from ..data.kinds import FLAG, NUMBER, NUMBERS, SPLIT, TEXT, Kind
+from ..data.kinds import NUMBER, NUMBERS, TEXT, Kind
 from ..data.reader import read_dataset
 from ..data.schema import Field, Schema
 from ..data.sequences import Sequences
@@ -35,9 +34,10 @@ from ..nn.backbone import Backbone, BackboneSettings, ModelSettings
 from ..nn.heads import Pooling, VectorHead
 from ..nn.network import Network, as_float32, assemble
 from ..report.charts import Image, Lines, Series, View
-from .base import Encoded, Metrics, Output, Predictor, Processor, Task, TaskConfig, Usage, columns_and_kinds
+from .base import Encoded, Metrics, Output, Processor, Task, TaskConfig, Usage, columns_and_kinds
 from .batching import Batch
 from .codecs import CODECS, ImageCodec, InputCodec, SequenceSettings, TextCodec
+from .embedding import EmbeddingPredictor, TextReader, no_vectors
 
 AUGMENTATION_STREAM = "pictures"  # name of the random numbers of shifts and flips: trained weights depend on it
 ELEMENTS_PER_IMAGE = 100  # that an image counts for if an evaluation is limited
@@ -67,15 +67,11 @@ INPUT = Field(
     max_columns=None,
 )
 TARGET_NAMES = ("label", "labels", "class", "sentiment", "targets", "y")
-SPLITS = (
-    Field("split", (SPLIT,), ("set", "part", "partition", "subset"), required=False, target=True),
-    Field("validation", (FLAG,), required=False, target=True),  # of the training rows, as in the benchmark FLIP
-)
 
 
 def sequence_schema(target: Field) -> Schema:
     """Returns the schema of a task with one input and a target."""
-    return Schema((INPUT, target, *SPLITS), constraints=(check_images,))
+    return Schema((INPUT, target))
 
 
 class PooledSettings(SequenceSettings):
@@ -176,8 +172,10 @@ class SequenceTask(Task[Encoded]):
         return rows.take(np.flatnonzero(~empty))
 
     def read(self, source: Any, schema: Schema | None = None, columns: Mapping[str, str] | None = None) -> Dataset:
-        source = open_source(source)
         schema = self.schema if schema is None else schema
+        if "input" not in schema.roles:
+            return super().read(source, schema, columns)
+        source = open_source(source)
         overrides = dict(columns or {})
         codec = self.processor.input
         if "target" not in schema.roles and isinstance(codec, TextCodec) and codec.texts != 1:
@@ -333,10 +331,16 @@ class SequenceTask(Task[Encoded]):
 # Prediction
 
 
-class SequencePredictor(Predictor):
-    """The base of predictors with one input per row."""
+class SequencePredictor(EmbeddingPredictor):
+    """The base of predictors with one input per row; those that read text have embeddings."""
 
     processor: SequenceProcessor
+
+    def text_reader(self) -> TextReader:
+        codec = self.processor.input
+        if not isinstance(codec, TextCodec):
+            raise no_vectors(self, "does not read text")
+        return TextReader(self, codec.tokenizer, codec.max_length)
 
     def element_names(self, encoded: Encoded, item: int) -> list[str]:
         if isinstance(self.processor.input, ImageCodec) and isinstance(self.network, nn.Module):

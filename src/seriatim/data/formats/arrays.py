@@ -98,12 +98,12 @@ class Arrays(Format):
                     arrays[name] = f"{stream.name}/{name}", array
         if "image" in arrays and "label" not in arrays and any(IDX_ROLE.search(plain_name(s)) for s in streams):
             diagnostics.note(f"{streams[0].name}: there are no labels beside it")
-        main = self._main_column(source, arrays)
+        main = self._main_column(arrays)
         where, array = arrays.pop(main)
         count = len(array)
         if not count:
             raise SeriatimError("data.empty", f"{where}: holds no rows", "pass at least one")
-        columns: Columns = {main: input_cells(where, array, bool(source.options.get("permute")))}
+        columns: Columns = {main: input_cells(where, array, bool(source.options.get("permuted")))}
         lengths = {len(cell) for cell in columns[main]} if isinstance(columns[main][0], np.ndarray) else set()
         for name, (place, other) in arrays.items():
             if row_count(other, count) == count:
@@ -117,17 +117,12 @@ class Arrays(Format):
         return columns
 
     @staticmethod
-    def _main_column(source: Source, arrays: Mapping[str, tuple[str, Array]]) -> str:
-        """Returns the column of the inputs: by its name, or the only one that is not a target."""
+    def _main_column(arrays: Mapping[str, tuple[str, Array]]) -> str:
+        """Returns the column that tells the number of rows: by its name, else the first with sequences."""
         named = [name for name in arrays if name.lower() in (*INPUT_NAMES, "image")]
-        others = [name for name in arrays if name.lower() not in TARGET_NAMES]
-        sequences = [name for name in others if isinstance(arrays[name][1], list) or arrays[name][1].ndim > 1]
-        for candidates in (named, others, sequences, list(arrays)):
-            if len(candidates) == 1:
-                return candidates[0]
-        names = ", ".join(arrays)
-        cause = f"{source.name}: which of its arrays are the inputs: {names}?"
-        raise SeriatimError("data.arrays", cause, 'name one of them "inputs"')
+        others = [name for name in arrays if name.lower() not in TARGET_NAMES] or list(arrays)
+        sequences = [name for name in others if isinstance(array := arrays[name][1], list) or array.ndim > 1]
+        return (named or sequences or others)[0]
 
 
 # From arrays to cells

@@ -55,7 +55,8 @@ class Header:
 def read_header(image: ImageValue, settings: ImageSettings = DEFAULT_SETTINGS) -> Header:
     """Returns the header of a file, of encoded bytes or of pixels."""
     if isinstance(image, np.ndarray):
-        return Header(*image.shape[:2], image.ndim == 2 or image.shape[2] == 1, animated=False)
+        height, width = image.shape[:2]
+        return Header(height, width, image.ndim == 2 or image.shape[2] == 1, animated=False)
     with _open(image, settings) as opened:
         height, width = _upright_size(opened)
         return Header(height, width, opened.mode in GRAY_MODES, bool(getattr(opened, "is_animated", False)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -11,10 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ...core.diagnostics import Diagnostics
-from ...core.errors import SeriatimError
-from ..dataset import Dataset
 from ..kinds import KINDS, MOST_SPECIFIC_FIRST, TEXT, Kind
+from .settings import ImageSettings
 
 EXTENSIONS = frozenset(  # those of `decode.FORMATS`
     ("png", "apng", "jpg", "jpeg", "jpe", "jfif", "gif", "tif", "tiff", "bmp", "webp", "ppm", "pgm", "pbm")
@@ -76,17 +74,32 @@ def _file_key(path: Path, size: int, changed: int) -> str:
     return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
 
 
-IMAGE = Kind("image", _parse_image, key=_key, is_path=True)
+def _examine(
+    values: Sequence[Any], locations: Sequence[Any], report: Callable[[int, str, str, str], None]
+) -> list[str]:
+    """Returns the sizes and color modes of images for the data check; reports those that cannot be read."""
+    from .decode import Header  # imports Pillow
+    from .store import choose_layout, read_headers
+
+    headers: list[Header] = []
+    for row, header in enumerate(read_headers(values)):
+        if isinstance(header, Header):
+            headers.append(header)
+        else:
+            report(row, header.code, header.cause, header.remedy)
+    if not headers:
+        return []
+    by_area = sorted(headers, key=lambda header: header.height * header.width)
+    chosen = {"smallest": by_area[0], "median": by_area[len(by_area) // 2], "largest": by_area[-1]}
+    sizes = ", ".join(f"{name} {header.width} × {header.height}" for name, header in chosen.items())
+    gray = sum(header.gray for header in headers)
+    lines = [f"{len(headers):,} images: {sizes} pixels", *choose_layout(headers, ImageSettings())[1]]
+    if 0 < gray < len(headers):
+        lines.append(f"{gray:,} images are gray, the others in color: all are read in color")
+    return lines
+
+
+IMAGE = Kind("image", _parse_image, key=_key, is_path=True, examine=_examine)
 KINDS[IMAGE.name] = IMAGE
 if IMAGE not in MOST_SPECIFIC_FIRST:
     MOST_SPECIFIC_FIRST.insert(MOST_SPECIFIC_FIRST.index(TEXT), IMAGE)
-
-
-def check_images(dataset: Dataset, diagnostics: Diagnostics) -> None:
-    """A constraint of schemas: reports the rows whose image file is missing or has no readable header."""
-    from .store import read_headers  # imports Pillow
-
-    for column in (column for columns in dataset.columns.values() for column in columns if column.kind is IMAGE):
-        for row, header in enumerate(read_headers(column.values)):
-            if isinstance(header, SeriatimError):
-                diagnostics.report(header.code, f"{dataset.locations[row]}: {header.cause}", header.remedy)

@@ -73,11 +73,12 @@ def load_images(
         settings: The largest size that is read.
         progress: Called with a sentence every few seconds.
     """
-    if not all(isinstance(value, Path) for value in values):
+    paths = [value.absolute() for value in values if isinstance(value, Path)]
+    if len(paths) < len(values):
         return _load_in_memory(values, layout, settings)
-    unique = {path: place for place, path in enumerate(dict.fromkeys(Path(path).absolute() for path in values))}
+    unique = {path: place for place, path in enumerate(dict.fromkeys(paths))}
     shards, broken = _load_shards(list(unique), settings, layout, progress)
-    rows = np.array([unique[Path(path).absolute()] for path in values], dtype=np.int64)
+    rows = np.array([unique[path] for path in paths], dtype=np.int64)
     errors = {row: broken[place] for row, place in enumerate(rows.tolist()) if place in broken}
     return Images(shards, rows, layout.margin), errors
 
@@ -143,10 +144,10 @@ def read_headers(
 ) -> list[Header | SeriatimError]:
     """Returns the header of each image, or the error that reading it raised; those of files are kept in the cache."""
     read = partial(_try_header, settings=settings)
-    if not all(isinstance(value, Path) for value in values):
+    paths = [value.absolute() for value in values if isinstance(value, Path)]
+    if len(paths) < len(values):
         with quiet():
             return [read(value) for value in values]
-    paths = [Path(path).absolute() for path in values]
     stamps = [_stamp(path) for path in paths]
     file = cache_folder("images") / f"{cache_key(VERSION, 'headers', settings.max_megapixels, stamps)}.json"
     if not file.exists():
