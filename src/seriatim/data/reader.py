@@ -157,6 +157,8 @@ def _column_kind(
     cells = [cell for name in names for cell in header.samples[name]]
     if trained is not None and (all(map(is_blank, cells)) or trained.accepts(cells)):
         return trained
+    if len(field.kinds) == 1 and not field.target and all(map(is_blank, cells)):
+        return field.kinds[0]  # an empty prompt is a text
     kind = field.match_kind(header, names, named)
     if trained is not None and (kind is None or kind.numeric != trained.numeric):
         return trained  # each cell that is not of it is reported
