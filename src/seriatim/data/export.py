@@ -97,23 +97,15 @@ def _write_parquet(path: str | Path, temporary: Path, columns: Sequence[str], ro
     import pyarrow.parquet
 
     complete = (row for row in rows if len(row) == len(columns))
-    writer = None
     try:
-        while True:
-            batch = list(itertools.islice(complete, BATCH_ROWS))
-            if not batch and writer is not None:
-                break
-            values = [list(cells) for cells in zip(*batch, strict=True)] or [[] for _ in columns]
-            table = pa.table(values, names=list(columns), **({} if writer is None else {"schema": writer.schema}))
-            if writer is None:
-                writer = pyarrow.parquet.ParquetWriter(temporary, table.schema)
-            writer.write_table(table)
+        batches = [pa.table([[] for _ in columns], names=list(columns))]
+        while batch := list(itertools.islice(complete, BATCH_ROWS)):
+            cells = [list(column) for column in zip(*batch, strict=True)]
+            batches.append(pa.table(cells, names=list(columns)))
+        pyarrow.parquet.write_table(pa.concat_tables(batches, promote_options="permissive"), temporary)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         cause = f"{path}: a column holds values of several kinds: {error}"
         raise SeriatimError("output.kind", cause, "write a .jsonl file") from None
-    finally:
-        if writer is not None:
-            writer.close()
 
 
 def _plain_cell(value: Any) -> Any:
