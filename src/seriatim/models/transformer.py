@@ -65,8 +65,9 @@ class Transformer(EncoderDecoderBackbone):
         self.width = width
         self.context_length = context_length
         self.project = nn.Identity() if inputs == width else nn.Linear(inputs, width, bias=False)
-        unbounded = context_length is None
-        self.positions = SinusoidalPositions(width) if unbounded else LearnedPositions(width, context_length)
+        self.positions: nn.Module = SinusoidalPositions(width)
+        if context_length is not None:
+            self.positions = LearnedPositions(width, context_length)
         self.dropout = Dropout(dropout)
         sizes = (width, heads, feedforward, dropout, activation, norm)
         self.encoder = nn.ModuleList(Block(*sizes) for _ in range(layers))

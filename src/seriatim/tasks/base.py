@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
@@ -85,6 +85,17 @@ class Encoded:
     def __len__(self) -> int:
         return len(self.lengths)
 
+    def target_indices(self, items: np.ndarray) -> np.ndarray:
+        """Returns the number of each target of a batch of items, the same for every processor of the task."""
+        return items if self.rows is None else self.rows[items]
+
+    def with_unlabeled(self, unlabeled: Encoded) -> Self:
+        """Returns these items and unlabeled ones behind them, whose targets are 0 and are not read."""
+        values = np.concatenate([self.inputs.values, unlabeled.inputs.values])
+        ends = np.concatenate([self.inputs.ends, self.inputs.ends[-1] + unlabeled.inputs.ends])
+        targets = np.zeros((len(unlabeled), *self.targets.shape[1:]), self.targets.dtype)
+        return replace(self, inputs=Sequences(values, ends), targets=np.concatenate([self.targets, targets]))
+
 
 E = TypeVar("E", bound=Encoded)
 
@@ -130,6 +141,11 @@ class Processor(Stored, ABC, Generic[E]):
             labels: The names of its outputs.
         """
         raise SeriatimError("import.task", f"{cls.__name__} has no processor without data", "choose another model")
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the network's outputs in their order, such as labels; empty if they have none."""
+        return ()
 
     @abstractmethod
     def encode(self, dataset: Dataset, diagnostics: Diagnostics) -> E:
@@ -416,9 +432,9 @@ class Task(ABC, Generic[E]):
         """Returns a sentence for each reason why another run cannot be the teacher."""
         return []
 
-    def read_unlabeled(self, source: Any, data_dir: str | None = None) -> E:
-        """Returns the items of a source without targets, for distillation."""
-        return self.encode(self.read(open_source(source, data_dir), self.schema.inputs()))
+    def read_unlabeled(self, source: Any, data_dir: str | None = None) -> Dataset:
+        """Returns the rows of a source without targets, for distillation."""
+        return self.read(open_source(source, data_dir), self.schema.inputs())
 
     def hidden_states(self, network: Any, batch: Batch) -> Tensor:
         """Returns the backbone's output for every element (B,T,D), for `embed` and `inspect`."""

@@ -229,7 +229,7 @@ class SequenceTask(Task[Encoded]):
         pooled = network.head.pooled(hidden, mask)  # (B,D)
         return Output(as_float32(network.head.outputs(pooled)), pooled)  # (B,outputs)
 
-    def read_unlabeled(self, source: Any, data_dir: str | None = None) -> Encoded:
+    def read_unlabeled(self, source: Any, data_dir: str | None = None) -> Dataset:
         if isinstance(self.processor.input, ImageCodec):
             raise SeriatimError("distill.unlabeled", "unlabeled images are not supported", "omit --unlabeled-data")
         rows = self.read(open_source(source, data_dir), self.schema.inputs())
@@ -243,7 +243,7 @@ class SequenceTask(Task[Encoded]):
                 if repeated:
                     share = f"{repeated:,} of {len(self.datasets[split]):,} {split} rows"
                     self.diagnostics.note(f"{share} are among the unlabeled rows: their metrics are too optimistic")
-        return self.encode(rows)
+        return rows
 
     # Evaluation
 

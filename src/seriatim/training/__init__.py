@@ -1,1 +1,1 @@
-"""One loop for everything, and what it is made of: schedules, optimisers, checkpoints, budgets."""
+"""Training: one loop for all tasks, and its optimizers, schedules, checkpoints, budgets and distillation."""

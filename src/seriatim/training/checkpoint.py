@@ -1,8 +1,8 @@
-"""Checkpoints: safetensors and JSON, written aside and renamed, with a checksum of every file.
+"""Checkpoints: safetensors and JSON, written atomically, with a checksum of every file.
 
-    checkpoints/<step>/  weights, optimiser, average (EMA), carried states, progress.json, checksums.json
+    checkpoints/<step>/  weights, optimizer, ema, carried (states), progress.json, checksums.json
 
-Only the best and the last (or the last few: `train.keep`) are kept. Random streams need no place here: they are
+The best and the last (or the last few: `train.keep_checkpoints`) are kept. Random streams are not stored: they are
 addressed by the step.
 """
 
@@ -23,7 +23,7 @@ from ..core.tensors import load_tensors, save_tensors
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Groups of named tensors ("weights", "optimiser", …) and the progress, plain JSON values."""
+    """Groups of named tensors ("weights", "optimizer", …) and the progress as plain JSON values."""
 
     tensors: dict[str, dict[str, Tensor]]
     progress: dict[str, Any]
@@ -39,22 +39,22 @@ class Checkpoints:
         return sorted(int(path.name) for path in self.folder.iterdir() if path.name.isdigit())
 
     def save(self, step: int, checkpoint: Checkpoint, keep: set[int]) -> Path:
-        """Writes the checkpoint of a step, then removes those that are neither it nor in `keep`."""
+        """Writes the checkpoint of a step, then removes all others that are not in `keep`."""
         path = self.folder / str(step)
-        for left in self.folder.glob(".*"):  # by a process that was killed while it wrote
-            shutil.rmtree(left, ignore_errors=True)
-        with atomic_folder(path) as aside:
+        for partial in self.folder.glob(".*"):  # of a process that was killed while writing
+            shutil.rmtree(partial, ignore_errors=True)
+        with atomic_folder(path) as temporary:
             for name, group in checkpoint.tensors.items():
-                save_tensors(aside / f"{name}.safetensors", group)
-            write_json(aside / "progress.json", checkpoint.progress)
-            sums = {file.name: sha256(file) for file in sorted(aside.iterdir())}
-            write_json(aside / "checksums.json", sums)
+                save_tensors(temporary / f"{name}.safetensors", group)
+            write_json(temporary / "progress.json", checkpoint.progress)
+            sums = {file.name: sha256(file) for file in sorted(temporary.iterdir())}
+            write_json(temporary / "checksums.json", sums)
         for other in set(self.steps()) - keep - {step}:
             shutil.rmtree(self.folder / str(other), ignore_errors=True)
         return path
 
     def load(self, step: int | None = None) -> Checkpoint:
-        """The checkpoint of a step, by default the last one."""
+        """Returns the checkpoint of a step, by default the last one."""
         steps = self.steps()
         if not steps:
             raise SeriatimError(
@@ -71,8 +71,8 @@ class Checkpoints:
             others = ", ".join(str(other) for other in steps if str(other) != path.name) or "none"
             raise SeriatimError(
                 "checkpoint.damaged",
-                f"{path}: {', '.join(bad)} is not what was written",
-                f"restore the folder, or remove it to go on from another checkpoint (there are: {others})",
+                f"{path}: {', '.join(bad)} is damaged: its checksum differs",
+                f"restore the folder, or remove it to continue from another checkpoint (there are: {others})",
             )
         tensors = {Path(name).stem: load_tensors(path / name) for name in sums if name.endswith(".safetensors")}
         return Checkpoint(tensors, json.loads((path / "progress.json").read_text(encoding="utf-8")))

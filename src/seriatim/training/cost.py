@@ -1,34 +1,92 @@
-"""What a run costs: floating-point operations, counted while they happen, and memory."""
+"""The cost of a model: parameters and the width for a budget of them, floating-point operations, and memory."""
 
 from __future__ import annotations
 
 import copy
 import resource
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from ..nn.backbone import readable_equations
-from ..tasks._task import Task
+from ..core.errors import SeriatimError
+from ..core.tensors import on_meta_device
+from ..nn.backbone import BackboneSettings, readable_equations
+from ..nn.network import count_parameters
+
+MAX_WIDTH = 65_536
 
 
-def count_flops(task: Task, network: nn.Module, rows: int, device: torch.device) -> float:
-    """Operations of the products of one forward and backward pass over `rows` rows."""
-    one = task.batch(0, 0, 1, rows).to(device)
+def solve_width(
+    settings: BackboneSettings, parameters: int, build: Callable[[BackboneSettings], nn.Module]
+) -> BackboneSettings:
+    """Returns settings with the largest width whose network has at most `parameters`.
+
+    If widths are too coarse, the model's second size (`budget_field`) is increased to fill the rest.
+
+    Args:
+        settings: The settings of the model.
+        parameters: The budget.
+        build: Returns the network of settings.
+    """
+
+    def size(candidate: BackboneSettings) -> int:
+        return parameter_count(candidate, build)
+
+    multiple = settings.width_multiple()
+    width = multiple * _largest(
+        lambda n: size(settings.model_copy(update={"width": n * multiple})), parameters, MAX_WIDTH // multiple
+    )
+    smallest = size(settings.model_copy(update={"width": max(width, multiple)}))
+    if width == 0:
+        raise SeriatimError(
+            "budget.too-small",
+            f'a "{settings.name}" of {parameters:,} parameters is not possible here: the smallest has {smallest:,}',
+            "raise --params, or make the vocabulary smaller (--vocab-size)",
+        )
+    solved = settings.model_copy(update={"width": width})
+    name, default = solved.budget_field, solved.budget_size()
+    filled = lambda n: size(solved.model_copy(update={name: n}))  # noqa: E731
+    if getattr(solved, name) is not None or filled(default) != size(solved):  # set by the user, or not only a size
+        return solved
+    value = default + _largest(lambda n: filled(default + n), parameters, 16 * default)
+    return solved.model_copy(update={name: value})
+
+
+def parameter_count(settings: BackboneSettings, build: Callable[[BackboneSettings], nn.Module]) -> int:
+    with on_meta_device():
+        return count_parameters(build(settings))
+
+
+def _largest(size: Callable[[int], int], limit: int, highest: int) -> int:
+    """Returns the largest n in 0…highest with size(n) ≤ limit, for a size that grows with n."""
+    low, high = 0, 1
+    while high <= highest and size(high) <= limit:
+        low, high = high, high * 2
+    high = min(high, highest + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if size(middle) <= limit else (low, middle)
+    return low
+
+
+def count_flops(task: Any, network: nn.Module, batch_size: int, device: torch.device) -> float:
+    """Returns the operations of the matrix products of a forward and backward pass over a batch, counted on one row."""
+    row = task.batch(0, 0, 1, batch_size).to(device)
     twin = copy.deepcopy(network).train()
     generator = torch.random.get_rng_state()
     with readable_equations(), FlopCounterMode(display=False) as counter:
-        loss, _ = task.loss(twin, one, None, 0.0)
-        loss.backward()
+        task.loss(task.forward(twin, row), row).backward()
     torch.random.set_rng_state(generator)
-    return float(counter.get_total_flops()) * rows
+    return float(counter.get_total_flops()) * batch_size
 
 
 def reset_peak_memory() -> None:
-    """Lets the system forget the highest memory use so far, where it can."""
+    """Resets the highest memory use of the process, if the system supports it."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -36,7 +94,7 @@ def reset_peak_memory() -> None:
 
 
 def peak_memory() -> int:
-    """The highest resident memory of this process since the last reset, in bytes."""
+    """Returns the highest resident memory of the process since the last reset, in bytes."""
     try:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmHWM:"):

@@ -1,4 +1,4 @@
-"""What the loop tells its listeners. Bars, logs, files and reports are made from these and from nothing else."""
+"""Events of the training loop. Progress bars, logs, files and reports are made from them."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import Any
 @dataclass(frozen=True)
 class Event:
     step: int
-    seconds: float  # of training so far, evaluation and saving not counted
+    seconds: float  # of training so far, without evaluation and saving
 
     def record(self) -> dict[str, Any]:
-        """A line of metrics.jsonl."""
+        """Returns a line of metrics.jsonl."""
         return {"event": type(self).__name__.lower(), **asdict(self)}
 
 
 @dataclass(frozen=True)
 class Started(Event):
-    """Training begins, or goes on from a step above 0."""
+    """Training starts, or continues from a step above 0."""
 
     steps: int | None
     parameters: int
-    flops: float | None  # of one update, None where nothing is multiplied
+    flops: float | None  # of one update, None if there is no matrix product
     ranks: int
-    unit: str = "tokens"  # what is counted under `tokens`, in the plural
+    unit: str = "tokens"  # what `tokens` counts, in the plural
 
 
 @dataclass(frozen=True)
 class Planned(Event):
-    """With a budget of minutes: how many steps fit into it, as measured."""
+    """With a time budget: the number of steps that fit into it, as measured."""
 
     steps: int
 
@@ -37,17 +37,23 @@ class Planned(Event):
 @dataclass(frozen=True)
 class Stepped(Event):
     loss: float
-    rate: float
-    norm: float  # of the gradient, before clipping
-    tokens: int  # real ones, so far
+    lr: float
+    grad_norm: float  # before clipping
+    tokens: int  # so far, without padding
 
 
 @dataclass(frozen=True)
 class Evaluated(Event):
-    measures: dict[str, float]
+    metrics: dict[str, float]
     best: bool
     tokens: int
     sample: str = ""
+
+    def record(self) -> dict[str, Any]:
+        """Returns a line of metrics.jsonl, with a key `val_<metric>` for each metric."""
+        values = super().record()
+        metrics = values.pop("metrics")
+        return values | {f"val_{name}": value for name, value in metrics.items()}
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,7 @@ class Saved(Event):
 
 @dataclass(frozen=True)
 class Stopped(Event):
-    reason: str  # finished, minutes, patience, or the signal's name
+    reason: str  # finished, minutes, patience, or the name of a signal
     best_step: int
     tokens: int
-    measures: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)

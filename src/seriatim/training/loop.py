@@ -1,22 +1,24 @@
-"""The one training loop: a generator of events.
+"""The training loop: a generator of events.
 
     for event in Loop(task, network, settings, …).run(): …
 
-An update is a pure function of the weights, the optimiser's averages and the step's number, because batches and
-dropout come from streams addressed by the step. That is what makes resuming exact, and the number of earlier
-interruptions, of processes and of accumulated batches irrelevant to the mathematics (the two last but for the masks
-of dropout, which each batch draws for itself): losses travel as sums, and are divided once by the number of targets
-of the whole global batch.
+An update is a pure function of the weights, the optimizer's state and the step, because batches and dropout come from
+streams addressed by the step. So resuming is exact, and the number of interruptions, of processes and of accumulated
+batches does not change the mathematics (the last two except for dropout masks, which each batch draws for itself):
+losses are sums, and are divided once by the number of targets of the whole global batch.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+import signal
 import statistics
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 import torch
@@ -27,127 +29,145 @@ from ..core.device import Ranks
 from ..core.errors import SeriatimError
 from ..core.random import derive
 from ..nn.network import load_weights, weights
-from ..tasks._task import Batch, Task
-from .ahead import Ahead
+from ..tasks.base import Task
+from ..tasks.batching import Batch
 from .checkpoint import Checkpoint, Checkpoints
 from .cost import count_flops
-from .depth import freeze
+from .distillation import DistillationTask
 from .events import Evaluated, Event, Planned, Saved, Started, Stepped, Stopped
-from .optimiser import load_optimiser, make_optimiser, optimiser_tensors
-from .schedules import share_of_peak
+from .layer_groups import freeze
+from .optimizer import load_optimizer, lr_factor, make_optimizer, optimizer_tensors, update
+from .prefetch import Prefetcher
 from .settings import TrainSettings
 
-STEPS = 2_000  # where neither steps nor minutes are given
-EVALUATIONS = 10  # along the way, where nothing else is said
-PLANS = (0.03, 0.1, 0.25, 0.5, 0.75, 0.9)  # shares of a time budget at which its number of steps is estimated anew
-TIMED = 50  # last steps that an estimate looks at
+DEFAULT_STEPS = 2_000  # if neither steps nor minutes are set
+DEFAULT_EVALUATIONS = 10  # during training
+PLAN_SHARES = (0.03, 0.1, 0.25, 0.5, 0.75, 0.9)  # of a time budget, at which its number of steps is estimated again
+TIMED_STEPS = 50  # last steps that an estimate is based on
+EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}
 
 
 @dataclass
 class Progress:
-    """What a checkpoint knows besides tensors."""
+    """What a checkpoint stores besides tensors."""
 
     step: int = 0  # updates made
     tokens: int = 0
     seconds: float = 0.0
     steps: int | None = None  # updates to make, once known
-    plans: int = 0  # how often that was estimated from a budget of time
-    rows: int = 0  # of the global batch: kept when the number of processes changes
+    plans: int = 0  # how often that was estimated from a time budget
+    batch_size: int = 0  # of the global batch: kept if the number of processes changes
     best: float | None = None
-    best_loss: float | None = None  # of the best: decides where the objective is equal
+    best_loss: float | None = None  # of the best: decides between equal values of the monitored metric
     best_step: int = 0
     worse: int = 0  # evaluations since the best
     evaluated: int = -1  # step of the last evaluation
-    carried: Any = None  # the form of the carried states
+    carried: Any = None  # the structure of the carried states
 
 
 @dataclass
 class Loop:
-    task: Task
+    """A training.
+
+    Args:
+        task: The task with its data, or a distillation around it.
+        network: The network; it is trained in place.
+        settings: The settings of the loop.
+        lr: The peak learning rate.
+        seed: The seed of dropout.
+        checkpoints: Where checkpoints are stored.
+        device: The device to compute on.
+        ranks: This process among its peers.
+        save_best: Called with the weights of each evaluation that is the best so far.
+        stop_signal: Returns the name of a signal to stop at, or "".
+    """
+
+    task: Task[Any] | DistillationTask
     network: nn.Module
     settings: TrainSettings
-    rate: float
+    lr: float
     seed: int
     checkpoints: Checkpoints
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     ranks: Ranks = field(default_factory=Ranks)
-    keep_best: Callable[[dict[str, Tensor]], None] = lambda weights: None
-    halt: Callable[[], str] = lambda: ""  # the name of a signal to stop at, or nothing
+    save_best: Callable[[dict[str, Tensor]], None] = lambda weights: None
+    stop_signal: Callable[[], str] = lambda: ""
 
     def __post_init__(self) -> None:
         self.network.to(self.device)
         self.frozen = freeze(self.network, self.settings.freeze)
-        self.optimiser = make_optimiser(self.network, self.settings.optimiser, self.rate)
-        self.average: dict[str, Tensor] = {}
+        self.optimizer = make_optimizer(self.network, self.settings.optimizer, self.lr)
+        self.ema: dict[str, Tensor] = {}
         if self.settings.ema:
-            self.average = {name: tensor.detach().clone() for name, tensor in weights(self.network).items()}
-        rows = self.settings.batch * self.settings.accumulate * self.ranks.world
-        self.progress = Progress(steps=self._wanted(rows), rows=rows)
-        self.carried: list[Any] = []
-        self.times: list[float] = []
-        self.ahead = Ahead(self._batches, getattr(self.task, "ahead", False))
+            self.ema = {name: tensor.detach().clone() for name, tensor in weights(self.network).items()}
+        batch_size = self.settings.batch_size * self.settings.accumulate * self.ranks.world_size
+        self.progress = Progress(steps=self._planned_steps(batch_size), batch_size=batch_size)
+        self.carried_states: list[Any] = []
+        self.step_times: list[float] = []
+        self.prefetcher = Prefetcher(self._batches, self.task.prefetch)
 
-    def _wanted(self, rows: int) -> int | None:
-        """The updates to make with `rows` rows each, as the settings say; None: as many as fit into the minutes."""
-        wanted = self.settings
-        if wanted.epochs is not None:
-            return math.ceil(wanted.epochs * self.task.steps_per_epoch(rows))
-        return STEPS if wanted.steps is None and wanted.minutes is None else wanted.steps
+    def _planned_steps(self, batch_size: int) -> int | None:
+        """Returns the number of updates of the settings; None: as many as fit into the minutes."""
+        settings = self.settings
+        if settings.epochs is not None:
+            return math.ceil(settings.epochs * self.task.steps_per_epoch(batch_size))
+        return DEFAULT_STEPS if settings.steps is None and settings.minutes is None else settings.steps
 
-    # The run as a whole
-
-    def resume(self, moved: bool = False) -> None:
-        """Takes up the last checkpoint; where the end was `moved`, that of the settings counts, not the old one."""
+    def resume(self, new_end: bool = False) -> None:
+        """Continues from the last checkpoint; with `new_end`, to the end of the settings, not to the stored one."""
         checkpoint = self.checkpoints.load()
         self.progress = Progress(**checkpoint.progress)
-        if self.progress.rows % self.ranks.world:
+        if self.progress.batch_size % self.ranks.world_size:
             raise SeriatimError(
                 "train.ranks",
-                f"a batch of {self.progress.rows} rows cannot be shared by {self.ranks.world} processes",
+                f"a batch of {self.progress.batch_size} rows cannot be divided among {self.ranks.world_size} processes",
                 "start a number of processes that divides it",
             )
-        if moved:
-            self.progress.steps, self.progress.plans, self.progress.worse = self._wanted(self.progress.rows), 0, 0
+        if new_end:
+            self.progress.steps, self.progress.plans = self._planned_steps(self.progress.batch_size), 0
+            self.progress.worse = 0
         load_weights(self.network, checkpoint.tensors["weights"])
-        load_optimiser(self.optimiser, self.network, checkpoint.tensors.get("optimiser", {}))
-        self.average = {name: t.to(self.device) for name, t in checkpoint.tensors.get("average", {}).items()}
+        load_optimizer(self.optimizer, self.network, checkpoint.tensors.get("optimizer", {}))
+        self.ema = {name: tensor.to(self.device) for name, tensor in checkpoint.tensors.get("ema", {}).items()}
         if self.progress.carried is not None:
             stored = checkpoint.tensors["carried"]
-            share = self.progress.rows // self.ranks.world
-            mine = slice(self.ranks.rank * share, (self.ranks.rank + 1) * share)
-            tensors = [stored[str(i)][mine].to(self.device) for i in range(len(stored))]
-            self.carried = states.split(states.rebuild(self.progress.carried, tensors), self.settings.batch)
+            share = self.progress.batch_size // self.ranks.world_size
+            own = slice(self.ranks.rank * share, (self.ranks.rank + 1) * share)
+            tensors = [stored[str(index)][own].to(self.device) for index in range(len(stored))]
+            state = states.rebuild(self.progress.carried, tensors)
+            self.carried_states = states.split(state, self.settings.batch_size)
+
+    # The run as a whole
 
     def run(self) -> Iterator[Event]:
         try:
             yield from self._run()
         finally:
-            self.ahead.close()
+            self.prefetcher.close()
 
     def _run(self) -> Iterator[Event]:
         now = self.progress
-        flops = count_flops(self.task, self.network, now.rows, self.device)
+        flops = count_flops(self.task, self.network, now.batch_size, self.device)
         parameters = sum(parameter.numel() for parameter in self.network.parameters())
-        unit = getattr(self.task, "unit", "elements")
-        yield Started(now.step, now.seconds, now.steps, parameters, flops, self.ranks.world, unit)
+        yield Started(now.step, now.seconds, now.steps, parameters, flops, self.ranks.world_size, self.task.unit)
         last_evaluation = now.seconds
-        reason = self._finished()
+        reason = self._stop_reason()
         while not reason:
             began = time.perf_counter()
-            loss, rate, norm = self._update()
-            took = time.perf_counter() - began
-            now.seconds = self.ranks.share([now.seconds + took])[0]
-            self.times = [*self.times[1 - TIMED :], took]
-            yield Stepped(now.step, now.seconds, loss, rate, norm, now.tokens)
+            loss, lr, grad_norm = self._update()
+            elapsed = time.perf_counter() - began
+            now.seconds = self.ranks.broadcast([now.seconds + elapsed])[0]
+            self.step_times = [*self.step_times[1 - TIMED_STEPS :], elapsed]
+            yield Stepped(now.step, now.seconds, loss, lr, grad_norm, now.tokens)
 
-            if (steps := self._plan()) is not None:
+            if (steps := self._estimate_steps()) is not None:
                 now.steps = steps
                 yield Planned(now.step, now.seconds, steps)
-            reason = self._finished()
+            reason = self._stop_reason()
             if not reason and self._evaluation_due(now.seconds - last_evaluation):
                 last_evaluation = now.seconds
                 yield from self._evaluate()
-                reason = self._finished()
+                reason = self._stop_reason()
         if now.evaluated != now.step and not reason.startswith("SIG"):
             yield from self._evaluate()
             reason = self._signal() or reason
@@ -155,11 +175,11 @@ class Loop:
             yield self._save()
         yield Stopped(now.step, now.seconds, reason, now.best_step, now.tokens)
 
-    def _finished(self) -> str:
-        """Why to stop now, or nothing."""
+    def _stop_reason(self) -> str:
+        """Returns why to stop now, or ""."""
         now, minutes = self.progress, self.settings.minutes
-        if signal := self._signal():
-            return signal
+        if name := self._signal():
+            return name
         if now.steps is not None and now.step >= now.steps:
             return "finished"
         if minutes is not None and now.seconds >= minutes * 60:
@@ -169,156 +189,153 @@ class Loop:
         return ""
 
     def _signal(self) -> str:
-        """The name of the signal that any of the processes was sent."""
-        own = self.halt()
-        if self.ranks.world == 1:
+        """Returns the name of the signal that any of the processes received, or ""."""
+        own = self.stop_signal()
+        if self.ranks.world_size == 1:
             return own
-        names = ("SIGINT", "SIGTERM")
+        names = tuple(EXIT_CODES)
         flags = self.ranks.sum(torch.tensor([float(own == name) for name in names], device=self.device)).tolist()
         return next((name for name, flag in zip(names, flags, strict=True) if flag), "")
 
-    def _plan(self) -> int | None:
-        """With a budget of time: estimates how many steps fit into it, so that the learning rate can fall over
-        them, and does so again a few times, as the pace may change. Rank 0 decides."""
+    def _estimate_steps(self) -> int | None:
+        """Returns an estimate of the steps that fit into a time budget, so that the learning rate can fall over them.
+
+        It is repeated at a few shares of the budget, as the pace may change; otherwise None. Rank 0 decides.
+        """
         now, settings = self.progress, self.settings
         known = settings.steps is not None or settings.epochs is not None
-        if known or settings.minutes is None or now.plans == len(PLANS):
+        if known or settings.minutes is None or now.plans == len(PLAN_SHARES):
             return None
         budget = settings.minutes * 60
-        if len(self.times) < 10 or now.seconds < PLANS[now.plans] * budget:
+        if len(self.step_times) < 10 or now.seconds < PLAN_SHARES[now.plans] * budget:
             return None
-        now.plans = sum(now.seconds >= share * budget for share in PLANS)
-        left = (budget - now.seconds) / statistics.median(self.times[-TIMED:])
-        return int(self.ranks.share([now.step + max(left, 1.0)])[0])
+        now.plans = sum(now.seconds >= share * budget for share in PLAN_SHARES)
+        left = (budget - now.seconds) / statistics.median(self.step_times[-TIMED_STEPS:])
+        return int(self.ranks.broadcast([now.step + max(left, 1.0)])[0])
 
-    def _evaluation_due(self, since: float) -> bool:
+    def _evaluation_due(self, seconds: float) -> bool:
         now, settings = self.progress, self.settings
         if settings.evaluate_minutes is not None:
-            return since >= settings.evaluate_minutes * 60
+            return seconds >= settings.evaluate_minutes * 60
         if settings.evaluate_steps is not None:
             return now.step % settings.evaluate_steps == 0
         if now.steps is None:
             return False
-        return now.step % max(now.steps // EVALUATIONS, 1) == 0
+        return now.step % max(now.steps // DEFAULT_EVALUATIONS, 1) == 0
 
     # One update
 
     def _update(self) -> tuple[float, float, float]:
+        """Makes one update, and returns the mean loss, the learning rate and the norm of the gradient."""
         now, settings = self.progress, self.settings
         self.network.train()
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
         last = None if now.steps is None else now.steps - 1
-        batches = [batch.to(self.device) for batch in self.ahead.take(now.step, last)]
-        count = self._global(sum(batch.count for batch in batches))
+        batches = [batch.to(self.device) for batch in self.prefetcher.take(now.step, last)]
+        count = self._global_sum(sum(batch.count for batch in batches))
         total = 0.0
         carried: list[Any] = []
         for index, (batch, (first, _)) in enumerate(zip(batches, self._shares(), strict=True)):
             torch.manual_seed(derive(self.seed, "dropout", now.step, first))
-            before = None if batch.fresh or not self.carried else self.carried[index]
+            before = None if batch.fresh or not self.carried_states else self.carried_states[index]
             with self._precision():
-                loss, after = self.task.loss(self.network, batch, before, settings.label_smoothing)
+                output = self.task.forward(self.network, batch, before)
+                loss = self.task.loss(output, batch, settings.label_smoothing)  # type: ignore[arg-type]
             (loss / count).backward()
             total += loss.item()
-            if getattr(getattr(self.network, "backbone", None), "carries", False):
-                carried.append(states.detach(after))
-        self.carried = carried
-        mean = self._global(total) / count
-        norm = self._reduce_gradients()
-        if not (math.isfinite(mean) and math.isfinite(norm)):
-            raise self._diverged(mean)
-        self._clip(norm)
-        share = share_of_peak(now.step, now.steps, settings.schedule)
-        for group in self.optimiser.param_groups:
-            group["lr"] = self.rate * share * group["share"]
-        self.optimiser.step()
-        if self.average:
+            if getattr(getattr(self.network, "backbone", None), "carries_state", False):
+                carried.append(states.detach(output.state))
+        self.carried_states = carried
+        mean = self._global_sum(total) / count
+        grad_norm = self._reduce_gradients()
+        if not (math.isfinite(mean) and math.isfinite(grad_norm)):
+            raise self._divergence(mean)
+        if settings.clip is not None and grad_norm > settings.clip:  # g ← min(1, θ/‖g‖) g
+            nn.utils.clip_grads_with_norm_(self.network.parameters(), settings.clip, torch.tensor(grad_norm))
+        lr = self.lr * lr_factor(now.step, now.steps, settings.schedule)
+        update(self.optimizer, lr)
+        if self.ema:
             with torch.no_grad():
                 for name, tensor in weights(self.network).items():
-                    self.average[name].lerp_(tensor.to(self.average[name].dtype), 1 - settings.ema)
+                    self.ema[name].lerp_(tensor.to(self.ema[name].dtype), 1 - settings.ema)
         now.step += 1
         now.tokens += int(count)
-        return mean, self.rate * share, norm
+        return mean, lr, grad_norm
 
     def _batches(self, step: int) -> list[Batch]:
-        """What this process learns from in a step."""
-        return [self.task.batch(step, first, last, self.progress.rows) for first, last in self._shares()]
+        """Returns the batches of this process in a step."""
+        return [self.task.batch(step, first, last, self.progress.batch_size) for first, last in self._shares()]
 
     def _shares(self) -> list[tuple[int, int]]:
-        """Where its batches begin and end among the rows of a step."""
-        own = self.progress.rows // self.ranks.world
+        """Returns the first row and the end of each batch of this process, within the global batch."""
+        own, size = self.progress.batch_size // self.ranks.world_size, self.settings.batch_size
         start, end = self.ranks.rank * own, (self.ranks.rank + 1) * own
-        return [(first, min(first + self.settings.batch, end)) for first in range(start, end, self.settings.batch)]
+        return [(first, min(first + size, end)) for first in range(start, end, size)]
 
-    def _global(self, value: float) -> float:
-        if self.ranks.world == 1:
+    def _global_sum(self, value: float) -> float:
+        if self.ranks.world_size == 1:
             return value
         return float(self.ranks.sum(torch.tensor([value], dtype=torch.float64, device=self.device)))
 
     def _reduce_gradients(self) -> float:
-        """Adds up the gradients of all ranks, and gives the norm of the whole."""
-        parameters = [p for p in self.network.parameters() if p.grad is not None]
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        if self.ranks.world > 1:
+        """Sums the gradients of all ranks, and returns the norm of the whole."""
+        gradients = [p.grad for p in self.network.parameters() if p.grad is not None]
+        if self.ranks.world_size > 1:
             flat = self.ranks.sum(torch.cat([gradient.flatten() for gradient in gradients]))
             for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
                 gradient.copy_(part.view_as(gradient))
         return float(nn.utils.get_total_norm(gradients))
 
-    def _clip(self, norm: float) -> None:
-        """g ← min(1, θ/‖g‖) g."""
-        if self.settings.clip is not None and norm > self.settings.clip:
-            nn.utils.clip_grads_with_norm_(self.network.parameters(), self.settings.clip, torch.tensor(norm))
-
     def _precision(self) -> contextlib.AbstractContextManager[Any]:
-        wanted = self.settings.precision
-        if wanted == "auto":
-            wanted = "bfloat16" if self.device.type == "cuda" and torch.cuda.is_bf16_supported() else "float32"
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=wanted == "bfloat16")
+        precision = self.settings.precision
+        if precision == "auto":
+            precision = "bfloat16" if self.device.type == "cuda" and torch.cuda.is_bf16_supported() else "float32"
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=precision == "bfloat16")
 
-    def _diverged(self, loss: float) -> SeriatimError:
+    def _divergence(self, loss: float) -> SeriatimError:
         named = list(self.network.named_parameters())
         values = [name for name, p in named if not p.isfinite().all()]
         gradients = [name for name, p in named if p.grad is not None and not p.grad.isfinite().all()]
-        where = f"the weights of {values[0]}" if values else f"the gradient of {gradients[0]}" if gradients else "none"
+        first = f"the weights of {values[0]}" if values else f"the gradient of {gradients[0]}" if gradients else "none"
         return SeriatimError(
             "train.non-finite",
-            f"the loss became {loss} at step {self.progress.step + 1}; first not finite: {where}",
-            "lower train.optimiser.rate, or clip harder (train.clip); checkpoints before this step are intact",
+            f"the loss became {loss} at step {self.progress.step + 1}; first not finite: {first}",
+            "lower train.optimizer.lr (--lr) or train.clip; checkpoints before this step are intact",
             exit_code=1,
         )
 
-    # Evaluating and saving
+    # Evaluation and checkpoints
 
     def _evaluate(self) -> Iterator[Event]:
         now = self.progress
-        with self._averaged():
-            measures: dict[str, float] = {}
+        with self._averaged_weights():
+            metrics: dict[str, float] = {}
             sample = ""
-            if self.ranks.first:
+            if self.ranks.is_first:
                 self.network.eval()
-                measures = self.task.evaluate(self.network, "valid", self.settings.evaluate_limit)
-                sample = self.task.sample(self.network, now.step)
-            value, loss = self.ranks.share([measures.get(name, 0.0) for name in (self.task.objective, "loss")])
-            known = None if now.best is None or now.best_loss is None else (now.best, now.best_loss)
-            improved = known is None or (value, loss) < known
+                metrics = self.task.evaluate(self.network, "validation", self.settings.evaluate_limit)
+                sample = self.task.sample(self.network)
+            value, loss = self.ranks.broadcast([metrics.get(name, 0.0) for name in (self.task.monitor, "loss")])
+            best = None if now.best is None or now.best_loss is None else (now.best, now.best_loss)
+            improved = best is None or (value, loss) < best
             if improved:
                 now.best, now.best_loss, now.best_step, now.worse = value, loss, now.step, 0
-                if self.ranks.first:
-                    self.keep_best(weights(self.network))
+                if self.ranks.is_first:
+                    self.save_best(weights(self.network))
             else:
                 now.worse += 1
         now.evaluated = now.step
-        yield Evaluated(now.step, now.seconds, measures, improved, now.tokens, sample)
+        yield Evaluated(now.step, now.seconds, metrics, improved, now.tokens, sample)
         yield self._save()
 
     @contextlib.contextmanager
-    def _averaged(self) -> Iterator[None]:
-        """Within the block the network has the averaged weights, where there are any."""
-        if not self.average:
+    def _averaged_weights(self) -> Iterator[None]:
+        """Within the block the network has the averaged weights, if there are any."""
+        if not self.ema:
             yield
             return
         own = {name: tensor.detach().clone() for name, tensor in weights(self.network).items()}
-        load_weights(self.network, self.average)
+        load_weights(self.network, self.ema)
         try:
             yield
         finally:
@@ -326,16 +343,60 @@ class Loop:
 
     def _save(self) -> Event:
         now = self.progress
-        tensors = {"weights": weights(self.network), "optimiser": optimiser_tensors(self.optimiser, self.network)}
-        if self.average:
-            tensors["average"] = self.average
+        tensors = {"weights": weights(self.network), "optimizer": optimizer_tensors(self.optimizer, self.network)}
+        if self.ema:
+            tensors["ema"] = self.ema
         now.carried = None
-        if self.carried:
-            parts, now.carried = states.flatten(states.concat(self.carried))
+        if self.carried_states:
+            parts, now.carried = states.flatten(states.concat(self.carried_states))
             tensors["carried"] = {str(index): self.ranks.gather(part) for index, part in enumerate(parts)}
-        if self.ranks.first:
+        if self.ranks.is_first:
             before = self.checkpoints.steps()
-            last = before[max(len(before) + 1 - self.settings.keep, 0) :]
+            last = before[max(len(before) + 1 - self.settings.keep_checkpoints, 0) :]
             self.checkpoints.save(now.step, Checkpoint(tensors, dict(vars(now))), keep={now.best_step, *last})
-        self.ranks.wait()
+        self.ranks.barrier()
         return Saved(now.step, now.seconds, f"checkpoints/{now.step}")
+
+
+def fit_events(
+    fit: Callable[[], Any], evaluate: Callable[[Any], tuple[dict[str, float], str]], tokens: int, unit: str = "tokens"
+) -> Iterator[Event]:
+    """Fits a gradient-free model, and yields the events of a training of one step.
+
+    Args:
+        fit: Returns the model.
+        evaluate: Stores the model, and returns its metrics and a sample.
+        tokens: The size of the training split.
+        unit: What `tokens` counts.
+    """
+    yield Started(0, 0.0, 1, 0, None, 1, unit)
+    began = time.perf_counter()
+    model = fit()
+    seconds = time.perf_counter() - began
+    metrics, sample = evaluate(model)
+    yield Evaluated(1, seconds, metrics, True, tokens, sample)
+    yield Stopped(1, seconds, "finished", 1, tokens)
+
+
+@contextlib.contextmanager
+def stop_signals() -> Iterator[Callable[[], str]]:
+    """Yields a function that returns the name of the signal received, or "".
+
+    The first Ctrl-C or SIGTERM lets the loop save and stop; a second one interrupts at once.
+    """
+    received: list[str] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: ""
+        return
+
+    def receive(number: int, frame: FrameType | None) -> None:
+        if received:
+            raise KeyboardInterrupt
+        received.append(signal.Signals(number).name)
+
+    before = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: received[0] if received else ""
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

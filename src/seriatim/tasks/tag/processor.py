@@ -91,6 +91,9 @@ class TagEncoded(Encoded):
         words = Sequences(self.tagged_words, self.inputs.ends).take(items).values
         return words[words >= 0]
 
+    def target_indices(self, items: np.ndarray) -> np.ndarray:
+        return self.item_words(items)
+
     def locate(self, word: int) -> tuple[int, int]:
         """Returns the sentence of a word and its position there."""
         sentence = int(np.searchsorted(self.ends, word, side="right"))
@@ -108,6 +111,10 @@ class TagProcessor(Processor[TagEncoded]):
     longest: int = 1  # elements of the longest training window
     max_length: int | None = None  # elements of a window at most
     split_punctuation: bool = True  # of text; False if the training data has text split at blanks
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return self.tags
 
     @classmethod
     def fit(

@@ -1,4 +1,4 @@
-"""Listeners that write what the loop tells: metrics.jsonl and samples.jsonl in the run folder."""
+"""Callbacks for the events of the loop: metrics.jsonl and samples.jsonl in the run folder, and the outcome."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 from ..core.files import write_text
 from .events import Evaluated, Event, Planned, Started, Stepped, Stopped
 
-Listener = Callable[[Event], None]
-POINTS = 1_000  # lines of steps in a finished metrics.jsonl, about
+Callback = Callable[[Event], None]
+MAX_STEP_LINES = 1_000  # of steps in a finished metrics.jsonl, about
 
 
 class Recorder:
-    """Writes every event as a line; steps are thinned out to about a thousand, each a mean since the last."""
+    """Writes every event as a line; steps are thinned out to about a thousand, each the mean loss since the last."""
 
     def __init__(self, folder: Path) -> None:
         self.metrics = folder / "metrics.jsonl"
@@ -27,9 +27,9 @@ class Recorder:
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Started):
-            self._forget_after(event.step)
+            self._remove_after(event.step)
         if isinstance(event, Started | Planned) and event.steps is not None:
-            self.every = max(event.steps // POINTS, 1)
+            self.every = max(event.steps // MAX_STEP_LINES, 1)
         if isinstance(event, Stepped):
             self.losses.append(event.loss)
             if event.step % self.every and event.step > 1:
@@ -42,14 +42,14 @@ class Recorder:
             self._append(self.samples, {"step": event.step, "tokens": event.tokens, "text": sample})
         self._append(self.metrics, record)
 
-    def _forget_after(self, step: int) -> None:
-        """A resumed run goes on from its checkpoint: what was noted beyond it happens anew."""
+    def _remove_after(self, step: int) -> None:
+        """Removes the lines after a step: a resumed run repeats what came after its checkpoint."""
         for file in (self.metrics, self.samples):
             if file.is_file():
                 lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-                whole = [line for line in lines if line.endswith("\n")]
-                kept = [line for line in whole if json.loads(line)["step"] <= step and '"stopped"' not in line]
-                write_text(file, "".join(kept))
+                complete = [line for line in lines if line.endswith("\n")]
+                valid = [line for line in complete if json.loads(line)["step"] <= step and '"stopped"' not in line]
+                write_text(file, "".join(valid))
 
     @staticmethod
     def _append(file: Path, record: dict[str, Any]) -> None:
@@ -58,7 +58,7 @@ class Recorder:
 
 
 class Outcome:
-    """Remembers how it ended."""
+    """Keeps the start and the end of a training, and the sample of its best evaluation."""
 
     def __init__(self) -> None:
         self.started: Started | None = None

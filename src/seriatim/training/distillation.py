@@ -1,0 +1,307 @@
+"""Distillation: a student is trained on the outputs of a teacher, besides the targets.
+
+    loss = (1 − w) · loss of the targets + w · distance from the teacher's scores + h · similarity loss of the features
+
+(nn/distillation.py has the distances.) A `DistillationTask` wraps a task: the loop sees batches, outputs and losses as
+usual. If student and teacher must read the same tokens (`Task.teacher_tokenizer`), the teacher reads each batch
+(`OnlineTeacherTask`). Otherwise it predicts all targets once before the training (`CachedTeacherTask`): it may then
+read other tokens than the student, and costs little.
+
+The similarity loss is a mean over pairs within a batch, so that it alone depends on how a step is split into batches.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..core.errors import SeriatimError
+from ..core.files import sha256
+from ..nn.distillation import similarity_loss
+from ..tasks.base import Encoded, Metrics, Output, Task
+from ..tasks.batching import Batch, run_batches
+from .settings import DistillSettings
+
+Notify = Callable[[str], None]
+NOTE_SECONDS = 10.0  # between notes while a teacher predicts
+SUMMARY_KEYS = ("model", "parameters", "metrics")  # of a teacher's summary, kept in the student's run
+
+
+class Teacher:
+    """A trained run, opened as a teacher.
+
+    Args:
+        run: A `runs.Run`.
+    """
+
+    def __init__(self, run: Any) -> None:
+        if run.config.model.gradient_free:
+            cause = f"{run.path} was not trained by gradient descent: it has no scores to learn from"
+            raise SeriatimError("distill.teacher", cause, "name a run of another model as --teacher")
+        self.run = run
+        self.path: Path = run.path
+        self.config = run.config
+        self.predictor = run.predictor
+
+    def release(self) -> None:
+        """Frees the memory of its weights."""
+        del self.predictor
+        self.run.__dict__.pop("predictor", None)  # cached properties
+        self.run.__dict__.pop("network", None)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """What a student's run stores: where the teacher was, a hash of its weights, its metrics."""
+        known = {name: value for name, value in self.run.summary.items() if name in SUMMARY_KEYS}
+        return {"path": str(self.path), "fingerprint": sha256(self.path / "model.safetensors"), **known}
+
+    def check_compatible(self, task: Task[Any], config: Any) -> None:
+        """Raises SeriatimError unless teacher and student predict the same outputs for the same task."""
+        name, teacher_name = config.task.name, self.config.task.name
+        if name != teacher_name:
+            cause = f"the teacher {self.path} was trained for the task {teacher_name}, the student is for {name}"
+            raise SeriatimError("distill.task", cause, f"name a run of the task {name} as --teacher")
+        if type(task).distillation_loss is Task.distillation_loss:
+            raise SeriatimError("distill.task", f"the task {name} has no distillation", "omit --teacher")
+        if config.distill.unlabeled_data is not None and (
+            task.teacher_tokenizer or type(task).read_unlabeled is Task.read_unlabeled
+        ):
+            cause = f"the task {name} does not support unlabeled data"
+            raise SeriatimError("distill.unlabeled", cause, "omit --unlabeled-data; classify and regress support it")
+        if problems := task.teacher_mismatches(self.predictor):
+            lines = "\n".join(f"    {problem}" for problem in problems)
+            cause = f"the outputs of the teacher {self.path} differ:\n{lines}"
+            raise SeriatimError("distill.outputs", cause, "train both on the same data, read in the same way")
+
+
+def check_same_teacher(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raises SeriatimError unless a resumed training has the teacher and the unlabeled examples it began with."""
+    causes = {
+        "fingerprint": f"{now['path']} has other weights than the teacher that this training began with",
+        "unlabeled": "the unlabeled examples are not those that this training began with",
+    }
+    for name, cause in causes.items():
+        if before.get(name) != now.get(name):
+            raise SeriatimError("distill.changed", cause, "restore it; a new path goes under distill in config.yaml")
+
+
+@dataclass(frozen=True)
+class TeacherBatch(Batch):
+    """A batch with the teacher's outputs for its N targets."""
+
+    scores: Tensor | None = None  # (N,C)
+    features: Tensor | None = None  # (N,D)
+    labeled: Tensor | None = None  # (N,) whether there is a target; None: everywhere
+
+    def to(self, device: torch.device) -> TeacherBatch:
+        batch: Any = super().to(device)
+        scores, features, labeled = (
+            None if tensor is None else tensor.to(device) for tensor in (self.scores, self.features, self.labeled)
+        )
+        moved: TeacherBatch = replace(batch, scores=scores, features=features, labeled=labeled)
+        return moved
+
+
+@dataclass(frozen=True)
+class DistillationOutput(Output):
+    """The output of a student beside that of its teacher."""
+
+    teacher: Output | None = None
+
+
+class DistillationTask:
+    """A task whose loss includes a teacher; everything else is the task's.
+
+    Args:
+        task: The task of the student.
+        settings: Temperature and weights.
+    """
+
+    def __init__(self, task: Task[Any], settings: DistillSettings) -> None:
+        self.task = task
+        self.settings = settings
+        self.unit: str = task.unit
+        self.monitor: str = task.monitor
+        self.prefetch = False
+
+    def batch(self, step: int, first: int, last: int, batch_size: int) -> Batch:
+        return self.task.batch(step, first, last, batch_size)
+
+    def steps_per_epoch(self, batch_size: int) -> int:
+        return self.task.steps_per_epoch(batch_size)
+
+    def evaluate(self, network: nn.Module, split: str = "validation", limit: int | None = None) -> Metrics:
+        return self.task.evaluate(network, split, limit)
+
+    def sample(self, network: nn.Module) -> str:
+        return self.task.sample(network)
+
+    def forward(self, network: Any, batch: Batch, state: Any = None) -> DistillationOutput:
+        raise TypeError(f"{type(self).__name__} has no forward")
+
+    def loss(self, output: DistillationOutput, batch: Batch, smoothing: float = 0.0) -> Tensor:
+        """Returns the sum over the targets; the similarity loss, a mean, counts once per target."""
+        if output.teacher is None:
+            raise TypeError("an output without that of the teacher")
+        distance = self.task.distillation_loss(output, output.teacher, self.settings.temperature)
+        weight = self.settings.weight
+        loss = (1 - weight) * self.target_loss(output, batch, smoothing) + weight * distance
+        if not self.settings.hidden_weight or output.features is None or output.teacher.features is None:
+            return loss
+        similarity = similarity_loss(output.features, output.teacher.features)
+        return loss + self.settings.hidden_weight * batch.count * similarity
+
+    def target_loss(self, output: Output, batch: Batch, smoothing: float) -> Tensor:
+        return self.task.loss(output, batch, smoothing)
+
+
+class OnlineTeacherTask(DistillationTask):
+    """The teacher reads each batch; if rows continue from step to step, it carries its state too.
+
+    Args:
+        task: The task of the student.
+        settings: Temperature and weights.
+        teacher: The network of the teacher.
+    """
+
+    def __init__(self, task: Task[Any], settings: DistillSettings, teacher: nn.Module) -> None:
+        super().__init__(task, settings)
+        self.teacher = teacher.eval().requires_grad_(False)
+        self.carries_state = bool(getattr(teacher.get_submodule("backbone"), "carries_state", False))
+
+    def forward(self, network: Any, batch: Batch, state: Any = None) -> DistillationOutput:
+        student_state, teacher_state = (None, None) if state is None else state
+        student = self.task.forward(network, batch, student_state)
+        with torch.no_grad():
+            teacher = self.task.forward(self.teacher, batch, teacher_state)
+        states = (student.state, teacher.state if self.carries_state else None)
+        return DistillationOutput(student.scores, student.features, states, teacher)
+
+
+class CachedTeacherTask(DistillationTask):
+    """The outputs of the teacher are stored: one for every target of the training split, in order.
+
+    Args:
+        task: The task of the student.
+        settings: Temperature and weights.
+        encoded: The training items, unlabeled ones last.
+        scores: The teacher's scores of each target (targets,C).
+        features: The teacher's features (targets,D), or None.
+        labeled: The number of labeled targets, which come first.
+    """
+
+    def __init__(
+        self,
+        task: Task[Any],
+        settings: DistillSettings,
+        encoded: Encoded,
+        scores: np.ndarray,
+        features: np.ndarray | None,
+        labeled: int,
+    ) -> None:
+        super().__init__(task, settings)
+        self.encoded, self.sampler = encoded, task.make_sampler(encoded)
+        self.scores, self.features, self.labeled = scores, features, labeled
+
+    def steps_per_epoch(self, batch_size: int) -> int:
+        return self.sampler.steps_per_epoch(batch_size)
+
+    def batch(self, step: int, first: int, last: int, batch_size: int) -> TeacherBatch:
+        items = self.sampler.items(step, batch_size)
+        items = items[first * len(items) // batch_size : last * len(items) // batch_size]
+        targets = self.encoded.target_indices(items)
+        labeled = None if targets.max(initial=0) < self.labeled else torch.from_numpy(targets < self.labeled)
+        return TeacherBatch(
+            **vars(self.task.collate(self.encoded, items)),
+            scores=torch.from_numpy(self.scores[targets]),
+            features=None if self.features is None else torch.from_numpy(self.features[targets]),
+            labeled=labeled,
+        )
+
+    def forward(self, network: Any, batch: Batch, state: Any = None) -> DistillationOutput:
+        if not isinstance(batch, TeacherBatch):
+            raise TypeError("a batch without the teacher's outputs")
+        student = self.task.forward(network, batch)
+        return DistillationOutput(student.scores, student.features, None, Output(batch.scores, batch.features))
+
+    def target_loss(self, output: Output, batch: Batch, smoothing: float) -> Tensor:
+        labeled = batch.labeled if isinstance(batch, TeacherBatch) else None
+        if labeled is not None:
+            output, batch = Output(output.scores[labeled]), replace(batch, targets=batch.targets[labeled])
+        return self.task.loss(output, batch, smoothing)
+
+
+def make_distillation_task(
+    task: Task[Any],
+    settings: DistillSettings,
+    teacher: Teacher,
+    device: torch.device,
+    notify: Notify,
+    unlabeled: Any = None,
+) -> DistillationTask:
+    """Returns the task with its teacher; the outputs of a teacher that may read other tokens are computed now.
+
+    Args:
+        task: The task of the student.
+        settings: Temperature and weights.
+        teacher: The teacher.
+        device: The device to compute on.
+        notify: Called with notes.
+        unlabeled: A `data.Dataset` without targets: further examples.
+    """
+    if task.teacher_tokenizer:
+        return OnlineTeacherTask(task, settings, teacher.predictor.network.to(device))
+    datasets, encoded = [task.datasets["train"]], task.encoded["train"]
+    if unlabeled is not None:
+        datasets.append(unlabeled)
+        encoded = encoded.with_unlabeled(task.encode(unlabeled))
+    began = time.monotonic()
+    outputs = [teacher_outputs(task, teacher, rows, settings.hidden_weight > 0, device, notify) for rows in datasets]
+    scores = np.concatenate([part[0] for part in outputs])
+    features = [part[1] for part in outputs if part[1] is not None]
+    notify(f"the teacher {teacher.path} predicted {len(scores):,} targets in {time.monotonic() - began:.1f} s")
+    teacher.release()
+    joined = np.concatenate(features) if features else None
+    return CachedTeacherTask(task, settings, encoded, scores, joined, len(outputs[0][0]))
+
+
+def teacher_outputs(
+    task: Task[Any], teacher: Teacher, rows: Any, with_features: bool, device: torch.device, notify: Notify
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Returns a teacher's scores and, if needed, features of every target of a data set, in order.
+
+    The scores have the order of the student's outputs; `rows` is a `data.Dataset`.
+    """
+    reader, network = teacher.predictor.task, teacher.predictor.network.to(device).eval()
+    inputs = {field.role for field in task.schema.inputs().fields}
+    columns = {role: column for role, column in rows.columns.items() if role in inputs}
+    encoded = reader.encode(replace(rows, columns=columns))
+    names, teacher_names = list(task.processor.outputs), list(reader.processor.outputs)
+    order = [teacher_names.index(name) if name in teacher_names else index for index, name in enumerate(names)]
+    parts: list[tuple[np.ndarray, ...]] = []
+    began = noted = time.monotonic()
+    done, total = 0, max(int(np.maximum(encoded.lengths, 1).sum()), 1)
+
+    def run(items: np.ndarray) -> list[None]:
+        nonlocal noted, done
+        output = reader.forward(network, reader.collate(encoded, items).to(device))
+        features = (output.features.half().cpu().numpy(),) if with_features else ()  # angles need no more precision
+        parts.append((encoded.target_indices(items), output.scores[:, order].cpu().numpy(), *features))
+        done += int(np.maximum(encoded.lengths[items], 1).sum())
+        if time.monotonic() - noted > NOTE_SECONDS:
+            noted, share = time.monotonic(), done / total
+            left = (noted - began) * (1 - share) / share
+            notify(f"the teacher predicts: {100 * share:.0f} %, {left:.0f} s left")
+        return [None] * len(items)
+
+    run_batches(np.maximum(encoded.lengths, 1), run)
+    targets, *values = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    ordered = [value[np.argsort(targets)] for value in values]
+    return ordered[0], ordered[1] if with_features else None
