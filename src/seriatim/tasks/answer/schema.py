@@ -69,7 +69,7 @@ def parse_passage(cell: Any) -> str:
     return cell
 
 
-ANSWERS = Kind("list of answers", _parse, size=len)
+ANSWERS = Kind("list of answers", _parse, size=lambda answers: max(len(answers), 1))  # none is not a missing value
 PASSAGE = Kind("passage", parse_passage, size=lambda text: len(text.strip()))
 KINDS |= {kind.name: kind for kind in (ANSWERS, PASSAGE)}
 
