@@ -55,6 +55,7 @@ from ..encoder_decoder import (
     Forced,
     encode_with_eos,
 )
+from ..mismatches import tokenizer_mismatches
 from ..text_metrics import Scoring, caption_metrics
 from .pointing import PointedNoun, Region, point, pointing_metrics
 from .predictor import CaptionPredictor
@@ -226,6 +227,7 @@ class CaptionTask(EncoderDecoderTask[EncodedCaptions]):
     images = True
     prefetch = True
     max_train_groups = 1_000
+    compared_models = ("show_tell", "show_attend_tell", "transformer")
     default_model = "show_attend_tell"
     default_model_reason = "it attends to a part of the image for each word, and shows where"
     processor: CaptionProcessor
@@ -349,9 +351,7 @@ class CaptionTask(EncoderDecoderTask[EncodedCaptions]):
 
     def teacher_mismatches(self, teacher: Predictor) -> list[str]:
         assert isinstance(teacher, CaptionPredictor)
-        mismatches = []
-        if self.processor.target.to_json() != teacher.processor.target.to_json():
-            mismatches.append("the tokenizer differs from the teacher's")
+        mismatches = tokenizer_mismatches(self.processor.target, teacher.processor.target)
         shape, theirs = self.processor.image.layout.shape, teacher.processor.image.layout.shape
         if shape != theirs:
             mismatches.append(f"images have the shape {shape}, the teacher's {theirs}")

@@ -39,6 +39,7 @@ from ..base import Encoded, Metrics, Predictor, Processor, TaskConfig, columns_a
 from ..batching import LARGE_COUNT, Batch, PoolSampler, Sampler, TokenSampler
 from ..codecs import train_tokenizer
 from ..encoder_decoder import EncoderDecoderProcessor, EncoderDecoderTask, encode_with_eos, eos_of
+from ..mismatches import tokenizer_mismatches
 from ..text_metrics import Scoring, translation_metrics
 from .memory import TranslationMemory
 from .pairs import SCHEMA, SIDES, HashedGroups, PairSchema, drop_empty, normalize_columns
@@ -139,6 +140,7 @@ class TranslateTask(EncoderDecoderTask[Encoded]):
     predictor_type = TranslationPredictor
     default_model = "transformer"
     default_model_reason = "attention over the source translates best, and it trains fastest on short sentences"
+    compared_models = ("seq2seq", "bahdanau", "transformer")
     hub_head = "translate"
     processor: TranslationProcessor
 
@@ -227,11 +229,9 @@ class TranslateTask(EncoderDecoderTask[Encoded]):
 
     def teacher_mismatches(self, teacher: Predictor) -> list[str]:
         assert isinstance(teacher, TranslationPredictor)
-        mismatches = [
-            f"the {role} tokenizer differs from the teacher's"
-            for role in SIDES
-            if getattr(self.processor, role).to_json() != getattr(teacher.processor, role).to_json()
-        ]
+        ours, theirs = self.processor, teacher.processor
+        mismatches = tokenizer_mismatches(ours.source, theirs.source, "source")
+        mismatches += tokenizer_mismatches(ours.target, theirs.target, "target")
         limit = teacher.context_length
         if limit is not None and limit < self.processor.context_length:
             length = self.processor.context_length
