@@ -258,7 +258,7 @@ class Lines(Chart):
                 name = f"{series.name} " if series.name else ""
                 parts.append(f"{name}from {format_number(values[0])} to {format_number(values[-1])}")
         more = f" and {len(parts) - MAX_LISTED} more" if len(parts) > MAX_LISTED else ""
-        return f"{self.y} over {self.x}; " + (", ".join(parts[:MAX_LISTED]) + more if parts else "no values")
+        return f"{self.y} over {self.x}; ".lstrip() + (", ".join(parts[:MAX_LISTED]) + more if parts else "no values")
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -482,7 +482,7 @@ class Scatter(Chart):
     def summary(self) -> str:
         groups = list(dict.fromkeys(group for group in self.groups if group))
         inside = f" in {len(groups)} groups ({', '.join(groups[:MAX_LISTED])})" if groups else ""
-        text = f"{format_number(len(self.points))} points{inside}, {self.y} over {self.x}"
+        text = f"{format_number(len(self.points))} points{inside}, {f'{self.y} over {self.x}'.lstrip()}"
         if self.diagonal and self.points:
             error = math.fsum(abs(y - x) for x, y in self.points) / len(self.points)
             return f"{text}; mean distance from the diagonal {format_number(error)}"

@@ -36,7 +36,7 @@ from .formatting import one_line
 from .plots import Drawing
 from .theme import DARK, LIGHT, THEMES, Theme, configure
 
-WIDTH = 460  # pixels of a plot; heatmaps, strips and images may be twice as wide
+WIDTH = 450  # pixels of a plot; heatmaps, strips and images may be twice as wide
 SUFFIXES = (".png", ".svg", ".html", ".json")
 MAX_SVG_ROWS = 8_000  # records from which on an interactive page paints a canvas: elements would be slow
 DRAW: dict[type[Chart], Callable[[Any, Theme, int], Drawing]] = {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from ..core.metrics import finite, format_metric, format_number, get_metric, label_in_sentence, metric_label
+from ..core.metrics import finite, format_metric, get_metric, label_in_sentence, metric_label
+from .formatting import format_number
 from .run_data import RunData
 
 CHANCE_IN_NATS = 0.01  # a difference of losses that another seed may reverse
@@ -82,9 +83,9 @@ def format_difference(gap: float, run: RunData, metric: str = "") -> str:
         size = abs(100 * gap)
         return f"{size:.{1 if size >= 0.95 else 2}f} points"
     if get_metric(metric).digits == 1:  # scores up to 100, such as BLEU
-        return f"{format_number(gap, 1)} {metric_label(metric)}"
+        return f"{gap:.1f} {metric_label(metric)}"
     unit = f" {run.loss_unit}" if run.loss_unit and metric == "loss" else ""
-    return f"{format_number(gap, 2 if gap >= 0.1 else 3, 2)}{unit}"
+    return f"{format_number(gap, 2)}{unit}"
 
 
 def format_reached(run: RunData) -> str:
