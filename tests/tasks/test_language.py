@@ -1,0 +1,543 @@
+"""Language models: streams and their splits, batches, exact evaluation, n-grams, generation and scores."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from seriatim.core import registry
+from seriatim.core.diagnostics import Diagnostics
+from seriatim.core.errors import SeriatimError
+from seriatim.core.state import detach
+from seriatim.data import bulk, shards
+from seriatim.data.disk import TextValues
+from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
+from seriatim.models.ngram import NGram
+from seriatim.nn.network import token_network
+from seriatim.tasks.base import DataSettings, Predictor, TaskConfig
+from seriatim.tasks.language import LanguageModelPredictor, LanguageProcessor, LanguageSettings, LanguageTask, read_arpa
+from seriatim.tasks.language import task as language_task
+from seriatim.tasks.language.engine import NetworkEngine
+from seriatim.tasks.language.predictor import GenerateOptions
+from seriatim.tasks.stored import from_dict
+
+LINES = "".join(f"line {i:04d} of the text\n" for i in range(1000))
+TINY: dict[str, dict[str, Any]] = {
+    "gpt": {"width": 8, "heads": 2, "layers": 2, "context_length": 12},
+    "tcn": {"width": 6, "levels": 2, "kernel": 2},
+    "mlp": {"width": 6, "window": 3, "layers": 2},
+}
+BACKBONES = ["rnn", "lstm", "gru", "tcn", "mlp", "gpt"]
+
+
+def model_settings(name: str, **settings: Any) -> Any:
+    sizes = {} if name == "ngram" else TINY.get(name, {"width": 6})
+    return registry.models.load(name).Settings(name=name, **(sizes | settings))
+
+
+def prepare(source: Any, model: str = "lstm", data: Any = None, seed: int = 3, **settings: Any) -> LanguageTask:
+    """Returns the task of a source; keywords are settings of the task, and `model_…` of the model."""
+    sizes = {key.removeprefix("model_"): settings.pop(key) for key in list(settings) if key.startswith("model_")}
+    task = LanguageSettings(**({"context_length": 12} | settings))
+    values = DataSettings(source=str(source), **(data or {}))
+    return LanguageTask.prepare(TaskConfig(task=task, data=values, model=model_settings(model, **sizes), seed=seed))
+
+
+def tokens(task: LanguageTask, split: str) -> np.ndarray:
+    return np.asarray(task.encoded[split].inputs.values[:]).astype(np.int64)
+
+
+def texts(task: LanguageTask) -> list[str]:
+    return [task.processor.tokenizer.decode(tokens(task, split)) for split in task.encoded]
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    (tmp_path / "lines.txt").write_text(LINES)
+    return tmp_path / "lines.txt"
+
+
+# Streams and their splits
+
+
+def test_contiguous_split_at_line_starts(lines: Path) -> None:
+    diagnostics = Diagnostics()
+    config = TaskConfig(task=LanguageSettings(), data=DataSettings(source=str(lines)), model=model_settings("lstm"))
+    task = LanguageTask.prepare(config, diagnostics=diagnostics)
+    parts = texts(task)
+    assert "".join(parts) == LINES
+    assert [part.count("\n") for part in parts] == [900, 50, 50]
+    assert any(note.startswith("split 90 / 5 / 5 % (contiguous)") for note in diagnostics.notes)
+    assert "tokens: 19,800 train, 1,100 validation, 1,100 test" in diagnostics.notes
+
+
+def test_split_without_lines_is_at_characters(tmp_path: Path) -> None:
+    text = "é𝄞a" * 1000
+    (tmp_path / "a.txt").write_text("x\n" + text)
+    task = prepare(tmp_path / "a.txt", data={"fractions": (0.5, 0.25, 0.25)})
+    assert "".join(texts(task)) == "x\n" + text
+    assert len(tokens(task, "train")) == pytest.approx(1500, abs=2)
+
+
+def test_the_tokenizer_is_trained_on_the_training_split(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("abcdefghi\n" * 90 + "abcdefghZ\n" * 10)
+    task = prepare(tmp_path / "a.txt")
+    assert task.processor.tokenizer.unknown("Z") == ["Z"]
+    assert "validation: 5 of 50 tokens (10 %) are <unk>" in task.diagnostics.notes
+    fallback = prepare(tmp_path / "a.txt", tokenizer={"byte_fallback": True})
+    assert texts(fallback)[2] == "abcdefghZ\n" * 5
+
+
+def test_rows_of_a_table_are_documents(tmp_path: Path) -> None:
+    rows = [f"row {i:02d}" for i in range(40)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
+    task = prepare(tmp_path / "a.jsonl", data={"fractions": (0.5, 0.25, 0.25)})
+    eos = task.processor.tokenizer.eos
+    joined = np.concatenate([tokens(task, split) for split in task.encoded])
+    documents = np.split(joined, np.flatnonzero(joined == eos) + 1)
+    assert [task.processor.tokenizer.decode(part) for part in documents] == [*rows, ""]
+    assert tokens(task, "train")[-1] == eos, "the cut is between documents"
+
+
+def test_words_have_one_eos_per_line_also_at_the_end_of_a_document(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "a.txt").write_text("a b\nb\n" * 20)
+    (folder / "b.txt").write_text("b a\nb")
+    task = prepare(folder, data={"fractions": (1, 0, 0)}, tokenizer={"kind": "word"})
+    assert texts(task) == ["a b\nb\n" * 20 + "b a\nb\n"]
+
+
+def test_named_files_and_fractions_of_zero(lines: Path, tmp_path: Path) -> None:
+    (tmp_path / "v.txt").write_text("line 1\n")
+    (tmp_path / "t.txt").write_text("text 2\n")
+    named = {"validation": str(tmp_path / "v.txt"), "test": str(tmp_path / "t.txt")}
+    assert texts(prepare(lines, data=named)) == [LINES, "line 1\n", "text 2\n"]
+    assert texts(prepare(lines, data={"fractions": (1, 0, 0)})) == [LINES]
+    train, test = texts(prepare(lines, data={"fractions": (0.9, 0, 0.1)}))
+    assert (train + test, test.count("\n")) == (LINES, 100)
+
+
+@pytest.mark.parametrize("text", ["a", "ab", "short", "a line\nand one\n"])
+def test_too_short_to_split(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.txt").write_text(text)
+    with pytest.raises(SeriatimError) as caught:
+        prepare(tmp_path / "a.txt")
+    assert caught.value.code == "data.too-short"
+
+
+def test_too_short_for_a_sequence(lines: Path) -> None:
+    with pytest.raises(SeriatimError, match="sequences of 20000 need 20,001") as caught:
+        prepare(lines, context_length=20_000)
+    assert caught.value.code == "data.too-short"
+
+
+def test_fingerprint_follows_the_content(lines: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.txt"
+    copy.write_text(LINES)
+    first = prepare(lines).fingerprint()
+    assert prepare(copy).fingerprint() == first
+    copy.write_text(LINES.replace("0500", "9999"))
+    assert prepare(copy).fingerprint() != first
+
+
+def test_other_data_with_the_tokenizer_of_the_run(lines: Path, tmp_path: Path) -> None:
+    (tmp_path / "new.txt").write_text("text ☃\n")
+    task = prepare(lines).with_data(str(tmp_path / "new.txt"))
+    assert texts(task) == ["text <unk>\n"]
+    assert "test: 1 of 7 tokens (14 %) are <unk>" in task.diagnostics.notes
+    with pytest.raises(SeriatimError, match="there is no validation split"):
+        task.evaluate(nn.Linear(1, 1), "validation")
+
+
+GAPS = "".join(line + ("\n" if n % 3 else " \n \n\n  ") for n, line in enumerate(LINES.split("\n")[:300])) + "ende"
+
+
+@pytest.mark.parametrize("kind", ["char", "word", "bpe", "byte-bpe", "unigram"])
+@pytest.mark.parametrize("form", ["file", "folder", "table"])
+def test_tokens_on_disk_are_those_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, form: str
+) -> None:
+    """Tokens do not depend on the blocks, shards and batches in which a stream is read and encoded."""
+    source = tmp_path / {"file": "a.txt", "folder": "folder", "table": "a.jsonl"}[form]
+    if form == "file":
+        source.write_text(GAPS)
+    elif form == "folder":
+        source.mkdir()
+        for n in range(3):
+            (source / f"{n}.txt").write_text(GAPS[n * 3000 : (n + 1) * 3000] + "\n" * (n % 2))
+    else:
+        source.write_text("".join(json.dumps({"text": GAPS[n : n + 500]}) + "\n" for n in range(0, 6000, 500)))
+    settings = {"tokenizer": {"kind": kind, "vocab_size": 300}}
+    memory = prepare(source, **settings)
+    options = DataSettings.read_options
+    monkeypatch.setattr(DataSettings, "read_options", lambda self: replace(options(self), memory_limit=100))
+    monkeypatch.setattr(bulk, "BLOCK_BYTES", 2_000)
+    monkeypatch.setattr(shards, "SHARD_CHARACTERS", 3_000)
+    monkeypatch.setattr(shards, "BATCH_CHARACTERS", 1_000)
+    disk = LanguageTask.prepare(memory.config, processor=memory.processor)
+    assert isinstance(disk.datasets["train"]["text"], TextValues)
+    assert disk.fingerprint() == memory.fingerprint()
+    for split in memory.encoded:
+        np.testing.assert_array_equal(tokens(memory, split), tokens(disk, split))
+    assert torch.equal(memory.batch(2, 0, 3, 4).inputs, disk.batch(2, 0, 3, 4).inputs)
+    if form == "file":
+        whole = memory.processor.tokenizer.encode("".join(memory.datasets["train"]["text"]), strict=False)
+        np.testing.assert_array_equal(tokens(memory, "train"), whole)
+
+
+# Batches and evaluation
+
+
+@pytest.mark.parametrize("model", ["gpt", "lstm"])
+def test_batches_are_pure_functions_of_the_step(book: Path, model: str) -> None:
+    task = prepare(book, model)
+    whole = task.batch(7, 0, 6, 6)
+    parts = [task.batch(7, first, first + 2, 6) for first in (0, 2, 4)]
+    assert torch.equal(whole.inputs, torch.cat([part.inputs for part in parts]))
+    assert torch.equal(whole.inputs[:, 1:], whole.targets[:, :-1])
+    first, second = (task.batch(step, 0, 4, 4) for step in (0, 1))
+    assert first.fresh
+    assert second.fresh == (model == "gpt")
+    if model == "lstm":
+        assert torch.equal(first.targets[:, -1], second.inputs[:, 0]), "sequences continue those of the step before"
+    assert not torch.equal(task.batch(0, 0, 4, 4).inputs, prepare(book, model, seed=4).batch(0, 0, 4, 4).inputs)
+
+
+def test_loss_is_a_sum_with_label_smoothing(book: Path) -> None:
+    task = prepare(book, "gru")
+    network, batch = task.build(), task.batch(0, 0, 4, 4)
+    output = task.forward(network, batch)
+    logits, _ = network(batch.inputs)
+    expected = F.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), label_smoothing=0.1)
+    assert task.loss(output, batch, 0.1).item() / batch.count == pytest.approx(expected.item(), rel=1e-5)
+    assert task.distillation_loss(output, output, 2.0).item() == pytest.approx(0, abs=1e-3)
+    assert output.features is not None
+    assert len(output.features) == batch.count
+
+
+@pytest.mark.parametrize("model", ["lstm", "gpt"])
+def test_evaluation_is_the_mean_over_all_tokens(book: Path, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks, rows and padding of the evaluation against one pass over the whole split."""
+    task = prepare(book, model)
+    network = task.build().eval()
+    stream = torch.from_numpy(tokens(task, "validation"))[None]
+    chunk = stream.shape[1] if model == "lstm" else 12
+    losses = []
+    with torch.no_grad():
+        for start in range(0, stream.shape[1] - 1, chunk):
+            logits, _ = network(stream[:, start : start + chunk][:, : stream.shape[1] - 1 - start])
+            targets = stream[0, start + 1 : start + chunk + 1]
+            losses.append(F.cross_entropy(logits[0, : len(targets)], targets, reduction="sum").item())
+    expected = sum(losses) / (stream.shape[1] - 1)
+    monkeypatch.setattr(language_task, "EVALUATION_ROWS", 1)
+    metrics = task.evaluate(network, "validation")
+    assert metrics["loss"] == pytest.approx(expected, rel=1e-5)
+    assert metrics["perplexity"] == pytest.approx(math.exp(expected), rel=1e-5)
+    assert metrics["bits_per_character"] == pytest.approx(expected / math.log(2), rel=0.01)
+    assert metrics["tokens"] == stream.shape[1] - 1
+    assert task.evaluate(network, "validation", limit=40)["tokens"] == 39
+    monkeypatch.undo()
+    assert task.evaluate(network, "validation")["loss"] == pytest.approx(expected, rel=0.05)
+
+
+def test_the_baseline_is_the_entropy_of_single_tokens(book: Path) -> None:
+    task = prepare(book)
+    counts = np.bincount(tokens(task, "train"), minlength=task.processor.tokenizer.vocab_size) + 0.5
+    expected = -np.log(counts / counts.sum())[tokens(task, "test")[1:]].mean()
+    assert task.baselines("test")["token frequencies"]["loss"] == pytest.approx(expected)
+
+
+def test_a_bidirectional_model_is_refused(book: Path) -> None:
+    with pytest.raises(SeriatimError, match="a bidirectional gru reads the token") as caught:
+        prepare(book, "gru", model_bidirectional=True).build()
+    assert caught.value.code == "task.not-causal"
+
+
+def test_mismatches_of_a_teacher(book: Path) -> None:
+    task = prepare(book, context_length=10)
+    assert task.teacher_mismatches(task.predictor(task.build())) == []
+    other = prepare(book, "gpt", context_length=6, model_context_length=6, tokenizer={"kind": "word"})
+    sentences = task.teacher_mismatches(other.predictor(other.build()))
+    assert sentences[0] == "its tokenizer is of kind char, the teacher's of kind word"
+    assert sentences[-1] == "sequences have 10 tokens, the teacher accepts 6 (--context-length)"
+
+
+def test_the_processor_is_stored(book: Path, tmp_path: Path) -> None:
+    task = prepare(book, tokenizer={"kind": "word"})
+    values, tokenizers = task.processor.to_dict()
+    for name, tokenizer in tokenizers.items():
+        tokenizer.save(tmp_path / name)
+    stored = from_dict(json.loads(json.dumps(values)), tmp_path)
+    assert stored.tokenizer.to_json() == task.processor.tokenizer.to_json()
+
+
+# N-grams
+
+
+@pytest.mark.parametrize("kind", ["char", "word"])
+def test_an_ngram_model_is_fitted_restored_and_resized(book: Path, kind: str) -> None:
+    task = prepare(book, "ngram", tokenizer={"kind": kind})
+    model = task.fit(task.config.model)
+    boundary = task.processor.tokenizer.eos if kind == "word" else None
+    assert model.boundary == boundary
+    assert task.evaluate(model, "test")["loss"] < 0.5 * task.baselines("test")["token frequencies"]["loss"]
+    restored = task.restore(task.config.model, {name: torch.from_numpy(a) for name, a in model.tensors().items()})
+    assert task.evaluate(restored, "test") == task.evaluate(model, "test")
+    assert task.sample(restored) == task.sample(model) != ""
+    resized = task.resize(task.config.model, 300)
+    assert 200 < task.fit(resized).entries <= 300
+
+
+def test_ngram_models_have_neither_weights_nor_vectors(book: Path) -> None:
+    task = prepare(book, "ngram")
+    predictor = task.predictor(task.fit(task.config.model))
+    for call in (lambda: predictor.quantize(), lambda: predictor.call("embed", ["the"])):
+        with pytest.raises(SeriatimError) as caught:
+            call()
+        assert caught.value.code in ("run.gradient-free", "predict.capability")
+
+
+def test_without_smoothing_an_unknown_context_has_no_distribution(book: Path) -> None:
+    task = prepare(book, "ngram", model_smoothing="none", model_order=4)
+    predictor = task.predictor(task.fit(task.config.model))
+    with pytest.raises(SeriatimError) as caught:
+        predictor.call("next", ["ttttt"])
+    assert caught.value.code == "model.no-distribution"
+    assert predictor.call("generate", ["ttttt"])[0]["text"] == ""
+
+
+@pytest.mark.parametrize("kind", ["char", "word"])
+def test_arpa_files_are_models(book: Path, tmp_path: Path, kind: str) -> None:
+    task = prepare(book, "ngram", tokenizer={"kind": kind, "split_punctuation": False}, model_order=3)
+    model = task.fit(task.config.model)
+    model.write_arpa(tmp_path / "model.arpa", task.processor.tokenizer.names)
+    again, processor = read_arpa(tmp_path / "model.arpa")
+    config = task.config.model_copy(update={"model": again.settings})
+    imported = LanguageTask(config, processor, task.columns, task.kinds, task.datasets)
+    assert imported.evaluate(again, "test")["loss"] == pytest.approx(task.evaluate(model, "test")["loss"], rel=1e-4)
+    (score,) = imported.predictor(again).call("score", ["the old cat"])
+    (expected,) = task.predictor(model).call("score", ["the old cat"])
+    assert score["log_probability"] == pytest.approx(expected["log_probability"], rel=1e-4)
+
+
+# Generation and scores
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train(TokenizerSettings(kind="char"), ["abcdefgh \n"])
+
+
+def random_predictor(model: str, tokenizer: Tokenizer, **settings: Any) -> LanguageModelPredictor:
+    """Returns the predictor of a network with random double-precision weights that never ends a text."""
+    torch.manual_seed(1)
+    network = token_network(model_settings(model), tokenizer.vocab_size, 12).double()
+    for parameter in network.parameters():
+        parameter.data.normal_(std=0.5)
+    bias = torch.randn(tokenizer.vocab_size).double()
+    bias[tokenizer.eos] = -30.0
+    network.head.bias = nn.Parameter(bias)
+    task = LanguageSettings(context_length=12, **settings)
+    config = TaskConfig(task=task, data=DataSettings(source=""), model=model_settings(model))
+    return LanguageModelPredictor(LanguageTask(config, LanguageProcessor(tokenizer), {}, {}), network)
+
+
+def generate(predictor: Predictor, prompts: list[str], **options: Any) -> list[dict[str, Any]]:
+    return list(predictor.call("generate", prompts, **options))
+
+
+@pytest.mark.parametrize("model", BACKBONES)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_tokens": 30, "seed": 5},
+        {"max_tokens": 30, "temperature": 0},
+        {"max_tokens": 10, "top_k": 3, "top_p": 0.9, "repetition_penalty": 1.3},
+        {"max_tokens": 6, "beams": 3, "nbest": 2},
+        {"max_tokens": 6, "beams": 3, "min_tokens": 4, "no_repeat_ngram": 2},
+    ],
+)
+def test_neighbors_never_change_a_text(model: str, options: dict[str, Any], tokenizer: Tokenizer) -> None:
+    """Ragged prompts in a batch against each alone, beyond the context of those that have one."""
+    predictor = random_predictor(model, tokenizer)
+    prompts = ["abc", "", "a" * 20, "hgfedcba", "abc"]
+    together = generate(predictor, prompts, **options)
+    for prompt, record in list(zip(prompts, together, strict=True))[:4]:
+        (alone,) = generate(predictor, [prompt], **options)
+        assert record["text"] == alone["text"]
+        assert record["log_probability"] == pytest.approx(alone["log_probability"])
+
+
+@pytest.mark.parametrize("model", BACKBONES)
+def test_score_is_what_generation_reports(model: str, tokenizer: Tokenizer) -> None:
+    """Also for texts longer than the model's context."""
+    predictor = random_predictor(model, tokenizer)
+    for prompt, options in (
+        ("ab", {"max_tokens": 40, "seed": 2}),
+        ("a" * 30, {"max_tokens": 9, "temperature": 0}),
+        ("", {"max_tokens": 8, "beams": 3}),
+    ):
+        (record,) = generate(predictor, [prompt], **options)
+        (score,) = predictor.call("score", [prompt + record["text"]])
+        pieces = score["token_log_probabilities"]
+        assert sum(value for _, value in pieces[len(prompt) :]) == pytest.approx(record["log_probability"], rel=1e-4)
+        assert score["log_probability"] == pytest.approx(sum(value for _, value in pieces))
+        assert score["perplexity"] == pytest.approx(math.exp(-score["log_probability"] / score["tokens"]))
+        assert "".join(name for name, _ in pieces) == (prompt + record["text"]).replace(" ", "␣").replace("\n", "\\n")
+
+
+@pytest.mark.parametrize("model", BACKBONES)
+def test_next_is_a_distribution(model: str, tokenizer: Tokenizer) -> None:
+    records = random_predictor(model, tokenizer).call("next", ["abc"], top=1000)
+    probabilities = [record["probability"] for record in records]
+    assert len(records) == tokenizer.vocab_size
+    assert sum(probabilities) == pytest.approx(1)
+    assert probabilities == sorted(probabilities, reverse=True)
+
+
+@pytest.mark.parametrize("model", ["lstm", "gpt"])
+@pytest.mark.parametrize("options", [{"seed": 1}, {"temperature": 0.0}, {"seed": 2, "stop": ["ab", "c"], "top_k": 5}])
+def test_a_stream_has_the_text_of_generate(model: str, options: dict[str, Any], tokenizer: Tokenizer) -> None:
+    predictor = random_predictor(model, tokenizer)
+    (record,) = generate(predictor, ["abc"], max_tokens=40, **options)
+    pieces = list(predictor.stream("abc", GenerateOptions(max_tokens=40, **options)))
+    assert "".join(pieces) == record["text"]
+    assert len(pieces) > 1 or len(record["text"]) <= 3
+    with pytest.raises(SeriatimError, match="cannot be streamed"):
+        next(predictor.stream("abc", GenerateOptions(beams=2)))
+
+
+def test_a_stream_yields_whole_characters() -> None:
+    tokenizer = Tokenizer.train(TokenizerSettings(kind="byte-bpe", vocab_size=300), ["é𝄞 ä\n" * 50])
+    predictor = random_predictor("gru", tokenizer)
+    (record,) = generate(predictor, ["é"], max_tokens=30, seed=3)
+    pieces = list(predictor.stream("é", GenerateOptions(max_tokens=30, seed=3)))
+    assert "".join(pieces) == record["text"]
+
+
+def test_stop_strings_end_a_text(tokenizer: Tokenizer) -> None:
+    predictor = random_predictor("lstm", tokenizer)
+    (free,) = generate(predictor, ["ab"], max_tokens=60, seed=1)
+    stop = free["text"][20:22]
+    (stopped,) = generate(predictor, ["ab"], max_tokens=60, seed=1, stop=[stop])
+    assert stopped["text"] == free["text"][: free["text"].index(stop)]
+    assert stopped["finished"]
+
+
+def test_seeds_and_copies(tokenizer: Tokenizer) -> None:
+    predictor = random_predictor("gru", tokenizer)
+    (first,) = generate(predictor, ["ab"], nbest=3, max_tokens=20)
+    assert len(set(first["text"])) == len(first["log_probability"]) == 3
+    assert generate(predictor, ["ab"], nbest=3, max_tokens=20) == [first]
+    assert generate(predictor, ["ab"], nbest=3, max_tokens=20, seed=1) != [first]
+    twice = generate(predictor, ["ab", "ab"], max_tokens=20)
+    assert twice[0]["text"] != twice[1]["text"], "the same prompt twice gives two samples"
+
+
+def test_int8_is_nearly_the_same(book: Path) -> None:
+    task = prepare(book, "lstm", model_width=32)
+    predictor = task.predictor(task.build())
+    text = "the old cat saw the hat."
+    (exact,), (rounded,) = predictor.call("score", [text]), predictor.call("score", [text], int8=True)
+    assert rounded["log_probability"] != exact["log_probability"]
+    assert rounded["log_probability"] == pytest.approx(exact["log_probability"], rel=0.01)
+    quantized = predictor.quantize()
+    assert quantized.call("score", [text]) == [rounded]
+    options = {"max_tokens": 20, "temperature": 0}
+    assert quantized.call("generate", ["the"], **options) == predictor.call("generate", ["the"], int8=True, **options)
+
+
+def test_a_text_is_read_behind_a_line_end_unless_the_settings_say_no(tokenizer: Tokenizer) -> None:
+    line_end = tokenizer.encode("\n")
+    predictor = random_predictor("lstm", tokenizer)
+    np.testing.assert_array_equal(predictor.encode_prompt("ab"), [*line_end, *tokenizer.encode("ab")])
+    plain = random_predictor("lstm", tokenizer, line_start=False)
+    np.testing.assert_array_equal(plain.encode_prompt("ab"), tokenizer.encode("ab"))
+    np.testing.assert_array_equal(plain.encode_prompt(""), line_end)
+    (score,) = plain.call("score", ["ab"])
+    assert score["tokens"] == 1
+    (single,) = plain.call("score", ["a"])
+    assert [name for name, _ in single["token_log_probabilities"]] == ["a"]
+
+
+def test_unknown_characters_are_an_error_and_unknown_words_are_not(book: Path) -> None:
+    task = prepare(book)
+    with pytest.raises(SeriatimError) as caught:
+        task.predictor(task.build()).call("score", ["the ☃"])
+    assert caught.value.code == "tokenizer.unknown"
+    words = prepare(book, tokenizer={"kind": "word"})
+    (score,) = words.predictor(words.build()).call("score", ["the snowman"])
+    assert score["token_log_probabilities"][-1][0] == "<unk>"
+
+
+def test_words_of_a_continuation_are_separated(book: Path) -> None:
+    task = prepare(book, "ngram", tokenizer={"kind": "word"})
+    predictor = task.predictor(task.fit(task.config.model))
+    (record,) = generate(predictor, ["the old"], max_tokens=3, temperature=0)
+    assert record["text"].startswith(" ")
+    assert ("the old" + record["text"]).split()[2] in ("cat", "dog")
+    assert not {"<unk>"} & set(record["text"].split())
+
+
+def test_model_input_is_what_the_network_reads(tokenizer: Tokenizer) -> None:
+    predictor = random_predictor("gru", tokenizer)
+    model_input = predictor.model_input(["ab c", "a"])
+    assert model_input.sequences == [{"element": ["\\n", "a", "b", "␣", "c"]}, {"element": ["\\n", "a"]}]
+    assert model_input.batch.inputs.shape == (2, 5)
+    assert model_input.batch.mask is not None
+    assert model_input.batch.mask.sum() == 7
+    hidden = predictor.task.hidden_states(predictor.network, model_input.batch)
+    assert hidden.shape == (2, 5, 6)
+
+
+def test_capabilities_are_declared(tokenizer: Tokenizer) -> None:
+    predictor = random_predictor("gru", tokenizer)
+    assert list(predictor.capabilities)[:3] == ["generate", "next", "score"]
+    assert predictor.capabilities["generate"].scalar
+    assert {"embed", "nearest", "words"} <= predictor.capabilities.keys()
+    assert isinstance(predictor.engine, NetworkEngine)
+    assert all("runs/x" in usage.shell and "runs/x" in usage.python for usage in predictor.usage("runs/x"))
+
+
+@pytest.mark.parametrize(
+    ("model", "kind", "loss"),
+    [
+        ("lstm", "char", 3.0072729305531136),
+        ("lstm", "bpe", 3.898410341521945),
+        ("gpt", "char", 2.750393328935694),
+        ("gpt", "bpe", 3.428381723391187),
+    ],
+)
+def test_training_gives_the_losses_of_version_0(lines: Path, model: str, kind: str, loss: float) -> None:
+    """Four steps of stochastic gradient descent, with carried states where there are some."""
+    sizes = {"model_width": 16} if model == "lstm" else {"model_context_length": None}
+    task = prepare(lines, model, tokenizer={"kind": kind, "vocab_size": 60}, **sizes)
+    network = task.build().train()
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.5)
+    state = None
+    for step in range(4):
+        batch = task.batch(step, 0, 8, 8)
+        output = task.forward(network, batch, None if batch.fresh else state)
+        optimizer.zero_grad()
+        (task.loss(output, batch) / batch.count).backward()
+        optimizer.step()
+        state = detach(output.state)
+    assert task.evaluate(network, "validation")["loss"] == pytest.approx(loss, rel=1e-6)
+
+
+def test_the_settings_of_an_unknown_model_are_refused(book: Path) -> None:
+    task = prepare(book, "gru")
+    with pytest.raises(SeriatimError) as caught:
+        task.fit(task.config.model)
+    assert caught.value.code == "task.model"
+    assert isinstance(prepare(book, "ngram").fit(model_settings("ngram")), NGram)
