@@ -163,7 +163,7 @@ class AnswerTask(Task[AnswerEncoded]):
     teacher_tokenizer = True
     default_model = "gru"
     default_model_reason = "a bidirectional GRU is fast on a CPU; good answers need a pretrained BERT (--from)"
-    hub_head = "question-answering"
+    hub_head = "answer"
     processor: AnswerProcessor
 
     @classmethod

@@ -140,7 +140,7 @@ class TagTask(Task[TagEncoded]):
     unit = "words"
     default_model = "lstm"
     default_model_reason = "a bidirectional LSTM with character features tags well after minutes on a CPU"
-    hub_head = "token-classification"
+    hub_head = "tag"
     processor: TagProcessor
 
     @classmethod
