@@ -44,6 +44,17 @@ def color_scale(values: np.ndarray, low: float | None, high: float | None, diver
     return alt.Scale(domain=[bottom, top], range=[theme.pale, theme.accent], interpolate="rgb", clamp=True)
 
 
+def gradient(title: str | None = None, number_format: str = "~g") -> alt.Legend:
+    """Returns the legend of a color scale."""
+    return alt.Legend(title=title, format=number_format, gradientLength=120, gradientThickness=9, tickCount=3)
+
+
+def pixel_axes(width: float, height: float, fields: tuple[str, str] = ("x", "y")) -> tuple[alt.X, alt.Y]:
+    """Returns encodings of two fields as pixels from the upper left corner."""
+    x = alt.X(f"{fields[0]}:Q", axis=None, scale=alt.Scale(domain=[0, width], nice=False))
+    return x, alt.Y(f"{fields[1]}:Q", axis=None, scale=alt.Scale(domain=[height, 0], nice=False))
+
+
 def labels_width(labels: Sequence[str]) -> float:
     """Returns the pixels of the longest label."""
     return max((text_width(one_line(label, 28)) for label in labels), default=1) * LETTER
@@ -112,7 +123,6 @@ def draw_heatmap_grid(chart: HeatmapGrid, theme: Theme, width: int) -> Drawing:
         scale=alt.Scale(domain=list(range(len(rows))), padding=0),
         axis=index_axis(rows, titles[1], **options),
     )
-    legend = alt.Legend(gradientLength=120, gradientThickness=9, tickCount=3, format="~g")
     names_of = ("row_label:N", "column_label:N") if single else ("panel:N", "row:O", "column:O")
     tooltip = [alt.Tooltip(name, title=name.partition(":")[0].removesuffix("_label")) for name in names_of]
     tooltip += [alt.Tooltip("value:Q", format=".4~g"), *([alt.Tooltip("text:N")] if texts else [])]
@@ -122,7 +132,7 @@ def draw_heatmap_grid(chart: HeatmapGrid, theme: Theme, width: int) -> Drawing:
     cells_mark = (
         alt.Chart()
         .mark_rect(**grid_lines)
-        .encode(x, y, alt.Color("value:Q", scale=scale, legend=legend), tooltip=tooltip)
+        .encode(x, y, alt.Color("value:Q", scale=scale, legend=gradient()), tooltip=tooltip)
     )
     layers = [cells_mark]
     if texts:
@@ -194,9 +204,7 @@ def draw_confusion(chart: Confusion, theme: Theme, width: int) -> Drawing:
     color = alt.Color(
         "share:Q",
         scale=alt.Scale(domain=[0, 1], range=[theme.pale, theme.accent], interpolate="rgb"),
-        legend=alt.Legend(
-            title="share of the reference class", format=".0%", gradientLength=120, gradientThickness=9, tickCount=3
-        ),
+        legend=gradient("share of the reference class", ".0%"),
     )
     strong = alt.condition(f"datum.share > {STRONG}", alt.value(theme.background), alt.value(theme.text))
     tooltip = [
@@ -245,18 +253,14 @@ def draw_token_strip(chart: TokenStrip, theme: Theme, width: int) -> Drawing:
         left, top = (0.0, top + line_height) if token.endswith("\n") else (left + size + 2, top)
     height = (records[-1]["bottom"] if records else box_height) + 2
     extent = room if right_to_left else max((record["end"] for record in records), default=1.0)
-    horizontal, vertical = alt.Scale(domain=[0, extent], nice=False), alt.Scale(domain=[height, 0], nice=False)
-    x, y = alt.X("x:Q", axis=None, scale=horizontal), alt.Y("y:Q", axis=None, scale=vertical)
+    x, y = pixel_axes(extent, height)
     tooltip = [
         alt.Tooltip("text:N", title="token"),
         alt.Tooltip("position:Q"),
         alt.Tooltip("value:Q", title=chart.label, format=".4~g"),
         *([alt.Tooltip("hint:N")] if chart.hints else []),
     ]
-    legend = alt.Legend(
-        title=one_line(chart.label, 60), gradientLength=120, gradientThickness=9, tickCount=3, format="~g"
-    )
-    color = alt.Color("value:Q", scale=scale, legend=legend)
+    color = alt.Color("value:Q", scale=scale, legend=gradient(one_line(chart.label, 60)))
     known, unknown = ([r for r in records if (r["value"] is None) == missing] for missing in (False, True))
     layers = [data(known).mark_rect(cornerRadius=2).encode(x, y, color, x2="end:Q", y2="bottom:Q", tooltip=tooltip)]
     if unknown:
@@ -264,7 +268,7 @@ def draw_token_strip(chart: TokenStrip, theme: Theme, width: int) -> Drawing:
         layers.append(boxes.encode(x, y, x2="end:Q", y2="bottom:Q", tooltip=tooltip))
     strong = alt.condition("datum.strong", alt.value(theme.background), alt.value(theme.text))
     texts = data(records).mark_text(font=MONOSPACE, fontSize=13, baseline="middle")
-    center = alt.X("middle:Q", axis=None, scale=horizontal), alt.Y("center:Q", axis=None, scale=vertical)
+    center = pixel_axes(extent, height, ("middle", "center"))
     layers.append(texts.encode(*center, text="text:N", color=strong, tooltip=tooltip))
     cut = len(chart.tokens) - len(tokens)
     hints = [f"the first {format_number(len(tokens))} of {format_number(len(chart.tokens))} tokens"] if cut else []
@@ -292,8 +296,7 @@ def draw_table(chart: Table, theme: Theme, width: int) -> Drawing:
         count += 1
     end, height = max(left - gap, 1.0), (count + 1) * line_height
     rules = [{"x": 0, "end": end, "y": place * line_height, "head": place == 1} for place in range(1, count + 2)]
-    x = alt.X("x:Q", axis=None, scale=alt.Scale(domain=[0, end], nice=False))
-    y = alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[height, 0], nice=False))
+    x, y = pixel_axes(end, height)
     line_color = alt.condition("datum.head", alt.value(theme.muted), alt.value(theme.grid))
     text_color = alt.condition("datum.head", alt.value(theme.muted), alt.value(theme.text))
     layers = [data(rules).mark_rule().encode(x, y, x2="end:Q", color=line_color)]
@@ -418,8 +421,7 @@ def draw_image_overlay(chart: ImageOverlay, theme: Theme, width: int) -> Drawing
                     boxes.append({"x": left + a * panel_wide, "end": left + c * panel_wide,
                                   "y": top + b * panel_tall, "bottom": top + d * panel_tall})  # fmt: skip
         height += lines * (panel_tall + 32)
-    x_axis = alt.X("x:Q", axis=None, scale=alt.Scale(domain=[0, room], nice=False))
-    y_axis = alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[height, 0], nice=False))
+    x_axis, y_axis = pixel_axes(room, height)
     layers: list[alt.Chart] = []
     for records, size in ((images, (wide, tall)), (panels, (panel_wide, panel_tall))):
         if records:
@@ -469,8 +471,7 @@ def draw_image_grid(chart: ImageGrid, theme: Theme, width: int) -> Drawing:
         texts.append({"x": left, "y": top + size + 12, "text": one_line(part.caption, 24)})
     lines = -(-len(images) // across) or 1
     room, height = min(len(images) or 1, across) * 166 - 16, lines * (size + 34)
-    x = alt.X("x:Q", axis=None, scale=alt.Scale(domain=[0, room], nice=False))
-    y = alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[height, 0], nice=False))
+    x, y = pixel_axes(room, height)
     mark = data(images).mark_image(width=size, height=size, align="left", baseline="top")
     captions = data(texts).mark_text(align="left", baseline="middle").encode(x, y, text="text:N")
     drawing = alt.layer(mark.encode(x, y, url="url:N"), captions)

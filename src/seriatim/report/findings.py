@@ -7,7 +7,8 @@ from typing import Any
 
 from ..core.metrics import describe_metric, finite, format_metric, get_metric, is_better, label_in_sentence
 from .formatting import format_duration, with_prefix
-from .lineage import architecture_lessons
+from .lineage import RECURRENT, SLOWER, architecture_lessons
+from .run_charts import clipped_steps, clipping_note
 from .run_data import RunData, ranked, shared_baselines
 from .significance import (
     capitalized,
@@ -21,8 +22,7 @@ from .significance import (
     times,
 )
 
-SLOWER = 1.3  # a throughput smaller by this factor is worth a sentence
-RECURRENT = ("rnn", "lstm", "gru", "seq2seq", "bahdanau")  # models that go from step to step
+STEPWISE = (*RECURRENT, "seq2seq", "bahdanau")  # models that go from element to element
 
 
 def lessons(runs: Sequence[RunData]) -> list[str]:
@@ -49,7 +49,8 @@ def run_lessons(run: RunData) -> list[str]:
     if run.interrupted:
         return [exclusion(run, compared=False)]
     texts = [against_baselines([run]), progress(run), overfitting(run)]
-    texts += ["" if final_rise(run) else overconfidence([run]), generalization_gap(run), clipping(run)]
+    texts += ["" if final_rise(run) else overconfidence([run]), generalization_gap(run)]
+    texts += [clipping_note(run)] if clipped_steps(run)[0] else []
     return [text for text in texts if text]
 
 
@@ -167,7 +168,7 @@ def throughput(runs: Sequence[RunData]) -> str:
             with_prefix(low) if with_prefix(low) == with_prefix(high) else f"{with_prefix(low)} to {with_prefix(high)}"
         )
         return f"All networks process {fast.unit} at about the same speed, {pace} per second."
-    recurrent = slow.model in RECURRENT and fast.model not in RECURRENT
+    recurrent = slow.model in STEPWISE and fast.model not in STEPWISE
     one = fast.unit.removesuffix("s")
     why = (
         f": a recurrent network goes from {one} to {one}, the other processes a whole sequence at once"
@@ -235,15 +236,3 @@ def generalization_gap(run: RunData) -> str:
     return (
         f"The validation loss is {gap} that of the last training steps {against}: part of what it knows is memorized."
     )
-
-
-def clipping(run: RunData) -> str:
-    clip = run.setting("train", "clip")
-    norms = [norm for _, norm in run.steps("grad_norm")]
-    if not norms or not isinstance(clip, float | int):
-        return ""
-    share = sum(norm > clip for norm in norms) / len(norms)
-    if not share:
-        return ""
-    where = f"{100 * share:.0f} % of the recorded steps"
-    return f"The gradient was clipped in {where} (its norm was above {with_prefix(clip)})."

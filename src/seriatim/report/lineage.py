@@ -27,7 +27,7 @@ from .significance import (
 RECURRENT = ("rnn", "lstm", "gru")
 WITH_ATTENTION = ("mlp", *RECURRENT, "tcn", "gpt")  # as decoders they attend to the source (Luong et al., 2015)
 ENCODER_DECODERS = ("seq2seq", "bahdanau", "transformer")
-SLOWER = 1.3  # a number of tokens smaller by this factor explains something
+SLOWER = 1.3  # a speed smaller by this factor is worth a sentence
 
 
 @dataclass(frozen=True)

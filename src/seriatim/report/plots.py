@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -68,6 +68,12 @@ def padded_domain(values: Sequence[float], log: bool, share: float = 0.04) -> li
     return [low - pad, high + pad]
 
 
+def color_by(field: str, colors: Mapping[str, str], symbol: str = "stroke", **options: Any) -> alt.Color:
+    """Returns the encoding of names as colors, with a legend if there are several."""
+    legend = alt.Legend(symbolType=symbol, symbolOpacity=1, **options) if len(colors) > 1 else None
+    return alt.Color(f"{field}:N", scale=alt.Scale(domain=list(colors), range=list(colors.values())), legend=legend)
+
+
 def draw_lines(chart: Lines, theme: Theme, width: int) -> Drawing:
     def drawable(x: float | None, y: float | None) -> bool:
         return x is not None and y is not None and (x > 0 or not chart.log_x) and (y > 0 or not chart.log_y)
@@ -105,15 +111,10 @@ def draw_lines(chart: Lines, theme: Theme, width: int) -> Drawing:
     dashed_only = {s.group or s.name for s in chart.series} - {s.group or s.name for s in chart.series if not s.dashed}
     groups = list(dict.fromkeys(record["group"] for record in records))
     colors = series_colors(groups, theme, {one_line(name, 40) for name in dashed_only})
-    legend = (
-        alt.Legend(symbolType="stroke", symbolOpacity=1, columns=max(1, min(6, width // 110)))
-        if len(groups) > 1
-        else None
-    )
-    color = alt.Color("group:N", scale=alt.Scale(domain=groups, range=list(colors.values())), legend=legend)
+    color = color_by("group", colors, columns=max(1, min(6, width // 110)))
     if dashed_only and not any(series.group for series in chart.series):  # then the legend shows dashes, too
         dashes = [[5, 4] if one in {one_line(name, 40) for name in dashed_only} else [1, 0] for one in groups]
-        dash = alt.StrokeDash("group:N", scale=alt.Scale(domain=groups, range=dashes), legend=legend)
+        dash = alt.StrokeDash("group:N", scale=alt.Scale(domain=groups, range=dashes), legend=color["legend"])
     else:
         styles = alt.Scale(domain=["solid", "dashed", "thin"], range=[[1, 0], [5, 4], [1, 0]])
         dash = alt.StrokeDash("style:N", scale=styles, legend=None)
@@ -179,9 +180,7 @@ def draw_bars(chart: Bars, theme: Theme, width: int) -> Drawing:
     x = alt.X("value:Q", scale=scale, axis=None)
     kinds = list(dict.fromkeys(record["group"] for record in records))
     offset = {"yOffset": alt.YOffset("group:N", sort=kinds)} if len(kinds) > 1 else {}
-    colors = series_colors(kinds, theme) if kinds else {}
-    legend = alt.Legend(symbolType="square", symbolStrokeWidth=0) if len(kinds) > 1 else None
-    color = alt.Color("group:N", scale=alt.Scale(domain=kinds, range=list(colors.values())), legend=legend)
+    color = color_by("group", series_colors(kinds, theme), "square", symbolStrokeWidth=0)
     tooltip = [alt.Tooltip("group:N"), alt.Tooltip("text:N", title=chart.x)]
     base = data(records)
     layers = [base.mark_bar(cornerRadiusEnd=2).encode(x, y, color, tooltip=tooltip, **offset)]
@@ -241,9 +240,7 @@ def draw_binned_metric(chart: BinnedMetric, theme: Theme, width: int) -> Drawing
     axis = value_axis(metric_label(chart.metric), [0.0, highest], False, chart.metric)
     y = alt.Y("y:Q", scale=alt.Scale(domain=[0, highest], nice=False), axis=axis)
     names = list(dict.fromkeys(record["name"] for record in records))
-    colors = series_colors(names, theme) if names else {}
-    legend = alt.Legend(symbolType="stroke") if len(names) > 1 else None
-    color = alt.Color("name:N", scale=alt.Scale(domain=names, range=list(colors.values())), legend=legend)
+    color = color_by("name", series_colors(names, theme))
     base = data(records).encode(x, y, color)
     tooltip = ["name:N", alt.Tooltip("text:N", title=metric.label)]
     layers = [base.mark_line(strokeWidth=2), base.mark_circle(size=52, opacity=1).encode(tooltip=tooltip)]
@@ -314,10 +311,9 @@ def draw_scatter(chart: Scatter, theme: Theme, width: int) -> Drawing:
             rules.encode(alt.X("at_x:Q", scale=scales[0]), alt.Y("at_y:Q", scale=scales[1]), x2="x:Q", y2="y:Q")
         )
     kinds = list(dict.fromkeys(groups))
-    colors = series_colors(kinds, theme) if kinds else {}
-    named_groups = labels and set(kinds) == set(labels)  # then the labels are the legend
-    legend = None if len(kinds) < 2 or named_groups else alt.Legend(symbolType="circle", symbolStrokeWidth=0, columns=6)
-    color = alt.Color("group:N", scale=alt.Scale(domain=kinds, range=list(colors.values())), legend=legend)
+    color = color_by("group", series_colors(kinds, theme), "circle", symbolStrokeWidth=0, columns=6)
+    if labels and set(kinds) == set(labels):  # then the labels are the legend
+        color["legend"] = None
     few = len(records) <= MAX_PLACED_LABELS
     size, opacity = (
         (110, 1.0) if chart.frontier else (60, 0.9) if labels and few else (26, 0.25 if len(records) > 500 else 0.6)
@@ -405,11 +401,7 @@ def draw_forecast(chart: ForecastPlot, theme: Theme, width: int) -> Drawing:
     forecast, baseline = line(chart.forecast, ahead), line(chart.baseline, simple)
     last = [{**record} for record in history if record["y"] is not None][-1:]  # lines begin where history ends
     colors = {known: theme.text, ahead: theme.accent} | ({simple: theme.contrast} if baseline else {})
-    color = alt.Color(
-        "line:N",
-        scale=alt.Scale(domain=list(colors), range=list(colors.values())),
-        legend=alt.Legend(symbolType="stroke"),
-    )
+    color = color_by("line", colors)
     scale = alt.Scale(type="utc", nice=False) if is_time else alt.Scale(nice=False, zero=False)
     axis = (
         alt.Axis(title=None, grid=False, labelOverlap=True, tickCount=6)

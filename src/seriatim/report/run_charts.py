@@ -123,7 +123,7 @@ def clipping_note(run: RunData) -> str:
         return f"Gradients with a norm above {format_number(level)} would have been clipped; at {steps} there was none."
     return (
         f"Gradients with a norm above {format_number(level)} were clipped: at {clipped:,} of {steps} "
-        f"({share:.{0 if share >= 1 else 1}f} %), dots in the chart."
+        f"({share:.{0 if share >= 1 else 1}f} %)."
     )
 
 

@@ -56,8 +56,8 @@ def series_colors(names: Sequence[str], theme: Theme, references: Collection[str
 
     A single name has the accent; a reference has the color of its model, or else is muted.
     """
-    if len(names) == 1:
-        return {names[0]: theme.accent}
+    if len(names) < 2:
+        return dict.fromkeys(names, theme.accent)
     models = {name: next(iter(re.findall(r"[a-z0-9_]+", name.lower())), "") for name in names}
     colors: dict[str, str] = {}
     for name in names:  # the first of a model has its color
