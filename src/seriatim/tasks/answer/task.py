@@ -50,7 +50,7 @@ from .metrics import answer_metrics, nearest_names
 from .processor import AnswerEncoded, AnswerProcessor, AnswerSettings, answered_rows
 from .schema import SCHEMA, GroupedByArticle, passage_key, plural
 from .search import BestSpans, search_spans
-from .views import make_views
+from .views import make_views, prediction_table
 
 ALTERNATIVES = Kind("list of spans", list)
 SAMPLED_QUESTIONS = 3
@@ -121,6 +121,11 @@ class AnswerPredictor(Predictor):
     def element_names(self, encoded: AnswerEncoded, item: int) -> list[str]:
         return [self.processor.tokenizer.token(token) for token in encoded.inputs[item].tolist()]
 
+    def charts(
+        self, name: str, dataset: Dataset, options: Settings, predictions: Sequence[Mapping[str, Any]]
+    ) -> list[View]:
+        return [prediction_table(dataset, predictions)]
+
     def format_file(self, extension: str, predictions: Predictions) -> str:
         """Returns {id: answer} as JSON, which the official programs of SQuAD read."""
         column = "prediction" if predictions and "prediction" in predictions[0] else "answer"
@@ -138,7 +143,7 @@ class AnswerPredictor(Predictor):
             ),
             Usage(
                 f"seriatim answer {run} --data questions.json --out predictions.json",
-                'for row in run.answer("questions.json"):\n    print(row["question"], row["answer"])',
+                'print(run.answer([("Oslo lies in Norway.", "Where is Oslo?")], nbest=3).to_frame())',
             ),
         ]
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -44,6 +46,27 @@ def make_views(dataset: Dataset, encoded: AnswerEncoded, best: BestSpans, predic
         *(by_threshold(dataset, encoded, best, references) if encoded.unanswerable else []),
         *mistakes(dataset, encoded, best, predictions, exact),
     ]
+
+
+def mark_span(passage: str, start: int, end: int, wrong: bool = False) -> SpanText:
+    """Returns the part of a passage around a span, which is highlighted."""
+    first = max(start - CONTEXT_CHARACTERS, 0)
+    spans = (Span(start - first, end - first, wrong=wrong),) if end > start else ()
+    return SpanText(passage[first : end + CONTEXT_CHARACTERS], spans)
+
+
+def prediction_table(dataset: Dataset, predictions: Sequence[Mapping[str, Any]]) -> Table:
+    """Returns a table of questions with their answers, which are highlighted in the passages."""
+    rows = tuple(
+        (
+            dataset["question"][row],
+            record["answer"] or "(none)",
+            mark_span(dataset["context"][row], record["start"], record["end"]),
+            record["probability"],
+        )
+        for row, record in enumerate(predictions)
+    )
+    return Table(title="Answers", columns=("question", "answer", "passage", "probability"), rows=rows)
 
 
 def by_question_word(questions: np.ndarray, exact: np.ndarray, f1: np.ndarray) -> list[View]:
@@ -123,16 +146,13 @@ def mistakes(
     for row in wrong[np.argsort(-probability[wrong], kind="stable")][:MAX_MISTAKES].tolist():
         references = " | ".join(dict.fromkeys(text for text, _ in encoded.answers[row])) or "(none)"
         start, end = (0, 0) if null[row] else characters[row]
-        first = max(start - CONTEXT_CHARACTERS, 0)
-        excerpt = dataset["context"][row][first : end + CONTEXT_CHARACTERS]
-        spans = (Span(start - first, end - first, wrong=True),) if end > start else ()
         rows.append(
             (
                 str(dataset.locations[row]),
                 dataset["question"][row].strip()[:MAX_CHARACTERS],
                 (predictions[row] or "(none)")[:MAX_CHARACTERS],
                 references[:MAX_CHARACTERS],
-                SpanText(excerpt, spans),
+                mark_span(dataset["context"][row], start, end, wrong=True),
                 round(float(probability[row]), 3),
             )
         )

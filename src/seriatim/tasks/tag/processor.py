@@ -94,9 +94,6 @@ class TagEncoded(Encoded):
     def target_indices(self, items: np.ndarray) -> np.ndarray:
         return self.item_words(items)
 
-    def target_indices(self, items: np.ndarray) -> np.ndarray:
-        return self.item_words(items)
-
     def locate(self, word: int) -> tuple[int, int]:
         """Returns the sentence of a word and its position there."""
         sentence = int(np.searchsorted(self.ends, word, side="right"))
@@ -171,10 +168,6 @@ class TagProcessor(Processor[TagEncoded]):
     ) -> Self:
         scheme = recognize_scheme([labels])
         return cls(labels, scheme, tokenizers["tokenizer"], longest=max_length, max_length=max_length)
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        return self.tags
 
     @property
     def framed(self) -> bool:

@@ -46,7 +46,7 @@ from ..base import (
 from ..mismatches import name_mismatches
 from .processor import GENERATED, UNSEEN, TagEncoded, TagProcessor, TagSettings
 from .schema import SCHEMA, Consecutive
-from .views import make_views
+from .views import make_views, prediction_views
 
 SAMPLED_WORDS = 30  # of a sentence in a sample
 ENTITIES = Kind("list of entities", list)
@@ -93,6 +93,11 @@ class TagPredictor(Predictor):
             return [self.processor.symbols[symbol] for symbol in tokens]
         return [tokenizer.token(token) for token in tokens]
 
+    def charts(
+        self, name: str, dataset: Dataset, options: Settings, predictions: Sequence[Mapping[str, Any]]
+    ) -> list[View]:
+        return prediction_views(predictions)
+
     def format_file(self, extension: str, predictions: Predictions) -> str:
         """Returns the lines of a CoNLL file with one more column; other inputs as words, tags and confidences."""
         source = predictions.source
@@ -112,7 +117,7 @@ class TagPredictor(Predictor):
             Usage(f'seriatim tag {run} "They live in Oslo."', 'print(run.tag("They live in Oslo.")["tags"])'),
             Usage(
                 f"seriatim tag {run} --data new.conll --out tagged.conll",
-                'for row in run.tag("new.conll"):\n    print(row["words"], row["tags"])',
+                'print(run.tag([["They", "live", "in", "Oslo", "."]]).to_frame())',
             ),
         ]
 

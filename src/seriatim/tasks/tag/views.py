@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 
 from ...data.dataset import Dataset
 from ...data.entities import EntityScore, find_spans, score_entities
-from ...report.charts import Bars, Confusion, Span, SpanText, Table, View
+from ...report.charts import Bars, Confusion, Span, SpanText, Table, TokenStrip, View
 from .processor import TagEncoded, TagProcessor
 
 MAX_MISTAKES = 20
 CONTEXT_WORDS = 8  # shown on each side of a mistake
 MAX_CONFUSION = 60  # tags of a confusion matrix that can still be read
 EXAMPLES = 10  # sentences with entities
+MAX_CHARTED = 20  # predictions in charts
 
 
 def make_views(
@@ -59,6 +63,25 @@ def make_views(
     return [*views, *mistakes(tags, encoded, dataset, best, confidence)]
 
 
+def prediction_views(predictions: Sequence[Mapping[str, Any]]) -> list[View]:
+    """Returns a table of sentences with their entities, or strips of words with the confidence of their tags."""
+    shown = [record for record in predictions[:MAX_CHARTED] if record["words"]]
+    if any("entities" in record for record in shown):
+        rows = tuple((highlight(record["words"], record["tags"], record["tags"]),) for record in shown)
+        return [Table(title="Entities", columns=("sentence",), rows=rows)]
+    return [
+        TokenStrip(
+            title="Tags",
+            tokens=tuple(f"{word}/{tag}" for word, tag in zip(record["words"], record["tags"], strict=True)),
+            values=tuple(record["confidence"]),
+            label="confidence",
+            low=0.0,
+            high=1.0,
+        )
+        for record in shown
+    ]
+
+
 def entity_views(processor: TagProcessor, encoded: TagEncoded, dataset: Dataset, best: np.ndarray) -> list[View]:
     """Returns the scores of entities by type, and sentences with their entities."""
     references = encoded.references or []
@@ -97,7 +120,7 @@ def entity_views(processor: TagProcessor, encoded: TagEncoded, dataset: Dataset,
     return views
 
 
-def highlight(words: list[str], tags: list[str], references: list[str]) -> SpanText:
+def highlight(words: Sequence[str], tags: Sequence[str], references: Sequence[str]) -> SpanText:
     """Returns a sentence with its entities highlighted; those that are not in the reference are marked wrong."""
     starts = np.cumsum([0, *(len(word) + 1 for word in words)]).tolist()
     expected = set(find_spans(references))
