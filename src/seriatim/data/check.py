@@ -338,10 +338,10 @@ def check_data(
             diagnostics.problems.append(error)
         policy = (policies or {}).get(task) or _default_policy(schema)
         _examine(report, dataset, schema, policy, (fractions or {}).get(task, FRACTIONS), diagnostics)
-    for error in diagnostics.problems:
-        problem = problems.setdefault(error.code, Problem(error.code, error.remedy))
+    for issue in diagnostics.problems:
+        problem = problems.setdefault(issue.code, Problem(issue.code, issue.remedy))
         problem.count += 1
-        problem.examples += [error.cause] if len(problem.examples) < MAX_EXAMPLES else []
+        problem.examples += [issue.cause] if len(problem.examples) < MAX_EXAMPLES else []
     if "data.encoding" in problems and report.encoding:
         problems["data.encoding"].count = max(sum(s.count_undecodable(report.encoding) for s in source.streams), 1)
     report.problems, report.notes = list(problems.values()), diagnostics.notes

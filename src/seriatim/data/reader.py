@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -55,16 +55,13 @@ def format_options(schema: Schema, options: ReadOptions) -> ReadOptions:
     """
     several = sum(field.required for field in schema.fields) > 1
     headerless = schema.headerless or len(schema.positions) > 1
-    if schema.text_unit != "line":
-        tabs = "never"
-    else:
-        tabs = "any" if several else "all" if headerless else "never"
+    tabs: Literal["any", "all", "never"] = "any" if several else "all" if headerless else "never"
     return replace(
         options,
         text_unit=schema.text_unit,
         headerless=headerless,
         header_names=options.header_names | schema.header_names,
-        tabs=tabs,
+        tabs=tabs if schema.text_unit == "line" else "never",
         positions=schema.positions,
         is_header=schema.is_header,
         join_extra=schema.join_extra,

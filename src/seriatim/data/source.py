@@ -62,8 +62,9 @@ class Source:
 
     @property
     def folder(self) -> Path:
-        """The folder from which relative paths in cells start: that of the first file, or the current one."""
-        path = next((stream.path for stream in self.streams if stream.path is not None), None)
+        """The folder from which relative paths in cells start: that of the first file of text, or the current one."""
+        streams = sorted(self.streams, key=Stream.has_binary_extension)  # images may be beside a table
+        path = next((stream.path for stream in streams if stream.path is not None), None)
         return Path() if path is None else path.parent
 
     @property
@@ -108,10 +109,10 @@ def open_source(spec: Any, data_dir: str | None = None, progress: Progress | Non
         return spec
     if isinstance(spec, (str, Path)):
         return _open_name(str(spec), data_dir, progress)
-    if isinstance(spec, (ArrowStream, HubDataset)):
-        return _open_table(spec)
     if isinstance(spec, Mapping):
         return _open_mapping(spec, data_dir)
+    if isinstance(spec, (ArrowStream, HubDataset)):
+        return _open_table(spec)
     if (
         isinstance(spec, tuple)
         and len(spec) == 2
@@ -169,7 +170,7 @@ def _open_mapping(mapping: Mapping[Any, Any], data_dir: str | None) -> Source:
     return Source("columns", columns=_same_lengths(columns))
 
 
-def _open_rows(rows: Sequence[Any]) -> Source:
+def _open_rows(rows: Sequence[Any] | np.ndarray) -> Source:
     """Records (dicts), tuples or single values; the columns of the last two are named by their position."""
     first = rows[0] if len(rows) else ""
     if isinstance(first, Mapping):
@@ -188,7 +189,9 @@ def _open_rows(rows: Sequence[Any]) -> Source:
 def _open_inputs_and_targets(inputs: Any, targets: Any) -> Source:
     """A pair (X, y): the columns of X, or one column "x" with its rows, and the column "y"."""
     table = _open_table(inputs) if isinstance(inputs, (ArrowStream, HubDataset)) else None
-    columns = dict(table.columns or {}) if table is not None else {"x": list(inputs)}
+    columns = (
+        {"x": list(inputs)} if table is None else {name: list(cells) for name, cells in (table.columns or {}).items()}
+    )
     values = targets.tolist() if isinstance(targets, np.ndarray) and targets.ndim == 1 else list(targets)
     return Source(
         "(x, y)", columns=_same_lengths(columns | {"y": values}), index=None if table is None else table.index
@@ -276,7 +279,7 @@ def _open_file(path: Path, name: str, member: str = "") -> tuple[Stream, ...]:
         return (
             Stream(name, file_extension(name), partial(OPENERS[suffix], path), COMPRESSION_RATIO * stamp[1], stamp),
         )
-    return (Stream(name, file_extension(name), partial(open, path, "rb"), stamp[1], stamp),)
+    return (Stream(name, file_extension(name), partial(cast(Any, path.open), "rb"), stamp[1], stamp),)
 
 
 def _open_member(path: Path, member: str) -> io.BufferedIOBase:
@@ -335,7 +338,7 @@ def _with_splits(name: str, streams: tuple[Stream, ...]) -> Source:
     for stream, split in zip(streams, chosen, strict=True):
         members.setdefault(split, []).append(stream)
     outside = members.pop("", [])
-    notes = (f"splits by the names of {what}: {', '.join(members)}",)
+    notes: tuple[str, ...] = (f"splits by the names of {what}: {', '.join(members)}",)
     if outside:
         notes += (f"{len(outside):,} files outside of them are left out: {', '.join(s.name for s in outside[:3])}",)
     if len(members) < 2:

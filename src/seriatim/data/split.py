@@ -103,8 +103,8 @@ class Contiguous(SplitPolicy):
 
     def divide(self, dataset: Dataset, fractions: Fractions) -> list[Dataset]:
         if self.role is None:
-            bounds = [0, *(round(len(dataset) * share) for share in itertools.accumulate(fractions))]
-            return [dataset.take(np.arange(start, end)) for start, end in itertools.pairwise(bounds)]
+            row_bounds = [0, *(round(len(dataset) * share) for share in itertools.accumulate(fractions))]
+            return [dataset.take(np.arange(start, end)) for start, end in itertools.pairwise(row_bounds)]
         blocks = dataset[self.role]
         sizes = blocks.byte_sizes() if isinstance(blocks, TextValues) else [len(block.encode()) for block in blocks]
         ends = np.cumsum(sizes, dtype=np.int64)

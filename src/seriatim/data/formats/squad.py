@@ -32,6 +32,9 @@ class Squad(Format):
             and all(head.startswith("{") and MEMBERS.search(head) for head in heads)
         )
 
+    def usable(self, options: ReadOptions) -> bool:
+        return not options.header_names or "context" in options.header_names
+
     def records(self, source: Source, options: ReadOptions, diagnostics: Diagnostics) -> Iterator[Record]:
         for stream in source.streams:
             try:
