@@ -9,6 +9,7 @@ from typing import Any
 from ...core.diagnostics import Diagnostics
 from ...core.errors import SeriatimError
 from ..images.kind import is_image_name
+from ..kinds import SPLIT_ALIASES
 from ..location import Location
 from ..source import Source
 from ..stream import Stream
@@ -74,7 +75,10 @@ def holds_images(source: Source) -> bool:
 def class_paths(streams: Sequence[Stream]) -> list[tuple[str, ...]]:
     """Returns the path of each file below the folder that holds the folders of classes."""
     paths = [PurePosixPath(stream.name).parts[1:] for stream in streams]
-    while paths and all(len(path) > 2 for path in paths) and len({path[0] for path in paths}) == 1:
+    while paths and len({path[0] for path in paths}) == 1:
+        shortest = 1 if paths[0][0].lower() in SPLIT_ALIASES else 2  # files beside the classes of a split are possible
+        if not all(len(path) > shortest for path in paths):
+            break
         paths = [path[1:] for path in paths]  # a folder around all others tells nothing
     return paths
 

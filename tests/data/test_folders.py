@@ -1,0 +1,124 @@
+"""Folders of classes: texts and images, splits by folders, archives, and files without a class."""
+
+from __future__ import annotations
+
+import zipfile
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from seriatim.core.diagnostics import Diagnostics
+from seriatim.data.formats import ReadOptions, find_format
+from seriatim.data.formats.folders import ClassFolders
+from seriatim.data.images import IMAGE
+from seriatim.data.source import open_source
+from task_helpers import prepare, refused
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SERIATIM_CACHE", str(tmp_path / "cache"))
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def save_image(path: Path, number: int, size: tuple[int, int] = (12, 10)) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(number).integers(0, 256, (*size, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(path)
+    return path
+
+
+def image_folder(root: Path, count: int) -> Path:
+    for number in range(count):
+        save_image(root / ("odd" if number % 2 else "even") / f"{number:03}.png", number)
+    return root
+
+
+@pytest.mark.parametrize("archived", [False, True])
+def test_texts_with_splits_above_the_classes(tmp_path: Path, archived: bool) -> None:
+    for split, count in (("train", 8), ("test", 2)):
+        for label in ("neg", "pos"):
+            for number in range(count):
+                write(tmp_path / f"d/imdb/{split}/{label}/{number}.txt", f"{split} {label}\n{number}\n")
+        write(tmp_path / f"d/imdb/{split}/urls.txt", "no example")
+    write(tmp_path / "d/imdb/train/unsup/0.txt", "nobody knows")
+    source = tmp_path / "d"
+    if archived:
+        source = tmp_path / "d.zip"
+        with zipfile.ZipFile(source, "w") as archive:
+            for path in sorted((tmp_path / "d").rglob("*.txt")):
+                archive.write(path, path.relative_to(tmp_path / "d"))
+    diagnostics = Diagnostics()
+    splits = prepare("classify", source, diagnostics=diagnostics).datasets
+    assert Counter(splits["test"]["target"]) == {"neg": 2, "pos": 2}
+    expected = sorted(f"test {label}\n{number}" for label in ("neg", "pos") for number in range(2))
+    assert sorted(splits["test"]["input"]) == expected
+    assert Counter([*splits["train"]["target"], *splits["validation"]["target"]]) == {"neg": 8, "pos": 8}
+    assert Counter(splits["validation"]["target"]) == {"neg": 1, "pos": 1}
+    assert all(text.startswith("train") for text in splits["train"]["input"])
+    assert any("2 files without a class are left out" in note for note in diagnostics.notes)
+
+
+def test_other_tasks_read_the_files_as_text(tmp_path: Path) -> None:
+    write(tmp_path / "d/a/1.txt", "one")
+    write(tmp_path / "d/b/2.txt", "two")
+    source = open_source(str(tmp_path / "d"))
+    known = ReadOptions(header_names=frozenset(["label"]))
+    assert isinstance(find_format(source, known), ClassFolders)
+    for options in (ReadOptions(), ReadOptions(text_unit="block", header_names=frozenset(["label"]))):
+        assert not isinstance(find_format(source, options), ClassFolders)
+
+
+def test_images_of_classes(tmp_path: Path) -> None:
+    task = prepare("classify", image_folder(tmp_path / "images", 40), {"name": "gru"})
+    splits = task.datasets
+    assert [len(splits[name]) for name in ("train", "validation", "test")] == [32, 4, 4]
+    assert splits["train"].kind("input") is IMAGE
+    assert [Path(path).parent.name for path in splits["train"]["input"]] == list(splits["train"]["target"])
+    assert str(splits["test"].locations[0]).startswith("images/")
+    assert str(splits["test"].locations[0]).endswith(".png")
+
+
+def test_splits_by_folders_of_images(tmp_path: Path) -> None:
+    for split, count in (("train", 10), ("val", 4), ("test", 6)):
+        image_folder(tmp_path / "images" / split, count)
+    save_image(tmp_path / "images" / "stray.png", 99)
+    diagnostics = Diagnostics()
+    splits = prepare("classify", tmp_path / "images", diagnostics=diagnostics).datasets
+    assert [len(splits[name]) for name in ("train", "validation", "test")] == [10, 4, 6]
+    assert any("stray.png" in note for note in diagnostics.notes)
+    assert any("4 of 4 validation" in note for note in diagnostics.notes)  # they are in the training split, too
+
+
+def test_images_in_an_archive(tmp_path: Path) -> None:
+    image_folder(tmp_path / "images", 20)
+    with zipfile.ZipFile(tmp_path / "images.zip", "w") as archive:
+        for path in sorted((tmp_path / "images").rglob("*.png")):
+            archive.write(path, path.relative_to(tmp_path))
+    archived = prepare("classify", tmp_path / "images.zip")
+    plain = prepare("classify", tmp_path / "images")
+    assert archived.fingerprint() == plain.fingerprint()
+    assert np.array_equal(archived.encoded["train"].inputs[3], plain.encoded["train"].inputs[3])
+
+
+def test_images_without_classes(tmp_path: Path) -> None:
+    save_image(tmp_path / "flat" / "a.png", 1)
+    refused("data.column", "have no labels", "a folder for each class", name="classify", data=tmp_path / "flat")
+    refused("data.column", name="regress", data=image_folder(tmp_path / "images", 8))
+
+
+def test_a_table_beside_its_images(tmp_path: Path) -> None:
+    image_folder(tmp_path / "set", 20)
+    rows = [f"{path.parent.name}/{path.name},{path.parent.name}" for path in sorted((tmp_path / "set").rglob("*.png"))]
+    write(tmp_path / "set" / "labels.csv", "\n".join(["path,kind", *rows]) + "\n")
+    splits = prepare("classify", tmp_path / "set", columns={"target": "kind"}).datasets
+    assert splits["train"].kind("input") is IMAGE
+    assert len(splits["train"]) == 16

@@ -1,0 +1,67 @@
+"""Helpers of the tests of tasks: a prepared task, and a short training without a run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+
+from seriatim import tasks
+from seriatim.core import registry
+from seriatim.core.config import validate
+from seriatim.core.diagnostics import Diagnostics
+from seriatim.core.errors import SeriatimError
+from seriatim.tasks.base import DataSettings, Predictor, Task, TaskConfig
+
+
+def prepare(
+    name: str,
+    data: Any,
+    model: str | Mapping[str, Any] = "gru",
+    settings: Mapping[str, Any] | None = None,
+    diagnostics: Diagnostics | None = None,
+    **data_settings: Any,
+) -> Any:
+    """Returns a task with its data; `settings` are those of the task, `model` a name or settings."""
+    task_class = tasks.load(name)
+    model_values = {"name": model} if isinstance(model, str) else dict(model)
+    model_class = registry.models.load(model_values["name"]).Settings
+    if "width" in model_class.model_fields:
+        model_values = {"width": 8, **model_values}
+    known = {
+        key: value for key, value in model_class.task_defaults.items() if key in task_class.settings_type.model_fields
+    }
+    source = {"source": data if isinstance(data, str) else str(data) if hasattr(data, "parts") else "data"}
+    config = TaskConfig(
+        task=validate(task_class.settings_type, {**known, **(settings or {})}),
+        data=validate(DataSettings, {**source, **data_settings}),
+        model=validate(model_class, model_values),
+    )
+    in_memory = None if isinstance(data, str) or hasattr(data, "parts") else data
+    return task_class.prepare(config, in_memory, diagnostics=diagnostics)
+
+
+def fit(task: Task[Any], steps: int = 30, batch_size: int = 16, lr: float = 0.02) -> Predictor:
+    """Returns the predictor of a network that was trained for a few steps."""
+    network = task.build()
+    optimizer = torch.optim.Adam(network.parameters(), lr=lr)
+    network.train()
+    for step in range(steps):
+        batch = task.batch(step, 0, batch_size, batch_size)
+        loss = task.loss(task.forward(network, batch), batch) / batch.count
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return task.predictor(network)
+
+
+def refused(code: str, *words: str, **arguments: Any) -> None:
+    """Asserts that preparing a task raises an error with this code, these words and a remedy."""
+    with pytest.raises(SeriatimError) as caught:
+        prepare(**arguments)
+    assert caught.value.code == code, caught.value
+    assert caught.value.remedy
+    for word in words:
+        assert word in str(caught.value), str(caught.value)
