@@ -299,7 +299,7 @@ def test_bad_files(
 def test_aligned_files_must_agree(tmp_path: Path) -> None:
     write(tmp_path / "a.en", "one\ntwo\nthree\n")
     write(tmp_path / "a.fr", "un\ndeux\n")
-    with pytest.raises(SeriatimError, match="a.en has 3 lines and a.fr has 2"):
+    with pytest.raises(SeriatimError, match=r"a\.en has 3 lines and a\.fr has 2"):
         read(f"{tmp_path / 'a.en'},{tmp_path / 'a.fr'}")
     with pytest.raises(SeriatimError, match=r"a\.de"):
         read(f"{tmp_path / 'a.en'},{tmp_path / 'a.de'}")

@@ -58,10 +58,11 @@ class Gettext(Format):
                     counts["obsolete"] += 1
                     continue
                 is_text = stream.extension == "po"
+                fuzzy = is_text and entry.fuzzy  # msgfmt does not compile fuzzy messages
                 location = Location(stream.name, entry.linenum if is_text else number, "line" if is_text else "message")
                 for text, target in plural_pairs(entry, singular):
-                    counts["fuzzy" if entry.fuzzy else "" if target else "untranslated"] += 1
-                    yield Record({"source": text, "target": "" if entry.fuzzy else target}, location)
+                    counts["fuzzy" if fuzzy else "" if target else "untranslated"] += 1
+                    yield Record({"source": text, "target": "" if fuzzy else target}, location)
         omitted = [f"{counts[name]:,} {name}" for name in ("fuzzy", "untranslated", "obsolete") if counts[name]]
         if omitted:
             diagnostics.note(f"messages without a translation: {', '.join(omitted)}")

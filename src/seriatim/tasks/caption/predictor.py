@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from pydantic import Field as Setting
 
 from ...core.config import Settings
+from ...core.diagnostics import Diagnostics
 from ...data.dataset import Dataset
-from ...data.images import IMAGE
+from ...data.images import IMAGE, ImageSettings
 from ...data.kinds import NUMBER, NUMBERS, TEXT, TOKENS
+from ...data.sequences import Sequences
 from ...decode.settings import BeamSettings
 from ...nn.images import ImageEncoderDecoder
 from ...report.charts import Image, ImageOverlay, View, matrix
@@ -25,6 +28,12 @@ if TYPE_CHECKING:
     from .task import CaptionProcessor, CaptionTask, EncodedCaptions
 
 MAX_TOKENS = 100  # of a caption, if the options set no limit and training captions are shorter
+
+
+class CaptionOptions(BeamSettings):
+    """The settings of decoding captions."""
+
+    skip_broken: bool = Setting(False, description="leave images that cannot be read without a caption")
 
 
 @dataclass(frozen=True)
@@ -64,13 +73,15 @@ class CaptionPredictor(EncoderDecoderPredictor):
         """Rows and columns of the cells that the decoder attends to."""
         return cast(ImageEncoderDecoder, self.networks[0]).source.image.grid
 
-    @capability(outputs={"caption": TEXT, "score": NUMBER}, options=BeamSettings, scalar=True)
-    def caption(self, dataset: Dataset, options: BeamSettings) -> list[dict[str, Any]]:
+    @capability(outputs={"caption": TEXT, "score": NUMBER}, options=CaptionOptions, scalar=True)
+    def caption(self, dataset: Dataset, options: CaptionOptions) -> list[dict[str, Any]]:
         """Describe each image, with the log-probability of the caption; lists of both for nbest > 1."""
-        return [
-            nbest_record(("caption", "score"), [(one.text, one.score) for one in group], options.nbest)
-            for group in self.captions(self.encode_images(dataset), options)
-        ]
+        encoded, readable = self.load_images(dataset, options.skip_broken)
+        records: list[dict[str, Any]] = [{"caption": None, "score": None} for _ in range(len(dataset))]
+        for row, group in zip(readable.tolist(), self.captions(encoded, options, readable), strict=True):
+            rows = [(one.text, one.score) for one in group]
+            records[row] = nbest_record(("caption", "score"), rows, options.nbest)
+        return records
 
     @capability(
         outputs={"log_probability": NUMBER, "tokens": NUMBER, "perplexity": NUMBER, "token_log_probabilities": NUMBERS},
@@ -88,12 +99,28 @@ class CaptionPredictor(EncoderDecoderPredictor):
             for one in self.attentions(dataset, options)
         ]
 
-    def encode_images(self, dataset: Dataset) -> EncodedCaptions:
-        """Returns the images of a data set, one for each row; those that cannot be read are an error."""
-        images = dataset.columns["image"]
-        encoded = self.task.encode(Dataset(dataset.name, {"image": images}, dataset.locations))
-        self.task.diagnostics.raise_problems()
-        return encoded
+    def load_images(self, dataset: Dataset, skip_broken: bool = False) -> tuple[EncodedCaptions, np.ndarray]:
+        """Returns the images of all rows, and the rows that could be read.
+
+        Args:
+            dataset: With the role "image".
+            skip_broken: Whether files that cannot be read are noted instead of raised as errors.
+        """
+        from ...data.images.store import load_images  # imports Pillow
+        from .task import EncodedCaptions
+
+        codec, diagnostics = self.processor.image, Diagnostics(self.task.diagnostics.on_note)
+        settings = ImageSettings(max_megapixels=codec.max_megapixels)
+        images, broken = load_images(dataset["image"], codec.layout, settings)
+        for row, error in broken.items():
+            cause = f"{dataset.locations[row]}: {error.cause}"
+            if skip_broken and len(broken) < len(dataset):
+                diagnostics.note(cause)
+            else:
+                diagnostics.report(error.code, cause, f"{error.remedy}; or leave it out: --skip-broken")
+        diagnostics.raise_problems()
+        rows = np.setdiff1d(np.arange(len(dataset)), list(broken))
+        return EncodedCaptions(cast(Sequences, images)), rows
 
     def captions(
         self, encoded: EncodedCaptions, options: BeamSettings, items: np.ndarray | None = None
@@ -116,7 +143,7 @@ class CaptionPredictor(EncoderDecoderPredictor):
 
     def attentions(self, dataset: Dataset, options: BeamSettings) -> list[ImageAttention]:
         """Returns the attention of each caption; of rows without one, of a generated one."""
-        encoded = self.encode_images(dataset)
+        encoded, _ = self.load_images(dataset)
         texts = list(dataset["caption"]) if "caption" in dataset else [""] * len(encoded)
         missing = np.flatnonzero([not text.strip() for text in texts])
         for row, group in zip(missing.tolist(), self.captions(encoded, options, missing), strict=True):
@@ -148,9 +175,9 @@ class CaptionPredictor(EncoderDecoderPredictor):
             texts = [" ".join(row["words"]) for row in predictions]
         else:
             texts = [row["caption"] if isinstance(row["caption"], str) else row["caption"][0] for row in predictions]
-        encoded = self.encode_images(dataset)
-        attentions = self.attend(encoded, np.arange(len(encoded)), texts)
-        return [one.chart(text) for one, text in zip(attentions, texts, strict=True)]
+        encoded, rows = self.load_images(dataset, getattr(options, "skip_broken", False))
+        attentions = self.attend(encoded, rows, [texts[row] for row in rows])
+        return [one.chart(texts[row]) for one, row in zip(attentions, rows.tolist(), strict=True)]
 
     # Hooks of the base class
 
@@ -167,7 +194,7 @@ class CaptionPredictor(EncoderDecoderPredictor):
 
     def sequences(self, encoded: EncodedCaptions, item: int) -> dict[str, list[str]]:
         rows, columns = self.grid
-        axes = {"source": [f"{row + 1},{column + 1}" for row in range(rows) for column in range(columns)]}
+        axes = {"source": [f"{row},{column}" for row in range(rows) for column in range(columns)]}
         if encoded.targets is not None:
             axes["target"] = [self.processor.target.token(int(token)) for token in encoded.targets[item]]
         return axes

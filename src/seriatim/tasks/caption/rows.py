@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -112,7 +112,13 @@ def one_caption_a_row(rows: Dataset, normalized: bool, drop_empty: bool, diagnos
     return replace(taken, columns={**taken.columns, "caption": (column,)})
 
 
-def locate_images(rows: Dataset, source: Source, folder: str | None, skip: bool, diagnostics: Diagnostics) -> Dataset:
+def locate_images(
+    rows: Dataset,
+    source: Source,
+    folder: str | None,
+    missing_files: Literal["error", "skip", "keep"],
+    diagnostics: Diagnostics,
+) -> Dataset:
     """Returns the data set with the paths of existing image files.
 
     Names are looked for beside the table, in the folders that are usual there, or in `folder`.
@@ -121,7 +127,7 @@ def locate_images(rows: Dataset, source: Source, folder: str | None, skip: bool,
         rows: With images as paths, bytes or arrays; only paths are changed.
         source: Where the rows come from.
         folder: The folder of the images, if it is not that of the table.
-        skip: Whether rows whose image is missing are left out, with a note; else they are an error.
+        missing_files: Whether missing files are an error here, are left out with a note, or stay as they are.
         diagnostics: Receives notes.
     """
     values = rows["image"]
@@ -136,7 +142,7 @@ def locate_images(rows: Dataset, source: Source, folder: str | None, skip: bool,
     root = find_image_folder(list(dict.fromkeys(names.values())), bases)
     found = {path: Path(os.path.normpath(os.path.join(root, name))) for path, name in names.items()}
     missing = {path for path in names if not found[path].is_file()}
-    if missing and (not skip or len(missing) == len(names)):
+    if missing and (missing_files == "error" or (missing_files == "skip" and len(missing) == len(names))):
         listed: dict[Path, str] = {}
         for row, value in enumerate(values):
             if value in missing and len(listed) < MAX_LISTED:
@@ -155,9 +161,10 @@ def locate_images(rows: Dataset, source: Source, folder: str | None, skip: bool,
         diagnostics.note(f"images from {root}")
     changed = values.copy()
     for row, value in enumerate(values):
-        changed[row] = found.get(value, value) if isinstance(value, Path) else value
+        if isinstance(value, Path) and value not in missing:
+            changed[row] = found[value]
     rows = replace(rows, columns={**rows.columns, "image": (replace(rows.columns["image"][0], values=changed),)})
-    if not missing:
+    if not missing or missing_files == "keep":
         return rows
     first = next(row for row, value in enumerate(values) if isinstance(value, Path) and value in missing)
     diagnostics.note(

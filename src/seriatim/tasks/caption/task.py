@@ -260,7 +260,7 @@ class CaptionTask(EncoderDecoderTask[EncodedCaptions]):
         options = config.data.read_options()
         rows = read_dataset(source, cls.schema, config.data.columns, options, diagnostics, *columns_and_kinds(like))
         diagnostics.raise_problems()
-        rows = locate_images(rows, source, settings.image_folder, settings.images.broken == "skip", diagnostics)
+        rows = locate_images(rows, source, settings.image_folder, settings.images.broken, diagnostics)
         rows = one_caption_a_row(rows, settings.normalize, True, diagnostics)
         if not len(rows):
             raise SeriatimError("data.empty", f"{source.name} has no captions", "pass images with captions")
@@ -270,7 +270,8 @@ class CaptionTask(EncoderDecoderTask[EncodedCaptions]):
         opened = open_source(source)
         rows = super().read(opened, schema, columns)
         diagnostics = Diagnostics(self.diagnostics.on_note)
-        rows = locate_images(rows, opened, self.settings.image_folder, False, diagnostics)
+        missing_files = self.settings.images.broken if schema is None else "keep"
+        rows = locate_images(rows, opened, self.settings.image_folder, missing_files, diagnostics)
         if "caption" not in rows:
             return rows
         return one_caption_a_row(rows, self.settings.normalize, schema is None, diagnostics)
