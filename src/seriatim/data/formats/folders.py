@@ -75,7 +75,7 @@ def holds_images(source: Source) -> bool:
 def class_paths(streams: Sequence[Stream]) -> list[tuple[str, ...]]:
     """Returns the path of each file below the folder that holds the folders of classes."""
     paths = [PurePosixPath(stream.name).parts[1:] for stream in streams]
-    while paths and len({path[0] for path in paths}) == 1:
+    while paths and all(paths) and len({path[0] for path in paths}) == 1:
         shortest = 1 if paths[0][0].lower() in SPLIT_ALIASES else 2  # files beside the classes of a split are possible
         if not all(len(path) > shortest for path in paths):
             break

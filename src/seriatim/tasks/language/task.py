@@ -27,7 +27,6 @@ from ...data.split import Contiguous
 from ...decode.settings import GenerationSettings
 from ...models.ngram import NGram
 from ...models.ngram import Settings as NGramSettings
-from ...nn.backbone import ModelSettings
 from ...nn.distillation import TokenScores, distillation_loss
 from ...nn.loss import token_log_probs, token_loss
 from ...nn.network import Network, TokenHead, token_network
@@ -97,6 +96,7 @@ class LanguageTask(Task[Encoded]):
     unit = "tokens"
     teacher_tokenizer = True
     default_fractions = (0.9, 0.05, 0.05)
+    compared_models = ("ngram", "mlp", "rnn", "lstm", "gru", "tcn", "gpt")
     default_model = "lstm"
     default_model_reason = "an LSTM reads any length, generates in constant time per token and trains on a CPU"
     processor: LanguageProcessor
@@ -141,7 +141,7 @@ class LanguageTask(Task[Encoded]):
         progress = self.diagnostics.on_note or (lambda text: None)
         return NGram.fit(tokens, self.processor.tokenizer.vocab_size, model, self._boundary(tokens), progress)
 
-    def resize(self, model: Any, parameters: int) -> ModelSettings:
+    def resize(self, model: Any, parameters: int) -> Any:
         tokens = self.encoded["train"].inputs.values[:]
         return model.within_budget(parameters, tokens, self.processor.tokenizer.vocab_size, self._boundary(tokens))
 
@@ -179,13 +179,15 @@ class LanguageTask(Task[Encoded]):
         return Output(TokenScores(vectors, head.weight, head.bias), vectors, state)
 
     def loss(self, output: Output, batch: Batch, smoothing: float = 0.0) -> Tensor:
-        return token_loss(*output.scores, batch.targets.flatten(), smoothing)
+        vectors, weight, bias = output.scores
+        return token_loss(vectors, weight, bias, batch.targets.flatten(), smoothing)
 
     def distillation_loss(self, output: Output, teacher: Output, temperature: float) -> Tensor:
         return distillation_loss(output.scores, teacher.scores, temperature)
 
     def teacher_mismatches(self, teacher: Predictor) -> list[str]:
-        sentences = tokenizer_mismatches(self.processor.tokenizer, teacher.processor.tokenizer)
+        other = cast(LanguageProcessor, teacher.processor)
+        sentences = tokenizer_mismatches(self.processor.tokenizer, other.tokenizer)
         limit, length = teacher.network.backbone.context_length, self.settings.context_length
         if limit is not None and limit < length:
             sentences.append(f"sequences have {length} tokens, the teacher accepts {limit} (--context-length)")

@@ -75,6 +75,7 @@ class PretrainTask(Task[EncodedPassages]):
     unit = "masked tokens"
     teacher_tokenizer = True
     default_fractions = (0.9, 0.05, 0.05)
+    compared_models = ("bert", "lstm", "gru")
     default_model = "bert"
     default_model_reason = "masked tokens are predicted from both sides, for which BERT was made"
     processor: PretrainProcessor
@@ -132,7 +133,9 @@ class PretrainTask(Task[EncodedPassages]):
         inputs = model.token_input(tokenizer.vocab_size, tokenizer.sep)
 
         def head(backbone: Backbone) -> nn.Module:
-            shape = {"activation": model.activation, "eps": model.eps} if isinstance(model, TransformerSettings) else {}
+            transformer = isinstance(model, TransformerSettings)  # the activation of a recurrent cell is another one
+            names = set(type(model).model_fields) & {"activation", "eps"} if transformer else ()
+            shape = {name: getattr(model, name) for name in names}
             std = model.embedding_std
             return PretrainHead(backbone.width, inputs, settings.masked, settings.next, **shape, std=std)
 
@@ -182,8 +185,9 @@ class PretrainTask(Task[EncodedPassages]):
         return sum(losses[1:], losses[0])
 
     def teacher_mismatches(self, teacher: Predictor) -> list[str]:
-        sentences = tokenizer_mismatches(self.processor.tokenizer, teacher.processor.tokenizer)
-        head, limit, length = teacher.network.head, teacher.processor.max_length, self.settings.context_length
+        other = cast(PretrainProcessor, teacher.processor)
+        sentences = tokenizer_mismatches(self.processor.tokenizer, other.tokenizer)
+        head, limit, length = teacher.network.head, other.max_length, self.settings.context_length
         heads = {"masked tokens": (self.settings.masked, head.masked), "pairs": (self.settings.next, head.next)}
         sentences += [f"it was not trained for {name}" for name, (own, other) in heads.items() if own and other is None]
         if limit < length:
