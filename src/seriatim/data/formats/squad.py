@@ -78,7 +78,9 @@ class Squad(Format):
                         continue
                     values = {"question": text, "context": context, "answers": question.get("answers")}
                     values |= {"id": question.get("id"), "title": title or article_path}
-                    yield values | {"is_impossible": bool(question.get("is_impossible", False))}, path
+                    if "is_impossible" in question:  # version 2.0
+                        values["is_impossible"] = bool(question["is_impossible"])
+                    yield values, path
 
 
 def shorten(value: Any) -> str:

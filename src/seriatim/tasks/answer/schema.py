@@ -17,7 +17,7 @@ import numpy as np
 from ...core.diagnostics import Diagnostics
 from ...data.dataset import Dataset, factorize
 from ...data.formats.squad import shorten
-from ...data.kinds import KINDS, LABEL, NUMBER, TEXT, Kind, check_characters
+from ...data.kinds import FLAG, KINDS, LABEL, NUMBER, TEXT, Kind, check_characters
 from ...data.schema import Field, Schema
 from ...data.split import Fractions, SplitPolicy, assign_rows, take_splits
 
@@ -131,7 +131,7 @@ def check_questions(dataset: Dataset, diagnostics: Diagnostics) -> None:
         location, passage = dataset.locations[row], dataset["context"][row]
         answers = row_answers(dataset, row)
         without += not answers
-        if answers and "is_impossible" in dataset and dataset["is_impossible"][row].lower() in ("true", "1"):
+        if answers and "is_impossible" in dataset and dataset["is_impossible"][row] == "true":
             cause = f"{location}: is_impossible is true, but there are answers"
             diagnostics.report("data.questions", cause, "remove one of them")
         for index, answer in enumerate(answers):
@@ -166,7 +166,7 @@ SCHEMA = Schema(
         Field("question", (TEXT,), ("query",)),
         Field("answers", (ANSWERS,), ("answer",), target=True),
         Field("answer_start", (NUMBER,), required=False, target=True),
-        Field("is_impossible", (LABEL,), required=False, target=True),
+        Field("is_impossible", (FLAG,), required=False, target=True),
         Field("id", (LABEL,), required=False),
         Field("title", (LABEL,), ("article",), required=False),
     ),
