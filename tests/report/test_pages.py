@@ -214,12 +214,20 @@ def test_a_hostile_or_empty_run_makes_a_sound_page(
 
 
 def test_a_run_of_another_task_has_its_own_words(make_classifier: RunMaker, read_page: Any, tmp_path: Path) -> None:
-    notes = {"signatures": {"bleu": "nrefs:1|case:mixed"}, "evaluation_notes": ["Beam search with 2 beams."]}
+    (tmp_path / "a").mkdir()
+    capabilities = {"classify": {"summary": "Predict the label of each input."}}
+    (tmp_path / "a" / "capabilities.json").write_text(json.dumps(capabilities), encoding="utf-8")
+    notes = {
+        "task_summary": "",
+        "signatures": {"bleu": "nrefs:1|case:mixed"},
+        "evaluation_notes": ["Beam search with 2 beams."],
+    }
     run = make_classifier(tmp_path / "a", "lstm", 0.84, **notes)
     report.write_run_report(run)
     page = read_page(run.path / "report.html")
     page.check()
     assert "Validation accuracy84.0 %most frequent 50.0 %" in page.text
+    assert "Predict the label of each input. It made all its steps." in page.text
     assert "Examples read" in page.text
     assert "Signatures: BLEU nrefs:1|case:mixed." in page.text
     assert "Beam search with 2 beams." in page.text

@@ -64,7 +64,7 @@ def padded_domain(values: Sequence[float], log: bool, share: float = 0.04) -> li
     if log:
         factor = (high / low) ** share if high > low else 2.0
         return [low / factor, high * factor]
-    pad = share * (high - low) or max(abs(high) * 0.1, 0.01)
+    pad = share * (high - low) if high > low else max(abs(high) * 0.1, 0.01)
     return [low - pad, high + pad]
 
 

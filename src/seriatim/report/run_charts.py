@@ -51,19 +51,22 @@ def training_curves(runs: Sequence[RunData], over: Axis = "seconds", metric: str
                 Series(name, tuple(a for a, _ in kept), tuple(b for _, b in kept), run.gradient_free, thin, run.label)
             )
     low, high = value_range(runs, training, validation, metric)
+    baselines: list[Series] = []
     for name, values in shared_baselines(runs, "validation").items():
         value = finite(values.get(metric))
         room = high - low
         if value is not None and low - room <= value <= high + room:  # else the curves would be squeezed
             low, high = min(low, value - 0.03 * room), max(high, value + 0.03 * room)
-            series.append(Series(name, (first, factor * longest), (value, value), True, False, name))
+            baselines.append(Series(name, (first, factor * longest), (value, value), True, False, name))
     hints = ["thick: validation, thin: training" if any(training.values()) else "on the validation split"]
-    hints += ["dashed: baselines and models that are fitted in one pass"] if any(line.dashed for line in series) else []
+    dashed = ["fitted in one pass"] if any(line.dashed for line in series) else []
+    dashed += ["baselines"] if baselines else []
+    hints += [f"dashed: {' and '.join(dashed)}"] if dashed else []
     per = f", {runs[0].loss_unit} per token" if runs and runs[0].loss_unit and metric == "loss" else ""
     return Lines(
         title=f"{metric_label(metric)}{per}",
         note=", ".join(hints),
-        series=tuple(series),
+        series=(*series, *baselines),
         x=(f"training time in {unit}" if over == "seconds" else f"training {runs[0].unit}")
         + (", log scale" if log else ""),
         y="",

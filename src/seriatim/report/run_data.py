@@ -11,6 +11,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from ..core import registry
+from ..core.errors import SeriatimError
 from ..core.metrics import displayed_metrics, finite, get_metric, main_metric, merge_metrics
 from ..core.run_folder import RunFolder
 from .charts import View, views_from_json
@@ -89,11 +91,18 @@ class RunData:
 
     @property
     def task_summary(self) -> str:
-        return str(self.summary.get("task_summary") or self.task)
+        """What the task is, in a line without a period; by default what the run's first capability does."""
+        first = mapping(next(iter(self.folder.capabilities.values()), None))
+        return str(self.summary.get("task_summary") or first.get("summary") or self.task).rstrip(".")
 
     @property
     def model_summary(self) -> str:
-        return str(self.summary.get("model_summary") or self.model)
+        """What the architecture is, in a line without a period."""
+        try:
+            known = registry.models.summary(self.model)
+        except SeriatimError:  # of a plug-in that is not loaded
+            known = self.model
+        return str(self.summary.get("model_summary") or known).rstrip(".")
 
     @property
     def data_name(self) -> str:
