@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import torch
+from pydantic import BeforeValidator
 from pydantic import Field as Setting
 from torch import Tensor, nn
 
@@ -40,13 +41,16 @@ Metrics = dict[str, float]
 # Settings
 
 
+ColumnName = Annotated[str, BeforeValidator(lambda name: str(name) if type(name) is int else name)]  # 2 in YAML
+
+
 class DataSettings(Settings):
     """Where the data is and how it is read: the same for every task."""
 
     source: str = Setting(description="a path, a folder, an archive, or the name of a catalogue data set")
     validation: str | None = Setting(None, description="file of the validation split")
     test: str | None = Setting(None, description="file of the test split")
-    columns: dict[str, str] = Setting(default_factory=dict, description="role → column, or columns as a,b or a..z")
+    columns: dict[str, ColumnName] = Setting(default_factory=dict, description="role → column or columns: a,b or a..z")
     encoding: str = Setting("utf-8", description="of text files")
     label_separator: str | None = Setting(None, description="separates several labels in one cell")
     fractions: tuple[float, float, float] | None = Setting(

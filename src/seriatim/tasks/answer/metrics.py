@@ -81,15 +81,17 @@ def nearest_names(question: str, passage: str) -> str:
     def words(text: str) -> set[str]:
         return {word.lower() for word in re.findall(r"\w+", text)}
 
-    asked = words(question)
+    question_words = words(question)
     sentences = [match.group() for match in SENTENCE.finditer(passage)]
-    sentence = max(sentences, key=lambda text: len(asked & words(text)), default=passage)
+    sentence = max(sentences, key=lambda text: len(question_words & words(text)), default=passage)
     runs: list[str] = []
     start = -1
     for match in re.finditer(r"\S+", sentence):
         word = match.group().strip(WORD_EDGES)
-        named = word[:1].isdigit() or (word[:1].isupper() and match.start() > 0)  # the first word has a capital anyway
-        if not named or word.lower() in asked:
+        is_name = word[:1].isdigit() or (
+            word[:1].isupper() and match.start() > 0
+        )  # the first word has a capital anyway
+        if not is_name or word.lower() in question_words:
             start = -1
             continue
         start = match.start() if start < 0 else start

@@ -303,7 +303,7 @@ class AnswerProcessor(Processor[AnswerEncoded]):
         spans = find_answer_tokens(answers, passages, passage)
         targets = None
         if "answers" in dataset:
-            targets = self._find_targets(windows, spans, np.array([not one for one in answers], dtype=bool), null)
+            targets = self._find_targets(windows, spans, np.array([not texts for texts in answers], dtype=bool), null)
         return AnswerEncoded(
             inputs=windows,
             targets=targets,

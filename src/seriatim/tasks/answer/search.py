@@ -84,11 +84,11 @@ def search_spans(
     order = np.lexsort((-values.ravel(), flat_rows))
     flat_rows = flat_rows[order]
     rank = np.arange(len(flat_rows)) - np.searchsorted(flat_rows, flat_rows)
-    kept = (rank < count) & (values.ravel()[order] > -np.inf)
+    selected = (rank < count) & (values.ravel()[order] > -np.inf)
     spans = np.full((len(rows), count, 2), IGNORED, dtype=np.int64)
     best = np.full((len(rows), count), -np.inf)
-    spans[flat_rows[kept], rank[kept]] = tokens.reshape(-1, 2)[order][kept]
-    best[flat_rows[kept], rank[kept]] = values.ravel()[order][kept]
+    spans[flat_rows[selected], rank[selected]] = tokens.reshape(-1, 2)[order][selected]
+    best[flat_rows[selected], rank[selected]] = values.ravel()[order][selected]
     return BestSpans(rows, spans, best, null, total)
 
 

@@ -269,13 +269,13 @@ class TagProcessor(Processor[TagEncoded]):
         tagged_words = np.where(owned, encoded.tagged_words[positions], -1)
         item = np.repeat(np.arange(len(rows)), lengths)
         used = np.bincount(item[tagged_words >= 0], minlength=len(rows)) > 0
-        kept = used[item]
+        selected = used[item]
         cut = replace(
             encoded,
-            inputs=Sequences(sequences.values[positions[kept]], np.cumsum(lengths[used])),
+            inputs=Sequences(sequences.values[positions[selected]], np.cumsum(lengths[used])),
             rows=encoded.rows[rows[used]] if encoded.rows is not None else rows[used],
-            tagged_words=tagged_words[kept],
-            element_forms=encoded.element_forms[positions[kept]],
+            tagged_words=tagged_words[selected],
+            element_forms=encoded.element_forms[positions[selected]],
         )
         return self._frame(cut, self.tokenizer) if self.tokenizer is not None and self.framed else cut
 
