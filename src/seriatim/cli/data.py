@@ -28,7 +28,14 @@ def list_entries(json: o.Json = False) -> None:
         for e in entries().values()
     ]
     rows += [
-        {"name": s.name, "task": s.task, "size": 0, "license": "", "summary": s.summary, "origin": "generated"}
+        {
+            "name": s.name,
+            "task": s.task,
+            "size": s.size,
+            "license": s.license,
+            "summary": s.summary,
+            "origin": "generated",
+        }
         for s in SETS.values()
     ]
     rows.sort(key=lambda row: row["name"])
@@ -80,7 +87,7 @@ def write(
     quiet: o.Quiet = False,
 ) -> None:
     """Write a built-in data set of images with captions as files, to look through or to train on."""
-    from ..data.images import write_image_set
+    from ..data.images.writing import write_image_set
 
     written = write_image_set(name, folder, count, data_dir)
     if not quiet:

@@ -23,7 +23,7 @@ from ..data.source import Source, open_source
 from ..report.charts import View, format_number
 from ..runs.configure import add_plugins
 from ..runs.run import Run
-from ..tasks.base import Capability, Predictions, Predictor
+from ..tasks.base import Capability, Predictions, Predictor, flatten
 from .output import note, one_line, print_error, replace_infinite
 from .progress import track
 
@@ -260,23 +260,21 @@ class TableWriter:
         self.table, self.columns = table, list[str]()
 
     def __call__(self, records: Records) -> None:
-        for record in map(flatten, records):
+        for record in map(plain_cells, records):
             if not self.columns:
                 self.columns = list(record)
                 self.table.writerow(self.columns)
             self.table.writerow([record.get(column) for column in self.columns])
 
 
-def flatten(record: Mapping[str, Any]) -> dict[str, Any]:
+def plain_cells(record: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a record whose cells are plain: mappings as `column.key`, lists as JSON."""
-    cells: dict[str, Any] = {}
-    for column, value in record.items():
-        if isinstance(value, Mapping):
-            cells |= {f"{column}.{key}": inner for key, inner in value.items()}
-        else:
-            is_list = isinstance(value, list | tuple | np.ndarray)
-            cells[column] = json.dumps(replace_infinite(value), default=str) if is_list else value
-    return cells
+    return {
+        column: json.dumps(replace_infinite(value), default=str)
+        if isinstance(value, list | tuple | np.ndarray)
+        else value
+        for column, value in flatten(record).items()
+    }
 
 
 def write_lines(file: TextIO, lines: Iterable[str]) -> None:

@@ -585,6 +585,16 @@ def capability(
     return lambda method: CapabilityMethod(method, outputs, options, inputs, per_row, scalar, own_data)
 
 
+def flatten(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a record with a column `column.key` for each entry of a mapping, as of probabilities by label."""
+    cells: dict[str, Any] = {}
+    for column, value in record.items():
+        cells |= (
+            {f"{column}.{key}": item for key, item in value.items()} if isinstance(value, Mapping) else {column: value}
+        )
+    return cells
+
+
 class Predictions(list[dict[str, Any]]):
     """Predictions as records, one or more per input row."""
 
@@ -610,9 +620,10 @@ class Predictions(list[dict[str, Any]]):
         """Returns a pandas DataFrame; if the input was one, with its index and its columns before the predictions."""
         import pandas as pd
 
+        records = [flatten(record) for record in self]
         if self.source is None or self.source.columns is None or self.source.index is None:
-            return pd.DataFrame(list(self))
-        predictions = pd.DataFrame(list(self), index=self.source.index)
+            return pd.DataFrame(records)
+        predictions = pd.DataFrame(records, index=self.source.index)
         inputs = pd.DataFrame(dict(self.source.columns), index=self.source.index)
         return pd.concat([inputs.drop(columns=predictions.columns, errors="ignore"), predictions], axis=1)
 

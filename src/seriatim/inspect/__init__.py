@@ -1,0 +1,1 @@
+"""Look inside a network: attention, gates, gradients, surprise and more."""
