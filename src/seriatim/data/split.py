@@ -281,7 +281,7 @@ def split(
         divided = zip(NAMES, fractions, policy.divide(dataset, fractions), strict=True)
         splits = {name: rows for name, fraction, rows in divided if fraction > 0}
         percentages = " / ".join(f"{100 * fraction:g}" for fraction in fractions)
-        diagnostics.note(f"split {percentages} % ({type(policy).__name__.lower()}), in the same way each time")
+        diagnostics.note(f"split {percentages} % ({policy.describe()}), in the same way each time")
         if empty := [name for name, rows in splits.items() if not len(rows)]:
             cause = f"{len(dataset):,} rows are too few to split {percentages} %: the {empty[0]} split is empty"
             remedy = "add rows, name files for validation and test, or choose other fractions, such as 0.8, 0.2, 0"

@@ -88,9 +88,8 @@ def nearest_names(question: str, passage: str) -> str:
     start = -1
     for match in re.finditer(r"\S+", sentence):
         word = match.group().strip(WORD_EDGES)
-        is_name = word[:1].isdigit() or (
-            word[:1].isupper() and match.start() > 0
-        )  # the first word has a capital anyway
+        # The first word of a sentence has a capital anyway.
+        is_name = word[:1].isdigit() or (word[:1].isupper() and match.start() > 0)
         if not is_name or word.lower() in question_words:
             start = -1
             continue

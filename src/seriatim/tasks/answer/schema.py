@@ -193,6 +193,9 @@ class GroupedByArticle(SplitPolicy):
             groups = connect(dataset.group_ids(["title"]), passages)
         return take_splits(dataset, assign_rows(None, int(groups.max(initial=-1)) + 1, fractions)[groups])
 
+    def describe(self) -> str:
+        return f"by article, or by passage if there are fewer than {FEW_ARTICLES}"
+
 
 def connect(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Returns groups of rows (rows,): rows with the same number in either array are in one group."""

@@ -77,6 +77,9 @@ class Consecutive(SplitPolicy):
         ends = [0, *(round(len(dataset) * fraction) for fraction in accumulate(fractions))]
         return [dataset.take(np.arange(start, end)) for start, end in pairwise(ends)]
 
+    def describe(self) -> str:
+        return "consecutive blocks"
+
 
 def choose_scheme(setting: str, train: Dataset, diagnostics: Diagnostics) -> str:
     """Returns how the tags of the training split mark entities, as the setting says or as recognized."""
