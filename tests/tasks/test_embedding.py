@@ -11,7 +11,6 @@ import torch
 
 from seriatim.core import registry
 from seriatim.core.errors import SeriatimError
-from seriatim.data.kinds import LABEL, TEXT
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.data.vectors import open_vectors
 from seriatim.tasks import embedding, load
@@ -70,15 +69,44 @@ def encoder(length: int = 32) -> EmbeddingPredictor:
 
 
 def classifier(settings: Any, kind: str = "word") -> EmbeddingPredictor:
-    task_class = load("classify")
     rows = [{"text": text, "label": "river" if "river" in text else "cash"} for text in SENTENCES]
-    task_settings = task_class.settings_type(tokenizer={"kind": kind, "vocab_size": 120, "lowercase": True})
-    task = task_class.prepare(config(task_settings, settings), data=rows)
-    assert task.kinds == {"input": TEXT, "target": LABEL} or "input" not in task.kinds
+    return prepared("classify", settings, rows, tokenizer={"kind": kind, "vocab_size": 120, "lowercase": True})
+
+
+def prepared(name: str, settings: Any, rows: list[dict[str, Any]], **task_settings: Any) -> EmbeddingPredictor:
+    """Returns the predictor of a task whose processor is fitted on rows, with random weights."""
+    task_class = load(name)
+    task = task_class.prepare(config(task_class.settings_type(**task_settings), settings), data=rows)
     return task.predictor(task.network(settings))
 
 
+def tagger(settings: Any, kind: str = "wordpiece", **task_settings: Any) -> EmbeddingPredictor:
+    rows = [{"tokens": text.split(), "tags": ["AB"[len(word) % 2] for word in text.split()]} for text in SENTENCES]
+    tokenizer_settings = {"kind": kind, "vocab_size": 120, "lowercase": True}
+    return prepared("tag", settings, rows, tokenizer=tokenizer_settings, **task_settings)
+
+
+def translator(settings: Any) -> EmbeddingPredictor:
+    rows = [{"source": text, "target": text[::-1]} for text in SENTENCES]
+    return prepared("translate", settings, rows, tokenizer={"kind": "bpe", "vocab_size": 120})
+
+
+def answerer(settings: Any) -> EmbeddingPredictor:
+    rows = [
+        {"context": text, "question": "who?", "answers": {"text": [text.split()[0]], "answer_start": [0]}}
+        for text in SENTENCES
+    ]
+    return prepared("answer", settings, rows)
+
+
 PREDICTORS: dict[str, Any] = {
+    "tag": lambda: tagger(model("gru", bidirectional=True)),
+    "tag in windows": lambda: tagger(model("bert", heads=2, layers=1, context_length=64), "bert", context_length=32),
+    "answer": lambda: answerer(model("gru", bidirectional=True)),
+    "seq2seq": lambda: translator(model("seq2seq")),
+    "bahdanau": lambda: translator(model("bahdanau")),
+    "transformer": lambda: translator(model("transformer", heads=2, layers=1)),
+    "attention after a GRU": lambda: translator(model("gru")),
     "classify lstm": lambda: classifier(model("lstm")),
     "classify bidirectional": lambda: classifier(model("lstm", bidirectional=True), "bpe"),
     "classify gpt": lambda: classifier(model("gpt", heads=2, layers=1, context_length=64), "unigram"),
@@ -173,6 +201,9 @@ def test_long_texts_are_truncated_with_a_note(bert: EmbeddingPredictor) -> None:
     assert bert.word_vectors("river", [long]).truncated == 10
     with pytest.raises(SeriatimError, match="occurs only behind the 32 tokens"):
         bert.word_vectors("bank", [long + "bank"])
+    windows = PREDICTORS["tag in windows"]()
+    assert windows.embedder()([long]) == pytest.approx(windows.embedder()(["river " * 30]), abs=1e-6)
+    assert windows.word_vectors("river", [long]).truncated == 10
     limited = PREDICTORS["language, limited"]()
     assert limited.embedder()(["river " * 9]) == pytest.approx(limited.embedder()([("river " * 9)[:15]]), abs=1e-6)
 

@@ -45,6 +45,7 @@ from ..base import (
     padding_mask,
 )
 from ..batching import LengthSampler, Sampler
+from ..embedding import EmbeddingPredictor, TextReader
 from ..mismatches import tokenizer_mismatches
 from .metrics import answer_metrics, nearest_names
 from .processor import AnswerEncoded, AnswerProcessor, AnswerSettings, answered_rows
@@ -65,7 +66,7 @@ class AnswerOptions(Settings):
     )
 
 
-class AnswerPredictor(Predictor):
+class AnswerPredictor(EmbeddingPredictor):
     task: AnswerTask
     processor: AnswerProcessor
     file_extensions = (".json",)
@@ -117,6 +118,9 @@ class AnswerPredictor(Predictor):
                 answers.insert(better, null)
             results.append(answers[:nbest])
         return results
+
+    def text_reader(self) -> TextReader:
+        return TextReader(self, self.processor.tokenizer, self.processor.max_length)
 
     def element_names(self, encoded: AnswerEncoded, item: int) -> list[str]:
         return [self.processor.tokenizer.token(token) for token in encoded.inputs[item].tolist()]

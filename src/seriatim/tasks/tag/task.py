@@ -9,6 +9,7 @@ schemes), the metric is the F1 of whole entities, as conlleval and the default m
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -32,6 +33,7 @@ from ...report.charts import View
 from ..base import (
     IGNORED,
     Batch,
+    Encoded,
     Metrics,
     Output,
     Predictions,
@@ -43,16 +45,49 @@ from ..base import (
     capability,
     padding_mask,
 )
+from ..embedding import EmbeddingPredictor, EncodedTexts, TextReader, no_vectors
 from ..mismatches import name_mismatches
 from .processor import GENERATED, UNSEEN, TagEncoded, TagProcessor, TagSettings
 from .schema import SCHEMA, Consecutive
 from .views import make_views, prediction_views
 
+NO_WORD = "\ufffd"  # what a text without a word is read as
 SAMPLED_WORDS = 30  # of a sentence in a sample
 ENTITIES = Kind("list of entities", list)
 
 
-class TagPredictor(Predictor):
+class WordReader(TextReader):
+    """Reads texts as words, each as its tokens and perhaps its characters; of a long text the first window."""
+
+    predictor: TagPredictor
+
+    def encode(self, texts: Sequence[str]) -> EncodedTexts:
+        processor = self.predictor.processor
+        words = [processor.split_words(text)[0] or [NO_WORD] for text in texts]
+        windows = processor.cut_windows(processor.encode_words(words))
+        _, first, counts = np.unique(cast(np.ndarray, windows.rows), return_index=True, return_counts=True)
+        elements = (windows.tagged_words, windows.element_forms)
+        tagged, forms = (Sequences(values, windows.inputs.ends).take(first).values for values in elements)
+        chosen = replace(
+            windows, inputs=windows.inputs.take(first), rows=None, tagged_words=tagged, element_forms=forms
+        )
+        return EncodedTexts(chosen, int((counts > 1).sum()))
+
+    def spans(self, text: str) -> tuple[EncodedTexts, np.ndarray]:
+        processor, encoded = self.predictor.processor, self.encode([text])
+        words, characters = processor.split_words(text)
+        tagged = processor.encode_words([words or [NO_WORD]]).tagged_words
+        word_of = np.maximum.accumulate(tagged)  # a token belongs to the word that began last
+        offsets = np.zeros((len(encoded.encoded.inputs[0]), 2), np.int64)
+        before, count = int(processor.framed), len(offsets) - 2 * processor.framed
+        offsets[before : before + count] = np.array(characters or [(0, 0)])[word_of[:count]]
+        return encoded, offsets
+
+    def batch(self, encoded: Encoded, items: np.ndarray) -> Batch:
+        return self.predictor.task.collate(cast(TagEncoded, encoded), items)
+
+
+class TagPredictor(EmbeddingPredictor):
     task: TagTask
     processor: TagProcessor
     file_extensions = (".conll", ".conllu")
@@ -86,6 +121,11 @@ class TagPredictor(Predictor):
             highest = scores.softmax(dim=-1).max(dim=-1)
             best[words], confidence[words] = highest.indices.numpy(), highest.values.numpy()
         return best, confidence
+
+    def text_reader(self) -> TextReader:
+        if self.processor.tokenizer is None:
+            raise no_vectors(self, "reads symbols, not text")
+        return WordReader(self, self.processor.tokenizer, self.processor.max_length)
 
     def element_names(self, encoded: TagEncoded, item: int) -> list[str]:
         tokenizer, tokens = self.processor.tokenizer, encoded.inputs[item].tolist()

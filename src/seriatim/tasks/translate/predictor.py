@@ -7,7 +7,7 @@ the tokenizer makes of the text, or the end is missing, it is computed anew.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +24,9 @@ from ...decode.settings import BeamSettings
 from ...report.charts import View
 from ..alignment import Alignment, TokenizedText, written_words
 from ..base import Encoded, NoOptions, Usage, capability
-from ..encoder_decoder import EncoderDecoderPredictor, encode_with_eos, nbest_record
+from ..batching import Batch
+from ..embedding import EmbeddingPredictor, TextReader
+from ..encoder_decoder import EncoderDecoderPredictor, encode_with_eos, eos_of, nbest_record
 from .pairs import ALIGNED, SCORED, normalize
 
 if TYPE_CHECKING:
@@ -52,7 +54,15 @@ class Translation:
 EMPTY = Translation("", 0.0, [], True)
 
 
-class TranslationPredictor(EncoderDecoderPredictor):
+class SourceReader(TextReader):
+    """Reads texts as sources, with `<eos>` behind each; their vectors are the outputs of the encoder."""
+
+    def batch(self, encoded: Encoded, items: np.ndarray) -> Batch:
+        batch = super().batch(encoded, items)
+        return replace(batch, inputs=(batch.inputs,))
+
+
+class TranslationPredictor(EncoderDecoderPredictor, EmbeddingPredictor):
     processor: TranslationProcessor
     task: TranslateTask
 
@@ -90,6 +100,14 @@ class TranslationPredictor(EncoderDecoderPredictor):
             {"target": alignment.target, "source": alignment.source, "weights": alignment.weights.round(6).tolist()}
             for alignment in alignments
         ]
+
+    def text_reader(self) -> TextReader:
+        source = self.processor.source
+        prepare = normalize if self.task.settings.normalize else None
+        table, eos = self.network.source, eos_of(source)
+        return SourceReader(
+            self, source, self.context_length, suffix=(eos,), cls_sep=False, prepare=prepare, table=table
+        )
 
     # Translations
 
