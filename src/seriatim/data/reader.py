@@ -16,7 +16,7 @@ from ..core.errors import SeriatimError
 from .bulk import can_read, read_table
 from .dataset import Column, Dataset
 from .formats import ReadOptions, Record, normalize_name, read_records
-from .kinds import FLAG, LABEL, LABELS, NUMBERS, SPLIT, CellError, Kind, is_blank
+from .kinds import FLAG, LABEL, NUMBER, SPLIT, TEXT, CellError, Kind, is_blank, split_cell
 from .location import Location
 from .schema import Field, Header, Roles, Schema
 from .source import Source
@@ -45,7 +45,7 @@ def read_header(
         if filled and all(isinstance(cell, dict) and all(isinstance(v, str) for v in cell.values()) for cell in filled):
             for member in dict.fromkeys(member for cell in filled for member in cell):
                 samples[f"{name}.{member}"] = [None if cell is None else cell.get(member) for cell in cells]
-    return Header(source.name, samples), itertools.chain(first, records)
+    return Header(source.name, samples, options.label_separator), itertools.chain(first, records)
 
 
 def format_options(schema: Schema, options: ReadOptions) -> ReadOptions:
@@ -108,21 +108,14 @@ def read_dataset(
         if role in schema.roles and set(names.split(",")) <= set(header.columns)
     }
     roles = schema.resolve(header, defaults | overrides, diagnostics)
-    separators = {
-        role: options.label_separator
-        for role in roles
-        if schema[role].target and {LABELS, NUMBERS} & {*schema[role].kinds}
-    }
     named = {role for role in roles if role in overrides or role in defaults}
     kinds = {
-        role: _column_kind(
-            schema[role], roles[role], header, (trained_kinds or {}).get(role), role in named, separators
-        )
+        role: _column_kind(schema[role], roles[role], header, (trained_kinds or {}).get(role), role in named)
         for role in roles
     }
 
     def parse(records: Iterable[Record], diagnostics: Diagnostics) -> Dataset:
-        return _parse_records(source, records, schema, roles, kinds, separators, diagnostics)
+        return _parse_records(source, records, schema, roles, kinds, options.label_separator, diagnostics)
 
     nested = any(name not in header.samples or "." in name for names in roles.values() for name in names)
     on_disk = {role: LABEL if kind in (SPLIT, FLAG) else kind for role, kind in kinds.items()}
@@ -141,22 +134,18 @@ def _column_kind(
     header: Header,
     trained: Kind | None,
     named: bool,
-    separators: Mapping[str, str | None],
 ) -> Kind:
     """Returns the kind of the columns of a role, or raises an error if the field takes no such cells."""
     if field.max_columns is not None and len(names) > field.max_columns:
         cause = f"{field.role} has {len(names)} columns, but takes at most {field.max_columns}"
         raise SeriatimError("data.column", cause, "name fewer columns")
-    if (separator := separators.get(field.role)) is not None:
-        header = Header(
-            header.name, {name: [_split_cell(c, separator) for c in header.samples[name]] for name in names}
-        )
-    cells = [cell for name in names for cell in header.samples[name]]
+    cells = field.sampled_cells(header, names)
     if trained is not None and (all(map(is_blank, cells)) or trained.accepts(cells)):
         return trained
     if len(field.kinds) == 1 and not field.target and all(map(is_blank, cells)):
         return field.kinds[0]  # an empty prompt is a text
-    kind = field.match_kind(header, names, named)
+    several = len(names) > 1 and {NUMBER, TEXT} <= {*field.kinds}
+    kind = _kind_of_several(field, names, header) if several else field.match_kind(header, names, named)
     if trained is not None and (kind is None or kind.numeric != trained.numeric):
         return trained  # each cell that is not of it is reported
     if kind is None:
@@ -169,11 +158,26 @@ def _column_kind(
     return kind
 
 
-def _split_cell(cell: Any, separator: str) -> Any:
-    """Returns the parts of a text without those that are empty; other cells stay as they are."""
-    if not isinstance(cell, str):
-        return cell
-    return [part for part in (cell.split(separator) if separator.strip() else cell.split()) if part.strip()]
+def _kind_of_several(field: Field, names: Sequence[str], header: Header) -> Kind | None:
+    """Returns whether several columns are numbers or texts, by what most of their cells hold.
+
+    So a text that is a number stays a text among texts, and a number that is mistyped is reported with its line.
+    """
+    first_text: dict[str, Any] = {}
+    for name in names:
+        filled = [cell for cell in header.samples[name] if not is_blank(cell)]
+        texts = [cell for cell in filled if not NUMBER.accepts([cell])]
+        if 2 * len(texts) > len(filled):
+            first_text[name] = texts[0]
+    if first_text and len(first_text) < len(names):
+        text, other = next(iter(first_text)), next(name for name in names if name not in first_text)
+        cause = f'column "{text}" holds {show_cell(first_text[text])} and the like, column "{other}" numbers'
+        raise SeriatimError(
+            "data.column",
+            f"{header.name}: {cause}; an {field.role} is either texts or a sequence of numbers",
+            f"name columns of one kind: data.columns.{field.role}={text}",
+        )
+    return field.match_kind(header, names) if first_text else NUMBER
 
 
 def _parse_records(
@@ -182,7 +186,7 @@ def _parse_records(
     schema: Schema,
     roles: Roles,
     kinds: Mapping[str, Kind],
-    separators: Mapping[str, str | None],
+    label_separator: str | None,
     diagnostics: Diagnostics,
 ) -> Dataset:
     """Parses the cells of all records; a row with a cell that cannot be parsed is reported and left out."""
@@ -199,7 +203,8 @@ def _parse_records(
             append(cell)
     valid = np.ones(len(locations), dtype=bool)
     for column_cells, (role, column) in zip(cells, columns, strict=True):
-        field, kind, separator = schema[role], kinds[role], separators.get(role)
+        field, kind = schema[role], kinds[role]
+        separator = label_separator if field.takes_lists else None
         if kind.parse_all is not None and separator is None:
             try:
                 column_cells[:] = kind.parse_all(column_cells)
@@ -215,7 +220,7 @@ def _parse_records(
             if cell is MISSING or cell is None:
                 cell = ""
             elif separator is not None:
-                cell = _split_cell(cell, separator)
+                cell = split_cell(cell, separator)
             elif kind.is_path and isinstance(cell, (str, Path)) and str(cell).strip():
                 cell = source.folder / Path(str(cell).strip()).expanduser()
             try:

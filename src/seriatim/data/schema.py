@@ -12,7 +12,7 @@ from ..core.diagnostics import Diagnostics
 from ..core.errors import SeriatimError, did_you_mean
 from .dataset import Dataset
 from .formats import normalize_name
-from .kinds import FLAG, LABEL, MOST_SPECIFIC_FIRST, SPLIT, Kind, is_blank
+from .kinds import FLAG, LABEL, LABELS, MOST_SPECIFIC_FIRST, NUMBER, NUMBERS, SPLIT, Kind, is_blank, split_cell
 
 SPLIT_NAMES = ("set", "part", "partition", "subset")  # usual names of the column that tells the split
 
@@ -23,6 +23,7 @@ class Header:
 
     name: str  # of the source
     samples: Mapping[str, Sequence[Any]]  # column → cells
+    label_separator: str | None = None  # separates several labels or numbers in a cell of a target
 
     @property
     def columns(self) -> list[str]:
@@ -75,8 +76,22 @@ class Field:
             columns: Those of the field.
             named: Whether the user named them: a column of "0.1 0.2" may then be numbers, which nobody would guess.
         """
+        cells = self.sampled_cells(header, columns)
+        if not named:
+            return next((kind for kind in self.kinds if kind.guess(cells)), None)
+        ordered = sorted(self.kinds, key=lambda kind: kind is not NUMBER)  # "5" is a number rather than a list of one
+        return next((kind for kind in ordered if kind.accepts(cells)), None)
+
+    def sampled_cells(self, header: Header, columns: Sequence[str]) -> list[Any]:
+        """Returns the sampled cells of columns, divided into lists if the field takes lists that are separated."""
         cells = [cell for column in columns for cell in header.samples[column]]
-        return next((kind for kind in self.kinds if (kind.accepts(cells) if named else kind.guess(cells))), None)
+        separator = header.label_separator if self.takes_lists else None
+        return cells if separator is None else [split_cell(cell, separator) for cell in cells]
+
+    @property
+    def takes_lists(self) -> bool:
+        """Whether a cell of text may be several labels or numbers with a separator between them."""
+        return self.target and (LABELS in self.kinds or NUMBERS in self.kinds)
 
     def common_kind(self, cells: Sequence[Any]) -> Kind | None:
         """Returns the kind of the field that more than half of the filled cells have, or None."""
@@ -274,7 +289,8 @@ class Schema:
         if len(groups) != 1:
             return ()
         columns = tuple(candidates[normalize_name(name)] for name in groups[0])
-        return columns if field.match_kind(header, columns) else ()
+        texts = not any(header.guess_kind(name).numeric for name in columns)  # "text1" and "text2" may be numbers
+        return columns if texts and field.match_kind(header, columns) else ()
 
     def _by_alias(self, field: Field, header: Header, assigned: Roles) -> tuple[str, ...]:
         candidates = self._candidates(field, header, assigned)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import io
 import itertools
 import json
 import re
 import shutil
 import sys
 import tempfile
+import zipfile
 from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import PurePosixPath
@@ -301,11 +303,15 @@ class Excel(TableFormat):
         except ImportError:
             remedy = "pip install 'seriatim[excel]'"
             raise SeriatimError("dependency.missing", "reading .xlsx files needs openpyxl", remedy) from None
-        import io
-
         try:
             book = openpyxl.load_workbook(io.BytesIO(stream.read_bytes()), read_only=True, data_only=True)
-        except (OSError, KeyError, ValueError, openpyxl.utils.exceptions.InvalidFileException) as error:
+        except (
+            OSError,
+            KeyError,
+            ValueError,
+            zipfile.BadZipFile,
+            openpyxl.utils.exceptions.InvalidFileException,
+        ) as error:
             raise SeriatimError("data.excel", f"{stream.name}: not a readable workbook ({error})") from None
         sheet = book.worksheets[0]
         if len(book.worksheets) > 1:
