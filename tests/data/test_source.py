@@ -12,8 +12,8 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from data_schemas import LABELED, LINES, read, values, write
 
+from data_schemas import LABELED, LINES, read, values, write
 from seriatim.core.errors import SeriatimError
 from seriatim.data.source import Source, open_source, split_of_name
 

@@ -10,10 +10,10 @@ import os
 from pathlib import Path
 
 import pytest
-from data_schemas import write
 from hypothesis import given
 from hypothesis import strategies as st
 
+from data_schemas import write
 from seriatim.core.diagnostics import Diagnostics
 from seriatim.core.errors import SeriatimError
 from seriatim.data import stream as stream_module

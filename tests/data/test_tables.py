@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from data_schemas import LABELED, LINES, PAIRS, SCORED, read, refuse, values, write, write_jsonl
 
+from data_schemas import LABELED, LINES, PAIRS, SCORED, read, refuse, values, write, write_jsonl
 from seriatim.core.diagnostics import Diagnostics
 from seriatim.core.errors import SeriatimError
 from seriatim.data.formats import ReadOptions, find_format, read_records
