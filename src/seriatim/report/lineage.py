@@ -213,17 +213,17 @@ def storage_lesson(best: Mapping[str, RunData]) -> str:
 
 def length_lesson(best: Mapping[str, RunData]) -> str:
     """Returns how much of its best quality a model keeps on the longest sources."""
-    kept: list[tuple[float, RunData, BinnedMetric]] = []
+    shares: list[tuple[float, RunData, BinnedMetric]] = []
     for run in best.values():
         for view in run.evaluation[1]:
             if isinstance(view, BinnedMetric) and view.join and view.metric == run.main:
                 values = [value or 0.0 for value in next(iter(view.series.values()), ())]
                 if max(values, default=0.0) > 0:
-                    kept.append((values[-1] / max(values), run, view))
+                    shares.append((values[-1] / max(values), run, view))
                 break
-    if len(kept) < 2 or len({view.bins for _, _, view in kept}) > 1:
+    if len(shares) < 2 or len({view.bins for _, _, view in shares}) > 1:
         return ""
-    (least, worst, view), *_, (most, top, _) = sorted(kept, key=lambda entry: entry[0])
+    (least, worst, view), *_, (most, top, _) = sorted(shares, key=lambda entry: entry[0])
     where, metric = f"{view.bins[-1]} {view.x}", label_in_sentence(view.metric)
     if most - least < 0.1:
         share = (

@@ -173,7 +173,7 @@ def picture(chart: Chart) -> Markup:
 def picture_parts(section: Section) -> list[dict[str, Any]]:
     """Returns the views of a section in their order, charts drawn, as far as the page has room for them."""
     parts: list[dict[str, Any]] = []
-    room, drawn, left_out = MAX_SECTION, 0, 0
+    room, count, left_out = MAX_SECTION, 0, 0
     for view in section.views:
         if isinstance(view, BrokenView):
             parts.append({"kind": "broken", "view": view})
@@ -181,14 +181,14 @@ def picture_parts(section: Section) -> list[dict[str, Any]]:
             parts.append({"kind": view.kind, "view": view})
         else:
             try:
-                markup = picture(view) if drawn < MAX_CHARTS else None
+                markup = picture(view) if count < MAX_CHARTS else None
             except (ValueError, ZeroDivisionError, OverflowError) as error:
                 parts.append({"kind": "broken", "view": BrokenView(view.title, view.kind, str(error))})
                 continue
             if markup is None or len(markup) > room:
                 left_out += 1
                 continue
-            room, drawn = room - len(markup), drawn + 1
+            room, count = room - len(markup), count + 1
             parts.append({"kind": "chart", "markup": markup})
     if left_out:
         parts.append({"kind": "more", "count": left_out, "file": section.source})

@@ -84,9 +84,9 @@ def draw_lines(chart: Lines, theme: Theme, width: int) -> Drawing:
         points = sorted((x, y) for x, y in zip(series.x, series.y, strict=True) if drawable(x, y))
         stride = -(-len(points) // MAX_POINTS) or 1
         group = one_line(series.group or series.name, 40)
-        kept = [point for n, point in enumerate(points) if n % stride == 0 or n == len(points) - 1]
+        thinned = [point for n, point in enumerate(points) if n % stride == 0 or n == len(points) - 1]
         style = "dashed" if series.dashed else "thin" if series.thin else "solid"
-        own = [{"series": series.name, "group": group, "style": style, "x": x, "y": y} for x, y in kept]
+        own = [{"series": series.name, "group": group, "style": style, "x": x, "y": y} for x, y in thinned]
         records += own
         lone += own if len(own) == 1 or chart.markers else []
     dots = [{"x": x, "y": y} for x, y in chart.points if drawable(x, y)]
@@ -252,9 +252,9 @@ def draw_binned_metric(chart: BinnedMetric, theme: Theme, width: int) -> Drawing
 
 def draw_scatter(chart: Scatter, theme: Theme, width: int) -> Drawing:
     stride = 1 if chart.labels else -(-len(chart.points) // MAX_SCATTER) or 1
-    chosen = list(range(0, len(chart.points), stride))[:MAX_SCATTER]
-    points = np.array([chart.points[n] for n in chosen], float).reshape(-1, 2)
-    labels = [one_line(chart.labels[n], 44) or "␣" for n in chosen] if chart.labels else []
+    indices = list(range(0, len(chart.points), stride))[:MAX_SCATTER]
+    points = np.array([chart.points[n] for n in indices], float).reshape(-1, 2)
+    labels = [one_line(chart.labels[n], 44) or "␣" for n in indices] if chart.labels else []
     height = 2 * width * 9 // 16 if chart.projection else width - 60 if chart.diagonal else HEIGHT
     wide = 2 * width if chart.projection else width - 60 if chart.diagonal else width
     if chart.projection:
@@ -282,9 +282,9 @@ def draw_scatter(chart: Scatter, theme: Theme, width: int) -> Drawing:
             value_axis(chart.y, domains[1], False, chart.metric),
         ]
     x, y = alt.X("x:Q", scale=scales[0], axis=axes[0]), alt.Y("y:Q", scale=scales[1], axis=axes[1])
-    groups = [one_line(chart.groups[n] if chart.groups else "", 40) for n in chosen]
+    groups = [one_line(chart.groups[n] if chart.groups else "", 40) for n in indices]
     hints = [
-        one_line(chart.hints[n] if chart.hints else labels[i] if labels else "", 200) for i, n in enumerate(chosen)
+        one_line(chart.hints[n] if chart.hints else labels[i] if labels else "", 200) for i, n in enumerate(indices)
     ]
     records = [
         {"x": a, "y": b, "group": group, "text": hint}
@@ -303,8 +303,8 @@ def draw_scatter(chart: Scatter, theme: Theme, width: int) -> Drawing:
         steps.append({"x": domains[0][1], "y": steps[-1]["y"]})
         line = data(steps).mark_line(interpolate="step-after", stroke=theme.muted, strokeWidth=1, strokeDash=[2, 3])
         layers.append(line.encode(x, y))
-    placed = place_labels(points, labels, domains, (wide, height), chart.log_x) if labels else []
-    leaders = [record for record in placed if record["leader"]]
+    positions = place_labels(points, labels, domains, (wide, height), chart.log_x) if labels else []
+    leaders = [record for record in positions if record["leader"]]
     if leaders:
         rules = data(leaders).mark_rule(color=theme.grid)
         layers.append(
@@ -326,12 +326,12 @@ def draw_scatter(chart: Scatter, theme: Theme, width: int) -> Drawing:
     ]
     layers.append(data(records).mark_circle(size=size, opacity=opacity).encode(x, y, color, tooltip=tooltip))
     for align in ("left", "right", "center"):
-        own = [record for record in placed if record["align"] == align]
+        own = [record for record in positions if record["align"] == align]
         if own:
             texts = data(own).mark_text(align=align, baseline="middle", color=theme.text)
             layers.append(texts.encode(x, y, text="label:N"))
-    notes = [f"the first {format_number(len(chosen))} of {format_number(len(chart.points))} points"]
-    return alt.layer(*layers).properties(width=wide, height=height), notes if len(chosen) < len(chart.points) else []
+    notes = [f"the first {format_number(len(indices))} of {format_number(len(chart.points))} points"]
+    return alt.layer(*layers).properties(width=wide, height=height), notes if len(indices) < len(chart.points) else []
 
 
 DIRECTIONS = ((1, 0), (-1, 0), (1, 0.7), (1, -0.7), (-1, 0.7), (-1, -0.7), (0, 1), (0, -1))  # around a point
@@ -358,7 +358,7 @@ def place_labels(
     pixels = shares * size  # (n,2) from the lower left
     taken = np.concatenate([pixels - 5, pixels + 5], axis=1)  # boxes: left, bottom, right, top
     distances = DISTANCES if len(labels) <= MAX_PLACED_LABELS else DISTANCES[:2]
-    placed = []
+    positions = []
 
     def candidates(x: float, y: float, wide: float) -> Iterator[tuple[float, float, str, tuple[float, ...], bool]]:
         for distance in distances:
@@ -380,11 +380,11 @@ def place_labels(
                     value = transformed[axis, 0] + pixel / size[axis] * (transformed[axis, 1] - transformed[axis, 0])
                     values.append(math.exp(value) if log_x and axis == 0 else float(value))
                 keys = ("x", "y", "at_x", "at_y")
-                placed.append(
+                positions.append(
                     {**dict(zip(keys, values, strict=True)), "label": label, "align": align, "leader": leader}
                 )
                 break
-    return placed
+    return positions
 
 
 def draw_forecast(chart: ForecastPlot, theme: Theme, width: int) -> Drawing:

@@ -45,10 +45,17 @@ def training_curves(runs: Sequence[RunData], over: Axis = "seconds", metric: str
             x, y = [factor * getattr(point, over) for point in points], [point.value for point in points]
             if run.gradient_free:  # one value, from the first moment on
                 x, y = [first, factor * longest], [y[-1], y[-1]]
-            kept = [(a, b) for a, b in zip(x, y, strict=True) if not log or a >= first]
+            selected = [(a, b) for a, b in zip(x, y, strict=True) if not log or a >= first]
             name = f"{run.label} training" if thin else run.label
             series.append(
-                Series(name, tuple(a for a, _ in kept), tuple(b for _, b in kept), run.gradient_free, thin, run.label)
+                Series(
+                    name,
+                    tuple(a for a, _ in selected),
+                    tuple(b for _, b in selected),
+                    run.gradient_free,
+                    thin,
+                    run.label,
+                )
             )
     low, high = value_range(runs, training, validation, metric)
     baselines: list[Series] = []
@@ -136,8 +143,8 @@ def schedule_charts(run: RunData) -> list[Lines]:
     def chart(key: str, title: str, **options: Any) -> Lines:
         steps = run.steps(key)
         size = -(-len(steps) // MAX_STEPS) or 1
-        kept = [max(steps[at : at + size], key=lambda pair: pair[1]) for at in range(0, len(steps), size)]
-        x, y = tuple(float(step) for step, _ in kept), tuple(value for _, value in kept)
+        selected = [max(steps[at : at + size], key=lambda pair: pair[1]) for at in range(0, len(steps), size)]
+        x, y = tuple(float(step) for step, _ in selected), tuple(value for _, value in selected)
         line = Series(title.lower(), x, y, thin=key == "grad_norm")
         return Lines(title=title, series=(line,), x="step", y="", **options)
 
@@ -166,11 +173,11 @@ def cost_charts(runs: Sequence[RunData]) -> list[Scatter]:
     scored = [run for run in runs if run.reached() is not None]
     charts = []
     for key, title in (("flops", "training compute in FLOP"), ("seconds", "training time in seconds")):
-        placed = [run for run in scored if run.number(key)]
-        if len(placed) > 1:
-            costs = [float(run.number(key) or 1.0) for run in placed]
-            values = [float(run.reached() or 0.0) for run in placed]
-            charts.append(quality_scatter(placed, costs, values, scored[0].main, title, "validation"))
+        costed = [run for run in scored if run.number(key)]
+        if len(costed) > 1:
+            costs = [float(run.number(key) or 1.0) for run in costed]
+            values = [float(run.reached() or 0.0) for run in costed]
+            charts.append(quality_scatter(costed, costs, values, scored[0].main, title, "validation"))
     return charts
 
 
