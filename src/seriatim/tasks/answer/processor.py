@@ -31,6 +31,7 @@ from .schema import Answer, locate_answers
 
 ANSWER_LENGTH = 30  # tokens, unless many training answers are longer
 MIN_LENGTH = 8  # of a window in which question and passage both have room
+UNANSWERABLE_KEY = "seriatim_unanswerable"  # in config.json of an exported model
 FAR = np.iinfo(np.int64).max // 4
 
 
@@ -272,8 +273,9 @@ class AnswerProcessor(Processor[AnswerEncoded]):
         tokenizers: Mapping[str, Tokenizer],
         max_length: int,
         labels: tuple[str, ...] = (),
-        unanswerable: bool = False,
+        config: Mapping[str, Any] | None = None,
     ) -> Self:
+        unanswerable = bool((config or {}).get(UNANSWERABLE_KEY))
         tokenizer, settings = tokenizers["tokenizer"], AnswerSettings()
         window = min(settings.context_length, max_length)
         question_length = min(settings.question_length, (window - 2) // 2)

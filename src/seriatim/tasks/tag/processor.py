@@ -24,7 +24,6 @@ from ...core.diagnostics import Diagnostics
 from ...core.errors import SeriatimError
 from ...data.dataset import Dataset
 from ...data.entities import recognize_scheme
-from ...data.kinds import TEXT
 from ...data.sequences import Sequences
 from ...data.tokenizers import WORD_KINDS, WORD_PATTERN, Tokenizer, TokenizerSettings, with_default_kind
 from ...nn.inputs import BEGIN, END, PADDING, UNKNOWN
@@ -129,7 +128,7 @@ class TagProcessor(Processor[TagEncoded]):
         if len(counts) < 2:
             cause = f'every word of the training split has the tag "{next(iter(counts), "")}"'
             raise SeriatimError("data.one-tag", cause, "check the column of the tags: data.columns.tags=NAME")
-        is_text = train.kind("tokens") is TEXT or all(isinstance(cell, str) for cell in train["tokens"])
+        is_text = any(isinstance(cell, str) for cell in train["tokens"])
         processor = cls(tuple(sorted(counts)), "bio" if scheme == "iob1" else scheme, split_punctuation=not is_text)
         sentences = [processor.split_words(cell)[0] for cell in train["tokens"]]
         if config.data.source.partition(":")[0] in GENERATED:
@@ -164,7 +163,11 @@ class TagProcessor(Processor[TagEncoded]):
 
     @classmethod
     def from_pretrained(
-        cls, tokenizers: Mapping[str, Tokenizer], max_length: int, labels: tuple[str, ...] = ()
+        cls,
+        tokenizers: Mapping[str, Tokenizer],
+        max_length: int,
+        labels: tuple[str, ...] = (),
+        config: Mapping[str, Any] | None = None,
     ) -> Self:
         scheme = recognize_scheme([labels])
         return cls(labels, scheme, tokenizers["tokenizer"], longest=max_length, max_length=max_length)
