@@ -25,13 +25,13 @@ from seriatim.data.dataset import Dataset
 from seriatim.data.reader import read_dataset
 from seriatim.data.source import open_source
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
-from seriatim.report.charts import views_to_json
+from seriatim.report.charts import SpanText, Table, views_to_json
 from seriatim.tasks.answer import AnswerTask
 from seriatim.tasks.answer.metrics import answer_metrics, nearest_names, normalize_answer, score_answer
 from seriatim.tasks.answer.processor import AnswerEncoded, AnswerProcessor, Passages
 from seriatim.tasks.answer.schema import SCHEMA
 from seriatim.tasks.answer.search import search_spans
-from seriatim.tasks.answer.task import AnswerPredictor, mask_scores, span_losses
+from seriatim.tasks.answer.task import AnswerOptions, AnswerPredictor, mask_scores, span_losses
 from seriatim.tasks.base import IGNORED, DataSettings, TaskConfig
 
 KINDS = ["word", "wordpiece", "bpe", "byte-bpe", "char", "unigram", "bert"]
@@ -505,6 +505,17 @@ def test_files_are_answered_row_by_row(trained: tuple[AnswerPredictor, bool], tm
 def test_inputs_that_are_not_questions(trained: tuple[AnswerPredictor, bool], inputs: list[Any]) -> None:
     with pytest.raises(SeriatimError):
         trained[0].call("answer", inputs)
+
+
+def test_charts_highlight_the_answers(trained: tuple[AnswerPredictor, bool]) -> None:
+    predictor, _ = trained
+    inputs = [("so " * 100 + "Anna now 7.", "who?")]
+    dataset = predictor.task.read(inputs, SCHEMA.inputs())
+    (chart,) = predictor.charts("answer", dataset, AnswerOptions(), predictor.call("answer", inputs, threshold=1e4))
+    assert isinstance(chart, Table)
+    text = chart.rows[0][2]
+    assert isinstance(text, SpanText)
+    assert [text.text[span.start : span.end] for span in text.spans] == [chart.rows[0][1]]
 
 
 def test_options_are_checked(trained: tuple[AnswerPredictor, bool]) -> None:

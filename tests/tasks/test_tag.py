@@ -23,7 +23,7 @@ from seriatim.data.sequences import Sequences
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.nn.inputs import PADDING, CharacterFeatures, WordInput
 from seriatim.report.charts import Confusion, Table, views_to_json
-from seriatim.tasks.base import DataSettings, TaskConfig
+from seriatim.tasks.base import DataSettings, NoOptions, TaskConfig
 from seriatim.tasks.stored import from_dict
 from seriatim.tasks.tag import TagTask
 from seriatim.tasks.tag.processor import TagEncoded, TagProcessor, overlapping_windows
@@ -487,6 +487,30 @@ def test_the_processor_is_stored(data: Path, tmp_path: Path) -> None:
     encoded = processor.encode(task.datasets["test"], Diagnostics())
     assert np.array_equal(encoded.inputs.values, task.encoded["test"].inputs.values)
     assert isinstance(encoded.inputs, Sequences)
+
+
+def test_text_in_training_data_is_split_at_blanks() -> None:
+    rows = [{"text": "don't go .", "tags": ["A", "B", "C"]}, {"text": "go", "tags": ["B"]}] * 10
+    config = configure("a.jsonl").model_copy(update={"data": DataSettings(source="<list>")})
+    task = TagTask.prepare(config, rows)
+    assert [list(tags) for tags in task.datasets["train"]["tags"]][:2] == [["A", "B", "C"], ["B"]]
+    assert task.encoded["train"].forms == ["don't", "go", "."]
+    assert task.predictor(task.build()).call("tag", ["don't go."])[0]["words"] == ["don't", "go."]
+
+
+def test_a_model_trained_elsewhere(bert_tokenizer: Tokenizer) -> None:
+    processor = TagProcessor.from_pretrained({"tokenizer": bert_tokenizer}, 12, ("O", "B-x", "I-x"))
+    assert (processor.scheme, processor.longest, processor.framed) == ("bio", 12, True)
+    assert processor.cut_windows(processor.encode_words([["books"] * 30])).lengths.max() == 12
+
+
+def test_charts_of_predictions(data: Path, long_and_short: Path) -> None:
+    for source, kind in ((data, "table"), (long_and_short, "token_strip")):
+        _, predictor = prepare(source)
+        dataset = predictor.task.read(["Mary Smith going", ""], predictor.task.schema.inputs())
+        records = predictor.call("tag", ["Mary Smith going", ""])
+        charts = predictor.charts("tag", dataset, NoOptions(), records)
+        assert [chart.kind for chart in charts] == [kind]
 
 
 CONLLU = "# text = Mary\n1\tMary{0}\n2-3\tdon't{0}\n\n1\tthe{0}\n".format("\t_" * 8)
