@@ -1,4 +1,4 @@
 """To and from the format of `transformers`: a folder with config.json, weights and a tokenizer.
 
-What a model's tensors are called there stands in the model's own file (`HUB`); `transformers` itself is not needed.
+`mappings/` declares which of its tensors are which of ours; `transformers` itself is not needed.
 """

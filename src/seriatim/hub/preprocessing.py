@@ -1,80 +1,89 @@
-"""How pictures become numbers for a model of `transformers`: its preprocessor_config.json, read and written."""
+"""The preprocessing of images for a model of `transformers`: preprocessor_config.json, read and written."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import Any, Literal
 
 from ..core.files import write_json
-from .folder import read_object
+from .folder import read_json_object
 
 FILE = "preprocessor_config.json"
-SIDE = 224  # pixels, where neither file names a size
-MIDDLE = 0.5  # mean and deviation, where no file names them: pixels between -1 and 1
-BILINEAR = 2  # as Pillow numbers its filters
+DEFAULT_SIDE = 224  # pixels, if no file has a size
+DEFAULT_NORMALIZATION = 0.5  # mean and std, if no file has them: pixels between -1 and 1
+BILINEAR = 2  # Pillow's number of the filter
 
 
-def read_preprocessor(
-    path: Path, config: Mapping[str, Any], problems: list[str], notes: list[str]
-) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The form of the pictures that a model knows, and the spread of their colours, by our names."""
+@dataclass(frozen=True)
+class HubImage:
+    """The images that a model reads."""
+
+    height: int
+    width: int
+    channels: int
+    fit: Literal["stretch", "crop"]
+    mean: tuple[float, ...]  # of each channel, pixels between 0 and 1
+    std: tuple[float, ...]
+
+
+def read_preprocessor(path: Path, config: Mapping[str, Any], problems: list[str], notes: list[str]) -> HubImage:
+    """Returns the images of a model folder; adds unsupported preprocessing to the problems."""
     channels = int(config.get("num_channels", 3))
-    known = read_object(path / FILE) if (path / FILE).is_file() else {}
-    if not known:
-        notes.append(f"there is no {FILE}: pixels are taken between -1 and 1")
-    factor = known.get("rescale_factor", 1 / 255)
-    if not _number(factor) or abs(factor * 255 - 1) > 1e-3 or known.get("do_rescale", True) is False:
-        problems.append(f"{FILE}: pixels are not divided by 255, as they are here: do_rescale, rescale_factor")
-    plain = known.get("do_normalize", True) is False
-    found = {}
-    for ours, theirs, none in (("mean", "image_mean", 0.0), ("deviation", "image_std", 1.0)):
-        values = [none] * channels if plain else known.get(theirs, [MIDDLE] * channels)
-        if not isinstance(values, list) or len(values) != channels or not all(_number(one) for one in values):
-            problems.append(f"{FILE}: {theirs} is {values}, not {channels} numbers")
-            values = [1.0] * channels
-        found[f"input.{ours}"] = torch.tensor(values, dtype=torch.float32)
-    size, crop = _sides(known.get("size")), _sides(known.get("crop_size"))
-    cut = bool(known.get("do_center_crop", crop is not None)) and crop is not None
-    own = config.get("image_size")
-    height, width = (own, own) if isinstance(own, int) else (crop if cut else size) or (SIDE, SIDE)
-    stretched = isinstance(known.get("size"), dict) and "height" in known["size"] and not cut
-    form = {"height": height, "width": width, "channels": channels, "fit": "stretch" if stretched else "crop"}
-    return form, found
+    values = read_json_object(path / FILE) if (path / FILE).is_file() else {}
+    if not values:
+        notes.append(f"there is no {FILE}: pixels are scaled between -1 and 1")
+    factor = values.get("rescale_factor", 1 / 255)
+    if not _is_number(factor) or abs(factor * 255 - 1) > 1e-3 or values.get("do_rescale", True) is False:
+        problems.append(f"{FILE}: pixels are not divided by 255: do_rescale, rescale_factor")
+    unnormalized = values.get("do_normalize", True) is False
+    statistics = []
+    for key, neutral in (("image_mean", 0.0), ("image_std", 1.0)):
+        numbers = [neutral] * channels if unnormalized else values.get(key, [DEFAULT_NORMALIZATION] * channels)
+        if not isinstance(numbers, list) or len(numbers) != channels or not all(map(_is_number, numbers)):
+            problems.append(f"{FILE}: {key} is {numbers}, not {channels} numbers")
+            numbers = [1.0] * channels
+        statistics.append(tuple(float(number) for number in numbers))
+    size, crop = _sides(values.get("size")), _sides(values.get("crop_size"))
+    cropped = bool(values.get("do_center_crop", crop is not None)) and crop is not None
+    side = config.get("image_size")
+    height, width = (
+        (side, side) if isinstance(side, int) else (crop if cropped else size) or (DEFAULT_SIDE, DEFAULT_SIDE)
+    )
+    stretched = isinstance(values.get("size"), dict) and "height" in values["size"] and not cropped
+    return HubImage(height, width, channels, "stretch" if stretched else "crop", *statistics)
 
 
-def write_preprocessor(path: Path, form: Mapping[str, Any], mean: Tensor, deviation: Tensor) -> None:
-    sides = {"height": form["height"], "width": form["width"]}
-    about = {
+def write_preprocessor(path: Path, image: HubImage) -> None:
+    sides = {"height": image.height, "width": image.width}
+    values = {
         "do_resize": True,
         "resample": BILINEAR,
         "do_rescale": True,
         "rescale_factor": 1 / 255,
         "do_normalize": True,
-        "image_mean": mean.tolist(),
-        "image_std": deviation.tolist(),
-        "do_convert_rgb": form["channels"] == 3,
+        "image_mean": list(image.mean),
+        "image_std": list(image.std),
+        "do_convert_rgb": image.channels == 3,
     }
-    if form["fit"] == "stretch":
-        about |= {"image_processor_type": "ViTImageProcessor", "size": sides}
+    if image.fit == "stretch":
+        values |= {"image_processor_type": "ViTImageProcessor", "size": sides}
     else:
         shortest = {"shortest_edge": min(sides.values())}
-        about |= {"image_processor_type": "CLIPImageProcessor", "size": shortest, "do_center_crop": True}
-        about["crop_size"] = sides
-    write_json(path / FILE, about)
+        values |= {"image_processor_type": "CLIPImageProcessor", "size": shortest, "do_center_crop": True}
+        values["crop_size"] = sides
+    write_json(path / FILE, values)
 
 
 def _sides(value: Any) -> tuple[int, int] | None:
-    """Height and width, however they are written."""
+    """Returns height and width, in any of the notations."""
     sides = value if isinstance(value, dict) else {"shortest_edge": value}
-    height, width = (sides.get(name, sides.get("shortest_edge")) for name in ("height", "width"))
+    height, width = (sides.get(key, sides.get("shortest_edge")) for key in ("height", "width"))
     if not (isinstance(height, int) and isinstance(width, int) and height > 0 and width > 0):
         return None
     return height, width
 
 
-def _number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)

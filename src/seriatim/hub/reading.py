@@ -1,4 +1,4 @@
-"""A foreign model as one of ours: its settings, its tokenizer and its weights by our names, or all that is wrong."""
+"""Reading a model of `transformers`: its settings, tokenizers and weights by our names, or all its problems."""
 
 from __future__ import annotations
 
@@ -14,154 +14,145 @@ from torch import Tensor
 from ..core import registry
 from ..core.config import validate
 from ..core.errors import SeriatimError
-from ..core.exchange import Entry, Form, Head, whole
 from ..data.tokenizers import Tokenizer
-from .folder import CONFIG, Folder
-from .preprocessing import read_preprocessor
+from .folder import CONFIG, HubFolder
+from .mapping import HubHead, ModelMapping, TensorMap, read_sizes
+from .mappings import by_model_type
+from .preprocessing import HubImage, read_preprocessor
 
-SHOWN = 20  # problems that are told one by one
-SPREAD = 0.02  # of weights that are made anew
-TARGET = "target"  # the folder of the second tokenizer, where a model has two
+MAX_LISTED = 20  # problems
+NEW_WEIGHT_STD = 0.02  # of missing optional weights
+TARGET_FOLDER = "target"  # of the second tokenizer, if a model has two
 
 
 @dataclass(frozen=True)
-class Foreign:
-    """What a folder of `transformers` holds, in our terms."""
+class HubModel:
+    """The contents of a model folder in our terms."""
 
     path: Path
-    model: dict[str, Any]  # settings
-    form: Form
-    head: Head
+    settings: dict[str, Any]  # of our model
+    mapping: ModelMapping
+    head: HubHead
     tensors: dict[str, Tensor]
-    tokenizer: Tokenizer | None  # of targets where there are two
-    config: dict[str, Any]
-    labels: tuple[str, ...] = ()  # of its outputs, in their order
+    config: dict[str, Any]  # config.json
+    tokenizers: dict[str, Tokenizer]  # "tokenizer", and "source_tokenizer" if source and target have separate ones
+    labels: tuple[str, ...] = ()  # of its outputs, in order
     notes: list[str] = field(default_factory=list)
-    source_tokenizer: Tokenizer | None = None
-    fresh: dict[str, Tensor] = field(default_factory=dict)  # parts that may be missing there and are: made anew
-    picture: dict[str, Any] | None = None  # the form of what it reads, where that is pictures
+    new_tensors: dict[str, Tensor] = field(default_factory=dict)  # optional ones that are missing, initialized
+    image: HubImage | None = None
 
     @property
-    def start(self) -> int | None:
-        """The token that a decoder begins with, where there is one."""
-        if self.head.task != "translate":
+    def decoder_start(self) -> int | None:
+        """The token that a decoder begins with, if config.json has one."""
+        token = self.config.get("decoder_start_token_id", self.config.get("pad_token_id"))
+        if "decoder_layers" not in self.config or not isinstance(token, int):
             return None
-        named = self.config.get("decoder_start_token_id", self.config.get("pad_token_id"))
-        return named if isinstance(named, int) and 0 <= named < len(self.tensors[self.form.tables[-1]]) else None
-
-    @property
-    def several(self) -> bool:
-        """Its labels do not exclude each other."""
-        return self.config.get("problem_type") == "multi_label_classification"
-
-
-def forms() -> dict[str, Form]:
-    """Every form that a registered model declares, by `model_type`."""
-    found = (form for name in registry.models.names() for form in getattr(registry.models.load(name), "HUB", ()))
-    return {form.kind: form for form in found}
+        return token if 0 <= token < len(self.tensors[self.mapping.token_tables[-1]]) else None
 
 
 def read_settings(path: str | Path) -> dict[str, Any]:
-    """The settings of the model in a folder, without its weights."""
-    folder = Folder.open(path)
-    return _settings(folder, _form(folder))[0]
+    """Returns the settings of the model in a folder, without reading its weights."""
+    folder = HubFolder.open(path)
+    return _model_settings(folder, _find_mapping(folder))[0]
 
 
-def read(path: str | Path) -> Foreign:
-    folder = Folder.open(path)
-    form = _form(folder)
-    values, settings = _settings(folder, form)
+def read_model(path: str | Path) -> HubModel:
+    """Returns the model in a folder; raises SeriatimError with all its problems."""
+    folder = HubFolder.open(path)
+    mapping = _find_mapping(folder)
+    values, settings = _model_settings(folder, mapping)
     problems: list[str] = []
-    head, labels = _head(folder, form), _labels(folder.config, problems)
-    shapes = form.shapes(settings, head, folder.config, len(labels))
-    stored = _prefixed(folder.tensors(), form, head)
-    entries = form.entries(settings, head)
-    there = [one for one in head.optional if all(name in stored for name in one.theirs)]
-    found = _fitting([*entries, *there], shapes, stored, problems)
-    problems += form.check(stored)
     notes: list[str] = []
-    absent = [one for one in head.optional if one not in there]
+    head, labels = _find_head(folder, mapping), _labels(folder.config, problems)
+    shapes = mapping.shapes(settings, head, folder.config, len(labels))
+    stored = _with_prefix(folder.tensors(), mapping, head)
+    required = mapping.maps(settings, head)
+    present = [entry for entry in head.optional if all(name in stored for name in entry.hub_names)]
+    tensors = _convert([*required, *present], shapes, stored, problems)
+    problems += mapping.check(stored)
+    absent = [entry for entry in head.optional if entry not in present]
     if absent:
-        named = ", ".join(name for one in absent for name in one.theirs)
-        notes.append(f"{head.architecture} without {named}: these begin anew")
-    picture = None
-    if form.pictures:
-        picture, spread = read_preprocessor(folder.path, folder.config, problems, notes)
-        found |= spread
-    tokenizer = None if form.pictures else _tokenizer(folder.path, problems)
-    two = (folder.path / TARGET).is_dir()
-    target = _tokenizer(folder.path / TARGET if two else folder.path, problems) if "target.weight" in found else None
-    for name in form.tables:
-        if name in found:
-            found[name] = _rows(
-                found[name], target if target and name != form.tables[0] else tokenizer, problems, notes
-            )
-    _refuse(folder.path, problems)
-    used = {name for entry in (*entries, *head.optional) for name in entry.theirs}
-    left = [name for name in stored if name not in used and not any(re.fullmatch(p, name) for p in form.ignored)]
-    if left:
-        more = " …" if len(left) > 5 else ""
-        notes.append(
-            f"{len(left)} tensors that {head.architecture} has no use for were left: {', '.join(left[:5])}{more}"
-        )
-    known = (target or tokenizer, folder.config, labels, list(dict.fromkeys(notes)), tokenizer)
-    fresh = {one.ours: _fresh(shapes[one.ours]) for one in absent}
-    return Foreign(folder.path, values, form, head, found, *known, fresh, picture)
+        names = ", ".join(name for entry in absent for name in entry.hub_names)
+        notes.append(f"{head.architecture} without {names}: these are initialized")
+    image, tokenizers = None, {}
+    if mapping.images:
+        image = read_preprocessor(folder.path, folder.config, problems, notes)
+        tensors |= {"input.mean": torch.tensor(image.mean), "input.std": torch.tensor(image.std)}
+    else:
+        tokenizers = _read_tokenizers(folder.path, "target.weight" in tensors, problems)
+    for name in mapping.token_tables:
+        if name in tensors:
+            is_source = name == mapping.token_tables[0] and "source_tokenizer" in tokenizers
+            tokenizer = tokenizers.get("source_tokenizer" if is_source else "tokenizer")
+            tensors[name] = _fit_vocabulary(tensors[name], tokenizer, problems, notes)
+    _raise_problems(folder.path, problems)
+    used = {name for entry in (*required, *head.optional) for name in entry.hub_names}
+    unused = [name for name in stored if name not in used and not any(re.fullmatch(p, name) for p in mapping.ignored)]
+    if unused:
+        more = " …" if len(unused) > 5 else ""
+        notes.append(f"{len(unused)} tensors are not part of {head.architecture}: {', '.join(unused[:5])}{more}")
+    new_tensors = {entry.name: _initialize(shapes[entry.name]) for entry in absent}
+    notes = list(dict.fromkeys(notes))
+    parts = (folder.path, values, mapping, head, tensors, folder.config, tokenizers)
+    return HubModel(*parts, labels, notes, new_tensors, image)
 
 
-def _settings(folder: Folder, form: Form) -> tuple[dict[str, Any], Any]:
-    """As they are given, and checked: sizes may contradict each other only once they are put together."""
+def _model_settings(folder: HubFolder, mapping: ModelMapping) -> tuple[dict[str, Any], Any]:
+    """Returns the settings as plain values and validated; building the modules shows contradictory sizes."""
     problems: list[str] = []
-    values = form.settings(folder.config, problems)
-    whole(problems, folder.config, form.sizes)
-    _refuse(folder.path, problems)
+    values = mapping.settings(folder.config, problems)
+    read_sizes(problems, folder.config, mapping.sizes)
+    _raise_problems(folder.path, problems)
     try:
         settings = validate(registry.models.load(values["name"]).Settings, values, f"{folder.path / CONFIG}")
-        form.shapes(settings, Head("", ""), folder.config, 1)
+        mapping.shapes(settings, HubHead("", ""), folder.config, 1)
     except SeriatimError as error:
         raise SeriatimError("hub.unfit", error.cause, "use another model") from None
     return values, settings
 
 
-def _fitting(
-    entries: Iterable[Entry], shapes: Mapping[str, Tensor], stored: Mapping[str, Tensor], problems: list[str]
+def _convert(
+    maps: Iterable[TensorMap], shapes: Mapping[str, Tensor], stored: Mapping[str, Tensor], problems: list[str]
 ) -> dict[str, Tensor]:
-    """Tensors by our names; a problem for each of theirs that is not as config.json says."""
-    found = {}
-    for entry in entries:
-        wrong = []
-        for name, wanted in entry.write(shapes[entry.ours]).items():
+    """Returns tensors by our names; adds a problem for each hub tensor that config.json does not describe."""
+    tensors = {}
+    for entry in maps:
+        errors = []
+        for name, expected in entry.write(shapes[entry.name]).items():
             if name not in stored:
-                wrong.append(f"the tensor {name} is missing")
-            elif stored[name].shape != wanted.shape:
-                is_, should = tuple(stored[name].shape), tuple(wanted.shape)
-                wrong.append(f"the tensor {name} has the shape {is_}; config.json asks for {should}")
+                errors.append(f"the tensor {name} is missing")
+            elif stored[name].shape != expected.shape:
+                actual, described = tuple(stored[name].shape), tuple(expected.shape)
+                errors.append(f"the tensor {name} has the shape {actual}; config.json describes {described}")
             elif not stored[name].is_floating_point():
-                wrong.append(f"the tensor {name} holds {str(stored[name].dtype).removeprefix('torch.')}, no weights")
-        if not wrong:
-            unlike = entry.problem(stored)
-            wrong = [] if unlike is None else [unlike]
-        problems += wrong
-        if not wrong:
-            found[entry.ours] = entry.read(stored)
-    return found
+                dtype = str(stored[name].dtype).removeprefix("torch.")
+                errors.append(f"the tensor {name} has the type {dtype}, not that of weights")
+        if not errors and (problem := entry.problem(stored)) is not None:
+            errors = [problem]
+        problems += errors
+        if not errors:
+            tensors[entry.name] = entry.read(stored)
+    return tensors
 
 
-def _rows(table: Tensor, tokenizer: Tokenizer | None, problems: list[str], notes: list[str]) -> Tensor:
-    """A tensor with a row for each token. Some have more, to make the number a round one: those mean nothing."""
-    if tokenizer is None or tokenizer.size == len(table):
+def _fit_vocabulary(table: Tensor, tokenizer: Tokenizer | None, problems: list[str], notes: list[str]) -> Tensor:
+    """Returns a tensor with a row per token: some have unused rows at the end, to make the number a round one."""
+    if tokenizer is None or tokenizer.vocab_size == len(table):
         return table
-    if tokenizer.size > len(table):
-        said = f"the tokenizer has {tokenizer.size:,} tokens, the table of vectors {len(table):,} rows"
-        problems += [said] if said not in problems else []
+    if tokenizer.vocab_size > len(table):
+        problem = f"the tokenizer has {tokenizer.vocab_size:,} tokens, the token vectors {len(table):,} rows"
+        problems += [problem] if problem not in problems else []
         return table
-    notes.append(f"the table of vectors has {len(table):,} rows for {tokenizer.size:,} tokens; the rest is left out")
-    return table[: tokenizer.size].clone()
+    unused = f"the token vectors have {len(table):,} rows for {tokenizer.vocab_size:,} tokens"
+    notes.append(f"{unused}; the rest is left out")
+    return table[: tokenizer.vocab_size].clone()
 
 
-def _fresh(like: Tensor) -> Tensor:
-    made = torch.zeros(like.shape)
-    return made if made.dim() < 2 else made.normal_(std=SPREAD, generator=torch.Generator().manual_seed(0))
+def _initialize(like: Tensor) -> Tensor:
+    tensor = torch.zeros(like.shape)
+    if tensor.dim() < 2:
+        return tensor
+    return tensor.normal_(std=NEW_WEIGHT_STD, generator=torch.Generator().manual_seed(0))
 
 
 def _labels(config: Mapping[str, Any], problems: list[str]) -> tuple[str, ...]:
@@ -169,59 +160,68 @@ def _labels(config: Mapping[str, Any], problems: list[str]) -> tuple[str, ...]:
     if isinstance(names, dict) and names:
         numbered = {str(index): names.get(str(index)) for index in range(len(names))}
         if names.keys() == numbered.keys() and len(set(numbered.values())) < len(names):
-            problems.append("config.json: id2label gives two labels the same name")
+            problems.append("config.json: id2label has two labels of the same name")
         if names.keys() == numbered.keys():
             return tuple(str(name) for name in numbered.values())
-        problems.append(f"config.json: id2label numbers its {len(names)} labels otherwise than from 0 on")
+        problems.append(f"config.json: id2label does not number its {len(names)} labels from 0 on")
     elif names or not isinstance(count, int) or isinstance(count, bool) or count < 1:
         problems.append(f"config.json: {'id2label' if names else 'num_labels'} is {names or count!r}")
         return ("",)
     return tuple(f"LABEL_{index}" for index in range(len(names) if names else count))
 
 
-def _form(folder: Folder) -> Form:
-    known = forms()
-    if folder.kind not in known:
-        named = f"a model of type {folder.kind}" if folder.kind else "no type of model"
-        cause = f"{folder.path}: config.json names {named}"
-        raise SeriatimError("hub.type", cause, f"what can be read: {', '.join(sorted(known))}")
-    return known[folder.kind]
+def _find_mapping(folder: HubFolder) -> ModelMapping:
+    mappings = by_model_type()
+    if folder.model_type not in mappings:
+        name = f"a model of type {folder.model_type}" if folder.model_type else "no type of model"
+        cause = f"{folder.path}: config.json has {name}"
+        raise SeriatimError("hub.type", cause, f"supported: {', '.join(sorted(mappings))}")
+    return mappings[folder.model_type]
 
 
-def _head(folder: Folder, form: Form) -> Head:
-    named = folder.architecture or form.heads[0].architecture
-    for head in form.heads:
-        if head.architecture == named and head.fits(folder.config):
+def _find_head(folder: HubFolder, mapping: ModelMapping) -> HubHead:
+    architecture = folder.architecture or mapping.heads[0].architecture
+    for head in mapping.heads:
+        if head.architecture == architecture and head.matches(folder.config):
             return head
-    known = ", ".join(dict.fromkeys(head.architecture for head in form.heads))
-    cause = f"{folder.path}: config.json names the architecture {named}"
-    raise SeriatimError("hub.architecture", cause, f"what can be read: {known}")
+    supported = ", ".join(dict.fromkeys(head.architecture for head in mapping.heads))
+    cause = f"{folder.path}: config.json has the architecture {architecture}"
+    raise SeriatimError("hub.architecture", cause, f"supported: {supported}")
 
 
-def _prefixed(stored: dict[str, Tensor], form: Form, head: Head) -> dict[str, Tensor]:
-    """Names as the architecture has them: some folders keep the body of a model with a prefix, some without."""
-    has = any(name.startswith(form.prefix) for name in stored)
-    if head.prefixed == has or not form.prefix:
+def _with_prefix(stored: dict[str, Tensor], mapping: ModelMapping, head: HubHead) -> dict[str, Tensor]:
+    """Returns tensors with the names of the architecture: some folders have the body with a prefix, some without."""
+    prefixed = any(name.startswith(mapping.prefix) for name in stored)
+    if head.prefixed == prefixed or not mapping.prefix:
         return stored
-    if has:
-        return {name.removeprefix(form.prefix): tensor for name, tensor in stored.items()}
-    kept = {name for entry in head.entries for name in entry.theirs}
-    kept |= {name for name in stored if any(re.fullmatch(pattern, name) for pattern in form.ignored)}
-    return {name if name in kept else form.prefix + name: tensor for name, tensor in stored.items()}
+    if prefixed:
+        return {name.removeprefix(mapping.prefix): tensor for name, tensor in stored.items()}
+    unchanged = {name for entry in head.maps for name in entry.hub_names}
+    unchanged |= {name for name in stored if any(re.fullmatch(pattern, name) for pattern in mapping.ignored)}
+    return {name if name in unchanged else mapping.prefix + name: tensor for name, tensor in stored.items()}
 
 
-def _tokenizer(path: Path, problems: list[str]) -> Tokenizer | None:
-    try:
-        return Tokenizer.load(path)
-    except SeriatimError as error:
-        if error.code != "tokenizer.missing":
-            problems.append(error.cause)
-        return None
+def _read_tokenizers(path: Path, separate: bool, problems: list[str]) -> dict[str, Tokenizer]:
+    """Returns the tokenizer, that of the target if source and target have separate ones."""
+
+    def load(folder: Path) -> Tokenizer | None:
+        try:
+            return Tokenizer.load(folder)
+        except SeriatimError as error:
+            if error.code != "tokenizer.missing":
+                problems.append(error.cause)
+            return None
+
+    tokenizer = load(path)
+    if not separate or tokenizer is None:
+        return {} if tokenizer is None else {"tokenizer": tokenizer}
+    target = load(path / TARGET_FOLDER) if (path / TARGET_FOLDER).is_dir() else tokenizer
+    return {"tokenizer": tokenizer if target is None else target, "source_tokenizer": tokenizer}
 
 
-def _refuse(path: Path, problems: list[str]) -> None:
+def _raise_problems(path: Path, problems: list[str]) -> None:
     if problems:
-        lines = [f"  - {problem}" for problem in problems[:SHOWN]]
-        lines += [f"  - and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
+        lines = [f"  - {problem}" for problem in problems[:MAX_LISTED]]
+        lines += [f"  - and {len(problems) - MAX_LISTED} more"] if len(problems) > MAX_LISTED else []
         cause = f"{path} cannot be used:\n" + "\n".join(lines)
         raise SeriatimError("hub.unfit", cause, "use a folder whose config.json, weights and tokenizer belong together")

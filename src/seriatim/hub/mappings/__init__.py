@@ -1,0 +1,19 @@
+"""The mappings of `transformers` models, a module for each of our architectures."""
+
+from __future__ import annotations
+
+from ..mapping import ModelMapping
+from . import bert, gpt2, marian, resnet, vit
+
+MAPPINGS: tuple[ModelMapping, ...] = (
+    *gpt2.MAPPINGS,
+    *bert.MAPPINGS,
+    *marian.MAPPINGS,
+    *resnet.MAPPINGS,
+    *vit.MAPPINGS,
+)
+
+
+def by_model_type() -> dict[str, ModelMapping]:
+    """Returns all mappings by the `model_type` of config.json."""
+    return {mapping.model_type: mapping for mapping in MAPPINGS}

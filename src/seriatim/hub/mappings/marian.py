@@ -1,0 +1,242 @@
+"""The Transformer as Marian or Blenderbot.
+
+Marian has the norm after each part and sinusoidal positions, Blenderbot the norm before each part and learned positions
+(sinusoids are written as such). Marian's vectors begin with all sines, then come the cosines, where ours alternate: so
+all matrices that write into these vectors or read from them are reordered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...models.transformer import Settings
+from ...nn.encoder_decoder import encoder_decoder_network
+from ...nn.layers import sinusoids
+from ..mapping import (
+    ACTIVATIONS,
+    Config,
+    HubHead,
+    InterleavedMap,
+    ModelMapping,
+    TensorMap,
+    TiedMap,
+    UnsqueezedMap,
+    inverse,
+    layer_maps,
+    map_value,
+    read_sizes,
+    require_values,
+)
+
+SIZES = {
+    "d_model": "width",
+    "encoder_layers": "layers",
+    "decoder_layers": "decoder_layers",
+    "encoder_attention_heads": "heads",
+    "encoder_ffn_dim": "feedforward",
+}
+EQUAL = {"encoder_attention_heads": "decoder_attention_heads", "encoder_ffn_dim": "decoder_ffn_dim"}
+POSITIONS = 512  # of a table or a limit, if ours are unbounded
+SIDES = ("encoder", "decoder")
+
+
+# Settings
+
+
+def _common_settings(config: Config, problems: list[str], required: dict[str, bool]) -> dict[str, Any]:
+    require_values(problems, config, {"tie_word_embeddings": True} | required)
+    sizes = read_sizes(problems, config, SIZES)
+    for encoder, decoder in EQUAL.items():
+        map_value(problems, decoder, config.get(decoder), {config.get(encoder): 0})
+    activation = config.get("activation_function", "gelu")
+    return {SIZES[key]: value for key, value in sizes.items()} | {
+        "name": "transformer",
+        "dropout": config.get("dropout", 0.1),
+        "activation": map_value(problems, "activation_function", activation, ACTIVATIONS),
+        "scale": bool(config.get("scale_embedding", False)),
+    }
+
+
+def _marian_settings(config: Config, problems: list[str]) -> dict[str, Any]:
+    required = {"normalize_before": False, "normalize_embedding": False, "add_final_layer_norm": False}
+    settings = _common_settings(config, problems, required | {"static_position_embeddings": True})
+    if config.get("decoder_vocab_size") is not None:
+        read_sizes(problems, config, ("decoder_vocab_size",))
+    return settings | {"norm": "after", "positions": "sinusoidal"}
+
+
+def _blenderbot_settings(config: Config, problems: list[str]) -> dict[str, Any]:
+    required = {"normalize_before": True, "normalize_embedding": False, "add_final_layer_norm": True}
+    settings = _common_settings(config, problems, required | {"static_position_embeddings": False})
+    length = read_sizes(problems, config, ("max_position_embeddings",))["max_position_embeddings"]
+    return settings | {"norm": "before", "positions": "learned", "context_length": length}
+
+
+def _common_config(settings: Settings, tensors: Mapping[str, Tensor], problems: list[str]) -> dict[str, Any]:
+    source = tensors["source.weight"]
+    if source.shape[1] != settings.width:
+        problems.append(f"token vectors of {source.shape[1]} for a width of {settings.width}: model.embedding")
+    if "head.weight" in tensors:
+        problems.append("input and output tokens have separate weights: model.tie")
+    sizes = {key: getattr(settings, name) for key, name in SIZES.items()}
+    sizes["encoder_ffn_dim"] = settings.budget_size()
+    sizes["decoder_layers"] = settings.layers if settings.decoder_layers is None else settings.decoder_layers
+    return (
+        sizes
+        | {decoder: sizes[encoder] for encoder, decoder in EQUAL.items()}
+        | {
+            "vocab_size": len(source),
+            "max_position_embeddings": POSITIONS,
+            "activation_function": inverse(ACTIVATIONS)[settings.activation],
+            "dropout": settings.dropout,
+            "attention_dropout": 0.0,
+            "activation_dropout": 0.0,
+            "scale_embedding": settings.input_scale(settings.width, tied=True) != 1.0,
+            "is_encoder_decoder": True,
+            "forced_eos_token_id": None,
+        }
+    )
+
+
+def _marian_config(settings: Settings, tensors: Mapping[str, Tensor], problems: list[str]) -> dict[str, Any]:
+    if settings.positions == "learned":
+        problems.append("positions are learned and the norm is after each part: model.positions, model.norm")
+    targets = len(tensors.get("target.weight", tensors["source.weight"]))
+    vocabularies = {"decoder_vocab_size": targets, "share_encoder_decoder_embeddings": "target.weight" not in tensors}
+    return _common_config(settings, tensors, problems) | vocabularies
+
+
+def _blenderbot_config(settings: Settings, tensors: Mapping[str, Tensor], problems: list[str]) -> dict[str, Any]:
+    if "target.weight" in tensors:
+        problems.append("source and target have separate vocabularies, and the norm is before each part: task.joint")
+    length = len(tensors["backbone.positions.weight"])
+    more = {"max_position_embeddings": length, "encoder_no_repeat_ngram_size": 0}
+    return _common_config(settings, tensors, problems) | more
+
+
+# Tensors
+
+
+def _block(block: str, hub_block: str, interleaved: bool, cross: bool) -> list[TensorMap]:
+    entries = []
+    parts = [("attention", "self_attn"), ("cross", "encoder_attn")] if cross else [("attention", "self_attn")]
+    for part, hub_part in parts:
+        matrices = {"inputs": "qkv"} if part == "attention" else {"query": "q", "memory": "kv"}
+        for matrix, letters in matrices.items():
+            names = (f"{hub_block}.{hub_part}.{letter}_proj" for letter in letters)
+            entries += layer_maps(f"{block}.{part}.{matrix}", *names)
+        entries += layer_maps(f"{block}.{part}.output", f"{hub_block}.{hub_part}.out_proj")
+        entries += layer_maps(f"{block}.{part}_norm", f"{hub_block}.{hub_part}_layer_norm")
+    entries += layer_maps(f"{block}.feedforward.hidden", f"{hub_block}.fc1")
+    entries += layer_maps(f"{block}.feedforward.output", f"{hub_block}.fc2")
+    entries += layer_maps(f"{block}.feedforward_norm", f"{hub_block}.final_layer_norm")
+    return [_interleave(entry) for entry in entries] if interleaved else entries
+
+
+def _interleave(entry: TensorMap) -> TensorMap:
+    """Returns the map with reordered rows, if the tensor writes into the vectors, or columns, if it reads them."""
+    part, kind = entry.name.split(".")[-2:]
+    writes = part == "output" or part.endswith("norm")
+    if not writes and kind == "bias":
+        return entry
+    return InterleavedMap(entry.name, entry.hub_names, axis=0 if writes else 1)
+
+
+def _body(interleaved: bool) -> Callable[[Settings], list[TensorMap]]:
+    def maps(settings: Settings) -> list[TensorMap]:
+        layers = {"encoder": settings.layers, "decoder": settings.decoder_layers or settings.layers}
+        return [
+            entry
+            for side, count in layers.items()
+            for index in range(count)
+            for entry in _block(f"backbone.{side}.{index}", f"{side}.layers.{index}", interleaved, side == "decoder")
+        ]
+
+    return maps
+
+
+def _blenderbot_body(settings: Settings) -> list[TensorMap]:
+    """Returns the tensors: as Marian's, with a norm after the last block, and positions."""
+    tables = tuple(f"{side}.embed_positions.weight" for side in SIDES)
+    norms = [entry for side in SIDES for entry in layer_maps(f"backbone.{side}_norm", f"{side}.layer_norm")]
+    return [TiedMap("backbone.positions.weight", tables), *norms, *_body(False)(settings)]
+
+
+def _position_table(settings: Settings) -> dict[str, Tensor]:
+    if settings.positions == "learned":
+        return {}
+    return {"backbone.positions.weight": sinusoids(0, POSITIONS, settings.width).float()}
+
+
+def _modules(settings: Settings, config: Config, vocab_size: int) -> dict[str, nn.Module]:
+    joint = bool(config.get("share_encoder_decoder_embeddings", True))
+    target_size = vocab_size if joint else config.get("decoder_vocab_size") or vocab_size
+    return dict(encoder_decoder_network(settings, vocab_size, target_size, joint, 1).named_children())
+
+
+def _check_positions(tensors: Mapping[str, Tensor]) -> list[str]:
+    """Returns problems of stored positions, which older files contain, and which must be sinusoids."""
+    problems = []
+    for name in (f"model.{side}.embed_positions.weight" for side in SIDES):
+        if name in tensors:
+            expected = InterleavedMap("", (name,), axis=1).write(sinusoids(0, *tensors[name].shape).float())[name]
+            if not torch.allclose(tensors[name], expected, rtol=0, atol=1e-3):  # they may be in half precision
+                problems.append(f"the tensor {name} has other positions than sinusoids")
+    return problems
+
+
+_BIAS = UnsqueezedMap("head.bias", ("final_logits_bias",))
+_SHARED = "model.shared.weight"
+_SEPARATE = tuple(f"model.{side}.embed_tokens.weight" for side in SIDES)
+_TOKEN_TABLES = ("source.weight", "target.weight", "head.bias")
+_TIED = (r"lm_head\.weight", r"model\.(en|de)coder\.embed_tokens\.weight")
+MAPPINGS = (
+    ModelMapping(
+        "marian",
+        "transformer",
+        "model.",
+        _marian_settings,
+        _marian_config,
+        _body(True),
+        (
+            HubHead(
+                "MarianMTModel",
+                "seq2seq-lm",
+                (InterleavedMap("source.weight", (_SHARED,), axis=1), _BIAS),
+                matches=lambda config: config.get("share_encoder_decoder_embeddings", True) is not False,
+            ),
+            HubHead(
+                "MarianMTModel",
+                "seq2seq-lm",
+                (
+                    InterleavedMap("source.weight", _SEPARATE[:1], axis=1),
+                    InterleavedMap("target.weight", _SEPARATE[1:], axis=1),
+                    _BIAS,
+                ),
+            ),
+        ),
+        (*_TIED, r"model\.(en|de)coder\.embed_positions\.weight"),
+        supports=lambda settings: settings.norm == "after",
+        token_tables=_TOKEN_TABLES,
+        modules=_modules,
+        check=_check_positions,
+    ),
+    ModelMapping(
+        "blenderbot",
+        "transformer",
+        "model.",
+        _blenderbot_settings,
+        _blenderbot_config,
+        _blenderbot_body,
+        (HubHead("BlenderbotForConditionalGeneration", "seq2seq-lm", (TensorMap("source.weight", (_SHARED,)), _BIAS)),),
+        _TIED,
+        supports=lambda settings: settings.norm == "before",
+        token_tables=_TOKEN_TABLES,
+        constants=_position_table,
+        modules=_modules,
+    ),
+)
