@@ -240,6 +240,8 @@ def read_coco(
             continue
         uncaptioned.pop(image, None)
         yield Record({"image": files[image][0], "caption": as_text(caption, location, diagnostics)}, location)
+    if len(uncaptioned) == len(files):
+        diagnostics.raise_problems()  # without a single caption nothing else can be said about the file
     for file, number in uncaptioned.values():
         yield Record({"image": file, "caption": ""}, Location(name, number, "image"))
 

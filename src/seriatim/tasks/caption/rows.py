@@ -60,7 +60,7 @@ IMAGE_FIELD = Field(
 )  # fmt: skip
 CAPTION_FIELD = Field(
     "caption",
-    (TEXT, CAPTIONS),
+    (CAPTIONS, TEXT),
     (
         "captions", "text", "texts", "sentence", "sentences", "description", "comment", "raw", "title", "alt_text",
     ),

@@ -1,0 +1,385 @@
+"""Captions: the contract of every encoder–decoder on images, and the predictor in use."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from seriatim.core import registry
+from seriatim.core.diagnostics import Diagnostics
+from seriatim.core.errors import SeriatimError
+from seriatim.core.state import flatten, select
+from seriatim.decode.settings import BeamSettings
+from seriatim.nn.network import weights
+from seriatim.report.charts import ImageOverlay, Table
+from seriatim.tasks.base import DataSettings, TaskConfig
+from seriatim.tasks.caption import CaptionPredictor, CaptionSettings, CaptionTask
+from seriatim.tasks.caption.task import image_encoder, uneven_attention
+
+COLORS = {"red": (220, 30, 30), "green": (20, 160, 40), "blue": (30, 60, 220), "gray": (120, 120, 120)}
+PLACES = {"above": (1, 4), "below": (9, 4), "to the left": (5, 1), "to the right": (5, 9)}
+TINY: dict[str, dict[str, Any]] = {
+    "transformer": {"width": 8, "heads": 2, "layers": 1, "feedforward": 10},
+    "gpt": {"width": 8, "heads": 2, "layers": 2},
+    "tcn": {"levels": 2, "kernel": 2},
+    "mlp": {"window": 3, "layers": 2},
+}
+ENCODER_DECODERS: list[tuple[str, dict[str, Any]]] = [
+    ("seq2seq", {}),
+    ("bahdanau", {}),
+    ("transformer", {}),
+    ("show_tell", {}),
+    ("show_attend_tell", {}),
+]
+CASES = [
+    *ENCODER_DECODERS,
+    ("show_attend_tell", {"cell": "gru", "layers": 2}),
+    ("show_attend_tell", {"score": "general"}),
+    ("show_tell", {"cell": "gru", "layers": 2}),
+    ("gru", {}),
+    ("lstm", {}),
+    ("tcn", {}),
+    ("gpt", {}),
+    ("mlp", {}),
+]
+
+
+def case_id(case: tuple[str, dict[str, Any]]) -> str:
+    return "-".join([case[0], *(f"{key}={value}" for key, value in case[1].items())])
+
+
+every_case = pytest.mark.parametrize("case", CASES, ids=case_id)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Images of 16 × 16 pixels with a square in each, and one or two captions for each."""
+    folder = tmp_path_factory.mktemp("captions")
+    rows = []
+    for number in range(40):
+        color, place = list(COLORS)[number % 4], list(PLACES)[number // 4 % 4]
+        image = np.full((16, 16, 3), 230 + number % 20, np.uint8)
+        top, left = PLACES[place]
+        image[top : top + 6, left : left + 6] = COLORS[color]
+        Image.fromarray(image).save(folder / f"{number}.png")
+        rows.append([f"{number}.png", f"a {color} square {place}"])
+        if number % 2:
+            rows.append([f"{number}.png", f"{place} a {color} thing"])
+    with open(folder / "captions.csv", "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["image", "caption"], *rows])
+    return folder
+
+
+def prepare(folder: Path, case: tuple[str, dict[str, Any]] = ("show_tell", {}), **task: Any) -> CaptionTask:
+    name, settings = case
+    model = registry.models.load(name).Settings(**({"width": 6} | TINY.get(name, {}) | {"name": name} | settings))
+    config = TaskConfig(
+        task=CaptionSettings(**({"channels": 4, "beams": 2} | task)),
+        data=DataSettings(source=str(folder / "captions.csv")),
+        model=model,
+    )
+    return CaptionTask.prepare(config)
+
+
+def loss_of(task: CaptionTask, network: Any, batch: Any) -> torch.Tensor:
+    return task.loss(task.forward(network, batch), batch)
+
+
+# The contract
+
+
+@every_case
+def test_learns_and_every_parameter_has_a_gradient(case: Any, folder: Path) -> None:
+    task = prepare(folder, case)
+    network, again = task.build(), task.build()
+    assert all(torch.equal(a, b) for a, b in zip(weights(network).values(), weights(again).values(), strict=True))
+    batch = task.batch(0, 0, 4, 4)
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.02)
+    losses = []
+    for step in range(25):
+        optimizer.zero_grad()
+        torch.manual_seed(0)
+        loss = loss_of(task, network.train(), batch) / batch.count
+        loss.backward()
+        if step == 0:
+            assert not [name for name, parameter in network.named_parameters() if parameter.grad is None]
+        losses.append(loss.item())
+        optimizer.step()
+    assert losses[-1] < losses[0]
+
+
+@every_case
+def test_a_caption_does_not_depend_on_its_neighbors(case: Any, folder: Path) -> None:
+    """The loss of all captions is the sum over images; an image is described alone as among others."""
+    task = prepare(folder, case)
+    network = task.build().double().eval()
+    together, alone = task.batch(0, 0, 5, 5), [task.batch(0, row, row + 1, 5) for row in range(5)]
+    assert together.count == sum(batch.count for batch in alone)
+    parts = sum(loss_of(task, network, batch) for batch in alone)
+    torch.testing.assert_close(loss_of(task, network, together), parts, rtol=1e-9, atol=1e-9)
+    predictor, encoded = CaptionPredictor(task, network), task.encoded["train"]
+    for options in (BeamSettings(beams=3, nbest=2), BeamSettings(beams=1, max_tokens=9)):
+        for item, group in enumerate(predictor.captions(encoded, options, np.arange(7))):
+            (single,) = predictor.captions(encoded, options, np.array([item]))
+            assert [one.text for one in group] == [one.text for one in single]
+            assert [one.score for one in group] == pytest.approx([one.score for one in single], rel=1e-9)
+
+
+@every_case
+def test_token_by_token_as_all_at_once(case: Any, folder: Path) -> None:
+    task = prepare(folder, case)
+    network = task.build().double().eval()
+    images, decoder_inputs, owners = task.batch(0, 0, 4, 4).inputs
+    memory = select(network.encode(images), owners)
+    whole, _ = network.decode(decoder_inputs, memory)
+    state, parts = None, []
+    for first, last in ((0, 2), (2, 3), (3, decoder_inputs.shape[1])):
+        hidden, state = network.decode(decoder_inputs[:, first:last], memory, state)
+        parts.append(hidden)
+    torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("case", ENCODER_DECODERS, ids=case_id)
+def test_scores_and_attention(case: Any, folder: Path) -> None:
+    task = prepare(folder, case)
+    predictor = CaptionPredictor(task, task.build().double().eval())
+    image = str(folder / "3.png")
+    encoded = task.encode(task.read([{"image": image}], task.schema.inputs()))
+    (group,) = predictor.captions(encoded, BeamSettings(beams=4, nbest=4, max_tokens=12))
+    for one in group:
+        if one.finished:
+            record = predictor.call("score", [{"image": image, "caption": one.text}])[0]
+            assert record["log_probability"] == pytest.approx(one.score, rel=1e-9)
+    if not predictor.has_alignment:
+        with pytest.raises(SeriatimError) as caught:
+            predictor.call("align", [{"image": image}])
+        assert caught.value.code == "model.no-attention"
+        assert "show_attend_tell" in caught.value.remedy
+        return
+    (record,) = predictor.call("align", [{"image": image, "caption": "a red square above"}])
+    assert record["words"] == ["a", "red", "square", "above"]
+    assert np.shape(record["weights"]) == (4, record["grid"][0] * record["grid"][1])
+    np.testing.assert_allclose(np.sum(record["weights"], axis=1), 1.0, atol=1e-5)
+
+
+def test_a_batch_is_a_function_of_its_step(folder: Path) -> None:
+    first, second = prepare(folder), prepare(folder)
+    for step in (0, 3, 50):
+        first.batch(step + 1, 0, 4, 4)
+        tensors = (
+            flatten((batch.inputs, batch.targets))[0] for batch in (t.batch(step, 0, 4, 4) for t in (first, second))
+        )
+        assert all(torch.equal(a, b) for a, b in zip(*tensors, strict=True))
+
+
+def test_an_epoch_shows_every_image_once(folder: Path) -> None:
+    task = prepare(folder)
+    groups = task.groups("train")
+    items = np.concatenate([task.sampler.items(step, 4) for step in range(task.steps_per_epoch(4))])
+    assert len(set(items.tolist())) == len(items) == len(groups) // 4 * 4
+    owners = task.batch(0, 0, 4, 4).inputs[2]
+    assert owners.bincount().tolist() == [len(groups[n]) for n in task.sampler.items(0, 4)]
+    assert {len(group) for group in groups} == {1, 2}
+
+
+# Penalty, encoders, lengths
+
+
+def test_the_penalty_by_hand() -> None:
+    """Σ_i (1 − Σ_t α_{t,i})²; the weights of padding have no part in it."""
+    attention = torch.tensor([[[1.0, 0.0], [0.5, 0.5], [0.2, 0.8]]])
+    mask = torch.tensor([[True, True, False]])
+    assert uneven_attention(attention, mask).tolist() == [pytest.approx((1 - 1.5) ** 2 + (1 - 0.5) ** 2)]
+    even = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
+    assert uneven_attention(even, torch.ones(1, 2, dtype=torch.bool)).tolist() == [0.0]
+
+
+def test_uneven_attention_is_penalized(folder: Path) -> None:
+    plain, penalized = (prepare(folder, ("show_attend_tell", {}), penalty=penalty) for penalty in (0.0, 2.0))
+    network, batch = plain.build().eval(), plain.batch(0, 0, 4, 4)
+    images, decoder_inputs, owners = batch.inputs
+    trace: dict[str, Any] = {}
+    network.decode(decoder_inputs, select(network.encode(images), owners), None, trace)
+    expected = 2.0 * uneven_attention(trace["alignment"], batch.targets >= 0).sum()
+    difference = loss_of(penalized, network, batch) - loss_of(plain, network, batch)
+    torch.testing.assert_close(difference, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("name", "pixels"), [("local", 21), ("resnet", 47)])
+def test_the_receptive_field_of_a_cell(name: Any, pixels: int) -> None:
+    torch.manual_seed(0)
+    model = registry.models.load("lstm").Settings(name="lstm")
+    encoder = image_encoder(name, model, (3, 64, 64), None, None).double().eval()
+    image = torch.rand(1, 3, 64, 64, dtype=torch.float64, requires_grad=True)
+    assert encoder.grid == (8, 8)
+    encoder(image)[0, 3 * 8 + 3].sum().backward()
+    assert image.grad is not None
+    reached = image.grad[0].abs().sum(dim=0) > 0
+    for axis in (0, 1):
+        positions = reached.any(dim=axis).nonzero()[:, 0]
+        assert int(positions[-1] - positions[0]) + 1 == pixels
+
+
+def test_encoders_of_photographs() -> None:
+    model = registry.models.load("lstm").Settings(name="lstm")
+    grids = {"resnet": (7, 7), None: (7, 7), "local": (14, 14), "patches": (8, 8)}
+    for name, grid in grids.items():
+        assert image_encoder(name, model, (3, 224, 224), None, 8).grid == grid  # type: ignore[arg-type]
+    with pytest.raises(SeriatimError, match="6n\\+2"):
+        image_encoder("local", model, (3, 32, 32), 9, None)
+
+
+def test_long_captions_are_not_trained_on(folder: Path) -> None:
+    whole, short = prepare(folder), prepare(folder, context_length=6)
+    count = sum(map(len, short.groups("train")))
+    assert 0 < count < sum(map(len, whole.groups("train")))
+    assert any("have more than 6 tokens and are not trained on" in note for note in short.diagnostics.notes)
+    lengths = short.encoded["train"].targets.lengths[np.concatenate(short.groups("train"))]
+    assert lengths.max() <= 6
+    with pytest.raises(SeriatimError, match="all captions have more than 1 tokens"):
+        prepare(folder, context_length=1)
+
+
+def test_images_are_mirrored_only_if_asked(folder: Path) -> None:
+    for flip in (None, True):
+        task = prepare(folder, images={"flip": flip})
+        inputs, groups = task.encoded["train"].inputs, task.groups("train")
+        mirrored = False
+        for step in range(6):
+            shown = task.batch(step, 0, 8, 8).inputs[0].numpy()
+            for image, n in zip(shown, task.sampler.items(step, 8).tolist(), strict=True):
+                original = inputs[int(groups[n][0])]
+                mirrored |= not np.array_equal(image.transpose(1, 2, 0), original)
+                assert any(np.array_equal(image.transpose(1, 2, 0), one) for one in (original, original[:, ::-1]))
+        assert mirrored == bool(flip)
+
+
+# The predictor
+
+
+@pytest.fixture(scope="module")
+def predictor(folder: Path) -> CaptionPredictor:
+    task = prepare(folder, ("show_attend_tell", {}))
+    torch.manual_seed(1)
+    network = task.build()
+    with torch.no_grad():
+        network.head.bias.normal_(std=2.0)
+    return CaptionPredictor(task, network.eval())
+
+
+def test_images_as_files_arrays_and_folders(predictor: CaptionPredictor, folder: Path, tmp_path: Path) -> None:
+    path = folder / "3.png"
+    (record,) = predictor.call("caption", str(path))
+    pixels = np.asarray(Image.open(path))
+    large = np.repeat(np.repeat(pixels, 3, axis=0), 3, axis=1)  # brought to the size of the model
+    records = predictor.call("caption", [path, pixels, large])
+    assert [one["caption"] for one in records] == [record["caption"]] * 3
+    (several,) = predictor.call("caption", [path], nbest=3)
+    assert several["caption"][0] == record["caption"]
+    assert len(several["caption"]) == len(several["score"]) == 3
+    for name in ("b.png", "x/a.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(path.read_bytes())
+    assert [one["caption"] for one in predictor.call("caption", str(tmp_path))] == [record["caption"]] * 2
+    assert len(predictor.call("caption", str(folder / "captions.csv"))) == 60
+
+
+def test_options_are_those_of_decoding(predictor: CaptionPredictor, folder: Path) -> None:
+    image = [str(folder / "0.png")]
+    drawn = [predictor.call("caption", image, temperature=1, seed=1, max_tokens=3) for _ in range(2)]
+    assert drawn[0] == drawn[1]
+    encoded = predictor.task.encoded["test"]
+    (long,) = predictor.captions(encoded, BeamSettings(min_tokens=4, max_tokens=5), np.array([0]))
+    assert 4 <= len(long[0].tokens) <= 5
+    assert predictor.call("caption", image, prefix="a blue", max_tokens=6)[0]["caption"].startswith("a blue")
+
+
+def test_attention_is_drawn(predictor: CaptionPredictor, folder: Path) -> None:
+    dataset = predictor.task.read([{"image": str(folder / "0.png")}], predictor.task.schema.inputs())
+    options = BeamSettings(prefix="a red")
+    records = predictor.call("caption", [str(folder / "0.png")], prefix="a red")
+    (chart,) = predictor.charts("caption", dataset, options, records)
+    assert isinstance(chart, ImageOverlay)
+    (expected,) = predictor.call("align", [{"image": str(folder / "0.png"), "caption": records[0]["caption"]}])
+    assert list(chart.words) == expected["words"]
+    assert chart.words[:2] == ("a", "red")
+    np.testing.assert_allclose(chart.weights, expected["weights"], atol=1e-4)
+
+
+def test_images_that_cannot_be_read(predictor: CaptionPredictor, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "broken.png").write_bytes(b"nothing")
+    paths = [str(folder / "0.png"), str(tmp_path / "broken.png"), str(tmp_path / "nowhere.png")]
+    with pytest.raises(SeriatimError) as caught:
+        predictor.call("caption", paths)
+    for words in ("broken.png", "nowhere.png"):
+        assert words in caught.value.cause
+    assert "--skip-broken" in caught.value.remedy
+    notes: list[str] = []
+    predictor.task.diagnostics = Diagnostics(notes.append)
+    records = predictor.call("caption", paths, skip_broken=True)
+    assert [record["caption"] is None for record in records] == [False, True, True]
+    assert any("broken.png" in note for note in notes)
+
+
+# Evaluation
+
+
+def test_evaluation_views_and_samples(folder: Path) -> None:
+    task = prepare(folder, ("show_attend_tell", {}))
+    network = task.build()
+    metrics = task.evaluate(network, "test")
+    assert {"cider", "bleu1", "bleu4", "exact_match", "loss", "perplexity"} <= set(metrics)
+    predictor = task.predictor(network)
+    items = np.concatenate(task.groups("test"))
+    log_probs = np.concatenate([one.log_probs for one in predictor.force(task.encoded["test"], items)])
+    assert metrics["loss"] == pytest.approx(-log_probs.mean())
+    texts = task.generate_split(network, "test")
+    assert len(texts) == len(task.groups("test")) == metrics["captions"]
+    assert metrics["bleu4"] == task.quality(texts, task.references("test", task.groups("test")))["bleu4"]
+    views = task.views(predictor, "test")
+    assert isinstance(views[-1], Table)
+    assert views[-1].columns == ("image", "name", "caption", "references")
+    assert set(task.baselines("test")) == {"most frequent caption"}
+    assert ".png\n  → " in task.sample(network)
+    assert predictor.usage("runs/x")[0].shell.startswith("seriatim caption runs/x ")
+    result = predictor.model_input([str(folder / "0.png")])
+    rows, columns = predictor.grid  # type: ignore[attr-defined]
+    assert result.sequences[0]["source"][:2] == ["0,0", "0,1"]
+    assert len(result.sequences[0]["source"]) == rows * columns
+
+
+def test_pointing_on_scenes(monkeypatch: pytest.MonkeyPatch) -> None:
+    from seriatim.data.source import open_source
+
+    splits = open_source("scenes").splits
+    columns = {name: {k: v[:120] for k, v in (part.columns or {}).items()} for name, part in splits.items()}
+    model = registry.models.load("show_attend_tell").Settings(name="show_attend_tell", width=6)
+    config = TaskConfig(task=CaptionSettings(channels=4, beams=2), data=DataSettings(source="scenes"), model=model)
+    task = CaptionTask.prepare(config, columns["train"], columns["validation"], columns["test"])
+    monkeypatch.setattr("seriatim.tasks.encoder_decoder.SAMPLED_GROUPS", 5)
+    metrics = task.evaluate(task.build(), "validation", 100)
+    assert 0 <= metrics["pointing"] <= 1
+    assert 0 < metrics["pointing_mass"] < 0.5
+    groups = task.evaluated_groups("validation", 100)
+    regions = task.encoded["validation"].regions
+    assert regions is not None
+    assert metrics["nouns"] == sum(len(regions[item]) for item in np.concatenate(groups))
+
+
+def test_a_processor_is_stored(folder: Path, tmp_path: Path) -> None:
+    from seriatim.tasks.stored import from_dict
+
+    processor = prepare(folder).processor
+    values, tokenizers = processor.to_dict()
+    for name, tokenizer in tokenizers.items():
+        tokenizer.save(tmp_path / name)
+    restored = from_dict(values, tmp_path)
+    assert restored.compatible(processor)
+    assert restored.image == processor.image
+    assert restored.context_length == processor.context_length
