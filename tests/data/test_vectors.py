@@ -1,4 +1,4 @@
-"""Files of vectors: .npy and Parquet, complete or not there at all."""
+"""Files of vectors, complete or not there at all, and nearest neighbors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from seriatim.core.errors import SeriatimError
-from seriatim.data.vectors import VectorWriter, open_vectors
+from seriatim.data.vectors import VectorWriter, nearest, nearest_to_each, open_vectors
 
 TEXTS = ["a", "", "ccc", "a"]
 VECTORS = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
@@ -79,3 +79,22 @@ def test_an_interruption_leaves_the_old_file(tmp_path: Path, name: str) -> None:
         interrupt()
     assert (tmp_path / name).read_bytes() == b"old"
     assert [file.name for file in tmp_path.iterdir()] == [name]
+
+
+def test_neighbors_have_the_largest_cosines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seriatim.data.vectors.MAX_SIMILARITIES", 64)
+    random = np.random.default_rng(0)
+    vectors, queries = random.normal(size=(57, 5)), random.normal(size=(3, 5))
+    texts = [str(row) for row in range(57)]
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    cosines = (queries / np.linalg.norm(queries, axis=1, keepdims=True)) @ unit.T
+    blocks = [(texts[first : first + 10], vectors[first : first + 10]) for first in range(0, 57, 10)]
+    for expected, neighbors in zip(cosines, nearest(queries, blocks, 4), strict=True):
+        assert [neighbor.row for neighbor in neighbors] == np.argsort(-expected)[:4].tolist()
+        assert [neighbor.similarity for neighbor in neighbors] == pytest.approx(-np.sort(-expected)[:4])
+        assert all(neighbor.text == str(neighbor.row) for neighbor in neighbors)
+    others = unit @ unit.T - 3 * np.eye(57)
+    each = nearest_to_each(blocks, 2)
+    assert [[n.row for n in neighbors] for _, neighbors in each] == np.argsort(-others, axis=1)[:, :2].tolist()
+    assert [text for text, _ in each] == texts
+    assert len(nearest(queries, [(texts[:2], vectors[:2])], 9)[0]) == 2

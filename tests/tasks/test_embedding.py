@@ -15,7 +15,7 @@ from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.data.vectors import open_vectors
 from seriatim.tasks import embedding, load
 from seriatim.tasks.base import DataSettings, TaskConfig
-from seriatim.tasks.embedding import EmbeddingPredictor, nearest, nearest_to_each
+from seriatim.tasks.embedding import EmbeddingPredictor
 from seriatim.tasks.language import LanguageProcessor, LanguageSettings, LanguageTask
 from seriatim.tasks.pretrain import PretrainProcessor, PretrainSettings, PretrainTask
 
@@ -251,25 +251,6 @@ def test_what_has_no_vectors_raises_an_error(bert: EmbeddingPredictor) -> None:
 
 
 # Neighbors
-
-
-def test_neighbors_have_the_largest_cosines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedding, "MAX_SIMILARITIES", 64)
-    random = np.random.default_rng(0)
-    vectors, queries = random.normal(size=(57, 5)), random.normal(size=(3, 5))
-    texts = [str(row) for row in range(57)]
-    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    cosines = (queries / np.linalg.norm(queries, axis=1, keepdims=True)) @ unit.T
-    blocks = [(texts[first : first + 10], vectors[first : first + 10]) for first in range(0, 57, 10)]
-    for expected, neighbors in zip(cosines, nearest(queries, blocks, 4), strict=True):
-        assert [neighbor.row for neighbor in neighbors] == np.argsort(-expected)[:4].tolist()
-        assert [neighbor.similarity for neighbor in neighbors] == pytest.approx(-np.sort(-expected)[:4])
-        assert all(neighbor.text == str(neighbor.row) for neighbor in neighbors)
-    others = unit @ unit.T - 3 * np.eye(57)
-    each = nearest_to_each(blocks, 2)
-    assert [[n.row for n in neighbors] for _, neighbors in each] == np.argsort(-others, axis=1)[:, :2].tolist()
-    assert [text for text, _ in each] == texts
-    assert len(nearest(queries, [(texts[:2], vectors[:2])], 9)[0]) == 2
 
 
 def test_nearest_texts_of_a_list_a_file_and_stored_vectors(

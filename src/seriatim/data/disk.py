@@ -255,6 +255,12 @@ class TextValues:
             return self.derive("hash", hash_strings)
         return self.derive(f"hash {key.__qualname__}", lambda strings: hash_keys(strings, key))
 
+    def insert(self, positions: np.ndarray, string: str) -> TextValues:
+        """Returns the values with a string inserted before each of these positions, as `np.insert` does."""
+        rows = np.arange(len(self)) if self.rows is None else self.rows
+        inserted = np.insert(rows, positions, len(self.table) + len(self.extra))
+        return TextValues(self.table, self.column, inserted, (*self.extra, string))
+
     def replace(self, rows: np.ndarray, strings: Mapping[int, str]) -> TextValues:
         """Returns the values of these rows, with other strings at some positions."""
         chosen = np.array(rows if self.rows is None else self.rows[rows], dtype=np.int64)

@@ -63,18 +63,6 @@ def frame_texts(tokenizer: Tokenizer, texts: Texts, limit: int | None) -> list[n
     return [row if len(row) else empty for row in rows]
 
 
-def frame_documents(tokenizer: Tokenizer, texts: Texts, limit: int | None) -> list[np.ndarray]:
-    """Returns the tokens of each document, `<eos>` appended unless its last line end is one."""
-    documents = tokenizer.encode_many(texts[0], strict=False)
-    if tokenizer.eos is None:
-        return documents
-    end = np.array([tokenizer.eos], dtype=np.int64)
-    line_ends = tokenizer.kind in ("word", "wordpiece")
-    return [
-        ids if line_ends and len(ids) and ids[-1] == tokenizer.eos else np.concatenate((ids, end)) for ids in documents
-    ]
-
-
 def frame_stream(tokenizer: Tokenizer, texts: Texts, limit: int | None) -> list[np.ndarray]:
     """Returns the tokens of each block of a stream that `shift_whitespace` has aligned; `END_MARK` is `<eos>`."""
     rows = tokenizer.encode_many([text.removesuffix(END_MARK) for text in texts[0]], strict=False)
@@ -82,13 +70,13 @@ def frame_stream(tokenizer: Tokenizer, texts: Texts, limit: int | None) -> list[
     return [end if text == END_MARK else ids for text, ids in zip(texts[0], rows, strict=True)]
 
 
-def shift_whitespace(column: TextValues, start: int, stop: int) -> list[str]:
+def shift_whitespace(column: Any, start: int, stop: int) -> list[str]:
     """Returns rows start…stop−1 of a stream, the white space at the end of each moved to the beginning of the next.
 
     No token goes from another character to white space behind it: the tokens of a stream are then those of its rows,
     wherever it was cut. The end of a document stays as it is.
     """
-    texts = column.strings(start, min(stop + 1, len(column))).to_pylist()
+    texts = list(column[start : min(stop + 1, len(column))])
     following = texts[1:] if len(texts) > stop - start else [*texts[1:], END_MARK]
     carried = ""
     for row in range(start - 1, -1, -1):  # what the row before passes on
@@ -109,7 +97,6 @@ FRAMINGS: Mapping[str, Framing] = {
     "plain": frame_plain,
     "eos": frame_eos,
     "texts": frame_texts,
-    "documents": frame_documents,
     "stream": frame_stream,
 }
 

@@ -1,17 +1,18 @@
-"""Vectors of texts on disk: .npy, or Parquet with the texts and a description of the model beside them.
+"""Vectors of texts: files of them, and nearest neighbors.
 
-Both are written block by block, and appear complete or not at all.
+A file is .npy, or Parquet with the texts and a description of the model beside the vectors. Both are written block by
+block, and appear complete or not at all. A search reads vectors block by block and remembers none but the nearest.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,12 @@ from ..core.files import atomic_file
 EXTENSIONS = (".npy", ".parquet")
 BLOCK_ROWS = 16_384  # of a Parquet file, written and read together
 METADATA_KEY = b"seriatim.vectors"  # of the description in a Parquet file
+MAX_SIMILARITIES = 1 << 22  # that are held in memory at once
+
+TextBlocks = Iterable[tuple[Sequence[str], np.ndarray]]  # texts with their vectors, some at a time
+
+
+# Files
 
 
 class VectorWriter:
@@ -139,3 +146,63 @@ def open_vectors(path: str | Path) -> VectorFile | None:
     if description is None:
         return None
     return VectorFile(path, schema.field("vector").type.list_size, json.loads(description))
+
+
+# Nearest neighbors
+
+
+class Neighbor(NamedTuple):
+    row: int  # among the texts that were searched, from 0
+    similarity: float  # cosine
+    text: str
+
+
+def nearest(
+    queries: np.ndarray, blocks: TextBlocks, top: int, own_rows: np.ndarray | None = None
+) -> list[list[Neighbor]]:
+    """Returns the texts whose vectors have the largest cosine with each query, the nearest first.
+
+    Args:
+        queries: Vectors (q,D).
+        blocks: The texts to search, with their vectors (n,D).
+        top: The number of neighbors.
+        own_rows: A row for each query (q,) that is not its neighbor: the query itself.
+    """
+    queries = normalized(queries)
+    rows, similarities = np.zeros((len(queries), 0), np.int64), np.zeros((len(queries), 0), np.float32)
+    texts = np.zeros((len(queries), 0), object)
+    first, size = 0, max(MAX_SIMILARITIES // max(len(queries), 1), 1)
+    for block, vectors in blocks:
+        for start in range(0, len(block), size):
+            cosines = queries @ normalized(vectors[start : start + size]).T  # (q,n)
+            numbers = first + start + np.arange(cosines.shape[1])
+            if own_rows is not None:
+                cosines[numbers == own_rows[:, None]] = -np.inf
+            count = min(top, cosines.shape[1])
+            best = np.argpartition(-cosines, count - 1, axis=1)[:, :count]
+            rows = np.concatenate([rows, numbers[best]], axis=1)
+            similarities = np.concatenate([similarities, np.take_along_axis(cosines, best, 1)], axis=1)
+            texts = np.concatenate([texts, np.array(block[start : start + size], object)[best]], axis=1)
+            order = np.lexsort((rows, -similarities))[:, :top]  # of equally near ones the first
+            rows, similarities, texts = (np.take_along_axis(a, order, 1) for a in (rows, similarities, texts))
+        first += len(block)
+    columns = zip(rows.tolist(), similarities.tolist(), texts.tolist(), strict=True)
+    return [[Neighbor(*cells) for cells in zip(*row, strict=True) if cells[1] > -np.inf] for row in columns]
+
+
+def nearest_to_each(blocks: TextBlocks, top: int) -> list[tuple[str, list[Neighbor]]]:
+    """Returns every text with its nearest neighbors among the others; all vectors are in memory."""
+    stored = list(blocks)
+    texts = [text for block, _ in stored for text in block]
+    vectors = np.concatenate([vectors for _, vectors in stored]) if stored else np.zeros((0, 1))
+    neighbors: list[list[Neighbor]] = []
+    size = int(MAX_SIMILARITIES**0.5)
+    for start in range(0, len(vectors), size):
+        queries = vectors[start : start + size]
+        neighbors += nearest(queries, [(texts, vectors)], top, start + np.arange(len(queries)))
+    return list(zip(texts, neighbors, strict=True))
+
+
+def normalized(vectors: np.ndarray) -> np.ndarray:
+    """Returns vectors of length 1, except those of length 0."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)

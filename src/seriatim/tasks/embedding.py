@@ -34,7 +34,15 @@ from ..data.schema import Field, Schema
 from ..data.sequences import Sequences
 from ..data.source import open_source
 from ..data.tokenizers import Tokenizer
-from ..data.vectors import VectorFile, VectorWriter, open_vectors
+from ..data.vectors import (
+    Neighbor,
+    TextBlocks,
+    VectorFile,
+    VectorWriter,
+    nearest,
+    nearest_to_each,
+    open_vectors,
+)
 from ..nn.heads import Pool
 from ..nn.inputs import WordInput
 from ..nn.network import as_float32
@@ -44,14 +52,11 @@ from .batching import Batch, run_batches
 Pooling = Literal["mean", "cls", "max", "last"]
 MAX_ELEMENTS = 2_048  # of a batch: more do not fit the caches of a CPU
 BLOCK_TEXTS = 2_048  # that are embedded together: enough to batch similar lengths
-MAX_SIMILARITIES = 1 << 22  # that are held in memory at once
 MAX_LISTED = 3  # sentences in an error
 CONTEXT = 28  # characters of a sentence on each side of a word, where it is shown
 # Scripts without blanks between words (Thai, Burmese, Khmer, Japanese, Chinese): a word may be next to other letters.
 UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]")
 TEXTS = Schema((Field("text", (TEXT,), ("sentence", "content", "prompt", "source")),), positions=("text",))
-
-TextBlocks = Iterable[tuple[Sequence[str], np.ndarray]]  # texts with their vectors, some at a time
 
 
 def no_vectors(predictor: Predictor, reason: str) -> SeriatimError:
@@ -306,80 +311,6 @@ def fragment(text: str, first: int, last: int, side: int, marked: bool) -> str:
     if len(after) > side:
         after = after[:side].rpartition(" ")[0] + " …"
     return " ".join(f"{before}{f'[{word}]' if marked else word}{after}".split())
-
-
-# Nearest neighbors
-
-
-class Neighbor(NamedTuple):
-    row: int  # among the texts that were searched, from 0
-    similarity: float  # cosine
-    text: str
-
-
-class NearestVectors:
-    """Collects the `top` vectors nearest to each query (q,D), block by block: none but these are remembered."""
-
-    def __init__(self, queries: np.ndarray, top: int) -> None:
-        self.queries, self.top = normalized(queries), top
-        self.rows = np.zeros((len(queries), 0), np.int64)
-        self.similarities = np.zeros((len(queries), 0), np.float32)
-
-    def add(self, vectors: np.ndarray, first_row: int, excluded: np.ndarray | None = None) -> None:
-        """Adds vectors (n,D) with the rows first_row, …; `excluded` (q,) is a row to ignore for each query."""
-        size = max(MAX_SIMILARITIES // max(len(self.queries), 1), 1)
-        for start in range(0, len(vectors), size):
-            similarities = self.queries @ normalized(vectors[start : start + size]).T  # (q,n)
-            rows = first_row + start + np.arange(similarities.shape[1])
-            if excluded is not None:
-                similarities[rows == excluded[:, None]] = -np.inf
-            count = min(self.top, similarities.shape[1])
-            best = np.argpartition(-similarities, count - 1, axis=1)[:, :count]
-            block_rows = np.take_along_axis(np.broadcast_to(rows, similarities.shape), best, 1)
-            merged = np.concatenate([self.rows, block_rows], axis=1)
-            values = np.concatenate([self.similarities, np.take_along_axis(similarities, best, 1)], axis=1)
-            order = np.lexsort((merged, -values))[:, : self.top]  # of equally near ones the first
-            self.rows, self.similarities = np.take_along_axis(merged, order, 1), np.take_along_axis(values, order, 1)
-
-    def neighbors(self, text: Callable[[int], str]) -> list[list[Neighbor]]:
-        """Returns the neighbors of each query, the nearest first; `text` maps a row to its text."""
-        pairs = zip(self.rows.tolist(), self.similarities.tolist(), strict=True)
-        return [
-            [Neighbor(row, value, text(row)) for row, value in zip(rows, values, strict=True) if value > -np.inf]
-            for rows, values in pairs
-        ]
-
-
-def normalized(vectors: np.ndarray) -> np.ndarray:
-    """Returns vectors of length 1, except those of length 0."""
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-
-
-def nearest(queries: np.ndarray, blocks: TextBlocks, top: int) -> list[list[Neighbor]]:
-    """Returns the texts nearest to each query (q,D)."""
-    search = NearestVectors(queries, top)
-    texts: dict[int, str] = {}
-    count = 0
-    for block, vectors in blocks:
-        search.add(vectors, count)
-        kept = np.unique(search.rows).tolist()
-        texts = {row: block[row - count] if row >= count else texts[row] for row in kept}
-        count += len(block)
-    return search.neighbors(texts.__getitem__)
-
-
-def nearest_to_each(blocks: TextBlocks, top: int) -> list[tuple[str, list[Neighbor]]]:
-    """Returns every text with its nearest neighbors among the others; all vectors are in memory."""
-    stored = list(blocks)
-    texts = [text for block, _ in stored for text in block]
-    vectors = normalized(np.concatenate([vectors for _, vectors in stored])) if stored else np.zeros((0, 1))
-    size = int(MAX_SIMILARITIES**0.5)
-    neighbors: list[list[Neighbor]] = []
-    for start in range(0, len(vectors), size):
-        search = NearestVectors(vectors[start : start + size], top)
-        search.add(vectors, 0, excluded=np.arange(start, start + len(search.queries)))
-        neighbors += search.neighbors(texts.__getitem__)
-    return list(zip(texts, neighbors, strict=True))
 
 
 # Capabilities

@@ -16,14 +16,13 @@ from ...data.dataset import Dataset
 from ...data.disk import TextValues
 from ...data.documents import document_ends
 from ...data.sequences import Sequences
-from ...data.shards import END_MARK, encode_column
+from ...data.shards import END_MARK, encode_column, frame_stream, shift_whitespace
 from ...data.tokenizers import Tokenizer, TokenizerSettings
-from ...data.tokenizers.segments import TextBlock, align_blocks, batch_blocks
 from ...models.ngram import NGram
 from ..base import Encoded, Processor, TaskConfig
 from ..codecs import train_tokenizer
 
-ENCODED_CHARACTERS = 1 << 19  # at a time
+ENCODED_ROWS = 128  # at a time: half a megabyte of plain text
 
 
 class LanguageSettings(Settings):
@@ -56,44 +55,28 @@ class LanguageProcessor(Processor[Encoded]):
 
     @classmethod
     def from_pretrained(
-        cls, tokenizers: Mapping[str, Tokenizer], max_length: int, labels: tuple[str, ...] = ()
+        cls,
+        tokenizers: Mapping[str, Tokenizer],
+        max_length: int,
+        labels: tuple[str, ...] = (),
+        config: Mapping[str, Any] | None = None,
     ) -> Self:
         return cls(tokenizers["tokenizer"])
 
     def encode(self, dataset: Dataset, diagnostics: Diagnostics) -> Encoded:
         """Returns the tokens of all rows in order, `<eos>` behind each document if there are several."""
-        texts, ends = dataset["text"], document_ends(dataset)
-        if isinstance(texts, TextValues):
-            return Encoded(cast(Sequences, self._encode_column(texts, ends)))
-        tokenizer = self.tokenizer
-        end = np.array([] if tokenizer.eos is None else [tokenizer.eos], dtype=np.int64)
-        line_ends = tokenizer.kind in ("word", "wordpiece")  # whose line ends are <eos>: one is enough
-        blocks = align_blocks(map(TextBlock, texts, ends.tolist()))
-        parts: list[np.ndarray] = [np.zeros(0, np.int64)]
-        last = -1
-        for group in batch_blocks(blocks, ENCODED_CHARACTERS):
-            encoded = tokenizer.encode_many([block.text for block in group], strict=False)
-            for block, ids in zip(group, encoded, strict=True):
-                parts.append(ids)
-                last = int(ids[-1]) if len(ids) else last
-                if block.ends_document and not (line_ends and last == tokenizer.eos):
-                    parts.append(end)
-                    last = -1 if tokenizer.eos is None else tokenizer.eos
-        return Encoded(Sequences.of([np.concatenate(parts)]))
-
-    def _encode_column(self, texts: TextValues, ends: np.ndarray) -> Any:
-        """Encodes a column on disk; a row with `END_MARK` is inserted behind each document of several rows."""
-        if ends.all():
-            return encode_column(self.tokenizer, [texts], "documents")
-        rows = np.flatnonzero(ends)
+        texts, ends = dataset["text"], np.flatnonzero(document_ends(dataset))
         if self.tokenizer.kind in ("word", "wordpiece"):  # whose line ends are <eos>: one is enough
-            rows = np.array([row for row in rows if not texts[row].rstrip(" \t").endswith("\n")], dtype=np.int64)
-        if len(rows):
-            chosen = np.arange(len(texts)) if texts.rows is None else texts.rows
-            mark = len(texts.table) + len(texts.extra)
-            chosen = np.insert(chosen, rows + 1, mark)
-            texts = TextValues(texts.table, texts.column, chosen, (*texts.extra, END_MARK))
-        return encode_column(self.tokenizer, [texts], "stream")
+            ends = ends[[not texts[row].rstrip(" \t").endswith("\n") for row in ends.tolist()]]
+        if isinstance(texts, TextValues):
+            marked = texts.insert(ends + 1, END_MARK) if len(ends) else texts
+            return Encoded(cast(Sequences, encode_column(self.tokenizer, [marked], "stream")))
+        rows = np.insert(texts, ends + 1, END_MARK)
+        parts = [np.zeros(0, np.int64)]
+        for start in range(0, len(rows), ENCODED_ROWS):
+            block = shift_whitespace(rows, start, min(start + ENCODED_ROWS, len(rows)))
+            parts += frame_stream(self.tokenizer, [block], None)
+        return Encoded(Sequences.of([np.concatenate(parts)]))
 
 
 def read_arpa(path: str | Path) -> tuple[NGram, LanguageProcessor]:

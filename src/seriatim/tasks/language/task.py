@@ -17,11 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...core.diagnostics import Diagnostics
 from ...core.errors import SeriatimError
 from ...core.random import numpy_stream
 from ...data.dataset import Dataset
-from ...data.kinds import TEXT, Kind
+from ...data.kinds import TEXT
 from ...data.schema import Field, Schema
 from ...data.split import Contiguous
 from ...decode.settings import GenerationSettings
@@ -30,7 +29,7 @@ from ...models.ngram import Settings as NGramSettings
 from ...nn.distillation import TokenScores, distillation_loss
 from ...nn.loss import token_log_probs, token_loss
 from ...nn.network import Network, TokenHead, token_network
-from ..base import Encoded, Metrics, Output, Predictor, Processor, Task, TaskConfig
+from ..base import Encoded, Metrics, Output, Predictor, Task
 from ..batching import Batch, Sampler
 from ..mismatches import tokenizer_mismatches
 from .predictor import LanguageModelPredictor
@@ -85,6 +84,8 @@ def stack_spans(tokens: Any, starts: np.ndarray, length: int) -> np.ndarray:
 
 # Task
 
+LINE_START_KEY = "seriatim_line_start"  # in config.json of an exported model
+
 
 class LanguageTask(Task[Encoded]):
     name = "language"
@@ -99,31 +100,27 @@ class LanguageTask(Task[Encoded]):
     compared_models = ("ngram", "mlp", "rnn", "lstm", "gru", "tcn", "gpt")
     default_model = "lstm"
     default_model_reason = "an LSTM reads any length, generates in constant time per token and trains on a CPU"
+    hub_head = "causal-lm"
     processor: LanguageProcessor
 
-    def __init__(
-        self,
-        config: TaskConfig,
-        processor: Processor[Encoded],
-        columns: Mapping[str, str],
-        kinds: Mapping[str, Kind],
-        datasets: Mapping[str, Dataset] | None = None,
-        diagnostics: Diagnostics | None = None,
-    ) -> None:
-        super().__init__(config, processor, columns, kinds, datasets, diagnostics)
-        counts = {split: int(encoded.lengths.sum()) for split, encoded in self.encoded.items()}
-        for split, count in counts.items():
-            if count < 2:
-                remedy = "add text, name files for validation and test, or choose other fractions, such as 0.8, 0.2, 0"
-                self.diagnostics.report("data.too-short", f"the {split} split has {count} tokens", remedy)
-        if counts:
-            self.diagnostics.note("tokens: " + ", ".join(f"{count:,} {split}" for split, count in counts.items()))
-        unk = self.processor.tokenizer.unk
-        for split, encoded in self.encoded.items():
-            unknown = 0 if unk is None else int(token_counts(encoded.inputs.values, unk + 1)[unk])
-            if unknown:
-                share = f"{100 * unknown / counts[split]:.2g}"
-                self.diagnostics.note(f"{split}: {unknown:,} of {counts[split]:,} tokens ({share} %) are <unk>")
+    @classmethod
+    def hub_settings(cls, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"context_length": config["n_positions"], "line_start": bool(config.get(LINE_START_KEY))}
+
+    def hub_config(self) -> Mapping[str, Any]:
+        return {LINE_START_KEY: self.settings.line_start}
+
+    def encode(self, dataset: Dataset) -> Encoded:
+        split = next((name for name, rows in self.datasets.items() if rows is dataset), "test")
+        encoded = super().encode(dataset)
+        count, unk = int(encoded.lengths.sum()), self.processor.tokenizer.unk
+        if count < 2:
+            remedy = "add text, name files for validation and test, or choose other fractions, such as 0.8, 0.2, 0"
+            self.diagnostics.report("data.too-short", f"the {split} split has {count} tokens", remedy)
+        unknown = 0 if unk is None else int(token_counts(encoded.inputs.values, unk + 1)[unk])
+        share = f", {unknown:,} of them ({100 * unknown / count:.2g} %) <unk>" if unknown else ""
+        self.diagnostics.note(f"{split}: {count:,} tokens{share}")
+        return encoded
 
     # Network
 

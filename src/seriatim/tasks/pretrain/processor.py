@@ -92,7 +92,11 @@ class PretrainProcessor(Processor[EncodedPassages]):
 
     @classmethod
     def from_pretrained(
-        cls, tokenizers: Mapping[str, Tokenizer], max_length: int, labels: tuple[str, ...] = ()
+        cls,
+        tokenizers: Mapping[str, Tokenizer],
+        max_length: int,
+        labels: tuple[str, ...] = (),
+        config: Mapping[str, Any] | None = None,
     ) -> Self:
         return cls(tokenizers["tokenizer"], max_length)
 

@@ -78,6 +78,7 @@ class PretrainTask(Task[EncodedPassages]):
     compared_models = ("bert", "lstm", "gru")
     default_model = "bert"
     default_model_reason = "masked tokens are predicted from both sides, for which BERT was made"
+    hub_head = "pretraining"
     processor: PretrainProcessor
     settings: PretrainSettings
 
