@@ -152,7 +152,7 @@ def read_inputs(request: Request, run: Run, predictor: Predictor, capability: Ca
         columns = {} if request.column is None else {str(schema.input_role): request.column}
         yield task.read(open_source(request.data, request.data_dir), schema, columns)
     elif capability.own_data and not request.inputs:
-        yield task.read(open_source(run.config.data.source, request.data_dir), schema)
+        yield task.read_own_data(request.data_dir)
     elif request.inputs == ["-"] or not request.inputs:
         if sys.stdin.isatty():
             note(f"a {' and a '.join(roles)} per line; ctrl-D ends")

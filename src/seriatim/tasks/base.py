@@ -26,7 +26,7 @@ from ..data.reader import read_dataset
 from ..data.schema import Schema
 from ..data.sequences import Sequences
 from ..data.source import Source, open_source
-from ..data.split import SplitPolicy, Stratified, split
+from ..data.split import Fractions, SplitPolicy, Stratified, split
 from ..data.tokenizers import Tokenizer
 from ..nn.backbone import BackboneSettings
 from ..nn.quantization import quantize_weights
@@ -135,7 +135,11 @@ class Processor(Stored, ABC, Generic[E]):
 
     @classmethod
     def from_pretrained(
-        cls, tokenizers: Mapping[str, Tokenizer], max_length: int, labels: tuple[str, ...] = ()
+        cls,
+        tokenizers: Mapping[str, Tokenizer],
+        max_length: int,
+        labels: tuple[str, ...] = (),
+        config: Mapping[str, Any] | None = None,
     ) -> Self:
         """Returns the processor of a model that was trained elsewhere.
 
@@ -143,8 +147,21 @@ class Processor(Stored, ABC, Generic[E]):
             tokenizers: As `pretrained` of `fit`.
             max_length: The longest sequence the model reads.
             labels: The names of its outputs.
+            config: Its config.json (see `Task.hub_config`); `image` holds height, width, channels, fit, mean and std.
         """
         raise SeriatimError("import.task", f"{cls.__name__} has no processor without data", "choose another model")
+
+    @property
+    def tokenizers(self) -> dict[str, Tokenizer]:
+        """The tokenizers by their names in `fit`; of two, the field of the source comes first."""
+        stored = list(self.to_dict()[1].values())
+        names = ("tokenizer",) if len(stored) < 2 else ("source_tokenizer", "tokenizer")
+        return dict(zip(names, stored, strict=False))
+
+    @property
+    def image_layout(self) -> dict[str, Any] | None:
+        """Height, width, channels and fit ("stretch" or "crop") of images; None if inputs are not images."""
+        return None
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -214,6 +231,15 @@ class Task(ABC, Generic[E]):
         return settings
 
     @classmethod
+    def hub_settings(cls, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns settings of the task for a model of `transformers` with this config.json."""
+        return {}
+
+    def hub_config(self) -> Mapping[str, Any]:
+        """Returns entries of config.json that `hub_settings` and `Processor.from_pretrained` read."""
+        return {}
+
+    @classmethod
     def train_defaults(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Returns settings of the training loop that suit the task; see `model_defaults`."""
         return {}
@@ -280,8 +306,8 @@ class Task(ABC, Generic[E]):
         for dataset in (rows, *predefined.values()):
             check(dataset, cls.schema, diagnostics)
         diagnostics.raise_problems()
-        fractions = settings.fractions or cls.default_fractions
-        datasets = split(rows, cls.split_policy, fractions, diagnostics, predefined, cls.schema)
+        policy, fractions = cls.choose_split(config, rows)
+        datasets = split(rows, policy, fractions, diagnostics, predefined, cls.schema)
         if processor is None:
             processor = cls.processor_type.fit(datasets["train"], config, pretrained or {}, diagnostics)
         kinds = {role: rows.kind(role) for role in rows.columns}
@@ -339,6 +365,22 @@ class Task(ABC, Generic[E]):
         first = rows.locations[int(empty.argmax())]
         diagnostics.note(f"{rows.name}: {empty.sum():,} empty rows are left out, the first at {first}")
         return rows.take(np.flatnonzero(~empty))
+
+    @classmethod
+    def choose_split(cls, config: TaskConfig, dataset: Dataset) -> tuple[SplitPolicy, Fractions]:
+        """Returns how a data set without predefined splits is divided, and the fractions of its splits."""
+        return cls.split_policy, config.data.fractions or cls.default_fractions
+
+    def read_own_data(self, data_dir: str | None = None) -> Dataset:
+        """Returns the data the run was trained on, for capabilities with `own_data` that are called without inputs."""
+        self.check_stored_source()
+        return self.read(open_source(self.config.data.source, data_dir))
+
+    def check_stored_source(self) -> None:
+        """Raises an error if the run was trained on data in memory, which cannot be read again."""
+        if self.config.data.source.startswith("<"):
+            cause = f"the run was trained on data in memory ({self.config.data.source})"
+            raise SeriatimError("data.memory", cause, "pass the data")
 
     def read(self, source: Any, schema: Schema | None = None, columns: Mapping[str, str] | None = None) -> Dataset:
         """Returns further data, read with the columns and kinds of the training data.
@@ -686,8 +728,9 @@ class Predictor:
             cause = f'the task {self.task.name} has no capability "{name}"'
             raise SeriatimError("predict.capability", cause, did_you_mean(name, self.methods))
         capability = self.capabilities[name]
-        source = open_source(inputs, data_dir)
-        dataset = self.task.read(source, capability.inputs)
+        own_data = capability.own_data and inputs is None
+        source = None if own_data else open_source(inputs, data_dir)
+        dataset = self.task.read_own_data(data_dir) if source is None else self.task.read(source, capability.inputs)
         checked = validate(capability.options, options, f"the options of {name}")
         predictions = Predictions(self.methods[name].method(self, dataset, checked))
         predictions.source = source if capability.per_row else None

@@ -1,0 +1,227 @@
+"""Encoded series: scaled, filled and concatenated arrays, from which windows are gathered.
+
+A missing value is filled with the last one before it, never with a later one, and an input beside it says so. Behind
+each series there are `horizon` more rows, for the calendar and the future columns of its forecast.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...data.dataset import Dataset
+from ...data.sequences import Sequences
+from ...data.series import Scaler, cycle_features
+from ...data.series.table import start_time
+from ..base import Encoded
+
+if TYPE_CHECKING:
+    from .processor import ForecastProcessor
+
+
+@dataclass(frozen=True)
+class Origins:
+    """Where forecasts begin."""
+
+    series: np.ndarray  # (n,)
+    positions: np.ndarray  # (n,) of the first forecast step within the series
+    counted: np.ndarray  # (n,horizon) False for steps that another origin forecasts
+
+    def __len__(self) -> int:
+        return len(self.series)
+
+    def take(self, items: np.ndarray) -> Origins:
+        return Origins(self.series[items], self.positions[items], self.counted[items])
+
+    def sample(self, limit: int | None) -> Origins:
+        """Returns at most `limit` origins, evenly spaced."""
+        if limit is None or len(self) <= limit:
+            return self
+        return self.take(np.unique(np.linspace(0, len(self) - 1, max(limit, 1)).astype(np.int64)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeriesEncoded(Encoded):
+    """Series in concatenated arrays (rows,…). `inputs` are targets, past, future, flags and calendar (rows,F).
+
+    Items are forecast origins: of every window in training, of a backtest in later splits.
+    """
+
+    processor: ForecastProcessor
+    names: list[str]
+    start_times: list[object]
+    history: np.ndarray  # (series,) steps of earlier splits
+    starts: np.ndarray  # (series,) row of the first step
+    sizes: np.ndarray  # (series,) steps
+    values: np.ndarray  # (rows,N) float32, the targets, scaled and filled
+    observed: np.ndarray  # (rows,N) False for missing targets
+    known: np.ndarray  # (rows,K) float32, the future columns, scaled
+    raw: list[np.ndarray]  # of each series the variables (steps,N+P+K) in the units of the data
+    future_rows: list[np.ndarray]  # of each series its future columns after the last step (further,K)
+    scalers: list[Scaler]
+    items: Origins
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.minimum(self.items.positions, self.processor.context_length)
+
+    def window(self, series: np.ndarray, rows: np.ndarray, steps: int) -> np.ndarray:
+        """Returns the inputs (B,T,F+K·steps) at `rows` (B,T) of `series` (B,), with the next future values."""
+        if not self.known.shape[1]:
+            return np.asarray(self.inputs.values[rows])
+        limits = (self.starts + self.sizes + self.processor.horizon)[series]
+        following = self.known[next_rows(rows, limits, steps)]  # (B,T,steps,K)
+        return np.concatenate([self.inputs.values[rows], following.reshape(*rows.shape, -1)], axis=-1)
+
+    def targets_after(self, series: np.ndarray, rows: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the next `steps` scaled targets (B,T,steps,N) after `rows` (B,T), and which are observed."""
+        following = next_rows(rows, (self.starts + self.sizes)[series], steps)
+        inside = rows[..., None] + np.arange(1, steps + 1) == following
+        return self.values[following], self.observed[following] & inside[..., None]
+
+    def anchors(self, series: np.ndarray, rows: np.ndarray, steps: int) -> np.ndarray:
+        """Returns what outputs for the next `steps` steps after `rows` (B,T) are added to, (B,T,steps,N)."""
+        processor, shape = self.processor, (*rows.shape, steps, self.values.shape[1])
+        if processor.anchor == "none":
+            return np.zeros(shape, np.float32)
+        if processor.anchor == "last":
+            return np.broadcast_to(self.values[rows][..., None, :], shape)
+        first = self.starts[series].reshape(len(series), *(1,) * rows.ndim)
+        if processor.linear is not None:
+            context = np.maximum(rows[..., None] + np.arange(1 - processor.context_length, 1), first)
+            return apply_linear(processor.linear, self.values[context])
+        before = rows[..., None] + season_offsets(processor.season, steps)  # (B,T,steps)
+        return np.asarray(self.values[np.where(before >= first, before, rows[..., None])])
+
+    def backtest(self, stride: int | None) -> Origins:
+        """Returns origins every `stride` steps of the split, so that each of its steps is forecast."""
+        horizon, length = self.processor.horizon, self.processor.context_length
+        stride = horizon if stride is None else stride
+        series, positions, counted = [], [], []
+        for number, (history, size) in enumerate(zip(self.history.tolist(), self.sizes.tolist(), strict=True)):
+            first = history if history else length
+            begins = list(range(first, size - horizon + 1, stride))
+            if not begins:
+                continue
+            new_steps = [np.ones(horizon, dtype=bool) for _ in begins]
+            if begins[-1] + horizon < size:  # the last origin overlaps the one before it: its new steps count
+                new_steps.append(np.arange(size - horizon, size) >= begins[-1] + horizon)
+                begins.append(size - horizon)
+            known = self.observed[self.starts[number] : self.starts[number] + size].any(axis=1)
+            for position, steps in zip(begins, new_steps, strict=True):
+                if (known[position : position + horizon] & steps).any():
+                    series.append(number)
+                    positions.append(position)
+                    counted.append(steps)
+        table = np.stack(counted) if counted else np.zeros((0, horizon), dtype=bool)
+        return Origins(np.array(series, dtype=np.int64), np.array(positions, dtype=np.int64), table)
+
+    def references(self, origins: Origins) -> np.ndarray:
+        """Returns the targets (n,horizon,N) in the units of the data; NaN if missing or not counted."""
+        steps, targets = np.arange(self.processor.horizon), self.values.shape[1]
+        pairs = zip(origins.series, origins.positions, strict=True)
+        values = [self.raw[series][position + steps, :targets] for series, position in pairs]
+        return np.where(origins.counted[:, :, None], np.stack(values), np.nan)
+
+    def unscale(self, origins: Origins, scaled: np.ndarray) -> np.ndarray:
+        """Returns forecasts (n,horizon,N) in the units of the data."""
+        values = np.empty(scaled.shape, dtype=np.float64)
+        for series in np.unique(origins.series):
+            rows = origins.series == series
+            values[rows] = self.scalers[series].invert(scaled[rows].astype(np.float64))
+        return values
+
+
+def encode_series(
+    processor: ForecastProcessor, dataset: Dataset, values: list[np.ndarray], scalers: list[Scaler]
+) -> SeriesEncoded:
+    """Returns series as arrays; `values` are the variables (steps,N+P+K) of each."""
+    horizon, targets = processor.horizon, len(processor.targets)
+    others = targets + len(processor.past)
+    sizes = np.array([len(array) for array in values], dtype=np.int64)
+    history = dataset["history"].astype(np.int64) if "history" in dataset else np.zeros(len(values), np.int64)
+    parts: list[tuple[np.ndarray, ...]] = []
+    ahead = []
+    for row, (array, scaler) in enumerate(zip(values, scalers, strict=True)):
+        steps = len(array)
+        ahead.append(dataset["future"][row][steps:] if processor.future else np.zeros((0, 0)))
+        table = np.full((steps + horizon, len(processor.variables)), np.nan)
+        table[:steps] = array
+        if processor.future:
+            given = ahead[-1][:horizon]
+            table[steps : steps + len(given), others:] = given
+        scaled = scaler.apply(table)
+        filled = fill_forward(scaled)
+        level = np.zeros_like(filled)
+        if processor.level == "running":  # a series that drifts away from its scaling is still around zero
+            level[:, :others] = running_mean(filled[:, :others], processor.context_length)
+        columns = [filled - level]
+        if processor.flags:
+            columns.append(np.isnan(scaled[:, list(processor.flags)]))
+        times = processor.frequency.after(start_time(dataset, row), np.arange(len(table)))
+        columns += [cycle_features(times, cycle) for cycle in processor.cycles]
+        inputs = np.concatenate(columns, axis=1).astype(np.float32)
+        known = inputs[:, others : len(processor.variables)]
+        parts.append((inputs, filled[:, :targets].astype(np.float32), ~np.isnan(table[:, :targets]), known))
+    inputs, scaled_targets, observed, known = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    ends = np.cumsum(sizes + horizon)
+    encoded = SeriesEncoded(
+        Sequences(inputs, ends),
+        processor=processor,
+        names=list(dataset["series"]),
+        start_times=[start_time(dataset, row) for row in range(len(dataset))],
+        history=history,
+        starts=ends - sizes - horizon,
+        sizes=sizes,
+        values=scaled_targets,
+        observed=observed,
+        known=known,
+        raw=values,
+        future_rows=ahead,
+        scalers=scalers,
+        items=all_windows(sizes, processor.context_length, horizon),
+    )
+    return replace(encoded, items=encoded.backtest(None)) if "history" in dataset else encoded
+
+
+def all_windows(sizes: np.ndarray, length: int, horizon: int) -> Origins:
+    """Returns every origin with a whole context before and a whole horizon behind it."""
+    counts = np.maximum(sizes - length - horizon + 1, 0)
+    ends = np.cumsum(counts)
+    series = np.repeat(np.arange(len(sizes)), counts)
+    positions = length + np.arange(int(counts.sum())) - np.repeat(ends - counts, counts)
+    return Origins(series, positions, np.broadcast_to(np.ones(horizon, dtype=bool), (len(series), horizon)))
+
+
+def next_rows(rows: np.ndarray, limits: np.ndarray, steps: int) -> np.ndarray:
+    """Returns the next `steps` rows (…,steps) after `rows` (B,…), none at or behind `limits` (B,)."""
+    following = rows[..., None] + np.arange(1, steps + 1)
+    return np.minimum(following, limits.reshape(limits.shape + (1,) * (following.ndim - limits.ndim)) - 1)
+
+
+def season_offsets(season: int, steps: int) -> np.ndarray:
+    """Returns the offset (steps,) from a step to the one that is whole seasons before each of the next ones."""
+    step = np.arange(1, steps + 1)
+    return np.asarray(step - season * -(-step // season))
+
+
+def apply_linear(weights: np.ndarray, context: np.ndarray) -> np.ndarray:
+    """Returns linear forecasts (…,steps,N) of contexts (…,length,N) by `weights` (N,length+1,steps)."""
+    return np.stack([context[..., n] @ w[:-1] + w[-1] for n, w in enumerate(weights)], axis=-1)
+
+
+def running_mean(values: np.ndarray, length: int) -> np.ndarray:
+    """Returns the mean (T,columns) of each row of values and up to length − 1 rows before it."""
+    sums = np.concatenate([np.zeros((1, values.shape[1])), np.cumsum(values, axis=0)])
+    ends = np.arange(1, len(values) + 1)
+    begins = np.maximum(ends - length, 0)
+    return np.asarray((sums[ends] - sums[begins]) / (ends - begins)[:, None])
+
+
+def fill_forward(values: np.ndarray) -> np.ndarray:
+    """Returns values (T,columns) with each missing one replaced by the last before it, or 0 at the start."""
+    known = ~np.isnan(values)
+    last = np.maximum.accumulate(np.where(known, np.arange(len(values))[:, None], -1), axis=0)
+    return np.where(last >= 0, np.take_along_axis(values, np.maximum(last, 0), axis=0), 0.0)

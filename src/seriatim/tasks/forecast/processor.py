@@ -1,0 +1,417 @@
+"""The settings and the processor of forecasting: scaling, season, context length and anchor, fitted on training series.
+
+Only the training split is used, so that nothing that is to be forecast can influence a forecast.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Annotated, Literal, Self
+
+import numpy as np
+from pydantic import Field as Setting
+from pydantic import field_validator
+
+from ...core.config import Settings
+from ...core.diagnostics import Diagnostics
+from ...core.errors import SeriatimError
+from ...data.dataset import Dataset
+from ...data.series import Frequency, Scaler, Scaling, constant_columns, describe_series, useful_cycles
+from ...data.series.table import SEPARATE_NAME, start_time
+from ...data.tokenizers import Tokenizer
+from ..base import Processor, TaskConfig
+from .encoded import SeriesEncoded, encode_series
+from .metrics import fit_linear
+
+WINDOWS_PER_WEIGHT = 20  # training windows for each weight that a linear anchor needs
+DEFAULT_CONTEXT, MAX_CONTEXT = 48, 336  # steps of a context that is chosen
+MAX_LAG = 400  # the longest season that is looked for
+MAX_SEASON_SERIES = 20  # series in which a season is looked for
+MIN_AUTOCORRELATION = 0.3  # of a season
+ANCHOR_STEPS = 24  # steps of the horizon by which anchors are compared
+ANCHORS = {
+    "none": "the mean",
+    "last": "the last value",
+    "season": "the value one season before",
+    "linear": "the linear forecast",
+}
+Quantile = Annotated[float, Setting(gt=0, lt=1)]
+Names = tuple[str, ...]
+
+
+class ForecastSettings(Settings):
+    name: str = Setting("forecast", description="the task: see `seriatim list tasks`")
+    context_length: int | None = Setting(
+        None, ge=1, le=100_000, description="steps a forecast is made from (default: two seasons, or what series allow)"
+    )
+    horizon: int = Setting(1, ge=1, le=10_000, description="steps to forecast")
+    mode: Literal["direct", "recursive"] = Setting(
+        "direct", description="all steps of the horizon at once, or one by one, each forecast being the next input"
+    )
+    quantiles: tuple[Quantile, ...] = Setting(
+        (), description="quantiles to forecast, such as 0.1, 0.5, 0.9, instead of one value"
+    )
+    season: int | None = Setting(None, ge=1, description="period in steps (default: by the frequency)")
+    anchor: Literal["auto", "none", "last", "season", "linear"] = Setting(
+        "auto",
+        description="what the network predicts the difference to: the mean, the last value, the value one season "
+        "before, or the linear forecast",
+    )
+    level: Literal["auto", "fixed", "running"] = Setting(
+        "auto", description="inputs as scaled, or relative to their running mean (auto: that, if split along time)"
+    )
+    every_step: bool = Setting(True, description="train on a forecast after every step, not only after the last")
+    stride: int | None = Setting(None, ge=1, description="steps between forecast origins (default: the horizon)")
+    multivariate: bool = Setting(
+        False, description="several target columns: one series of several variables, instead of a series each"
+    )
+    split: Literal["auto", "time", "series"] = Setting(
+        "auto", description="along time, or by series (auto: by series if there are many short ones)"
+    )
+    scaling: Scaling = Setting("standard", description="of each variable, by the training split of its series")
+    log: bool = Setting(False, description="forecast the logarithm of the targets, which must be above 0")
+    calendar: bool = Setting(False, description="inputs for the hour, the weekday and the time of the year")
+
+    @field_validator("quantiles")
+    @classmethod
+    def _check_order(cls, quantiles: tuple[float, ...]) -> tuple[float, ...]:
+        if any(low >= high for low, high in pairwise(quantiles)):
+            raise ValueError("rising numbers between 0 and 1, such as 0.1, 0.5, 0.9")
+        return quantiles
+
+    @property
+    def steps(self) -> int:
+        """The steps of the horizon that one pass through the network forecasts."""
+        return 1 if self.mode == "recursive" else self.horizon
+
+
+@dataclass(frozen=True)
+class ForecastProcessor(Processor[SeriesEncoded]):
+    """Scales series and makes the inputs of the network from them."""
+
+    targets: Names
+    past: Names
+    future: Names
+    frequency_text: str
+    pooled: bool  # whether one scaling serves all series
+    context_length: int
+    horizon: int
+    season: int
+    anchor: str  # what outputs are added to: none, last, season or linear
+    level: str  # fixed, or running: inputs relative to their running mean
+    flags: tuple[int, ...]  # variables with an input that marks missing values
+    cycles: Names  # of the calendar
+    scaling: Scaling
+    logs: int  # targets that are forecast as logarithms
+    series: Names  # of the training split; one without a name if pooled
+    shifts: tuple[tuple[float, ...], ...]  # by series
+    scales: tuple[tuple[float, ...], ...]
+    naive_maes: tuple[tuple[float | None, ...], ...]  # of the seasonal naive forecast in training, by series and target
+    linear_weights: str = ""  # (targets, context_length + 1, steps) of float32 in base64, if the anchor is linear
+
+    @classmethod
+    def fit(
+        cls, train: Dataset, config: TaskConfig, pretrained: Mapping[str, Tokenizer], diagnostics: Diagnostics
+    ) -> Self:
+        settings: ForecastSettings = config.task
+        names = variable_names(train)
+        check_recursive(settings, names["past"])
+        frequency = Frequency.parse(train["frequency"][0])
+        values = [join_variables(train, row) for row in range(len(train))]
+        targets, pooled = len(names["target"]), "divided" in train
+        histories = [array[:, :targets] for array in values]
+        logs = targets if settings.log else 0
+        if logs:
+            check_positive(train, names["target"], frequency)
+        season = choose_season(settings, frequency, histories, pooled, diagnostics)
+        length = choose_context(settings, [len(array) for array in values], season, pooled, diagnostics)
+        check_lengths(train, length, settings.horizon, diagnostics)
+        check_constant(train, values, names, pooled, diagnostics)
+        groups = [np.concatenate(values)] if pooled else values
+        scalers = [Scaler.fit(group, settings.scaling, logs) for group in groups]
+        maes = [naive_mae(histories, season)] if pooled else [naive_mae([history], season) for history in histories]
+        missing = np.stack([np.isnan(array).any(axis=0) for array in values]).any(axis=0)
+        scaled = [scalers[0 if pooled else row].apply(array)[:, :targets] for row, array in enumerate(values)]
+        anchor = choose_anchor(settings, scaled, season, 0 if pooled else length, diagnostics)
+        span = max(map(len, values)) * frequency.microseconds
+        processor = cls(
+            targets=names["target"],
+            past=names["past"],
+            future=names["future"],
+            frequency_text=str(frequency),
+            pooled=pooled,
+            context_length=length,
+            horizon=settings.horizon,
+            season=season,
+            anchor=anchor,
+            level=settings.level if settings.level != "auto" else "fixed" if pooled else "running",
+            flags=tuple(map(int, np.flatnonzero(missing))),
+            cycles=useful_cycles(frequency, span) if settings.calendar else (),
+            scaling=settings.scaling,
+            logs=logs,
+            series=("",) if pooled else tuple(train["series"]),
+            shifts=tuple(tuple(scaler.shift.tolist()) for scaler in scalers),
+            scales=tuple(tuple(scaler.scale.tolist()) for scaler in scalers),
+            naive_maes=tuple(tuple(v if np.isfinite(v) else None for v in mae.tolist()) for mae in maes),
+        )
+        if anchor != "linear":
+            return processor
+        weights = fit_linear(replace(processor, anchor="none").encode(train, diagnostics), length, settings.steps)
+        data = np.stack(weights).astype(np.float32).tobytes()
+        return replace(processor, linear_weights=base64.b64encode(data).decode())
+
+    @cached_property
+    def frequency(self) -> Frequency:
+        return Frequency.parse(self.frequency_text)
+
+    @property
+    def variables(self) -> Names:
+        return (*self.targets, *self.past, *self.future)
+
+    @cached_property
+    def linear(self) -> np.ndarray | None:
+        """The weights of a linear anchor (targets, context_length + 1, steps)."""
+        if not self.linear_weights:
+            return None
+        weights = np.frombuffer(base64.b64decode(self.linear_weights), np.float32)
+        return weights.reshape(len(self.targets), self.context_length + 1, -1)
+
+    @cached_property
+    def _rows(self) -> dict[str, int]:
+        return {name: row for row, name in enumerate(self.series)}
+
+    def features(self, steps: int) -> int:
+        """Returns the number of inputs of a time step, if one pass forecasts `steps` steps."""
+        return len(self.variables) + len(self.flags) + 2 * len(self.cycles) + len(self.future) * steps
+
+    def scaler(self, name: str, values: np.ndarray) -> Scaler:
+        """Returns the scaler of a series; that of a new series is fitted on these values (n,variables)."""
+        row = 0 if self.pooled else self._rows.get(name)
+        if row is None:
+            return Scaler.fit(values, self.scaling, self.logs)
+        return Scaler(np.array(self.shifts[row]), np.array(self.scales[row]), self.logs)
+
+    def naive_mae(self, name: str, values: np.ndarray) -> np.ndarray:
+        """Returns the seasonal naive MAE of each target in training; of a new series within these values."""
+        row = 0 if self.pooled else self._rows.get(name)
+        if row is None:
+            return naive_mae([values[:, : len(self.targets)]], self.season)
+        return np.array(self.naive_maes[row], dtype=np.float64)
+
+    def encode(self, dataset: Dataset, diagnostics: Diagnostics) -> SeriesEncoded:
+        """Returns the series as arrays; items are the forecast origins of a backtest, in training all windows.
+
+        New series are scaled by their first `context_length` steps.
+        """
+        return self.encode_scaled(dataset, self.context_length)
+
+    def encode_scaled(self, dataset: Dataset, scaling_steps: int | None) -> SeriesEncoded:
+        """Returns the series as arrays; new ones are scaled by their first `scaling_steps` steps, None for all."""
+        if (names := variable_names(dataset)) and len(names["target"]) != len(self.targets):
+            cause = f"{dataset.name}: {len(names['target'])} variables to forecast, the model has {len(self.targets)}"
+            raise SeriatimError("data.features", cause, f"pass {', '.join(self.targets)}")
+        for role, expected in (("past", self.past), ("future", self.future)):
+            if len(names[role]) != len(expected):
+                missing = next(name for name in (*expected, *names[role]) if name not in names[role] or not expected)
+                cause = f'{dataset.name}: has no column "{missing}", which the model was trained on'
+                raise SeriatimError("data.column", cause, f"pass the {role} columns {', '.join(expected)}")
+        values = [join_variables(dataset, row) for row in range(len(dataset))]
+        scalers = [
+            self.scaler(name, array[:scaling_steps]) for name, array in zip(dataset["series"], values, strict=True)
+        ]
+        return encode_series(self, dataset, values, scalers)
+
+
+def variable_names(dataset: Dataset) -> dict[str, Names]:
+    """Returns the variables of each role of a data set of series."""
+    names: dict[str, Names] = {}
+    for role in ("target", "past", "future"):
+        if role not in dataset:
+            names[role] = ()
+            continue
+        column = dataset.columns[role][0]
+        width = column.values[0].shape[1]
+        listed = tuple(column.name.split(","))
+        plain = (SEPARATE_NAME,) if width == 1 else tuple(f"column {number}" for number in range(1, width + 1))
+        names[role] = listed if len(listed) == width and width + len(dataset) > 0 else plain
+    return names
+
+
+def join_variables(dataset: Dataset, row: int) -> np.ndarray:
+    """Returns the values (steps, targets + past + future) of a series."""
+    steps = len(dataset["target"][row])
+    parts = [dataset[role][row][:steps] for role in ("target", "past", "future") if role in dataset]
+    return np.concatenate(parts, axis=1)
+
+
+# Checks
+
+
+def check_recursive(settings: ForecastSettings, past: Sequence[str]) -> None:
+    """Raises an error if forecasts cannot be fed back."""
+    if settings.mode != "recursive" or settings.horizon == 1:
+        return
+    if past:
+        cause = f'a recursive forecast does not know the future of the column "{past[0]}"'
+        remedy = (
+            "choose task.mode=direct, or name it as a target or future column, or leave it out: data.columns.past=''"
+        )
+        raise SeriatimError("task.recursive", cause, remedy)
+    if settings.quantiles:
+        cause = "the quantiles of one step do not give those of several steps"
+        raise SeriatimError("task.recursive", cause, "choose task.mode=direct for quantiles")
+
+
+def check_lengths(train: Dataset, length: int, horizon: int, diagnostics: Diagnostics) -> None:
+    """Raises an error that names the series which are too short for one training window."""
+    required = length + horizon
+    for row, values in enumerate(train["target"]):
+        if len(values) < required:
+            cause = (
+                f"{describe_series(train, row)} is too short: {len(values)} steps in the training split, "
+                f"where a context of {length} and a horizon of {horizon} need {required}"
+            )
+            remedy = "lower --horizon or --context-length, change data.fractions, or remove the series"
+            diagnostics.report("data.too-short", cause, remedy)
+    diagnostics.raise_problems()
+
+
+def check_constant(
+    train: Dataset, values: list[np.ndarray], names: dict[str, Names], pooled: bool, diagnostics: Diagnostics
+) -> None:
+    """Raises an error if a target never changes; notes other columns that never do."""
+    variables = (*names["target"], *names["past"], *names["future"])
+    noted: set[str] = set()
+    for row, array in enumerate([np.concatenate(values)] if pooled else values):
+        prefix = f"{describe_series(train, row)}: " if not pooled and train["series"][row] else ""
+        for column in np.flatnonzero(constant_columns(array)):
+            name = variables[column]
+            if column < len(names["target"]):
+                cause = f'{prefix}the target "{name}" never changes in the training split'
+                raise SeriatimError("data.constant", cause, "there is nothing to learn: leave it out (--target)")
+            if name not in noted:
+                diagnostics.note(f'{prefix}the column "{name}" never changes in the training split')
+            noted.add(name)
+
+
+def check_positive(dataset: Dataset, targets: Names, frequency: Frequency) -> None:
+    """Raises an error if a target has no logarithm."""
+    for row, values in enumerate(dataset["target"]):
+        for column, name in enumerate(targets):
+            low = np.flatnonzero(values[:, column] <= 0)
+            if len(low):
+                time = frequency.format(frequency.after(start_time(dataset, row), low[:1])[0])
+                value = f'"{name}" is {values[low[0], column]:g} at {time}'
+                cause = f"{describe_series(dataset, row)}: {value}, which has no logarithm"
+                raise SeriatimError("data.log", cause, "omit task.log")
+
+
+# What follows from the training series
+
+
+def naive_mae(histories: list[np.ndarray], season: int) -> np.ndarray:
+    """Returns mean |y_t − y_{t−season}| of each column (columns,) where both are known; NaN if that is nowhere."""
+    gaps = np.concatenate([np.abs(h[season:] - h[: max(len(h) - season, 0)]) for h in histories])
+    known = ~np.isnan(gaps)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(known, gaps, 0.0).sum(axis=0) / known.sum(axis=0))
+
+
+def choose_season(
+    settings: ForecastSettings,
+    frequency: Frequency,
+    histories: list[np.ndarray],
+    pooled: bool,
+    diagnostics: Diagnostics,
+) -> int:
+    """Returns the season in steps: as set, by the frequency, or by autocorrelation; 1 if there is none."""
+    if settings.season is not None:
+        return settings.season
+    usual = frequency.season
+    if usual is not None and max(map(len, histories)) > 2 * usual:
+        diagnostics.note(f"season: {usual} steps, as usual for {frequency.name} series")
+        return usual
+    if pooled or usual is not None:
+        return 1
+    season = find_season([history[:, 0] for history in histories])
+    diagnostics.note(f"season: {season} steps, by autocorrelation" if season > 1 else "season: none is apparent")
+    return season
+
+
+def find_season(columns: list[np.ndarray]) -> int:
+    """Returns the lag with the highest autocorrelation in most series, 1 if there is none."""
+    sampled = columns[:MAX_SEASON_SERIES]
+    lags = [lag for column in sampled if (lag := find_peak(column)) is not None]
+    return int(np.median(lags)) if 2 * len(lags) > len(sampled) else 1
+
+
+def find_peak(column: np.ndarray) -> int | None:
+    """Returns the lag of the highest peak of the autocorrelation of a series without its linear trend."""
+    values = column[~np.isnan(column)]
+    max_lag = min(len(values) // 3, MAX_LAG)
+    if max_lag < 3 or values.std() == 0:
+        return None
+    times = np.arange(len(values))
+    values = values - np.polyval(np.polyfit(times, values, 1), times)
+    power = float(values @ values)
+    if power <= 1e-12:
+        return None
+    r = [float(values[lag:] @ values[: len(values) - lag]) / power for lag in range(max_lag + 1)]
+    peaks = [lag for lag in range(2, max_lag) if r[lag] > MIN_AUTOCORRELATION and r[lag] >= max(r[lag - 1], r[lag + 1])]
+    return max(peaks, key=lambda lag: (round(r[lag], 2), -lag)) if peaks else None
+
+
+def choose_context(
+    settings: ForecastSettings, sizes: list[int], season: int, pooled: bool, diagnostics: Diagnostics
+) -> int:
+    """Returns the context length: as set, or two seasons, but so that the shortest series has several windows."""
+    if settings.context_length is not None:
+        return settings.context_length
+    longest = min(sizes) - settings.horizon
+    if pooled:
+        length = min(longest, MAX_CONTEXT)
+    else:
+        preferred = max(2 * season if season > 1 else DEFAULT_CONTEXT, 2 * settings.horizon)
+        length = min(preferred, max(longest // 2, min(longest, season)), MAX_CONTEXT)
+    length = max(length, 1)
+    diagnostics.note(f"context: {length} steps")
+    return length
+
+
+def choose_anchor(
+    settings: ForecastSettings, scaled: list[np.ndarray], season: int, length: int, diagnostics: Diagnostics
+) -> str:
+    """Returns the linear forecast if there are enough windows to fit it, else the simple forecast that is nearest.
+
+    Args:
+        settings: Those of the task.
+        scaled: The scaled targets (steps, targets) of each series.
+        season: In steps.
+        length: The context length; 0 excludes the linear forecast.
+        diagnostics: Receives the choice as a note.
+    """
+    if settings.anchor != "auto":
+        return settings.anchor
+    errors = {"none": known_mean(np.abs(values) for values in scaled)}
+    steps = settings.steps
+    sampled = np.unique(np.linspace(1, steps, min(steps, ANCHOR_STEPS)).astype(int)).tolist()
+    lags = {"last": sampled} | ({"season": [season * -(-step // season) for step in sampled]} if season > 1 else {})
+    for name, distances in lags.items():
+        errors[name] = known_mean(np.abs(v[lag:] - v[:-lag]) for lag in distances for v in scaled if len(v) > lag)
+    anchor = min(errors, key=lambda name: errors[name])
+    windows = sum(len(values) - length - steps for values in scaled)
+    if length and windows >= WINDOWS_PER_WEIGHT * (length + 1):
+        anchor = "linear"
+    diagnostics.note(f"the network predicts the difference to {ANCHORS[anchor]}")
+    return anchor
+
+
+def known_mean(arrays: Iterable[np.ndarray]) -> float:
+    """Returns the mean of all values that are not missing; infinity if there are none."""
+    known = [array[~np.isnan(array)] for array in arrays]
+    count = sum(map(len, known))
+    return sum(float(values.sum()) for values in known) / count if count else np.inf

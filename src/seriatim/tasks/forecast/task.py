@@ -1,0 +1,299 @@
+"""Forecast time series: from `context_length` steps the network predicts the next `horizon` steps.
+
+    loss = mean (y − ŷ)²      or      mean max(q (y − ŷ), (q − 1)(y − ŷ)) over the quantiles q; scaled values
+
+All steps are predicted at once (direct), or one by one, each forecast being the next input (recursive). The network
+predicts the difference to an anchor: the last value, the value one season before, or a linear forecast. A causal model
+is trained on a forecast after every step that it reads. Evaluation is a backtest: forecast origins roll over the
+split, and a forecast sees only the steps before its origin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...core.diagnostics import Diagnostics
+from ...core.errors import SeriatimError
+from ...core.random import numpy_stream
+from ...data.dataset import Dataset
+from ...data.kinds import Kind
+from ...data.reader import read_dataset
+from ...data.schema import Schema
+from ...data.series import SCHEMA, AlongTime, BySeries, Frequency, describe_series, make_series
+from ...data.source import Source, open_source
+from ...data.split import Fractions, SplitPolicy
+from ...nn.backbone import BackboneSettings
+from ...nn.heads import StepHead
+from ...nn.inputs import NumberInput
+from ...nn.network import Network, as_float32, assemble
+from ...report.charts import View
+from ..base import Batch, Metrics, Output, Predictor, Task, TaskConfig
+from ..batching import Sampler
+from .encoded import Origins, SeriesEncoded
+from .metrics import fit_linear, forecast_metrics, linear_forecast, median_index, naive_forecast
+from .predictor import ForecastPredictor, forecast_origins, read_context
+from .processor import ForecastProcessor, ForecastSettings, check_positive, check_recursive
+from .views import describe_forecasts, make_views
+
+MANY_SERIES, SHORT_SERIES = 100, 200  # at least so many series, all shorter than this, are split by series
+SERIES_FRACTIONS = (0.7, 0.2, 0.1)  # of series, by default
+
+
+class WindowSampler(Sampler):
+    """All windows in a random order of each epoch; a batch may span two epochs.
+
+    Args:
+        count: The number of windows.
+        seed: The seed of the run.
+    """
+
+    def __init__(self, count: int, seed: int) -> None:
+        self.count, self.seed = count, seed
+        self._orders: dict[int, np.ndarray] = {}  # of the last two epochs
+
+    def steps_per_epoch(self, batch_size: int) -> int:
+        return max(self.count // batch_size, 1)
+
+    def items(self, step: int, batch_size: int) -> np.ndarray:
+        epochs, positions = np.divmod(step * batch_size + np.arange(batch_size), self.count)
+        return np.concatenate([self._order(int(epoch))[positions[epochs == epoch]] for epoch in np.unique(epochs)])
+
+    def _order(self, epoch: int) -> np.ndarray:
+        if epoch not in self._orders:
+            order = numpy_stream(self.seed, "shuffle", epoch).permutation(self.count)
+            self._orders = {key: value for key, value in self._orders.items() if key == epoch - 1} | {epoch: order}
+        return self._orders[epoch]
+
+
+class ForecastTask(Task[SeriesEncoded]):
+    name = "forecast"
+    schema = SCHEMA
+    split_policy = AlongTime()
+    settings_type = ForecastSettings
+    processor_type = ForecastProcessor
+    predictor_type = ForecastPredictor
+    default_fractions = (0.7, 0.1, 0.2)
+    unit = "values"
+    default_model = "gru"
+    default_model_reason = "a recurrent network forecasts well from few series and is fast on a CPU"
+    settings: ForecastSettings
+    processor: ForecastProcessor
+
+    # Data
+
+    @classmethod
+    def choose_split(cls, config: TaskConfig, dataset: Dataset) -> tuple[SplitPolicy, Fractions]:
+        """Splits along time, or by series if there are many short ones."""
+        settings: ForecastSettings = config.task
+        many = len(dataset) >= MANY_SERIES and max(map(len, dataset["target"])) < SHORT_SERIES
+        if settings.split == "series" or (settings.split == "auto" and many):
+            return BySeries(), config.data.fractions or SERIES_FRACTIONS
+        return cls.split_policy, config.data.fractions or cls.default_fractions
+
+    @classmethod
+    def read_training_data(
+        cls, source: Source, config: TaskConfig, diagnostics: Diagnostics, like: Dataset | None = None
+    ) -> Dataset:
+        """Returns the series of a source; those of a validation or test source have the frequency of `like`."""
+        options, columns, frequency = config.data.read_options(), dict(config.data.columns), None
+        trained: Mapping[str, str] | None = None
+        if like is not None:
+            trained, frequency = like.column_names, Frequency.parse(like["frequency"][0])
+            columns = {role: "" for role in cls.schema.roles if role not in trained} | columns
+        rows = read_dataset(source, cls.schema, columns, options, diagnostics, trained)
+        diagnostics.raise_problems()
+        return make_series(rows, config.task.multivariate, diagnostics, frequency, config.data.columns)
+
+    def read(self, source: Any, schema: Schema | None = None, columns: Mapping[str, str] | None = None) -> Dataset:
+        """Returns the series of further data, with the columns and the frequency of the training data."""
+        unused = {role: "" for role in self.schema.roles if role not in self.columns}
+        rows = super().read(source, self.schema, unused | dict(columns or {}))
+        frequency = self.processor.frequency
+        return make_series(rows, self.settings.multivariate, Diagnostics(), frequency, self.config.data.columns)
+
+    def read_own_data(self, data_dir: str | None = None) -> Dataset:
+        """Returns the series the run was trained on, with those of the validation and test files that continue them."""
+        self.check_stored_source()
+        config, diagnostics = self.config, Diagnostics()
+        source = open_source(config.data.source, data_dir)
+        named = [open_source(spec, data_dir) for spec in (config.data.validation, config.data.test) if spec is not None]
+        named = named or [source.splits[name] for name in ("validation", "test") if name in source.splits]
+        series = self.read_training_data(source.splits.get("train", source), config, diagnostics)
+        parts = {"train": series}
+        for name, part in zip(("validation", "test"), named, strict=False):
+            parts[name] = self.read_training_data(part, config, diagnostics, series)
+        return list(AlongTime().separate(parts, diagnostics).values())[-1].without("history")
+
+    def __init__(
+        self,
+        config: TaskConfig,
+        processor: ForecastProcessor,
+        columns: Mapping[str, str],
+        kinds: Mapping[str, Kind],
+        datasets: Mapping[str, Dataset] | None = None,
+        diagnostics: Diagnostics | None = None,
+    ) -> None:
+        diagnostics = Diagnostics() if diagnostics is None else diagnostics
+        kept = {name: self._check_split(processor, name, rows, diagnostics) for name, rows in (datasets or {}).items()}
+        diagnostics.raise_problems()
+        super().__init__(config, processor, columns, kinds, kept, diagnostics)
+        check_recursive(self.settings, processor.past)
+        for split in [name for name, encoded in self.encoded.items() if not len(encoded.backtest(None))]:
+            del self.encoded[split]  # no value of it is known
+
+    @staticmethod
+    def _check_split(processor: ForecastProcessor, split: str, series: Dataset, diagnostics: Diagnostics) -> Dataset:
+        """Reports series with too few steps in a split; of series that are split by series the others are kept."""
+        horizon, length = processor.horizon, processor.context_length
+        sizes = np.array([len(values) for values in series["target"]])
+        history = series["history"].astype(np.int64) if "history" in series else np.zeros(len(series), np.int64)
+        short = np.flatnonzero(np.where(history > 0, sizes - history < horizon, sizes < length + horizon))
+        if split == "train":
+            return series
+        if processor.logs:
+            check_positive(series, processor.targets, processor.frequency)
+        if "divided" in series and 0 < len(short) < len(series):
+            diagnostics.note(
+                f"{split}: {len(short):,} series are left out, since they have fewer than {length + horizon} steps"
+            )
+            return series.take(np.setdiff1d(np.arange(len(series)), short))
+        for row in short.tolist():
+            steps = f"{sizes[row] - history[row]} of its {sizes[row]} steps are in the {split} split"
+            need = f"a context of {length} and a horizon of {horizon} need {length + horizon}"
+            need = f"a horizon of {horizon} needs {horizon}" if history[row] else need
+            remedy = "lower --horizon or --context-length, change data.fractions, or remove the series"
+            cause = f"{describe_series(series, row)} is too short: {steps}, where {need}"
+            diagnostics.report("data.too-short", cause, remedy)
+        return series
+
+    # Network
+
+    def network(self, model: BackboneSettings) -> Network:
+        settings, processor = self.settings, self.processor
+        if settings.mode == "recursive" and not model.traits.causal:
+            cause = "a bidirectional model cannot read its own forecasts one by one"
+            raise SeriatimError("task.not-causal", cause, "omit model.bidirectional, or choose task.mode=direct")
+        inputs = NumberInput(processor.features(settings.steps), model.embedding)
+        outputs = settings.steps * len(processor.targets) * max(len(settings.quantiles), 1)
+        fed_back = settings.horizon - 1 if settings.mode == "recursive" else 0  # forecasts read after the context
+        length = processor.context_length + fed_back
+        return assemble(model, inputs, inputs.width, length, lambda backbone: StepHead(backbone.width, outputs))
+
+    @property
+    def every_step(self) -> bool:
+        """Whether the loss has a forecast after every step; a bidirectional model has read the later ones."""
+        return self.settings.every_step and self.config.model.traits.causal
+
+    # Training
+
+    def make_sampler(self, train: SeriesEncoded) -> Sampler:
+        return WindowSampler(len(train), self.config.seed)
+
+    def collate(self, encoded: SeriesEncoded, items: np.ndarray) -> Batch:
+        """Returns contexts (B,T,F), and targets (B,T,steps,N) relative to their anchors, with a mask of known ones."""
+        origins, steps = encoded.items.take(items), self.settings.steps
+        inputs, mask, rows = read_context(encoded, origins, steps)
+        asked = rows if self.every_step else rows[:, -1:]
+        if not self.every_step and mask is not None:
+            asked = (encoded.starts[origins.series] + origins.positions - 1)[:, None]
+        targets, known = encoded.targets_after(origins.series, asked, steps)
+        if self.every_step and mask is not None:
+            known = known & mask[:, :, None, None]
+        parts = (targets - encoded.anchors(origins.series, asked, steps), known)
+        tensors = tuple(torch.from_numpy(np.ascontiguousarray(part)) for part in parts)
+        batch_mask = None if mask is None else torch.from_numpy(mask)
+        return Batch(torch.from_numpy(inputs), tensors, max(int(known.sum()), 1), batch_mask)
+
+    def forward(self, network: Network, batch: Batch, state: Any = None) -> Output:
+        """Returns scores (B,T,steps,N,Q), relative to the anchors."""
+        targets, _ = batch.targets
+        scores, _ = network(batch.inputs, batch.mask)
+        return Output(as_float32(scores)[:, -targets.shape[1] :].unflatten(-1, (*targets.shape[2:], -1)))
+
+    def loss(self, output: Output, batch: Batch, smoothing: float = 0.0) -> Tensor:
+        targets, known = batch.targets
+        return torch.where(known, value_losses(output.scores, targets, self.settings.quantiles), 0.0).sum()
+
+    # Evaluation
+
+    def origins(self, split: str, limit: int | None = None) -> Origins:
+        """Returns the forecast origins of a split; at most so many that about `limit` values are forecast."""
+        if split not in self.encoded:
+            present = ", ".join(self.encoded) or "none"
+            cause = f"there is no {split} split to evaluate on"
+            raise SeriatimError("data.no-split", cause, f"the splits are: {present}")
+        origins = self.encoded[split].backtest(self.settings.stride)
+        return origins.sample(None if limit is None else max(limit // self.settings.horizon, 1))
+
+    def evaluate(self, network: nn.Module, split: str = "validation", limit: int | None = None) -> Metrics:
+        origins = self.origins(split, limit)
+        encoded, settings = self.encoded[split], self.settings
+        scaled = forecast_origins(network, encoded, settings, origins)  # (n,horizon,N,Q)
+        references = encoded.references(origins)
+        rows = (encoded.starts[origins.series] + origins.positions - 1)[:, None]
+        targets = encoded.targets_after(origins.series, rows, settings.horizon)[0][:, 0]
+        losses = value_losses(torch.from_numpy(scaled).double(), torch.from_numpy(targets), settings.quantiles)
+        known = ~np.isnan(references)
+        loss = float(torch.where(torch.from_numpy(known), losses, 0.0).sum()) / max(int(known.sum()), 1)
+        quantiles = unscale_quantiles(encoded, origins, scaled)
+        metrics = forecast_metrics(encoded, origins, references, quantiles, settings.quantiles)
+        return {"loss": loss, **metrics, "values": float(known.sum())}
+
+    @cached_property
+    def linear_weights(self) -> list[np.ndarray] | None:
+        """The weights of the linear baseline; None without training data."""
+        train = self.encoded.get("train")
+        return None if train is None else fit_linear(train, self.processor.context_length, self.processor.horizon)
+
+    def simple_forecasts(self, encoded: SeriesEncoded, origins: Origins) -> dict[str, np.ndarray]:
+        """Returns the forecasts (n,horizon,N) of the baselines in the units of the data."""
+        scaled = {"naive": naive_forecast(encoded, origins)}
+        if self.processor.season > 1:
+            scaled["seasonal naive"] = naive_forecast(encoded, origins, self.processor.season)
+        if self.linear_weights is not None:
+            scaled["linear"] = linear_forecast(self.linear_weights, encoded, origins)
+        return {name: encoded.unscale(origins, values) for name, values in scaled.items()}
+
+    def baselines(self, split: str) -> dict[str, Metrics]:
+        """Returns the metrics of repeating the last value or the last season, and of a linear forecast."""
+        encoded, origins = self.encoded[split], self.origins(split)
+        references = encoded.references(origins)
+        return {
+            name: forecast_metrics(encoded, origins, references, forecasts[..., None])
+            for name, forecasts in self.simple_forecasts(encoded, origins).items()
+        }
+
+    def views(self, predictor: Predictor, split: str) -> list[View]:
+        encoded, origins = self.encoded[split], self.origins(split)
+        scaled = forecast_origins(predictor.network, encoded, self.settings, origins)
+        quantiles = unscale_quantiles(encoded, origins, scaled)
+        simple = self.simple_forecasts(encoded, origins)
+        return make_views(encoded, origins, quantiles, self.settings.quantiles, simple)
+
+    def sample(self, network: nn.Module) -> str:
+        """Returns up to three forecasts of the validation split beside what came."""
+        encoded, origins = self.encoded["validation"], self.origins("validation").sample(3)
+        scaled = forecast_origins(network, encoded, self.settings, origins)
+        forecasts = unscale_quantiles(encoded, origins, scaled)[..., median_index(self.settings.quantiles)]
+        return describe_forecasts(encoded, replace(origins, counted=np.ones_like(origins.counted)), forecasts)
+
+
+def value_losses(scores: Tensor, targets: Tensor, quantiles: tuple[float, ...]) -> Tensor:
+    """Returns the loss of every value (…,N) for scores (…,N,Q): squared error, or pinball loss of the quantiles."""
+    errors = targets[..., None] - scores
+    if not quantiles:
+        return errors.square().squeeze(-1)
+    levels = torch.tensor(quantiles, dtype=errors.dtype, device=errors.device)
+    return torch.maximum(levels * errors, (levels - 1) * errors).mean(dim=-1)
+
+
+def unscale_quantiles(encoded: SeriesEncoded, origins: Origins, scaled: np.ndarray) -> np.ndarray:
+    """Returns scaled forecasts (n,horizon,N,Q) in the units of the data."""
+    return np.stack([encoded.unscale(origins, scaled[..., q]) for q in range(scaled.shape[-1])], axis=-1)
