@@ -337,6 +337,7 @@ def check_data(
         except SeriatimError as error:
             diagnostics.problems.append(error)
         policy = (policies or {}).get(task) or _default_policy(schema)
+    if dataset is not None and len(dataset):
         _examine(report, dataset, schema, policy, (fractions or {}).get(task, FRACTIONS), diagnostics)
     for issue in diagnostics.problems:
         problem = problems.setdefault(issue.code, Problem(issue.code, issue.remedy))

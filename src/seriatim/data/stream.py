@@ -80,8 +80,10 @@ class Stream:
                     text = pending_return + decoder.decode(block, final=not following)
                 except UnicodeDecodeError as error:
                     raise self.encoding_error(error, codec, line, offset - undecoded) from None
-                if "\0" in text and errors == "strict":
-                    raise self.binary_error(line + text.count("\n", 0, text.index("\0")))
+                if "\0" in text:
+                    if errors == "strict":
+                        raise self.binary_error(line + text.count("\n", 0, text.index("\0")))
+                    text = text.replace("\0", "\ufffd")
                 offset += len(block)
                 pending_return = "\r" if following and text.endswith("\r") else ""  # its \n may come in the next block
                 if "\r" in text:
