@@ -506,7 +506,8 @@ def test_capabilities_are_declared(tokenizer: Tokenizer) -> None:
     assert predictor.capabilities["generate"].scalar
     assert {"embed", "nearest", "words"} <= predictor.capabilities.keys()
     assert isinstance(predictor.engine, NetworkEngine)
-    assert all("runs/x" in usage.shell and "runs/x" in usage.python for usage in predictor.usage("runs/x"))
+    usage = [(line.shell, line.python) for line in predictor.usage("runs/x")]
+    assert usage[0] == ('seriatim generate runs/x "ce  a e"', 'print(run.generate("ce  a e"))'), "known characters only"
 
 
 @pytest.mark.parametrize(

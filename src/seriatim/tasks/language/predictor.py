@@ -36,6 +36,7 @@ from .engine import Engine, NetworkEngine, NGramEngine
 from .processor import LanguageProcessor
 
 MAX_ROWS = 64  # prompts that are decoded together
+EXAMPLE = "Once upon a time"  # of a prompt, for the model card
 PROMPT = Schema((Field("text", (TEXT,), ("prompt",)),), positions=("text",))
 INT8 = Setting(False, description="with int8 weights: faster, nearly the same results")
 
@@ -289,11 +290,12 @@ class LanguageModelPredictor(EmbeddingPredictor):
         return TextReader(self, self.tokenizer, max_length=limit, prefix=self.start.tolist(), cls_sep=False)
 
     def usage(self, run: str) -> list[Usage]:
-        opened = f'seriatim.load("{run}")'
+        unknown = set() if self.tokenizer.drops_whitespace else set(self.tokenizer.unknown(EXAMPLE))
+        text = "".join(character for character in EXAMPLE if character not in unknown)
         return [
-            Usage(f'seriatim generate {run} "Once upon a time"', f'{opened}.generate("Once upon a time")'),
-            Usage(f'seriatim score {run} "A sentence."', f'{opened}.score("A sentence.")'),
-            Usage(f'seriatim next {run} "The"', f'{opened}.next("The", top=5)'),
+            Usage(f'seriatim generate {run} "{text}"', f'print(run.generate("{text}"))'),
+            Usage(f'seriatim next {run} "{text}"', f'print(run.next("{text}", top=5))'),
+            Usage(f'seriatim score {run} "{text}"', f'print(run.score("{text}")["perplexity"])'),
         ]
 
 

@@ -155,7 +155,7 @@ class FillMaskPredictor(EmbeddingPredictor):
 
     def usage(self, run: str) -> list[Usage]:
         text = f"The capital of {self.mask_name} is Paris."
-        lines = [Usage(f'seriatim embed {run} "A sentence."', f'seriatim.load("{run}").embed("A sentence.")')]
+        lines = [Usage(f'seriatim embed {run} "A sentence."', 'print(run.embed("A sentence."))')]
         if self.head.masked is None:
             return lines
-        return [Usage(f'seriatim fill {run} "{text}"', f'seriatim.load("{run}").fill("{text}")'), *lines]
+        return [Usage(f'seriatim fill {run} "{text}"', f'print(run.fill("{text}")["text"])'), *lines]
