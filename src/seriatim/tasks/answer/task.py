@@ -48,7 +48,7 @@ from ..batching import LengthSampler, Sampler
 from ..embedding import EmbeddingPredictor, TextReader
 from ..mismatches import tokenizer_mismatches
 from .metrics import answer_metrics, nearest_names
-from .processor import AnswerEncoded, AnswerProcessor, AnswerSettings, answered_rows
+from .processor import UNANSWERABLE_KEY, AnswerEncoded, AnswerProcessor, AnswerSettings, answered_rows
 from .schema import SCHEMA, GroupedByArticle, passage_key, plural
 from .search import BestSpans, search_spans
 from .views import make_views, prediction_table
@@ -172,8 +172,11 @@ class AnswerTask(Task[AnswerEncoded]):
     teacher_tokenizer = True
     default_model = "gru"
     default_model_reason = "a bidirectional GRU is fast on a CPU; good answers need a pretrained BERT (--from)"
-    hub_head = "answer"
+    hub_head = "question-answering"
     processor: AnswerProcessor
+
+    def hub_config(self) -> Mapping[str, Any]:
+        return {UNANSWERABLE_KEY: self.processor.unanswerable}
 
     @classmethod
     def model_defaults(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -185,7 +185,7 @@ class TagTask(Task[TagEncoded]):
     unit = "words"
     default_model = "lstm"
     default_model_reason = "a bidirectional LSTM with character features tags well after minutes on a CPU"
-    hub_head = "tag"
+    hub_head = "token-classification"
     processor: TagProcessor
 
     @classmethod
