@@ -28,11 +28,6 @@ DTYPES = st.sampled_from([np.uint8, np.int8, np.int16, np.uint16, np.int32, np.f
 X = np.arange(12.0).reshape(3, 4)
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SERIATIM_CACHE", str(tmp_path / "cache"))
-
-
 def records(source: Any, **options: Any) -> list[dict[str, Any]]:
     opened = open_source(str(source))
     return [record.values for record in read_records(opened, ReadOptions(**options), Diagnostics())]

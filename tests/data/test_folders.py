@@ -18,11 +18,6 @@ from seriatim.data.source import open_source
 from task_helpers import prepare, refused
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SERIATIM_CACHE", str(tmp_path / "cache"))
-
-
 def write(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")

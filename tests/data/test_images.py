@@ -26,11 +26,6 @@ from seriatim.data.kinds import NUMBERS
 SCENE = np.random.default_rng(0).integers(0, 256, (9, 14, 3), dtype=np.uint8)
 
 
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SERIATIM_CACHE", str(tmp_path / "cache"))
-
-
 def save(path: Path, image: Image.Image, **options: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     image.save(path, **options)

@@ -65,6 +65,7 @@ def format_options(schema: Schema, options: ReadOptions) -> ReadOptions:
         positions=schema.positions,
         is_header=schema.is_header,
         join_extra=schema.join_extra,
+        predicting=bool(schema.absent),
     )
 
 

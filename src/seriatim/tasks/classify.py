@@ -31,7 +31,7 @@ from ..nn.distillation import distillation_loss, multi_label_distillation_loss
 from ..report.charts import Cell, Confusion, Table, View
 from .base import Metrics, Output, Predictor, TaskConfig, Usage, capability
 from .batching import Batch
-from .codecs import TextCodec
+from .codecs import ImageCodec, TextCodec
 from .metrics import (
     Counts,
     class_counts,
@@ -85,9 +85,18 @@ class ClassifyProcessor(SequenceProcessor):
 
     @classmethod
     def from_pretrained(
-        cls, tokenizers: Mapping[str, Tokenizer], max_length: int, labels: tuple[str, ...] = ()
+        cls,
+        tokenizers: Mapping[str, Tokenizer],
+        max_length: int,
+        labels: tuple[str, ...] = (),
+        config: Mapping[str, Any] | None = None,
     ) -> Self:
-        return cls(TextCodec(tokenizers["tokenizer"], max_length, max_length), labels, multi_label=False)
+        config = config or {}
+        multi_label = config.get("problem_type") == "multi_label_classification"
+        if (image := config.get("image")) is not None:
+            sizes = (image["height"], image["width"], image["channels"], image["fit"])
+            return cls(ImageCodec(*sizes, 0, image["mean"], image["std"]), labels, multi_label)
+        return cls(TextCodec(tokenizers["tokenizer"], max_length, max_length), labels, multi_label)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -202,7 +211,12 @@ class ClassifyTask(SequenceTask):
     processor_type = ClassifyProcessor
     predictor_type = ClassifyPredictor
     monitor = "error"
+    hub_head = "classification"
     processor: ClassifyProcessor
+
+    def hub_config(self) -> Mapping[str, Any]:
+        kind = "multi" if self.processor.multi_label else "single"
+        return {"problem_type": f"{kind}_label_classification"}
 
     def loss(self, output: Output, batch: Batch, smoothing: float = 0.0) -> Tensor:
         if self.processor.multi_label:

@@ -81,7 +81,11 @@ class RegressProcessor(SequenceProcessor):
 
     @classmethod
     def from_pretrained(
-        cls, tokenizers: Mapping[str, Tokenizer], max_length: int, labels: tuple[str, ...] = ()
+        cls,
+        tokenizers: Mapping[str, Tokenizer],
+        max_length: int,
+        labels: tuple[str, ...] = (),
+        config: Mapping[str, Any] | None = None,
     ) -> Self:
         codec = TextCodec(tokenizers["tokenizer"], max_length, max_length)
         return cls(codec, labels, (0.0,) * len(labels), (1.0,) * len(labels))
@@ -156,7 +160,11 @@ class RegressTask(SequenceTask):
     settings_type = RegressSettings
     processor_type = RegressProcessor
     predictor_type = RegressPredictor
+    hub_head = "regression"
     processor: RegressProcessor
+
+    def hub_config(self) -> Mapping[str, Any]:
+        return {"problem_type": "regression"}
 
     def head(self, backbone: Backbone, model: BackboneSettings) -> nn.Module:
         head = ScaledHead(super().head(backbone, model), len(self.processor.targets))

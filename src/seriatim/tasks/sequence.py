@@ -47,7 +47,8 @@ MAX_LISTED = 5  # rows in an error
 REACH_SEQUENCES = 32  # whose gradients are averaged
 MIN_REACH_LENGTH = 20  # elements below which a sequence is too short for it
 REACH_POINTS = 100  # of a curve
-KIND_BY_SETTING: Mapping[str, tuple[Kind, ...]] = {"text": (TEXT,), "numbers": (NUMBERS, NUMBER), "image": (IMAGE,)}
+ANY_NUMBERS = replace(NUMBERS, guessed=None)  # also texts such as "0.1 0.2", which nobody would guess to be numbers
+KIND_BY_SETTING: Mapping[str, tuple[Kind, ...]] = {"text": (TEXT,), "numbers": (ANY_NUMBERS, NUMBER), "image": (IMAGE,)}
 
 TEXT_PAIRS = (
     ("sentence1", "sentence2"),
@@ -110,6 +111,13 @@ class SequenceProcessor(Processor[Encoded]):
         """Returns the targets (rows,…); reports those that the model does not know."""
 
     @property
+    def image_layout(self) -> dict[str, Any] | None:
+        codec = self.input
+        if not isinstance(codec, ImageCodec):
+            return None
+        return {"height": codec.height, "width": codec.width, "channels": codec.channels, "fit": codec.fit_mode}
+
+    @property
     @abstractmethod
     def outputs(self) -> tuple[str, ...]:
         """The names of the outputs of the network."""
@@ -158,6 +166,9 @@ class SequenceTask(Task[Encoded]):
         rows = read_dataset(source, schema, settings.columns, options, diagnostics, *columns_and_kinds(like))
         diagnostics.raise_problems()
         columns = rows.columns["input"]
+        if rows.kind("input") is ANY_NUMBERS:
+            columns = tuple(replace(column, kind=NUMBERS) for column in columns)
+            rows = replace(rows, columns={**rows.columns, "input": columns})
         if rows.kind("input") is IMAGE:
             return rows if config.task.images.broken == "error" else skip_broken(rows, diagnostics)
         sizes = np.stack([column.sizes for column in columns])  # (columns, rows)
@@ -183,10 +194,27 @@ class SequenceTask(Task[Encoded]):
             unnamed = source.columns is not None and [f"column {n}" for n in (1, 2)] == list(source.columns)
             if unnamed and source.columns is not None and not overrides:
                 overrides["input"] = ",".join(source.columns)
-        rows = super().read(source, schema, overrides)
+        kinds = self.kinds
+        if kinds["input"] is NUMBER and "input" not in overrides and not self._has_columns(source):
+            kinds = {**kinds, "input": NUMBERS}  # a list instead of a number in each of several columns
+        options, diagnostics = self.config.data.read_options(), Diagnostics()
+        rows = read_dataset(source, schema, overrides, options, diagnostics, self.columns, kinds)
+        diagnostics.raise_problems()
         if isinstance(codec, TextCodec) and codec.texts == 2 and len(rows.columns["input"]) == 1:
             return split_pairs(rows)
         return rows
+
+    def _has_columns(self, source: Source) -> bool:
+        """Returns whether a source may have the input columns of the training data: not lines, not a list of inputs."""
+        if source.columns is None:
+            return any(stream.extension != "txt" for stream in source.streams)
+        return set(self.columns["input"].split(",")) <= set(source.columns)
+
+    def encode(self, dataset: Dataset) -> Encoded:
+        encoded = super().encode(dataset)
+        if "target" not in dataset:  # training raises the problems of all splits together
+            self.diagnostics.raise_problems()
+        return encoded
 
     # Network
 

@@ -44,6 +44,7 @@ class ReadOptions:
         positions: The roles of the first columns of a table without a header; a row must have as many cells.
         is_header: Returns whether the cells of the first row are a header; None if `header_names` decide.
         join_extra: Whether a row with too many cells has delimiters in its last one.
+        predicting: Whether targets are not read: every row counts, also one without a label.
     """
 
     encoding: str = "utf-8"
@@ -58,6 +59,7 @@ class ReadOptions:
     positions: tuple[str, ...] = ()
     is_header: Callable[[Sequence[str]], bool | None] = field(default=lambda cells: None, compare=False)
     join_extra: bool = False
+    predicting: bool = False
 
 
 class Format(ABC):

@@ -42,8 +42,7 @@ class ClassFolders(Format):
         if not images:
             streams = [stream for stream in streams if not stream.is_binary()]
         paths = class_paths(streams)
-        labeled = "label" in options.header_names
-        if labeled:
+        if "label" in options.header_names and not options.predicting:
             kept = [row for row, path in enumerate(paths) if len(path) > 1 and path[0].lower() not in UNLABELED]
             if not kept:
                 cause = f"{source.name}: its images have no labels"

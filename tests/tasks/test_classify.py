@@ -1,0 +1,568 @@
+"""Classify: labels of every form, text, two texts, numbers and images, from a table to predictions and charts."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+from seriatim.core import registry
+from seriatim.core.diagnostics import Diagnostics
+from seriatim.core.errors import SeriatimError
+from seriatim.data.images import IMAGE
+from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
+from seriatim.nn.distillation import distillation_loss
+from seriatim.report.charts import Confusion, Lines, Table
+from seriatim.report.charts import Image as ChartImage
+from seriatim.tasks.classify import ClassifyProcessor, ClassifyTask
+from seriatim.tasks.codecs import ImageCodec, NumberCodec, TextCodec
+from seriatim.tasks.stored import from_dict
+from task_helpers import fit, prepare, refused
+
+FINE = ["a fine film", "warm and fine", "what a fine, warm day"]
+DULL = ["a dull film", "dull and long", "so long, so dull"]
+NO_SPLIT = {"fractions": (1.0, 0.0, 0.0)}
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def write_rows(path: Path, records: list[dict[str, Any]]) -> Path:
+    return write(path, "".join(json.dumps(record) + "\n" for record in records))
+
+
+def labels_of(task: ClassifyTask, split: str = "train") -> list[str]:
+    return task.describe_references(task.encoded[split].targets)
+
+
+# Labels
+
+
+def test_labels_of_every_type(tmp_path: Path) -> None:
+    values = [True, False, 3, 4.0, 4.5, " spaced ", "nan d'or"]
+    path = write_rows(tmp_path / "a.jsonl", [{"text": f"t{i}", "label": value} for i, value in enumerate(values)])
+    task = prepare("classify", path, **NO_SPLIT)
+    assert labels_of(task) == ["true", "false", "3", "4", "4.5", "spaced", "nan d'or"]
+    assert task.processor.labels == ("3", "4", "4.5", "false", "nan d'or", "spaced", "true")  # numbers by value first
+
+
+def test_several_labels(tmp_path: Path) -> None:
+    expected = [("a", "b"), (), ("c",)]
+    lists = write_rows(tmp_path / "a.jsonl", [{"text": f"t{i}", "label": row} for i, row in enumerate(expected)])
+    cells = write(tmp_path / "b.csv", "text,label\nt0,a|b\nt1,\nt2,c\n")
+    flags = write(tmp_path / "c.csv", "text,a,b,c\nt0,1,1,0\nt1,0,0,0\nt2,0,0,1\n")
+    for path, options in (
+        (lists, {}),
+        (cells, {"label_separator": "|"}),
+        (flags, {"columns": {"input": "text", "target": "a,b,c"}}),
+        (flags, {"columns": {"input": "text", "target": "a..c"}}),
+    ):
+        diagnostics = Diagnostics()
+        task = prepare("classify", path, diagnostics=diagnostics, **NO_SPLIT, **options)
+        assert task.processor.multi_label
+        assert labels_of(task) == ["a, b", "none", "c"]
+        assert "3 labels, 1 per row on average: a (33 %), b (33 %), c (33 %)" in diagnostics.notes
+    bad = write(tmp_path / "d.csv", "text,a,b\nx,1,2\n")
+    columns = {"input": "text", "target": "a,b"}
+    refused("data.column", "line 2", '"b"', "neither 1 nor 0", name="classify", data=bad, columns=columns, **NO_SPLIT)
+
+
+def test_several_labels_are_learned_and_predicted(tmp_path: Path) -> None:
+    words = {"x": "red", "y": "blue"}
+    rows = [{"text": f"{' '.join(words[label] for label in labels)} {n}", "label": list(labels)}
+            for n, labels in enumerate([(), ("x",), ("y",), ("x", "y")] * 15)]  # fmt: skip
+    task = prepare("classify", write_rows(tmp_path / "a.jsonl", rows))
+    predictor = fit(task, 60)
+    predictions = predictor.call("classify", ["red blue", "red", ""], probabilities=True)
+    assert predictions[0]["prediction"] == ["x", "y"]
+    assert predictions[1]["prediction"] == ["x"]
+    assert set(predictions[0]["probabilities"]) == {"x", "y"}
+    assert task.evaluate(predictor.network, "test")["micro_f1"] > 0.8
+    baseline = task.baselines("test")["most frequent"]
+    assert set(baseline) == {"loss", "accuracy", "micro_f1", "macro_f1", "error", "examples"}
+    (table,) = task.views(predictor, "test")
+    assert isinstance(table, Table)
+    assert [row[0] for row in table.rows] == ["x", "y"]
+
+
+def test_missing_and_unknown_labels(tmp_path: Path) -> None:
+    for cell in ("", " ", "nan", "NaN"):
+        path = write(tmp_path / "a.csv", f"text,label\nx,a\ny,{cell}\nz,b\n")
+        refused("data.label", "a.csv, line 3", "missing", name="classify", data=path, **NO_SPLIT)
+    path = write_rows(tmp_path / "a.jsonl", [{"text": "x", "label": "a"}, {"text": "y", "label": None}])
+    refused("data.label", "a.jsonl, line 2", name="classify", data=path, **NO_SPLIT)
+    train = write(tmp_path / "t.csv", "text,label\n" + "x,a\ny,b\n" * 10)
+    other = write(tmp_path / "o.csv", "text,label\nx,a\ny,c\n")
+    words = ("o.csv, line 3", 'the label "c" does not occur in the training split', "the labels are: a, b")
+    for split in ("validation", "test"):
+        refused("data.label", *words, name="classify", data=train, **{split: str(other)})
+    column = write(tmp_path / "c.csv", "text,label,split\nx,a,train\ny,b,train\nz,c,test\nx,a,validation\n")
+    refused("data.label", "c.csv, line 4", '"c"', name="classify", data=column)
+    one = write(tmp_path / "e.csv", "text,label\n" + "x,a\n" * 20)
+    refused("data.one-class", "16 training rows", '"a"', name="classify", data=one)
+
+
+def test_one_label_where_lists_were_trained(tmp_path: Path) -> None:
+    lists = write_rows(tmp_path / "a.jsonl", [{"text": f"t{n}", "label": ["a", "b"][: 1 + n % 2]} for n in range(20)])
+    single = write(tmp_path / "b.csv", "text,label\nx,a\ny,b\n")
+    for train, other in ((lists, single), (single, lists)):
+        task = prepare("classify", train, **NO_SPLIT)
+        with pytest.raises(SeriatimError):  # a label "ab" must not become the labels a and b
+            task.with_data(str(other))
+
+
+def test_flip_validation_column(tmp_path: Path) -> None:
+    rows = "AC,p,train,\nCA,q,train,True\nAA,p,test,\nCC,q,train,False\nGG,q,test,True\n"
+    path = write(tmp_path / "a.csv", f"sequence,target,set,validation\n{rows}")
+    task = prepare("classify", path)
+    assert list(task.datasets["train"]["input"]) == ["AC", "CC"]
+    assert list(task.datasets["validation"]["input"]) == ["CA"]
+    assert list(task.datasets["test"]["input"]) == ["AA", "GG"]
+
+
+# Text
+
+
+@pytest.fixture(name="films", scope="module")
+def _films() -> pd.DataFrame:
+    rows = [
+        (f"{text} {n}", label) for n in range(12) for texts, label in ((FINE, "good"), (DULL, "bad")) for text in texts
+    ]
+    return pd.DataFrame(rows, columns=["text", "label"])
+
+
+@pytest.fixture(name="trained", scope="module")
+def _trained(films: pd.DataFrame) -> Any:
+    return fit(prepare("classify", films, {"name": "gru", "width": 16}), 40)
+
+
+def test_predictions_do_not_depend_on_the_batch(trained: Any) -> None:
+    (alone,) = trained.call("classify", ["a fine film"], probabilities=True)
+    assert alone["prediction"] == "good"
+    assert sum(alone["probabilities"].values()) == pytest.approx(1)
+    several = trained.call("classify", ["dull", "", "a fine film", "a fine film and a warm and fine and warm day"])
+    assert [record["prediction"] for record in several][::2] == ["bad", "good"]
+    assert several[2]["confidence"] == pytest.approx(alone["confidence"], rel=1e-5)
+    assert set(several[0]) == {"prediction", "confidence"}
+
+
+def test_frame_in_frame_out(trained: Any) -> None:
+    frame = pd.DataFrame({"note": ["x", "y"], "text": ["a fine, warm film", ""]}, index=[7, 9])
+    result = trained.call("classify", frame).to_frame()
+    assert list(result.columns) == ["note", "text", "prediction", "confidence"]
+    assert list(result.index) == [7, 9]
+    assert result["prediction"][7] == "good"
+
+
+def test_a_row_for_each_row_and_line(trained: Any, tmp_path: Path) -> None:
+    table = write(tmp_path / "new.csv", 'note,text\nx,"a fine, warm film"\ny,\nz,"dull\nand long"\n')
+    assert [record["prediction"] for record in trained.call("classify", str(table))][::2] == ["good", "bad"]
+    lines = write(tmp_path / "lines.txt", "a fine film\n\nso dull\n")
+    assert len(trained.call("classify", str(lines))) == 3
+    other = write(tmp_path / "o.csv", "title,opinion,stars\ndull,a fine film,good\nfine,so dull,bad\n")
+    with pytest.raises(SeriatimError) as caught:
+        trained.call("classify", str(other))
+    assert caught.value.code == "data.column"
+    columns = {"input": "opinion", "target": "stars"}
+    task = trained.task.with_data(str(other), columns=columns)
+    assert task.evaluate(trained.network, "test")["accuracy"] == 1.0
+
+
+def test_metrics_baseline_sample_and_views(trained: Any) -> None:
+    task = trained.task
+    metrics = task.evaluate(trained.network, "validation")
+    assert set(metrics) == {"loss", "accuracy", "macro_f1", "error", "examples"}
+    assert task.evaluate(trained.network, "train", limit=20)["examples"] < 10
+    assert task.baselines("test")["most frequent"]["accuracy"] == pytest.approx(0.5, abs=0.2)
+    assert "(is " in task.sample(trained.network)
+    untrained = task.predictor(task.build())
+    views = task.views(untrained, "test")
+    assert [type(view) for view in views] == [Confusion, Table, Table]
+    errors = views[2]
+    assert errors.title == "Most confident errors"
+    confidences = [row[-1] for row in errors.rows]
+    assert confidences == sorted(confidences, reverse=True)
+    assert np.array(views[0].counts).sum() == len(task.encoded["test"])
+    usage = trained.usage("run")
+    assert usage[0].shell == 'seriatim classify run "a text"'
+
+
+def test_reach_of_the_gradient() -> None:
+    rows = [(" ".join(f"w{(n + k) % 9}" for k in range(25)), "ab"[n % 2]) for n in range(40)]
+    task = prepare("classify", pd.DataFrame(rows, columns=["text", "label"]), {"name": "rnn", "width": 4})
+    (reach,) = [view for view in task.views(task.predictor(task.build()), "train") if isinstance(view, Lines)]
+    assert reach.series[0].y == pytest.approx(reach.series[1].y)  # nothing was trained
+    assert reach.series[0].x[0] == 24
+
+
+def test_processor_is_stored_and_restored(trained: Any, tmp_path: Path) -> None:
+    values, tokenizers = trained.task.processor.to_dict()
+    for name, tokenizer in tokenizers.items():
+        tokenizer.save(tmp_path / name)
+    processor = from_dict(json.loads(json.dumps(values)), tmp_path)
+    restored = ClassifyTask(trained.task.config, processor, trained.task.columns, trained.task.kinds)
+    network = restored.network(restored.config.model)
+    network.load_state_dict(trained.network.state_dict())
+    texts = ["a fine film", "so dull"]
+    assert restored.predictor(network).predict(texts) == trained.predict(texts)
+
+
+def test_embeddings_of_texts(trained: Any) -> None:
+    vectors = [record["vector"] for record in trained.call("embed", ["a fine film", "so dull"])]
+    assert [len(vector) for vector in vectors] == [16, 16]
+
+
+def test_causal_models_have_no_first_element(films: pd.DataFrame) -> None:
+    task = prepare("classify", films, settings={"pooling": "first"})
+    with pytest.raises(SeriatimError, match="causal") as caught:
+        task.build()
+    assert caught.value.code == "task.pooling"
+
+
+def test_truncation_is_noted(films: pd.DataFrame) -> None:
+    diagnostics = Diagnostics()
+    task = prepare("classify", films, settings={"context_length": 3}, diagnostics=diagnostics)
+    assert task.processor.input.longest == 3
+    assert task.encoded["train"].lengths.max() == 3
+    assert any("training sequences are truncated to 3 elements" in note for note in diagnostics.notes)
+
+
+def test_pretrained_tokenizer_and_labels() -> None:
+    tokenizer = Tokenizer.train(TokenizerSettings(kind="word"), ["a fine film"])
+    processor = ClassifyProcessor.from_pretrained({"tokenizer": tokenizer}, 12, ("neg", "pos"))
+    assert (processor.input.max_length, processor.labels) == (12, ("neg", "pos"))
+    frame = pd.DataFrame({"text": ["a fine film", "a film"] * 10, "label": ["x", "y"] * 10})
+    config = prepare("classify", frame).config
+    task = ClassifyTask.prepare(config, frame, pretrained={"tokenizer": tokenizer})
+    assert task.processor.input.tokenizer is tokenizer
+
+
+def test_unlabeled_rows(trained: Any) -> None:
+    task = trained.task
+    seen = list(task.datasets["test"]["input"][:2])
+    rows = task.read_unlabeled(pd.DataFrame({"text": [*seen, "new", ""]}))
+    assert (len(rows), "target" in rows) == (3, False)
+    assert any("2 of" in note and "unlabeled" in note for note in task.diagnostics.notes)
+
+
+def test_teachers_must_have_the_same_labels(films: pd.DataFrame, trained: Any) -> None:
+    other = prepare("classify", films.replace({"label": {"good": "great"}}))
+    mismatches = other.teacher_mismatches(trained)
+    assert mismatches == ['only this model has the label: "great"', 'only the teacher has the label: "good"']
+    assert trained.task.teacher_mismatches(trained) == []
+    batch = trained.task.batch(0, 0, 4, 4)
+    output = trained.task.forward(trained.network, batch)
+    assert output.features.shape == (4, 16)
+    teacher = replace(output, scores=output.scores.detach() + torch.randn(4, 2))
+    expected = distillation_loss(output.scores, teacher.scores, 2.0)
+    assert torch.equal(trained.task.distillation_loss(output, teacher, 2.0), expected)
+
+
+def test_label_smoothing(trained: Any) -> None:
+    task, batch = trained.task, trained.task.batch(0, 0, 4, 4)
+    output = task.forward(trained.network, batch)
+    expected = torch.nn.functional.cross_entropy(output.scores, batch.targets, reduction="sum", label_smoothing=0.2)
+    assert torch.equal(task.loss(output, batch, 0.2), expected)
+
+
+# Two texts
+
+WORDS = {"g": ["good", "warm", "fine"], "b": ["dull", "cold", "bad"]}
+
+
+@pytest.fixture(name="pairs", scope="module")
+def _pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The label tells what the first text is and what the second: their order counts."""
+    rows = []
+    for n, (first, second) in zip(range(240), list(product("gb", repeat=2)) * 60, strict=True):
+        words = [WORDS[kind][(n // 4 + shift) % 3] for kind, shift in ((first, 0), (second, n % 5))]
+        rows.append([f"it was {words[0]} {n % 7}", f"{words[1]} , they said", first + second, str("bg".index(first))])
+    path = tmp_path_factory.mktemp("pairs") / "pairs.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows([["premise", "hypothesis", "label", "n"], *rows])
+    return path
+
+
+@pytest.fixture(name="judge", scope="module")
+def _judge(pairs: Path) -> Any:
+    task = prepare("classify", pairs, {"name": "gru", "width": 24}, columns={"target": "label"})
+    return fit(task, 100, lr=0.01)
+
+
+def test_both_texts_and_their_order_count(judge: Any) -> None:
+    task = judge.task
+    assert task.columns["input"] == "premise,hypothesis"
+    assert task.evaluate(judge.network, "test")["accuracy"] > 0.9
+    pairs = [("it was good 1", "cold , they said"), ("it was cold 1", "good , they said")]
+    assert [record["prediction"] for record in judge.call("classify", pairs)] == ["gb", "bg"]
+    assert judge.call("classify", [list(pair) for pair in pairs]) == judge.call("classify", pairs)  # as from JSON
+    assert judge.call("classify", ["\t".join(pair) for pair in pairs]) == judge.call("classify", pairs)
+    assert len(judge.call("classify", [("", "x"), ("", "")])) == 2
+    assert " ⇥ " in task.sample(judge.network)
+    assert "\\t" in judge.usage("run")[0].shell
+
+
+def test_files_of_pairs(judge: Any, tmp_path: Path) -> None:
+    rows = "x,cold they said,it was good 1,gb\nx,,,gg\nx,good,it was cold,bg\n"
+    known = write(tmp_path / "a.csv", f"note,hypothesis,premise,label\n{rows}")
+    predictions = judge.call("classify", str(known))
+    assert (len(predictions), predictions[0]["prediction"], predictions[2]["prediction"]) == (3, "gb", "bg")
+    lines = write(tmp_path / "a.txt", "it was good 1\tcold they said\nit was cold\tgood\n")
+    assert [record["prediction"] for record in judge.call("classify", str(lines))] == ["gb", "bg"]
+    for bad in (["it was good"], "no tab\n", ["a\tb\tc"]):
+        source = bad if isinstance(bad, list) else str(write(tmp_path / "b.txt", bad))
+        with pytest.raises(SeriatimError, match="two texts") as caught:
+            judge.call("classify", source)
+        assert caught.value.code == "data.pair"
+
+
+def test_a_pair_for_a_model_of_single_texts(trained: Any) -> None:
+    with pytest.raises(SeriatimError):
+        trained.task.encode(trained.task.read(pd.DataFrame({"a": ["x"], "b": ["y"]}), columns={"input": "a,b"}))
+
+
+@pytest.mark.parametrize("names", ["sentence1,sentence2", "Sentence_A,Sentence_B", "text 1,text 2", "query,passage"])
+def test_usual_names_of_two_texts(tmp_path: Path, names: str) -> None:
+    path = write(tmp_path / "a.csv", f"{names},score\nx y,z,1\nu,v w,2\n")
+    task = prepare("classify", path, columns={"target": "score"}, **NO_SPLIT)
+    assert task.columns["input"] == names
+    assert task.processor.input.texts == 2
+
+
+def test_one_empty_text_of_two_is_kept(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", 'premise,hypothesis,y\na,b,p\n, ,q\nc,,q\n" ",d,p\n')
+    diagnostics = Diagnostics()
+    task = prepare("classify", path, diagnostics=diagnostics, **NO_SPLIT)
+    assert labels_of(task) == ["p", "q", "p"]
+    assert "a.csv: 1 rows with an empty input are left out, the first at a.csv, line 3" in diagnostics.notes
+    assert "a.csv: 2 rows have one of two texts, the first at a.csv, line 4" in diagnostics.notes
+
+
+def text_models() -> list[str]:
+    settings = {name: registry.models.load(name).Settings for name in registry.models.names()}
+    return [n for n, s in settings.items() if not (s.gradient_free or s.encoder_decoder or s.images_only)]
+
+
+@pytest.mark.parametrize("model", text_models())
+def test_every_model_reads_two_texts(pairs: Path, model: str) -> None:
+    """Also longer ones than it was built for, with the same prediction alone and in a batch."""
+    task = prepare("classify", pairs, {"name": model, "width": 16}, columns={"target": "label"})
+    predictor = task.predictor(task.build())
+    inputs = [("it was good 1", "cold , they said"), ("it was good " * 40, "cold , they said " * 40), ("", "cold")]
+    together = predictor.call("classify", inputs, probabilities=True)
+    for pair, record in zip(inputs, together, strict=True):
+        (alone,) = predictor.call("classify", [pair], probabilities=True)
+        assert alone["probabilities"] == pytest.approx(record["probabilities"], abs=1e-6)
+    (swapped,) = predictor.call("classify", [inputs[0][::-1]], probabilities=True)
+    assert swapped["probabilities"] != pytest.approx(together[0]["probabilities"], abs=1e-9)
+
+
+# Numbers
+
+
+def test_lists_of_numbers_in_every_form(tmp_path: Path) -> None:
+    values, labels = [[1, 2.5], [3], [4, 5, 6]], ["a", "b", "a"]
+    records = [{"series": row, "label": label} for row, label in zip(values, labels, strict=True)]
+    spaced = "".join(f"{' '.join(map(str, record['series']))},{record['label']}\n" for record in records)
+    quoted = "".join(f'"{record["series"]}",{record["label"]}\n' for record in records)
+    sources = [
+        write_rows(tmp_path / "a.jsonl", records),
+        write(tmp_path / "b.csv", f"series,label\n{spaced}"),
+        write(tmp_path / "c.csv", f"series,label\n{quoted}"),
+    ]
+    for path in sources:
+        task = prepare("classify", path, columns={"input": "series"}, **NO_SPLIT)
+        inputs = task.encoded["train"].inputs
+        assert [inputs[row][:, 0].tolist() for row in range(3)] == [[1.0, 2.5], [3.0], [4.0, 5.0, 6.0]]
+        assert task.processor.input.features == ("series",)
+    guessed = prepare("classify", sources[1], **NO_SPLIT)  # a column that nobody named is text
+    assert isinstance(guessed.processor.input, TextCodec)
+    named = prepare("classify", sources[1], settings={"input_kind": "text"}, columns={"input": "series"}, **NO_SPLIT)
+    assert isinstance(named.processor.input, TextCodec)
+    numbers = prepare("classify", sources[1], settings={"input_kind": "numbers"}, **NO_SPLIT)
+    assert isinstance(numbers.processor.input, NumberCodec)
+    predictor = numbers.predictor(numbers.build())
+    assert len(predictor.call("classify", ["0.5 1", "2,3", [4, 5.5]])) == 3
+    with pytest.raises(SeriatimError):
+        predictor.call("classify", ["one two"])
+
+
+def test_columns_of_numbers(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "y,t1,t2,t3\na,1,2,3\nb,4,5,6\n")
+    for columns in ("t1,t2,t3", "t1..t3"):
+        diagnostics = Diagnostics()
+        task = prepare("classify", path, columns={"input": columns, "target": "y"}, diagnostics=diagnostics, **NO_SPLIT)
+        assert task.encoded["train"].inputs[1][:, 0].tolist() == [4, 5, 6]
+        assert "3 columns are a sequence of 3 numbers" in diagnostics.notes
+    missing = write(tmp_path / "c.csv", "y,a,b\np,1,\nq,1,2\n")
+    columns = {"input": "a,b", "target": "y"}
+    refused("data.number", "line 2", '"b"', "missing", name="classify", data=missing, columns=columns, **NO_SPLIT)
+
+
+def test_steps_of_another_width(tmp_path: Path) -> None:
+    train = write_rows(tmp_path / "a.jsonl", [{"x": [[1, 2], [3, 4]], "y": "ab"[n % 2]} for n in range(20)])
+    other = write_rows(tmp_path / "b.jsonl", [{"x": [[1, 2, 3]], "y": "a"}])
+    refused("data.features", "b.jsonl, line 1", "3 numbers", name="classify", data=train, test=str(other))
+    task = prepare("classify", train)
+    assert task.processor.input.features == ("x.1", "x.2")
+    predictor = task.predictor(task.build())
+    with pytest.raises(SeriatimError) as caught:
+        predictor.call("classify", [np.zeros((4, 3))])
+    assert caught.value.code == "data.features"
+
+
+def test_scaling_by_the_training_split(tmp_path: Path) -> None:
+    rows = [{"x": [float(n), float(n + 1)], "y": "ab"[n % 2]} for n in range(40)]
+    path = write_rows(tmp_path / "a.jsonl", rows)
+    standard = prepare("classify", path).build().input
+    values = prepare("classify", path).encoded["train"].inputs.values
+    assert float(standard.mean[0]) == pytest.approx(values.mean(), rel=1e-6)
+    assert float(standard.std[0]) == pytest.approx(values.std(), rel=1e-6)
+    plain = prepare("classify", path, settings={"scaling": "none"}).build().input
+    assert (float(plain.mean[0]), float(plain.std[0])) == (0.0, 1.0)
+
+
+# Images
+
+
+def paint(kind: str, number: int, size: int = 20) -> Image.Image:
+    """Returns a disc or bars at random, in a random color."""
+    generator = np.random.default_rng(number)
+    pixels = generator.integers(0, 50, (size, size, 3), dtype=np.uint8)
+    y, x = np.mgrid[:size, :size]
+    center = generator.integers(size // 3, 2 * size // 3, 2)
+    disc = (y - center[0]) ** 2 + (x - center[1]) ** 2 < (size // 4) ** 2
+    pixels[disc if kind == "disc" else x % 5 == number % 5] = generator.integers(120, 256, 3)
+    return Image.fromarray(pixels)
+
+
+@pytest.fixture(name="images", scope="module")
+def _images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("images") / "images"
+    for number in range(60):
+        kind = "disc" if number % 2 else "bars"
+        (root / kind).mkdir(parents=True, exist_ok=True)
+        paint(kind, number).save(root / kind / f"{number:02}.png")
+    return root
+
+
+@pytest.fixture(name="eye", scope="module")
+def _eye(images: Path) -> Any:
+    return fit(prepare("classify", images, {"name": "resnet", "width": 4}), 40)
+
+
+def test_images_are_learned(eye: Any, images: Path) -> None:
+    task = eye.task
+    assert task.evaluate(eye.network, "test")["accuracy"] >= 0.8
+    assert task.processor.labels == ("bars", "disc")
+    assert 0.05 < float(eye.network.input.mean[0]) < 0.6
+    assert task.prefetch
+    codec = task.processor.input
+    assert isinstance(codec, ImageCodec)
+    assert (codec.layout.shape, codec.margin, codec.flip) == ((3, 20, 20), 2, True)
+    assert task.evaluate(eye.network, "train", limit=1000)["examples"] == 10  # 100 elements for an image
+    assert len(eye.element_names(task.encoded["test"], 0)) == np.prod(eye.network.input.grid)
+
+
+def test_predictions_for_files_arrays_and_folders(eye: Any, images: Path, tmp_path: Path) -> None:
+    paths = [str(path) for path in sorted(images.rglob("*.png"))[::7]]
+    together = eye.call("classify", paths)
+    assert together[0]["image"] == paths[0]
+    for path, record in zip(paths, together, strict=True):
+        (alone,) = eye.call("classify", [path])
+        assert alone["confidence"] == pytest.approx(record["confidence"], abs=1e-5)
+    arrays = eye.call("classify", [np.asarray(Image.open(path)) for path in paths])
+    assert [record["confidence"] for record in arrays] == [record["confidence"] for record in together]
+    assert len(eye.call("classify", str(images / "disc"))) == 30
+    assert len(eye.call("classify", paths[0])) == 1
+    table = write(tmp_path / "new.csv", f"file\n{paths[0]}\n")
+    assert eye.call("classify", str(table))[0]["confidence"] == pytest.approx(together[0]["confidence"], abs=1e-5)
+    paint("disc", 7, 200).save(tmp_path / "large.jpg")
+    Image.new("LA", (1, 1)).save(tmp_path / "dot.png")
+    assert (
+        len(eye.call("classify", [str(tmp_path / "large.jpg"), tmp_path / "dot.png", np.zeros((5, 9), np.uint8)])) == 3
+    )
+    (tmp_path / "bad.png").write_bytes(b"bad")
+    with pytest.raises(SeriatimError, match=r"2 problems[\s\S]*bad\.png[\s\S]*none\.png"):
+        eye.call("classify", [str(tmp_path / "bad.png"), str(tmp_path / "none.png"), str(tmp_path / "dot.png")])
+    for bad in (["a fine film"], [np.zeros((4, 4))]):
+        with pytest.raises(SeriatimError):
+            eye.call("classify", bad)
+
+
+def test_augmentation_is_a_function_of_the_step(eye: Any) -> None:
+    task = eye.task
+    whole = task.batch(3, 0, 8, 8)
+    halves = [task.batch(3, first, first + 4, 8) for first in (0, 4)]
+    assert torch.equal(whole.inputs, torch.cat([half.inputs for half in halves]))
+    assert not torch.equal(whole.inputs, task.batch(4, 0, 8, 8).inputs)
+    assert torch.equal(whole.inputs, task.batch(3, 0, 8, 8).inputs)
+
+
+def test_the_report_shows_wrongly_classified_images(images: Path) -> None:
+    task = prepare("classify", images, {"name": "vit", "width": 8, "heads": 2, "layers": 1})
+    views = task.views(task.predictor(task.build()), "test")
+    errors = next(view for view in views if view.title == "Most confident errors")
+    assert isinstance(errors.rows[0][1], ChartImage)
+
+
+def test_broken_images_are_reported_or_left_out(tmp_path: Path) -> None:
+    for number in range(24):
+        (tmp_path / "set" / "ab"[number % 2]).mkdir(parents=True, exist_ok=True)
+        paint("disc", number).save(tmp_path / "set" / "ab"[number % 2] / f"{number:02}.png")
+    whole = (tmp_path / "set/a/02.png").read_bytes()
+    (tmp_path / "set/a/02.png").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "set/b/05.png").write_bytes(b"")
+    refused(
+        "image.broken",
+        "2 problems",
+        "set/a/02.png",
+        "set/b/05.png",
+        "broken=skip",
+        name="classify",
+        data=tmp_path / "set",
+    )
+    diagnostics = Diagnostics()
+    task = prepare("classify", tmp_path / "set", settings={"images": {"broken": "skip"}}, diagnostics=diagnostics)
+    assert sum(len(encoded) for encoded in task.encoded.values()) == 22
+    assert any("images are left out" in note for note in diagnostics.notes)
+    assert task.batch(0, 0, 4, 4).inputs.shape == (4, 3, 20, 20)
+
+
+def test_tables_of_paths(images: Path, tmp_path: Path) -> None:
+    rows = [f"{path.parent.name}/{path.name},{path.parent.name}" for path in sorted(images.rglob("*.png"))]
+    table = write(images.parent / "labels.csv", "\n".join(["path,kind", *(f"images/{row}" for row in rows)]) + "\n")
+    task = prepare("classify", table, columns={"target": "kind"})
+    assert task.kinds["input"] is IMAGE
+    assert task.columns["input"] == "path"
+    text = prepare("classify", table, settings={"input_kind": "text"}, columns={"input": "path", "target": "kind"})
+    assert isinstance(text.processor.input, TextCodec)
+    missing = write(
+        images.parent / "missing.csv",
+        "path,kind\n" + "".join(f"images/{row}\n" for row in rows) + "images/x.png,disc\n",
+    )
+    refused("image.missing", "missing.csv, line 62", "x.png", name="classify", data=missing, columns={"target": "kind"})
+
+
+def test_models_that_do_not_fit_the_input(images: Path, films: pd.DataFrame) -> None:
+    for data in (films, pd.DataFrame({"x": [[1.0, 2.0]] * 20, "label": ["a", "b"] * 10})):
+        with pytest.raises(SeriatimError) as caught:
+            prepare("classify", data, {"name": "resnet", "width": 4})
+        assert caught.value.code in ("task.images", "data.column")
+    refused("task.images", "context-length", name="classify", data=images, settings={"context_length": 5})
+    task = prepare("classify", pd.DataFrame({"x": [[1.0, 2.0]] * 20, "label": ["a", "b"] * 10}), "nadaraya_watson")
+    with pytest.raises(SeriatimError) as caught:
+        task.fit(task.config.model)
+    assert caught.value.code == "task.model"

@@ -1,0 +1,238 @@
+"""Regress: one and several targets, from a table to predictions and charts, by networks and by Nadaraya–Watson."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+from seriatim.core.diagnostics import Diagnostics
+from seriatim.core.errors import SeriatimError
+from seriatim.models.nadaraya_watson import NadarayaWatson
+from seriatim.report.charts import Heatmap, Lines, Scatter, Table
+from seriatim.tasks.base import Output
+from seriatim.tasks.regress import RegressTask
+from task_helpers import fit, prepare, refused
+
+NO_SPLIT = {"fractions": (1.0, 0.0, 0.0)}
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def write_rows(path: Path, records: list[dict[str, Any]]) -> Path:
+    return write(path, "".join(json.dumps(record) + "\n" for record in records))
+
+
+# Targets
+
+
+def test_targets_of_every_form(tmp_path: Path) -> None:
+    columns = write(tmp_path / "a.csv", "text,p,q\nx,1,2\ny,3,-4e1\n")
+    lists = write_rows(tmp_path / "b.jsonl", [{"text": "x", "y": [1, 2]}, {"text": "y", "y": [3, -40]}])
+    cells = write(tmp_path / "c.csv", "text,y\nx,1 2\ny,3 -40\n")
+    named = {"columns": {"input": "text", "target": "p,q"}}
+    for path, options, names in (
+        (columns, named, ("p", "q")),
+        (lists, {}, ("value 1", "value 2")),
+        (cells, {"label_separator": " "}, ("value 1", "value 2")),
+    ):
+        task = prepare("regress", path, **NO_SPLIT, **options)
+        assert task.encoded["train"].targets.tolist() == [[1, 2], [3, -40]]
+        assert task.processor.targets == names
+    ragged = write_rows(tmp_path / "d.jsonl", [{"text": "x", "y": [1, 2]}, {"text": "y", "y": [3]}])
+    refused("data.target", "d.jsonl, line 2", "1 numbers to predict", name="regress", data=ragged, **NO_SPLIT)
+
+
+def test_numbers_that_are_missing_or_wrong(tmp_path: Path) -> None:
+    for cell, code in (("", "number"), ("nan", "number"), ("inf", "number"), ("1_0", "cell")):
+        path = write(tmp_path / "a.csv", f"text,y\nx,1\ny,{cell}\nz,2\n")
+        refused(f"data.{code}", "a.csv, line 3", name="regress", data=path, columns={"target": "y"}, **NO_SPLIT)
+    words = write(tmp_path / "b.csv", "text,y\nx,good\nz,bad\n")
+    with pytest.raises(SeriatimError, match=r"b\.csv") as caught:
+        prepare("regress", words, columns={"target": "y"}, **NO_SPLIT)
+    assert caught.value.code in ("data.number", "data.column")
+    two = prepare("regress", pd.DataFrame({"text": ["a", "b"] * 10, "p": range(20), "q": range(20)}),
+                  columns={"input": "text", "target": "p,q"})  # fmt: skip
+    with pytest.raises(SeriatimError, match="1 numbers to predict, the model has 2") as caught:
+        two.with_data(pd.DataFrame({"text": ["a"], "p": [1.0]}), columns={"target": "p"})
+    assert caught.value.code == "data.target"
+
+
+# Networks
+
+
+@pytest.fixture(name="trained", scope="module")
+def _trained() -> Any:
+    x = np.random.default_rng(0).normal(size=(200, 6)).astype(np.float32)
+    task = prepare("regress", (x, x.sum(axis=1)), {"name": "gru", "width": 16}, settings={"pooling": "last"})
+    return fit(task, 150, lr=0.01)
+
+
+def test_predictions_are_in_the_units_of_the_data(trained: Any) -> None:
+    task = trained.task
+    metrics = task.evaluate(trained.network, "test")
+    assert set(metrics) == {"loss", "mse", "mae", "r2", "spearman", "pearson", "examples"}
+    assert metrics["r2"] > 0.5
+    inputs = list(task.datasets["test"]["input"])
+    predictions = trained.call("regress", inputs)
+    assert predictions[0].keys() == {"prediction"}
+    assert np.corrcoef([row["prediction"] for row in predictions], task.encoded["test"].targets[:, 0])[0, 1] > 0.7
+    (alone,) = trained.call("regress", inputs[:1])
+    assert alone["prediction"] == pytest.approx(predictions[0]["prediction"], rel=1e-5)
+    with pytest.raises(SeriatimError) as caught:
+        trained.call("regress", [np.zeros((4, 2), np.float32)])
+    assert caught.value.code == "data.features"
+    assert trained.usage("run")[0].shell.startswith('seriatim regress run "0.1')
+
+
+def test_loss_is_relative_to_the_scale_of_each_target() -> None:
+    frame = pd.DataFrame({"text": ["a b", "c"] * 10, "p": np.arange(20.0), "q": 1000 * np.arange(20.0)})
+    task = prepare("regress", frame, columns={"input": "text", "target": "p,q"})
+    network, batch = task.build(), task.batch(0, 0, 4, 4)
+    std = torch.tensor(task.processor.std)
+    assert torch.equal(network.head.scale, std)
+    output = task.forward(network, batch)
+    expected = (((output.scores - batch.targets) / std) ** 2).mean(dim=-1).sum()
+    assert torch.equal(task.loss(output, batch), expected)
+    teacher = Output(batch.targets)
+    assert torch.equal(task.distillation_loss(output, teacher, 3.0), expected)
+    baseline = task.baselines("test")["mean"]
+    assert baseline["r2"] <= 0
+    predictor = task.predictor(network)
+    assert predictor.call("regress", ["a"])[0].keys() == {"p", "q"}
+    views = task.views(predictor, "test")
+    assert [type(view) for view in views] == [Table, Scatter, Scatter, Table]
+    assert [row[0] for row in views[0].rows] == ["p", "q"]
+    assert views[3].title == "Largest errors"
+    assert "(is " in task.sample(network)
+
+
+def test_teachers_predict_the_same_values() -> None:
+    frame = pd.DataFrame({"text": ["a b", "c"] * 10, "p": np.arange(20.0), "q": np.arange(20.0)})
+    single, other, both = (
+        prepare("regress", frame, columns={"input": "text", "target": target}) for target in ("p", "q", "p,q")
+    )
+    assert single.teacher_mismatches(other.predictor(other.build())) == []  # one value, whatever its name
+    assert single.teacher_mismatches(both.predictor(both.build())) == ['only the teacher has the value: "q"']
+
+
+def test_images_in_a_table(tmp_path: Path) -> None:
+    rows = []
+    for number in range(20):
+        pixels = np.full((12, 12, 3), 10 * number, np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
+        rows.append(f"{number}.png,{number}")
+    table = write(tmp_path / "bright.csv", "\n".join(["path,bright", *rows]) + "\n")
+    task = prepare("regress", table, {"name": "resnet", "width": 4})
+    predictor = task.predictor(task.build())
+    assert set(predictor.call("regress", [str(tmp_path / "3.png")])[0]) == {"prediction", "image"}
+    refused("task.images", "nadaraya_watson", name="regress", data=table, model="nadaraya_watson")
+
+
+# Nadaraya–Watson
+
+KERNELS: dict[str, Any] = {
+    "gaussian": lambda u: math.exp(-0.5 * u * u),
+    "boxcar": lambda u: 1.0 if u <= 1 else 0.0,
+    "epanechnikov": lambda u: max(0.0, 1 - u),
+}
+
+
+def weighted_mean(kernel: str, bandwidth: float, points: np.ndarray, values: np.ndarray, x: float) -> float:
+    weights = [KERNELS[kernel](abs(x - point) / bandwidth) for point in points]
+    if sum(weights) == 0:
+        distances = np.abs(points - x)
+        weights = (distances == distances.min()).astype(float).tolist()
+    return float(sum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights))
+
+
+@pytest.fixture(name="curve", scope="module")
+def _curve() -> Any:
+    diagnostics = Diagnostics()
+    task = prepare("regress", "curve:120", "nadaraya_watson", diagnostics=diagnostics)
+    predictor = task.predictor(task.fit(task.config.model))
+    assert any("leave-one-out error" in note for note in diagnostics.notes)
+    return predictor
+
+
+def test_nadaraya_watson_from_data_to_predictions(curve: Any, tmp_path: Path) -> None:
+    task, model = curve.task, curve.network
+    assert isinstance(model, NadarayaWatson)
+    metrics = task.evaluate(model, "test")
+    assert 0.2 < metrics["mse"] < 0.4  # the noise alone has 0.25
+    assert metrics["examples"] == 200
+    assert curve.call("regress", [[1.5]])[0]["prediction"] == pytest.approx(model.predict(np.array([[1.5]]))[0, 0])
+    table = write(tmp_path / "new.csv", "name,x\na,0.5\nb,4.25\n")
+    predictions = [row["prediction"] for row in curve.call("regress", str(table))]
+    np.testing.assert_allclose(predictions, model.predict(np.array([[0.5], [4.25]]))[:, 0], rtol=1e-5)
+    restored = task.restore(
+        task.config.model, {name: torch.as_tensor(array) for name, array in model.tensors().items()}
+    )
+    np.testing.assert_array_equal(restored.predict(np.array([[1.5]])), model.predict(np.array([[1.5]])))
+
+
+def test_nadaraya_watson_views(curve: Any) -> None:
+    line, heatmap, scatter, table = curve.task.views(curve, "test")
+    assert (type(line), type(heatmap), type(scatter), type(table)) == (Lines, Heatmap, Scatter, Table)
+    assert len(line.points) == 120
+    series = line.series[0]
+    assert series.y[77] == pytest.approx(curve.network.predict(np.array([[series.x[77]]]))[0, 0], rel=1e-5)
+    assert (len(heatmap.rows), len(heatmap.columns)) == (100, 100)
+    np.testing.assert_allclose(np.array(heatmap.values).sum(axis=1), 1.0, atol=1e-2)
+    assert [float(row) for row in heatmap.rows] == sorted(map(float, heatmap.rows))
+
+
+@pytest.mark.parametrize("kernel", ["boxcar", "epanechnikov"])
+def test_bandwidth_in_the_units_of_the_data(kernel: str) -> None:
+    model = {"name": "nadaraya_watson", "kernel": kernel, "bandwidth": 0.4}
+    task = prepare("regress", "curve:50", model, settings={"scaling": "none"})
+    predictor = task.predictor(task.fit(task.config.model))
+    train = task.encoded["train"]
+    expected = weighted_mean(kernel, 0.4, train.inputs.values[:, 0], train.targets[:, 0], 2.5)
+    assert predictor.call("regress", [[2.5]])[0]["prediction"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_columns_budget_and_several_targets() -> None:
+    block = np.random.default_rng(0).normal(size=(60, 2))
+    frame = pd.DataFrame({"a": block[:, 0], "b": block[:, 1], "product": block.prod(axis=1), "sum": block.sum(axis=1)})
+    task = prepare("regress", frame, "nadaraya_watson", columns={"input": "a,b", "target": "product,sum"})
+    model = task.fit(task.resize(task.config.model, 60))
+    assert model.entries == 60
+    predictor = task.predictor(model)
+    assert predictor.call("regress", ["0.1 0.2"])[0].keys() == {"product", "sum"}
+    assert "Weights of the training rows" in [view.title for view in task.views(predictor, "test")]
+
+
+def test_what_nadaraya_watson_cannot_read(tmp_path: Path, curve: Any) -> None:
+    texts = pd.DataFrame({"text": [f"so many words {n}" for n in range(40)], "y": range(40)})
+    task = prepare("regress", texts, "nadaraya_watson")
+    with pytest.raises(SeriatimError, match="text") as caught:
+        task.fit(task.config.model)
+    assert caught.value.code == "nadaraya-watson.text"
+    rows = [f"0.{n} 0.5,{n}" for n in range(1, 40)]
+    rows[17] = "0.1 0.2 0.3,5"
+    path = write(tmp_path / "t.csv", "\n".join(["values,y", *rows]) + "\n")
+    task = prepare("regress", path, "nadaraya_watson", settings={"input_kind": "numbers"})
+    with pytest.raises(SeriatimError, match=r"t\.csv, line 19: 3 steps") as caught:
+        task.fit(task.config.model)
+    assert caught.value.code == "nadaraya-watson.length"
+    with pytest.raises(SeriatimError, match="row 2: 2 steps"):
+        curve.call("regress", [[0.5], [0.5, 0.25]])
+    with pytest.raises(SeriatimError) as caught:
+        prepare("regress", "curve:20", "ngram").fit(prepare("regress", "curve:20", "ngram").config.model)
+    assert caught.value.code == "task.model"
+
+
+def test_defaults_of_the_task() -> None:
+    assert RegressTask.monitor == "loss"
+    assert RegressTask.default_model == "gru"
