@@ -28,7 +28,14 @@ from seriatim.report.charts import (
     matrix,
     views_to_json,
 )
-from seriatim.report.run_charts import clipped_steps, clipping_note, joined_charts, schedule_charts, training_curves
+from seriatim.report.run_charts import (
+    clipped_steps,
+    clipping_note,
+    cost_charts,
+    joined_charts,
+    schedule_charts,
+    training_curves,
+)
 from seriatim.report.run_data import read_runs
 from seriatim.report.theme import LIGHT, series_colors
 
@@ -338,6 +345,21 @@ def test_a_metric_where_more_is_better_is_drawn_so(make_classifier: RunMaker, tm
     assert chart.low is not None
     assert 0.4 < chart.low < 0.5
     assert [line.name for line in chart.series if line.dashed] == ["most frequent"]
+
+
+def test_costs_show_models_without_a_cost_and_near_baselines_as_lines(
+    lineage: list[RunFolder], make_classifier: RunMaker, tmp_path: Path
+) -> None:
+    compute, time = cost_charts(read_runs(lineage))
+    assert "ngram" not in compute.labels
+    assert [(note.text, note.y) for note in compute.annotations] == [("ngram", 1.92)]
+    assert "ngram" in time.labels
+    assert time.annotations == ()
+    assert (compute.frontier, compute.log_x) == ("lowest", True)
+    runs = [make_classifier(tmp_path / name, name, value) for name, value in (("rnn", 0.6), ("lstm", 0.75))]
+    chart = cost_charts(read_runs(runs))[0]
+    assert chart.frontier == "highest"
+    assert [note.text for note in chart.annotations] == ["most frequent"]
 
 
 def test_clipped_steps_are_counted(make_run: RunMaker, read_page: Any, tmp_path: Path) -> None:

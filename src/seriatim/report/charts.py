@@ -459,6 +459,7 @@ class Scatter(Chart):
     projection: bool = False
     frontier: Literal["", "lowest", "highest"] = ""
     metric: str = ""
+    annotations: tuple[Annotation, ...] = ()
 
     @model_validator(mode="after")
     def check_shape(self) -> Self:

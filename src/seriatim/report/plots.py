@@ -15,7 +15,7 @@ import altair as alt
 import numpy as np
 
 from ..core.metrics import format_metric, get_metric, metric_label
-from .charts import Bars, BinnedMetric, ForecastPlot, Histogram, Lines, PianoRoll, Scatter
+from .charts import Annotation, Bars, BinnedMetric, ForecastPlot, Histogram, Lines, PianoRoll, Scatter
 from .formatting import format_number, one_line, text_width
 from .theme import Theme, series_colors
 
@@ -135,17 +135,34 @@ def draw_lines(chart: Lines, theme: Theme, width: int) -> Drawing:
         alt.Tooltip("y:Q", title=chart.y or "y", format=".4~g"),
     ]
     layers.append(data(records).mark_circle(size=70, opacity=0, clip=True).encode(x, y, tooltip=tooltip))
+    layers += annotation_layers(notes, x, y, (across[0], domain[1]), theme)
+    hidden = len(chart.series) - MAX_SERIES
+    hints = [f"{hidden} more series are not shown"] if hidden > 0 else []
+    return alt.layer(*layers).properties(width=width, height=HEIGHT), hints
+
+
+def annotation_layers(
+    notes: Sequence[Annotation], x: alt.X, y: alt.Y, corner: tuple[float, float], theme: Theme
+) -> list[alt.Chart]:
+    """Returns the texts of annotations, and a dotted line across the plot for those with x or y alone.
+
+    Args:
+        notes: The annotations.
+        x: The horizontal axis.
+        y: The vertical axis.
+        corner: The coordinates of the upper left corner, where texts of lines stand.
+        theme: The colors.
+    """
+    layers = []
     for note in notes:
-        at = {"x": across[0] if note.x is None else note.x, "y": domain[1] if note.y is None else note.y}
+        at = {"x": corner[0] if note.x is None else note.x, "y": corner[1] if note.y is None else note.y}
         mark = data([{**at, "text": one_line(note.text, 60)}])
         if note.y is None or note.x is None:
             rule = mark.mark_rule(strokeDash=[2, 3], color=theme.muted)
             layers.append(rule.encode(x) if note.y is None else rule.encode(y))
         shift = 10 if note.y is None else -7
         layers.append(mark.mark_text(align="left", dx=5, dy=shift, color=theme.text).encode(x, y, text="text:N"))
-    hidden = len(chart.series) - MAX_SERIES
-    hints = [f"{hidden} more series are not shown"] if hidden > 0 else []
-    return alt.layer(*layers).properties(width=width, height=HEIGHT), hints
+    return layers
 
 
 def draw_bars(chart: Bars, theme: Theme, width: int) -> Drawing:
@@ -266,9 +283,10 @@ def draw_scatter(chart: Scatter, theme: Theme, width: int) -> Drawing:
         domains = [padded_domain(points.ravel().tolist(), False)] * 2
     else:
         room = 0.22 if labels else 0.05
+        levels = [note.y for note in chart.annotations if note.y is not None]
         domains = [
             padded_domain(points[:, 0].tolist(), chart.log_x, room),
-            padded_domain(points[:, 1].tolist(), False, 0.12),
+            padded_domain([*points[:, 1].tolist(), *levels], False, 0.12),
         ]
     scales = [
         alt.Scale(domain=domains[0], nice=False, zero=False, type="log" if chart.log_x else "linear"),
@@ -303,6 +321,7 @@ def draw_scatter(chart: Scatter, theme: Theme, width: int) -> Drawing:
         steps.append({"x": domains[0][1], "y": steps[-1]["y"]})
         line = data(steps).mark_line(interpolate="step-after", stroke=theme.muted, strokeWidth=1, strokeDash=[2, 3])
         layers.append(line.encode(x, y))
+    layers += annotation_layers(chart.annotations, x, y, (domains[0][0], domains[1][1]), theme)
     positions = place_labels(points, labels, domains, (wide, height), chart.log_x) if labels else []
     leaders = [record for record in positions if record["leader"]]
     if leaders:
@@ -330,7 +349,7 @@ def draw_scatter(chart: Scatter, theme: Theme, width: int) -> Drawing:
         if own:
             texts = data(own).mark_text(align=align, baseline="middle", color=theme.text)
             layers.append(texts.encode(x, y, text="label:N"))
-    notes = [f"the first {format_number(len(indices))} of {format_number(len(chart.points))} points"]
+    notes = [f"{format_number(len(indices))} of {format_number(len(chart.points))} points are shown"]
     return alt.layer(*layers).properties(width=wide, height=height), notes if len(indices) < len(chart.points) else []
 
 

@@ -169,7 +169,10 @@ def schedule_charts(run: RunData) -> list[Lines]:
 
 
 def cost_charts(runs: Sequence[RunData]) -> list[Scatter]:
-    """Returns the main metric on the validation split against training compute and against training time."""
+    """Returns the main metric on the validation split against training compute and against training time.
+
+    Baselines, and models without such a cost, are lines across the chart as far as they are near the others.
+    """
     scored = [run for run in runs if run.reached() is not None]
     charts = []
     for key, title in (("flops", "training compute in FLOP"), ("seconds", "training time in seconds")):
@@ -177,7 +180,15 @@ def cost_charts(runs: Sequence[RunData]) -> list[Scatter]:
         if len(costed) > 1:
             costs = [float(run.number(key) or 1.0) for run in costed]
             values = [float(run.reached() or 0.0) for run in costed]
-            charts.append(quality_scatter(costed, costs, values, scored[0].main, title, "validation"))
+            main, room = scored[0].main, 2 * (max(values) - min(values))
+            levels = {run.label: run.reached() for run in scored if run not in costed}
+            levels |= {name: finite(own.get(main)) for name, own in shared_baselines(runs, "validation").items()}
+            notes = [
+                Annotation(name, y=value)
+                for name, value in levels.items()
+                if value is not None and min(values) - room <= value <= max(values) + room
+            ]
+            charts.append(quality_scatter(costed, costs, values, main, title, "validation", levels=notes))
     return charts
 
 
@@ -189,6 +200,7 @@ def quality_scatter(
     cost: str,
     split: str,
     frontier: bool = True,
+    levels: Sequence[Annotation] = (),
 ) -> Scatter:
     """Returns a metric of models over what they cost, each a point with its label."""
     lower = get_metric(metric).direction != "higher"
@@ -206,6 +218,7 @@ def quality_scatter(
         log_x=max(costs) / min(costs) > 2,
         frontier=("lowest" if lower else "highest") if frontier else "",
         metric=metric,
+        annotations=tuple(levels),
     )
 
 
