@@ -72,11 +72,13 @@ class LanguageProcessor(Processor[Encoded]):
             marked = texts.insert(ends + 1, END_MARK) if len(ends) else texts
             return Encoded(cast(Sequences, encode_column(self.tokenizer, [marked], "stream")))
         rows = np.insert(texts, ends + 1, END_MARK)
-        parts = [np.zeros(0, np.int64)]
+        dtype = np.uint16 if self.tokenizer.vocab_size <= 1 << 16 else np.uint32
+        parts = [np.zeros(0, dtype)]
         for start in range(0, len(rows), ENCODED_ROWS):
             block = shift_whitespace(rows, start, min(start + ENCODED_ROWS, len(rows)))
-            parts += frame_stream(self.tokenizer, [block], None)
-        return Encoded(Sequences.of([np.concatenate(parts)]))
+            parts.append(np.concatenate(frame_stream(self.tokenizer, [block], None)).astype(dtype))
+        tokens = np.concatenate(parts)
+        return Encoded(Sequences(tokens, np.array([len(tokens)])))
 
 
 def read_arpa(path: str | Path) -> tuple[NGram, LanguageProcessor]:
