@@ -66,6 +66,14 @@ def continues_word(kind: str, previous: str, name: str) -> bool:
     return categories[0] == categories[1]
 
 
+def display_width(text: str) -> int:
+    """Returns the columns of a terminal that a text takes: East Asian letters take two, combining marks none."""
+    return sum(
+        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
+        for character in text
+    )
+
+
 @dataclass(frozen=True)
 class Alignment:
     """Attention weights (T,S) of target elements over source elements; each row sums to one."""
@@ -89,6 +97,16 @@ class Alignment:
             kept = [position for rank, position in enumerate(order) if rank == 0 or row[position] >= least]
             rows.append((name, [(self.source[position], float(row[position])) for position in kept]))
         return rows
+
+    def lines(self) -> str:
+        """Returns a line per target element with the source elements it attends to most, for terminals."""
+        rows = self.strongest()
+        width = max((display_width(name) for name, _ in rows), default=0)
+        return "\n".join(
+            f"{name}{' ' * (width - display_width(name))}  "
+            + "   ".join(f"{source} {weight:.2f}" for source, weight in strongest)
+            for name, strongest in rows
+        )
 
     def chart(self, title: str = "Attention of each word") -> Heatmap:
         return Heatmap(

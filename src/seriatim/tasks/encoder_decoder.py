@@ -14,7 +14,7 @@ import math
 import zlib
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -387,10 +387,6 @@ class EncoderDecoderPredictor(Predictor):
     def length_limits(self, encoded: Any, items: np.ndarray, options: BeamSettings, prefix_length: int) -> list[int]:
         """Returns the largest number of tokens of each target."""
 
-    @abstractmethod
-    def stream_key(self, encoded: Any, item: int) -> str:
-        """Returns a text that identifies an input: samples depend on it and the seed, not on other inputs."""
-
     def forbidden_tokens(self, options: BeamSettings) -> list[int]:
         """Returns the tokens that are never generated."""
         tokenizer = self.processor.target
@@ -398,12 +394,15 @@ class EncoderDecoderPredictor(Predictor):
 
     # Decoding
 
-    def search(self, encoded: Any, options: BeamSettings, items: np.ndarray | None = None) -> list[list[Hypothesis]]:
+    def search(
+        self, encoded: Any, options: BeamSettings, key: Callable[[int], str], items: np.ndarray | None = None
+    ) -> list[list[Hypothesis]]:
         """Returns the `nbest` best hypotheses of each item, best first: by beam search, or sampled.
 
         Args:
             encoded: The items; targets are ignored.
             options: Beam size, length limits, temperature and so on.
+            key: Returns a text that identifies the input of an item: samples depend on it and the seed alone.
             items: Those to decode; by default all.
         """
         items = np.arange(len(encoded)) if items is None else items
@@ -414,7 +413,7 @@ class EncoderDecoderPredictor(Predictor):
         prefix = self.encode_prefix(options)
         copies = 1 if options.beams > 1 else options.nbest
         jobs = np.repeat(items, copies)  # one for each beam search or sample
-        streams = self._streams(encoded, jobs, options.seed) if options.beams == 1 else []
+        streams = own_streams([key(item) for item in jobs.tolist()], options.seed) if options.beams == 1 else []
         elements = np.maximum(self.task.item_lengths(encoded)[jobs] * options.beams, MAX_ELEMENTS // MAX_ROWS)
 
         def run(numbers: np.ndarray) -> list[list[Hypothesis]]:
@@ -442,16 +441,6 @@ class EncoderDecoderPredictor(Predictor):
             for start in range(0, len(results), copies)
         ]
         return [sorted(group, key=lambda hypothesis: -hypothesis.normalized_score) for group in merged]
-
-    def _streams(self, encoded: Any, jobs: np.ndarray, seed: int) -> list[np.random.Generator]:
-        """Returns a random stream per job that depends on its input, and on how often that came before."""
-        before: Counter[str] = Counter()
-        streams = []
-        for item in jobs.tolist():
-            key = self.stream_key(encoded, item)
-            streams.append(numpy_stream(seed, "sample", zlib.crc32(key.encode()), before[key]))
-            before[key] += 1
-        return streams
 
     def encode_prefix(self, options: BeamSettings) -> list[int]:
         """Returns the tokens with which every target begins."""
@@ -536,6 +525,16 @@ class EncoderDecoderPredictor(Predictor):
                 }
             )
         return records
+
+
+def own_streams(keys: Sequence[str], seed: int) -> list[np.random.Generator]:
+    """Returns a random stream per key that depends on nothing but the key, and on how often it came before."""
+    before: Counter[str] = Counter()
+    streams = []
+    for key in keys:
+        streams.append(numpy_stream(seed, "sample", zlib.crc32(key.encode()), before[key]))
+        before[key] += 1
+    return streams
 
 
 def nbest_record(columns: Sequence[str], rows: Sequence[Sequence[Any]], nbest: int) -> dict[str, Any]:

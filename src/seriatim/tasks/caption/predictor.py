@@ -19,7 +19,7 @@ from ...data.sequences import Sequences
 from ...decode.settings import BeamSettings
 from ...nn.images import ImageEncoderDecoder
 from ...report.charts import Image, ImageOverlay, View, matrix
-from ..alignment import TokenizedText
+from ..alignment import Alignment, TokenizedText
 from ..base import NoOptions, Usage, capability
 from ..encoder_decoder import EncoderDecoderPredictor, encode_with_eos, nbest_record
 from .rows import ALIGNED, SCORED
@@ -53,6 +53,11 @@ class ImageAttention:
     grid: tuple[int, int]
     words: list[str]
     weights: np.ndarray
+
+    def lines(self) -> str:
+        """Returns a line per word with the cells (row,column) it attends to most, for terminals."""
+        cells = [f"{row},{column}" for row in range(self.grid[0]) for column in range(self.grid[1])]
+        return Alignment(cells, self.words, self.weights).lines()
 
     def chart(self, title: str) -> ImageOverlay:
         return ImageOverlay(
@@ -91,11 +96,20 @@ class CaptionPredictor(EncoderDecoderPredictor):
         """Return the log-probability of a caption given its image, as a whole and token by token."""
         return self.score_records(self.task.encode(dataset))
 
-    @capability(outputs={"words": TOKENS, "grid": NUMBERS, "weights": NUMBERS}, options=BeamSettings, inputs=ALIGNED)
+    @capability(
+        outputs={"attention": TEXT, "words": TOKENS, "grid": NUMBERS, "weights": NUMBERS},
+        options=BeamSettings,
+        inputs=ALIGNED,
+    )
     def align(self, dataset: Dataset, options: BeamSettings) -> list[dict[str, Any]]:
         """Return the attention of each word of a caption to the cells of its image; by default, of a generated one."""
         return [
-            {"words": one.words, "grid": list(one.grid), "weights": one.weights.round(6).tolist()}
+            {
+                "attention": one.lines(),
+                "words": one.words,
+                "grid": list(one.grid),
+                "weights": one.weights.round(6).tolist(),
+            }
             for one in self.attentions(dataset, options)
         ]
 
@@ -126,6 +140,10 @@ class CaptionPredictor(EncoderDecoderPredictor):
         self, encoded: EncodedCaptions, options: BeamSettings, items: np.ndarray | None = None
     ) -> list[list[Caption]]:
         """Returns the `nbest` captions of each image, best first."""
+
+        def key(item: int) -> str:
+            return str(IMAGE.key(np.ascontiguousarray(encoded.inputs[item])))
+
         tokenizer = self.processor.target
         return [
             [
@@ -138,7 +156,7 @@ class CaptionPredictor(EncoderDecoderPredictor):
                 )
                 for one in group
             ]
-            for group in self.search(encoded, options, items)
+            for group in self.search(encoded, options, key, items)
         ]
 
     def attentions(self, dataset: Dataset, options: BeamSettings) -> list[ImageAttention]:
@@ -189,9 +207,6 @@ class CaptionPredictor(EncoderDecoderPredictor):
             limit = min(limit, max(MAX_TOKENS, 2 * self.processor.context_length))
         return [min(limit, self.context_length or limit)] * len(items)
 
-    def stream_key(self, encoded: EncodedCaptions, item: int) -> str:
-        return str(IMAGE.key(np.ascontiguousarray(encoded.inputs[item])))
-
     def sequences(self, encoded: EncodedCaptions, item: int) -> dict[str, list[str]]:
         rows, columns = self.grid
         axes = {"source": [f"{row},{column}" for row in range(rows) for column in range(columns)]}
@@ -202,7 +217,10 @@ class CaptionPredictor(EncoderDecoderPredictor):
     def usage(self, run: str) -> list[Usage]:
         values = self.task.datasets["validation"]["image"] if "validation" in self.task.datasets else []
         image = str(values[0]) if len(values) and isinstance(values[0], Path) else "photo.jpg"
-        return [
+        usage = [
             Usage(f"seriatim caption {run} {image}", f'seriatim.load("{run}").caption("{image}")'),
-            Usage(f"seriatim caption {run} {image} --chart attention.html", f'seriatim.load("{run}").align("{image}")'),
         ]
+        if self.has_alignment:
+            shell = f"seriatim caption {run} {image} --chart attention.html"
+            usage.append(Usage(shell, f'seriatim.load("{run}").align("{image}")'))
+        return usage

@@ -24,6 +24,7 @@ from ..translate.pairs import normalize
 from .pointing import parse_regions
 
 MAX_LISTED = 10
+MissingFiles = Literal["error", "skip", "keep"]
 NUMBERED = r"(caption|text|sentence|description|comment)s?[ _-]?\d+"  # several columns of captions
 
 
@@ -116,7 +117,7 @@ def locate_images(
     rows: Dataset,
     source: Source,
     folder: str | None,
-    missing_files: Literal["error", "skip", "keep"],
+    missing_files: MissingFiles,
     diagnostics: Diagnostics,
 ) -> Dataset:
     """Returns the data set with the paths of existing image files.

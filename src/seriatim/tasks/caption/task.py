@@ -59,7 +59,7 @@ from ..mismatches import tokenizer_mismatches
 from ..text_metrics import Scoring, caption_metrics
 from .pointing import PointedNoun, Region, point, pointing_metrics
 from .predictor import CaptionPredictor
-from .rows import SCHEMA, ByImage, drop_held_out, locate_images, one_caption_a_row
+from .rows import SCHEMA, ByImage, MissingFiles, drop_held_out, locate_images, one_caption_a_row
 from .views import caption_views
 
 WORDS = 10_000  # tokens of a vocabulary whose size is not set
@@ -270,7 +270,7 @@ class CaptionTask(EncoderDecoderTask[EncodedCaptions]):
         opened = open_source(source)
         rows = super().read(opened, schema, columns)
         diagnostics = Diagnostics(self.diagnostics.on_note)
-        missing_files = self.settings.images.broken if schema is None else "keep"
+        missing_files: MissingFiles = self.settings.images.broken if schema is None else "keep"
         rows = locate_images(rows, opened, self.settings.image_folder, missing_files, diagnostics)
         if "caption" not in rows:
             return rows

@@ -92,13 +92,21 @@ class TranslationPredictor(EncoderDecoderPredictor, EmbeddingPredictor):
             self.check_lengths(lengths, np.arange(len(lengths)), dataset.locations)
         return self.score_records(encoded)
 
-    @capability(outputs={"target": TOKENS, "source": TOKENS, "weights": NUMBERS}, options=AlignOptions, inputs=ALIGNED)
+    @capability(
+        outputs={"alignment": TEXT, "target": TOKENS, "source": TOKENS, "weights": NUMBERS},
+        options=AlignOptions,
+        inputs=ALIGNED,
+    )
     def align(self, dataset: Dataset, options: AlignOptions) -> list[dict[str, Any]]:
         """Return the attention weights of each target word over the source words; without targets, of translations."""
-        alignments = self.alignments(dataset, options)
         return [
-            {"target": alignment.target, "source": alignment.source, "weights": alignment.weights.round(6).tolist()}
-            for alignment in alignments
+            {
+                "alignment": alignment.lines(),
+                "target": alignment.target,
+                "source": alignment.source,
+                "weights": alignment.weights.round(6).tolist(),
+            }
+            for alignment in self.alignments(dataset, options)
         ]
 
     def text_reader(self) -> TextReader:
@@ -124,7 +132,7 @@ class TranslationPredictor(EncoderDecoderPredictor, EmbeddingPredictor):
         """
         if items is None:
             items = np.flatnonzero([bool(text.strip()) for text in texts])
-        groups = self.search(encoded, options, items)
+        groups = self.search(encoded, options, lambda item: texts[item], items)
         rows = np.array([item for item, group in zip(items, groups, strict=True) for _ in group], dtype=np.int64)
         finished = self._finish(texts, encoded.inputs, rows, [one for group in groups for one in group], options)
         results: list[list[Translation]] = [[EMPTY] for _ in texts]
@@ -187,9 +195,6 @@ class TranslationPredictor(EncoderDecoderPredictor, EmbeddingPredictor):
         limits = options.limits(encoded.lengths[items].tolist(), prefix_length)
         return [min(limit, self.context_length or limit) for limit in limits]
 
-    def stream_key(self, encoded: Encoded, item: int) -> str:
-        return str(np.asarray(encoded.inputs[item]).tolist())
-
     def check_lengths(self, lengths: np.ndarray, items: np.ndarray, locations: Any) -> None:
         """Raises an error that names the first text that is too long."""
         limit = MAX_SOURCE if self.context_length is None else self.context_length
@@ -212,9 +217,8 @@ class TranslationPredictor(EncoderDecoderPredictor, EmbeddingPredictor):
         targets = list(dataset["target"]) if "target" in dataset else [""] * len(sources)
         missing = np.flatnonzero([not text.strip() for text in targets])
         if len(missing):
-            plain = BeamSettings(**{name: getattr(options, name) for name in options.model_fields_set - {"tokens"}})
             texts = [sources[row] for row in missing]
-            translated = self.translations(texts, Encoded(sequences_of(inputs, missing)), plain)
+            translated = self.translations(texts, Encoded(sequences_of(inputs, missing)), options)
             for row, group in zip(missing.tolist(), translated, strict=True):
                 targets[row] = group[0].text
         return self.align_texts(sources, targets, by_words=not options.tokens)
@@ -238,26 +242,16 @@ class TranslationPredictor(EncoderDecoderPredictor, EmbeddingPredictor):
         self, name: str, dataset: Dataset, options: Settings, predictions: Sequence[Mapping[str, Any]]
     ) -> list[View]:
         """Returns a heat map of the alignment of each row."""
-        if name == "align":
-            records = predictions
-        elif name == "translate":
-            best = [
-                row["translation"] if isinstance(row["translation"], str) else row["translation"][0]
-                for row in predictions
-            ]
+        if name == "translate":
             self.require_alignment("there is no alignment to draw")
-            return [
-                alignment.chart(text)
-                for alignment, text in zip(self.align_texts(list(dataset["source"]), best), best, strict=True)
-            ]
-        else:
-            return []
-        return [
-            Alignment(list(row["source"]), list(row["target"]), np.asarray(row["weights"])).chart(
-                " ".join(row["target"])
-            )
-            for row in records
-        ]
+            cells = [row["translation"] for row in predictions]
+            texts = [cell if isinstance(cell, str) else cell[0] for cell in cells]
+            alignments = self.align_texts(list(dataset["source"]), texts)
+            return [alignment.chart(text) for alignment, text in zip(alignments, texts, strict=True)]
+        if name == "align":
+            parts = [(list(row["source"]), list(row["target"]), np.asarray(row["weights"])) for row in predictions]
+            return [Alignment(*part).chart(" ".join(part[1])) for part in parts]
+        return []
 
     # Inspection and usage
 
@@ -270,14 +264,17 @@ class TranslationPredictor(EncoderDecoderPredictor, EmbeddingPredictor):
     def usage(self, run: str) -> list[Usage]:
         texts = self.task.datasets["validation"]["source"] if "validation" in self.task.datasets else ["a text"]
         text = min(texts[:100], key=lambda text: abs(len(text) - 30)).replace('"', "'")
-        return [
+        usage = [
             Usage(f'seriatim translate {run} "{text}"', f'seriatim.load("{run}").translate("{text}")'),
             Usage(
                 f"seriatim translate {run} --data texts.txt --out translations.txt",
                 f'seriatim.load("{run}").translate(["{text}"], beams=5, nbest=3)',
             ),
-            Usage(f'seriatim align {run} "{text}" --chart alignment.svg', f'seriatim.load("{run}").align("{text}")'),
         ]
+        if self.has_alignment:
+            shell = f'seriatim align {run} "{text}" --chart alignment.svg'
+            usage.append(Usage(shell, f'seriatim.load("{run}").align("{text}")'))
+        return usage
 
 
 def sequences_of(sequences: Any, rows: Any) -> Sequences:

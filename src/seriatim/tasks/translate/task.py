@@ -108,10 +108,17 @@ class TranslationProcessor(EncoderDecoderProcessor[Encoded]):
 
     @classmethod
     def from_pretrained(
-        cls, tokenizers: Mapping[str, Tokenizer], max_length: int, labels: tuple[str, ...] = ()
+        cls,
+        tokenizers: Mapping[str, Tokenizer],
+        max_length: int,
+        labels: tuple[str, ...] = (),
+        config: Mapping[str, Any] | None = None,
     ) -> Self:
-        target = tokenizers["tokenizer"]
-        return cls(tokenizers.get("source_tokenizer", target), target, max_length)
+        target, config = tokenizers["tokenizer"], config or {}
+        start = config.get("decoder_start_token_id", config.get("pad_token_id"))
+        if not isinstance(start, int) or not 0 <= start < target.vocab_size or start == target.eos:
+            start = None
+        return cls(tokenizers.get("source_tokenizer", target), target, max_length, start)
 
     def encode(self, dataset: Dataset, diagnostics: Diagnostics) -> Encoded:
         targets = encode_texts(self.target, dataset["target"]) if "target" in dataset else None
@@ -141,8 +148,15 @@ class TranslateTask(EncoderDecoderTask[Encoded]):
     default_model = "transformer"
     default_model_reason = "attention over the source translates best, and it trains fastest on short sentences"
     compared_models = ("seq2seq", "bahdanau", "transformer")
-    hub_head = "translate"
+    hub_head = "seq2seq-lm"
     processor: TranslationProcessor
+
+    @classmethod
+    def hub_settings(cls, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"decoder_start": config.get("decoder_start_token_id", config.get("pad_token_id"))}
+
+    def hub_config(self) -> Mapping[str, Any]:
+        return {"decoder_start_token_id": self.processor.start_token}
 
     @classmethod
     def train_defaults(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
