@@ -77,7 +77,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[Server]:
     server = Server({"data.bin": CONTENT})
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield server
     server.shutdown()
     server.server_close()
@@ -213,6 +213,16 @@ def test_entry_without_address_and_unknown_names(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(SeriatimError, match='did you mean "names"') as caught:
         locate("nams")
     assert caught.value.code == "data.unknown"
+
+
+def test_synthetic_sets_by_name() -> None:
+    located = locate("copying")
+    assert located.origin == "generated"
+    assert located.files["train"][0].path == locate("copying").files["train"][0].path
+    assert "=" in located.files["train"][0].path.read_text()
+    with pytest.raises(SeriatimError, match="it is generated") as caught:
+        locate("adding:20")
+    assert (caught.value.code, "train regress --data adding:20" in caught.value.remedy) == ("data.built-in", True)
 
 
 def test_entries_are_complete() -> None:

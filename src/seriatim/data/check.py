@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -128,10 +128,12 @@ def count_duplicates(dataset: Dataset, schema: Schema) -> tuple[int, int]:
     target_roles = [role for role in roles if schema[role].target]
 
     def count() -> np.ndarray:
-        inputs, targets = dataset.group_ids(input_roles), dataset.group_ids(target_roles)
-        examples = np.unique(inputs * len(dataset) + targets)  # distinct pairs of input and target
-        ambiguous = int((np.bincount(examples // len(dataset)) > 1).sum())
-        return np.array([int(inputs.max(initial=-1)) + 1, ambiguous])
+        inputs, targets = dataset.row_hashes(input_roles), dataset.row_hashes(target_roles)
+        order = np.argsort(inputs, kind="stable")
+        inputs, targets = inputs[order], targets[order]
+        starts = np.flatnonzero(np.concatenate([[True], inputs[1:] != inputs[:-1]]))  # of rows with the same input
+        ambiguous = np.minimum.reduceat(targets, starts) != np.maximum.reduceat(targets, starts)
+        return np.array([len(starts), int(ambiguous.sum())])
 
     if not len(dataset):
         return 0, 0
@@ -427,8 +429,9 @@ def _examine_column(
     facts: dict[str, str] = {"column": f"{column.name}, {column.kind.name}"}
     if empty := int((column.sizes == 0).sum()):
         facts["empty"] = f"{empty:,}"
-    if column.kind is TEXT:
-        statistics = TextStatistics(by_words=True).count(column.values, held_out)
+    texts = _as_texts(column)
+    if texts is not None:
+        statistics = TextStatistics(by_words=True).count(texts, held_out)
         facts |= _describe_text(statistics)
         longest, row = statistics.longest
         average = f"{statistics.mean_length:.1f} on average"
@@ -457,6 +460,16 @@ def _examine_column(
     if sizes := describe_sizes(column.sizes):
         facts["sizes"] = sizes.removeprefix(", sizes ")
     return ColumnReport(role, column.name, column.kind.name, facts)
+
+
+def _as_texts(column: Column) -> Iterable[str] | None:
+    """Returns the texts of a column, lists of tokens with blanks between them; None for columns of other kinds."""
+    if column.kind is TEXT:
+        return cast(Iterable[str], column.values)
+    first = column.values[0] if column.kind not in (LABEL, LABELS) else None
+    if isinstance(first, tuple) and all(isinstance(token, str) for token in first):
+        return (value if isinstance(value, str) else " ".join(value) for value in column.values)
+    return None
 
 
 def _examine_stream(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import tomllib
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import SeriatimError, did_you_mean
-from ...core.files import atomic_file, cache_folder, sha256
+from ...core.files import atomic_file, cache_folder, sha256, write_text
 from ..cache import cache_errors
 from .download import Progress, download
 
@@ -103,7 +104,7 @@ def locate(name: str, data_dir: str | None = None, progress: Progress | None = N
     """
     entry = find_entry(name)
     if entry is None:
-        raise SeriatimError("data.unknown", f'there is no data set "{name}"', did_you_mean(name, entries()))
+        return _locate_synthetic(name)
     for root in _local_folders(data_dir):
         paths = [root / file.path for file in entry.files]
         if all(path.is_file() for path in paths):
@@ -112,6 +113,27 @@ def locate(name: str, data_dir: str | None = None, progress: Progress | None = N
             return _located(entry, paths, f"local copy in {root}")
     paths = [_fetch(entry.name, file, progress) for file in entry.files]
     return _located(entry, paths, f"downloaded from {entry.origin}")
+
+
+def _locate_synthetic(name: str) -> Located:
+    """Returns the file of a synthetic text, written to the cache; other synthetic sets have no files."""
+    from ..synthetic import SETS, synthetic_source  # imports this module
+
+    synthetic = SETS.get(name.partition(":")[0])
+    if synthetic is None:
+        hint = did_you_mean(name, [*entries(), *SETS])
+        raise SeriatimError("data.unknown", f'there is no data set "{name}"', hint)
+    source = synthetic_source(name) if synthetic.task == "language" else None
+    if source is None:
+        cause = f"{name} has no files: it is generated when it is named"
+        raise SeriatimError("data.built-in", cause, f"seriatim train {synthetic.task} --data {name}")
+    text = source.streams[0].read_text()
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]  # the text may depend on the version of Python
+    with cache_errors():
+        path = cache_folder("catalogue", name) / f"{name}-{digest}.txt"
+        if not path.exists():
+            write_text(path, text)
+    return Located({"train": (LocatedFile(path),)}, "generated")
 
 
 def _local_folders(data_dir: str | None) -> list[Path]:
