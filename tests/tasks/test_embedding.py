@@ -15,7 +15,7 @@ from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.data.vectors import open_vectors
 from seriatim.tasks import embedding, load
 from seriatim.tasks.base import DataSettings, TaskConfig
-from seriatim.tasks.embedding import EmbeddingPredictor
+from seriatim.tasks.embedding import EmbeddingPredictor, EmbedOptions, WordOptions
 from seriatim.tasks.language import LanguageProcessor, LanguageSettings, LanguageTask
 from seriatim.tasks.pretrain import PretrainProcessor, PretrainSettings, PretrainTask
 
@@ -288,3 +288,20 @@ def test_files_hold_the_vectors_of_embed(bert: EmbeddingPredictor, tmp_path: Pat
     if stored is not None:
         assert stored.description["pooling"] == "max"
         assert stored.check_model(bert.weights_digest(), "max") == "max"
+
+
+@pytest.mark.parametrize("name", ["v.npy", "v.parquet"])
+def test_records_of_embed_are_written_as_vectors(bert: EmbeddingPredictor, tmp_path: Path, name: str) -> None:
+    """As the command line does: `seriatim embed RUN --data texts.txt --out v.parquet`."""
+    options = EmbedOptions(pooling="max")
+    writer = bert.open_writer("embed", options, tmp_path / name, "runs/x")
+    assert writer is not None
+    with writer as write:
+        for text in TEXTS:
+            write(list(bert.call("embed", [text], pooling="max")))
+    stored = open_vectors(tmp_path / name)
+    vectors = np.load(tmp_path / name) if stored is None else np.concatenate([block for _, block in stored])
+    assert vectors == pytest.approx(embed(bert, TEXTS, pooling="max"), abs=1e-6)
+    assert stored is None or stored.description["run"] == "runs/x"
+    assert bert.open_writer("embed", options, tmp_path / "v.csv", "runs/x") is None
+    assert bert.open_writer("words", WordOptions(word="bank"), tmp_path / name, "runs/x") is None

@@ -71,7 +71,10 @@ def answer(request: Request) -> None:
     capability = predictor.capabilities[name]
     options = validate(capability.options, request.options, f"the options of {name}")
     with ExitStack() as stack:
-        write = make_writer(request, predictor, capability, stack)
+        writer = None
+        if request.out is not None:
+            writer = predictor.open_writer(name, options, request.out, str(request.run))
+        write = make_writer(request, predictor, capability, stack) if writer is None else stack.enter_context(writer)
         for dataset in read_inputs(request, run, predictor, capability):
             try:
                 predict_rows(request, predictor, capability, options, dataset, write)

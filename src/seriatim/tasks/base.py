@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
@@ -785,6 +787,19 @@ class Predictor:
     ) -> list[View]:
         """Returns charts of the predictions of a capability, such as an alignment; by default none."""
         return []
+
+    def open_writer(
+        self, name: str, options: Settings, path: Path, run: str
+    ) -> AbstractContextManager[Callable[[list[dict[str, Any]]], None]] | None:
+        """Returns a function that writes records of a capability to a file as they come; None for the usual formats.
+
+        Args:
+            name: The capability.
+            options: Its options.
+            path: The file.
+            run: The run folder, as a description of the model.
+        """
+        return None
 
     def format_file(self, extension: str, predictions: Predictions) -> str | bytes:
         """Returns all predictions as the contents of a file with one of the `file_extensions`."""

@@ -15,6 +15,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -35,6 +36,7 @@ from ..data.sequences import Sequences
 from ..data.source import open_source
 from ..data.tokenizers import Tokenizer
 from ..data.vectors import (
+    EXTENSIONS,
     Neighbor,
     TextBlocks,
     VectorFile,
@@ -401,21 +403,50 @@ class EmbeddingPredictor(Predictor):
     ) -> int:
         """Writes the vectors of texts to a .npy or .parquet file, block by block, and returns their number."""
         embedder = self.embedder(pooling, normalize)
-        digest = self.weights_digest()
-        description = {"run": run, "model": digest, "pooling": pooling, "normalize": normalize}
-        with VectorWriter(path, embedder.width, description) as writer:
+        with self.vector_writer(path, embedder.width, pooling, normalize, run) as writer:
             for block in text_blocks(texts):
                 writer.write(block, embedder(block))
         if notify is not None and embedder.note:
             notify(embedder.note)
         return writer.rows
 
-    @capability(outputs={"vector": NUMBERS}, options=EmbedOptions, inputs=TEXTS, scalar=True)
+    @contextmanager
+    def vector_writer(
+        self, path: str | Path, width: int, pooling: str, normalize: bool, run: str
+    ) -> Iterator[VectorWriter]:
+        """Opens a file of vectors whose description names the model."""
+        description = {"run": run, "model": self.weights_digest(), "pooling": pooling, "normalize": normalize}
+        with VectorWriter(path, width, description) as writer:
+            yield writer
+
+    def open_writer(
+        self, name: str, options: Settings, path: Path, run: str
+    ) -> AbstractContextManager[Callable[[list[dict[str, Any]]], None]] | None:
+        if not isinstance(options, EmbedOptions) or path.suffix.lower() not in EXTENSIONS:
+            return super().open_writer(name, options, path, run)
+
+        @contextmanager
+        def opened() -> Iterator[Callable[[list[dict[str, Any]]], None]]:
+            width = self.embedder().width
+            with self.vector_writer(path, width, options.pooling, options.normalize, run) as writer:
+                yield lambda records: writer.write(
+                    [record["text"] for record in records], np.stack([record["vector"] for record in records])
+                )
+
+        return opened()
+
+    @capability(outputs={"vector": NUMBERS, "text": TEXT}, options=EmbedOptions, inputs=TEXTS, scalar=True)
     def embed(self, dataset: Dataset, options: EmbedOptions) -> list[dict[str, Any]]:
         """Compute a vector for each text."""
         embedder = self.embedder(options.pooling, options.normalize)
-        blocks = (embedder(block) for block in text_blocks(dataset["text"]))
-        return [{"vector": vector} for block in blocks for vector in block]
+        records = [
+            {"vector": vector, "text": text}
+            for block in text_blocks(dataset["text"])
+            for vector, text in zip(embedder(block), block, strict=True)
+        ]
+        if embedder.note:
+            self.task.diagnostics.note(embedder.note)
+        return records
 
     @capability(
         outputs={"query": TEXT, "row": NUMBER, "similarity": NUMBER, "text": TEXT},
