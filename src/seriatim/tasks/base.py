@@ -790,7 +790,7 @@ class Predictor:
 
     def open_writer(
         self, name: str, options: Settings, path: Path, run: str
-    ) -> AbstractContextManager[Callable[[list[dict[str, Any]]], None]] | None:
+    ) -> AbstractContextManager[Callable[[Sequence[dict[str, Any]]], None]] | None:
         """Returns a function that writes records of a capability to a file as they come; None for the usual formats.
 
         Args:

@@ -421,12 +421,12 @@ class EmbeddingPredictor(Predictor):
 
     def open_writer(
         self, name: str, options: Settings, path: Path, run: str
-    ) -> AbstractContextManager[Callable[[list[dict[str, Any]]], None]] | None:
+    ) -> AbstractContextManager[Callable[[Sequence[dict[str, Any]]], None]] | None:
         if not isinstance(options, EmbedOptions) or path.suffix.lower() not in EXTENSIONS:
             return super().open_writer(name, options, path, run)
 
         @contextmanager
-        def opened() -> Iterator[Callable[[list[dict[str, Any]]], None]]:
+        def opened() -> Iterator[Callable[[Sequence[dict[str, Any]]], None]]:
             width = self.embedder().width
             with self.vector_writer(path, width, options.pooling, options.normalize, run) as writer:
                 yield lambda records: writer.write(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from ...data.tokenizers import Tokenizer
@@ -71,33 +73,26 @@ def table_by_frequency(result: PretrainPredictions, counts: np.ndarray) -> Table
     order = np.argsort(-counts, kind="stable")
     rank = np.empty_like(order)
     rank[order] = np.arange(1, len(order) + 1)
+    ranks = rank[result.token]
+    bounds = [0, *(bound for bound in RANK_BOUNDS if bound < len(order)), len(order)]
+    groups = {f"{low + 1:,} to {high:,}": (ranks > low) & (ranks <= high) for low, high in itertools.pairwise(bounds)}
     unigram = np.log((counts + 0.5) / (counts + 0.5).sum())[result.token]
-    rows, before = [], 0
-    for last in [*(last for last in RANK_BOUNDS if last < len(order)), len(order)]:
-        inside = (rank[result.token] > before) & (rank[result.token] <= last)
-        if inside.any():
-            accuracy, loss, number = token_metrics(result, inside)
-            baseline = round(-float(unigram[inside].mean(dtype=np.float64)), 3)
-            rows.append((f"{before + 1:,} to {last:,}", accuracy, loss, baseline, number))
-        before = last
-    columns = ("frequency rank", "accuracy", "loss", "unigram loss", "number")
-    return Table(title="Masked tokens by frequency", columns=columns, rows=tuple(rows))
+    return metrics_table("Masked tokens by frequency", "frequency rank", result, groups, unigram)
 
 
 def table_by_kind(tokenizer: Tokenizer, result: PretrainPredictions) -> Table:
     names = [bare_name(name) for name in tokenizer.names]
     number = np.array([any(character.isdigit() for character in name) for name in names], dtype=bool)
-    sign = np.array([not any(character.isalnum() for character in name) for name in names], dtype=bool)
-    inner = tokenizer.continues_word & ~number & ~sign
+    symbol = np.array([not any(character.isalnum() for character in name) for name in names], dtype=bool)
+    inner = tokenizer.continues_word & ~number & ~symbol
     kinds = {
-        "words and word beginnings": ~(inner | number | sign),
+        "words and word beginnings": ~(inner | number | symbol),
         "parts within words": inner,
         "numbers": number,
-        "punctuation and symbols": sign,
+        "punctuation and symbols": symbol,
     }
-    return metrics_table(
-        "Masked tokens by kind", "token", result, {name: members[result.token] for name, members in kinds.items()}
-    )
+    groups = {name: members[result.token] for name, members in kinds.items()}
+    return metrics_table("Masked tokens by kind", "token", result, groups)
 
 
 def table_by_replacement(tokenizer: Tokenizer, result: PretrainPredictions) -> Table:
@@ -106,12 +101,31 @@ def table_by_replacement(tokenizer: Tokenizer, result: PretrainPredictions) -> T
     return metrics_table("Masked tokens by what the model read instead", "read instead", result, groups)
 
 
-def metrics_table(title: str, column: str, result: PretrainPredictions, groups: dict[str, np.ndarray]) -> Table:
-    rows = tuple((name, *token_metrics(result, inside)) for name, inside in groups.items() if inside.any())
-    return Table(title=title, columns=(column, "accuracy", "loss", "number"), rows=rows)
+def metrics_table(
+    title: str,
+    column: str,
+    result: PretrainPredictions,
+    groups: dict[str, np.ndarray],
+    unigram: np.ndarray | None = None,
+) -> Table:
+    """Returns a row with accuracy, loss and number of tokens for each group that has any.
 
+    Args:
+        title: Of the table.
+        column: What the groups are.
+        result: The predictions.
+        groups: Name → whether each token (M,) belongs to it.
+        unigram: Log-probabilities (M,) by token frequencies, for a column beside the loss.
+    """
 
-def token_metrics(result: PretrainPredictions, inside: np.ndarray) -> tuple[float, float, int]:
-    """Returns accuracy, loss and number of some tokens."""
-    accuracy = float((result.best[inside] == result.token[inside]).mean())
-    return round(accuracy, 4), round(-float(result.log_prob[inside].mean(dtype=np.float64)), 3), int(inside.sum())
+    def mean_loss(log_probs: np.ndarray) -> float:
+        return round(-float(log_probs.mean(dtype=np.float64)), 3)
+
+    rows = []
+    for name, inside in groups.items():
+        if inside.any():
+            accuracy = round(float((result.best[inside] == result.token[inside]).mean()), 4)
+            baseline = () if unigram is None else (mean_loss(unigram[inside]),)
+            rows.append((name, accuracy, mean_loss(result.log_prob[inside]), *baseline, int(inside.sum())))
+    columns = (column, "accuracy", "loss", *(() if unigram is None else ("unigram loss",)), "number")
+    return Table(title=title, columns=columns, rows=tuple(rows))
