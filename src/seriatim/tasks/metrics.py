@@ -125,6 +125,7 @@ def r_squared(references: np.ndarray, predictions: np.ndarray) -> float:
 def mean_and_std(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns mean and standard deviation of each column (columns,) in float32; a constant column has std 1."""
     mean = values.mean(axis=0, dtype=np.float64)
-    std = np.sqrt(np.square(values - mean).mean(axis=0, dtype=np.float64))
+    differences = values - mean
+    std = np.sqrt(np.square(differences, out=differences).mean(axis=0, dtype=np.float64))
     std = np.where(std > 1e-7 * np.maximum(np.abs(mean), 1e-30), std, 1.0)
     return mean.astype(np.float32), std.astype(np.float32)

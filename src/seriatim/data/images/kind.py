@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,8 +19,7 @@ EXTENSIONS = frozenset(  # those of `decode.FORMATS`
 ImageValue = Path | bytes | np.ndarray  # a file, an encoded image, or pixels (H,W) or (H,W,C) of uint8
 
 
-@dataclass(frozen=True)
-class PixelSequence:
+class PixelSequence(NamedTuple):
     """A gray image of an array file: of the kind "list of numbers" it is the sequence of its pixels, from 0 to 1."""
 
     pixels: np.ndarray  # (H,W) of uint8

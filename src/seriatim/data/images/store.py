@@ -28,7 +28,7 @@ from ...core.files import atomic_file, cache_folder, write_json
 from ..cache import cache_errors, locked
 from ..disk import cache_key
 from .batches import Images
-from .decode import DEFAULT_SETTINGS, Header, decode, fit_array, quiet, read_header
+from .decode import DEFAULT_SETTINGS, Header, decode, quiet, read_header
 from .kind import ImageValue
 from .settings import ImageLayout, ImageSettings
 
@@ -86,20 +86,16 @@ def load_images(
 def _load_in_memory(
     values: Sequence[ImageValue] | np.ndarray, layout: ImageLayout, settings: ImageSettings
 ) -> tuple[Images, dict[int, SeriatimError]]:
-    block = np.zeros((len(values), *layout.stored_shape), np.uint8)
-    errors: dict[int, SeriatimError] = {}
-    _, height, width = layout.shape
-    margin = ((layout.margin, layout.margin), (layout.margin, layout.margin), (0, 0))
+    height, width, channels = layout.height, layout.width, layout.channels
+    plain_shapes = ((height, width), (height, width, 1)) if channels == 1 else ((height, width, channels),)
+    arrays = [value for value in values if isinstance(value, np.ndarray) and value.shape in plain_shapes]
+    if arrays and len(arrays) == len(values):
+        block = np.stack(arrays).reshape(-1, height, width, channels)
+        margin = (layout.margin, layout.margin)
+        return Images.of(np.pad(block, ((0, 0), margin, margin, (0, 0)), mode="edge"), layout.margin), {}
+    block, errors = np.zeros((len(values), *layout.stored_shape), np.uint8), {}
     with quiet():
         for row, value in enumerate(values):
-            if isinstance(value, np.ndarray) and value.shape in ((height, width), (height, width, layout.channels)):
-                pixels = value.reshape(height, width, -1)
-                block[row] = (
-                    np.pad(pixels, margin, mode="edge")
-                    if pixels.shape[2] == layout.channels
-                    else fit_array(value, layout)
-                )
-                continue
             try:
                 block[row] = decode(value, settings, layout)
             except SeriatimError as error:
