@@ -27,6 +27,7 @@ class SplitPolicy(ABC):
     """Divides a data set that has no predefined splits."""
 
     reports_overlap: ClassVar[bool] = True  # whether inputs that occur in two splits deserve a note
+    unit: ClassVar[str] = "rows"  # what the rows of a data set are, for a note
 
     @abstractmethod
     def divide(self, dataset: Dataset, fractions: Fractions) -> list[Dataset]:
@@ -287,7 +288,7 @@ def split(
             remedy = "add rows, name files for validation and test, or choose other fractions, such as 0.8, 0.2, 0"
             raise SeriatimError("data.too-short", cause, remedy)
     splits = {name: splits[name] for name in NAMES if name in splits}
-    diagnostics.note("rows: " + ", ".join(f"{len(rows):,} {name}" for name, rows in splits.items()))
+    diagnostics.note(f"{policy.unit}: " + ", ".join(f"{len(rows):,} {name}" for name, rows in splits.items()))
     if schema is not None and policy.reports_overlap:
         _note_overlap(splits, [field.role for field in schema.fields if not field.target], diagnostics)
     return splits

@@ -16,12 +16,14 @@ from .base import BLOCK_SIZE, Format, LazyFormat, ReadOptions, Record, iterate_l
 from .coco import Captions
 from .conll import Conll
 from .folders import ClassFolders
+from .midi import Music
 from .squad import Squad
 from .tables import Delimited, Excel, Json, JsonLines, Memory, Parquet
 from .text import Text
 
 FORMATS: list[Format] = [
     Memory(),
+    Music(),
     LazyFormat("arrays", "Arrays", r"\.(npy|npz|mat|idx)$|idx\d[-_.]u?byte$"),
     Aligned(),
     LazyFormat("gettext", "Gettext", r"\.(po|mo)$"),

@@ -55,6 +55,8 @@ def parse_values(cells: list[Any]) -> np.ndarray:
 def parse_history(cell: Any) -> np.ndarray:
     """Returns a whole series (steps, variables) of float64 from an array, lists or a text such as "1 2 3"."""
     if isinstance(cell, str):
+        if is_number(cell):
+            raise ValueError("one number, not a series")
         return parse_numbers(cell).astype(np.float64)
     values = np.asarray(cell)
     if values.ndim not in (1, 2) or values.dtype.kind not in "biuf":

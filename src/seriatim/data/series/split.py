@@ -22,6 +22,7 @@ class AlongTime(SplitPolicy):
     forecasts read them, metrics skip them."""
 
     reports_overlap: ClassVar[bool] = False
+    unit: ClassVar[str] = "series"
 
     def divide(self, dataset: Dataset, fractions: Fractions) -> list[Dataset]:
         shares = np.cumsum(fractions)
@@ -52,6 +53,7 @@ class BySeries(SplitPolicy):
     share one scaling."""
 
     reports_overlap: ClassVar[bool] = False
+    unit: ClassVar[str] = "series"
 
     def divide(self, dataset: Dataset, fractions: Fractions) -> list[Dataset]:
         in_order = dataset["frequency"][0] == str(Frequency("rows")) and dataset.locations[0].unit == "row"
@@ -102,7 +104,7 @@ def continue_series(earlier: Dataset, later: Dataset) -> Dataset:
             past = earlier[role][before][:offset]
             gap = np.full((offset - len(past), past.shape[1]), np.nan)
             arrays[row] = np.concatenate([past, gap, arrays[row]])
-        starts[row], history[row] = begin, offset
+        starts[row], history[row] = begin, size
     changed = dict(later.columns)
     for role, arrays in columns.items():
         changed[role] = (replace(changed[role][0], values=changed[role][0].kind.store(arrays)),)
