@@ -21,10 +21,9 @@ from seriatim.nn.network import TokenHead
 from seriatim.report.charts import BinnedMetric, Heatmap, Table
 from seriatim.tasks.alignment import Alignment, TokenizedText
 from seriatim.tasks.base import DataSettings, Encoded, TaskConfig
-from seriatim.tasks.encoder_decoder import encode_with_eos
+from seriatim.tasks.encoder_decoder import Generated, encode_with_eos
 from seriatim.tasks.text_metrics import Scoring
 from seriatim.tasks.translate import TranslateSettings, TranslateTask, TranslationPredictor, TranslationProcessor
-from seriatim.tasks.translate.predictor import Translation
 from seriatim.tasks.translate.views import length_bins, metric_by_length, source_lengths
 
 PEOPLE = {"I": "je", "you": "tu", "he": "il", "we": "nous"}
@@ -80,7 +79,7 @@ def untrained(
     return TranslationPredictor(task, network.eval())
 
 
-def translate(predictor: TranslationPredictor, texts: list[str], **options: Any) -> list[list[Translation]]:
+def translate(predictor: TranslationPredictor, texts: list[str], **options: Any) -> list[list[Generated]]:
     encoded = Encoded(encode_with_eos(predictor.processor.source, texts))
     return predictor.translations(texts, encoded, BeamSettings(**options))
 

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-import zlib
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,8 +24,6 @@ from torch import Tensor, nn
 from ..core import registry
 from ..core.errors import SeriatimError
 from ..core.metrics import MetricValues
-from ..core.random import numpy_stream
-from ..core.state import select
 from ..data.sequences import Sequences
 from ..data.tokenizers import Tokenizer
 from ..decode.beam import Coverage, beam_search
@@ -36,13 +32,12 @@ from ..decode.settings import BeamSettings
 from ..nn.distillation import TokenScores, distillation_loss
 from ..nn.encoder_decoder import EncoderDecoder
 from ..nn.loss import token_loss, token_predictions
-from ..nn.native import make_encoder_decoder_stepper
 from ..nn.network import as_float32, weights
 from ..nn.trace import NamedTrace, Trace
 from .base import IGNORED, E, Metrics, Output, Predictor, Processor, Task
 from .batching import MAX_ELEMENTS, Batch, run_batches
+from .decoding import ALIGNMENT, DecodingStep, mean_alignment, mean_probability, own_streams
 
-ALIGNMENT = "alignment"  # in a trace: the attention weights over the source
 MAX_ROWS = 64  # inputs that are decoded together
 SAMPLED_GROUPS = 200  # inputs for which targets are generated in an evaluation during training
 SHOWN_SAMPLES = 4
@@ -251,67 +246,15 @@ def weights_digest(network: nn.Module) -> str:
 # Prediction
 
 
-class DecodingStep:
-    """One step of decoding by an ensemble. A row of its state is a hypothesis: the row of its source, the state of each
-    decoder and, with `alignment`, the weights (N,S) over the source at the last step.
+@dataclass(frozen=True)
+class Generated:
+    """A generated target."""
 
-    Args:
-        networks: The networks of the ensemble.
-        memories: What each of them encoded of the sources.
-        count: The number of sources.
-        alignment: Whether weights over the source are needed; then the native step is not used.
-    """
-
-    def __init__(
-        self, networks: Sequence[EncoderDecoder], memories: Sequence[Any], count: int, alignment: bool = False
-    ) -> None:
-        self.networks, self.memories, self.alignment = networks, memories, alignment
-        pairs = zip(networks, memories, strict=True)
-        self.steppers = [None if alignment else make_encoder_decoder_stepper(*pair) for pair in pairs]
-        self._rows = torch.arange(count, device=networks[0].head.weight.device)
-        self._selected = memories  # those of the current rows: selected again only if the rows change
-
-    def start(self, token: int) -> tuple[Tensor, Any]:
-        """Returns the log-probabilities (N,V) of the first token, and the state."""
-        return self.step(torch.full_like(self._rows, token), (self._rows, [None] * len(self.networks), None))
-
-    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
-        rows, decoder_states, _ = state
-        if not all(self.steppers) and not torch.equal(rows, self._rows):
-            self._rows, self._selected = rows, select(self.memories, rows)
-        log_probs, next_states, traces = [], [], []
-        parts = zip(self.networks, self._selected, self.steppers, decoder_states, strict=True)
-        for network, memory, stepper, decoder_state in parts:
-            if stepper is not None:
-                scores, next_state = stepper.step(tokens, decoder_state)
-                log_probs.append(scores)
-            else:
-                trace: Trace | None = NamedTrace(ALIGNMENT) if self.alignment else None
-                hidden, next_state = network.decode(tokens[:, None], memory, decoder_state, trace)
-                log_probs.append(as_float32(network.head(hidden[:, 0])).log_softmax(dim=-1))
-                traces.append(trace)
-            next_states.append(next_state)
-        attention = mean_alignment(traces)
-        return mean_probability(log_probs), (rows, next_states, None if attention is None else attention[:, 0])
-
-    @staticmethod
-    def last_weights(state: Any) -> Tensor:
-        """Returns the weights (N,S) over the source in a state."""
-        attention: Tensor = state[2]
-        return attention
-
-
-def mean_probability(log_probs: Sequence[Tensor]) -> Tensor:
-    """Returns the logarithm of the mean of probabilities."""
-    if len(log_probs) == 1:
-        return log_probs[0]
-    return torch.stack(list(log_probs)).logsumexp(dim=0) - math.log(len(log_probs))
-
-
-def mean_alignment(traces: Sequence[Trace | None]) -> Tensor | None:
-    """Returns the weights over the source (B,T,S), averaged over the networks that have them."""
-    recorded = [as_float32(trace[ALIGNMENT]) for trace in traces if trace is not None and ALIGNMENT in trace]
-    return torch.stack(recorded).mean(dim=0) if recorded else None
+    text: str
+    score: float  # log-probability of the text and its end
+    tokens: list[int]
+    finished: bool  # ended by <eos>, not by a limit
+    normalized_score: float = 0.0  # by which hypotheses are ranked
 
 
 @dataclass(frozen=True)
@@ -525,16 +468,6 @@ class EncoderDecoderPredictor(Predictor):
                 }
             )
         return records
-
-
-def own_streams(keys: Sequence[str], seed: int) -> list[np.random.Generator]:
-    """Returns a random stream per key that depends on nothing but the key, and on how often it came before."""
-    before: Counter[str] = Counter()
-    streams = []
-    for key in keys:
-        streams.append(numpy_stream(seed, "sample", zlib.crc32(key.encode()), before[key]))
-        before[key] += 1
-    return streams
 
 
 def nbest_record(columns: Sequence[str], rows: Sequence[Sequence[Any]], nbest: int) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from ...nn.images import ImageEncoderDecoder
 from ...report.charts import Image, ImageOverlay, View, matrix
 from ..alignment import Alignment, TokenizedText
 from ..base import NoOptions, Usage, capability
-from ..encoder_decoder import EncoderDecoderPredictor, encode_with_eos, nbest_record
+from ..encoder_decoder import EncoderDecoderPredictor, Generated, encode_with_eos, nbest_record
 from .rows import ALIGNED, SCORED
 
 if TYPE_CHECKING:
@@ -34,15 +34,6 @@ class CaptionOptions(BeamSettings):
     """The settings of decoding captions."""
 
     skip_broken: bool = Setting(False, description="leave images that cannot be read without a caption")
-
-
-@dataclass(frozen=True)
-class Caption:
-    text: str
-    score: float  # log-probability of the text and its end
-    tokens: list[int]
-    finished: bool  # ended by <eos>, not by a limit
-    normalized_score: float  # by which hypotheses are ranked
 
 
 @dataclass(frozen=True)
@@ -138,7 +129,7 @@ class CaptionPredictor(EncoderDecoderPredictor):
 
     def captions(
         self, encoded: EncodedCaptions, options: BeamSettings, items: np.ndarray | None = None
-    ) -> list[list[Caption]]:
+    ) -> list[list[Generated]]:
         """Returns the `nbest` captions of each image, best first."""
 
         def key(item: int) -> str:
@@ -147,7 +138,7 @@ class CaptionPredictor(EncoderDecoderPredictor):
         tokenizer = self.processor.target
         return [
             [
-                Caption(
+                Generated(
                     tokenizer.decode(self.without_eos(one.tokens)),
                     one.score,
                     one.tokens,

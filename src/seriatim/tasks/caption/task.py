@@ -47,8 +47,8 @@ from ..alignment import TokenizedText
 from ..base import IGNORED, Encoded, Metrics, Output, Predictor, Processor, TaskConfig, columns_and_kinds
 from ..batching import Batch, LengthSampler, Sampler
 from ..codecs import ImageCodec, SequenceSettings
+from ..decoding import ALIGNMENT
 from ..encoder_decoder import (
-    ALIGNMENT,
     EncoderDecoderPredictor,
     EncoderDecoderProcessor,
     EncoderDecoderTask,

@@ -7,7 +7,7 @@ the tokenizer makes of the text, or the end is missing, it is computed anew.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from ..alignment import Alignment, TokenizedText, written_words
 from ..base import Encoded, NoOptions, Usage, capability
 from ..batching import Batch
 from ..embedding import EmbeddingPredictor, TextReader
-from ..encoder_decoder import EncoderDecoderPredictor, encode_with_eos, eos_of, nbest_record
+from ..encoder_decoder import EncoderDecoderPredictor, Generated, encode_with_eos, eos_of, nbest_record
 from .pairs import ALIGNED, SCORED, normalize
 
 if TYPE_CHECKING:
@@ -42,16 +42,7 @@ class AlignOptions(BeamSettings):
     tokens: bool = Setting(False, description="align tokens, not words")
 
 
-@dataclass(frozen=True)
-class Translation:
-    text: str
-    score: float  # log-probability of the text and its end
-    tokens: list[int]
-    finished: bool  # ended by <eos>, not by a limit
-    normalized_score: float = 0.0  # by which hypotheses are ranked
-
-
-EMPTY = Translation("", 0.0, [], True)
+EMPTY = Generated("", 0.0, [], True)
 
 
 class SourceReader(TextReader):
@@ -121,7 +112,7 @@ class TranslationPredictor(EncoderDecoderPredictor, EmbeddingPredictor):
 
     def translations(
         self, texts: Sequence[str], encoded: Encoded, options: BeamSettings, items: np.ndarray | None = None
-    ) -> list[list[Translation]]:
+    ) -> list[list[Generated]]:
         """Returns the `nbest` translations of each text, best first.
 
         Args:
@@ -135,7 +126,7 @@ class TranslationPredictor(EncoderDecoderPredictor, EmbeddingPredictor):
         groups = self.search(encoded, options, lambda item: texts[item], items)
         rows = np.array([item for item, group in zip(items, groups, strict=True) for _ in group], dtype=np.int64)
         finished = self._finish(texts, encoded.inputs, rows, [one for group in groups for one in group], options)
-        results: list[list[Translation]] = [[EMPTY] for _ in texts]
+        results: list[list[Generated]] = [[EMPTY] for _ in texts]
         position = 0
         for item, group in zip(items.tolist(), groups, strict=True):
             results[item] = finished[position : position + len(group)]
@@ -149,7 +140,7 @@ class TranslationPredictor(EncoderDecoderPredictor, EmbeddingPredictor):
         rows: np.ndarray,
         hypotheses: Sequence[Hypothesis],
         options: BeamSettings,
-    ) -> list[Translation]:
+    ) -> list[Generated]:
         """Returns the text and the score of each hypothesis; `rows` are the sources they translate."""
         clean = normalize if self.task.settings.normalize else str
         decoded = [clean(self.processor.target.decode(self.without_eos(one.tokens))) for one in hypotheses]
@@ -172,7 +163,7 @@ class TranslationPredictor(EncoderDecoderPredictor, EmbeddingPredictor):
                 first, *rest = decoded[number].split(UNK)
                 decoded[number] = first + "".join(word + part for word, part in zip(copied, rest, strict=True))
         return [
-            Translation(text, score, one.tokens, one.finished, one.normalized_score)
+            Generated(text, score, one.tokens, one.finished, one.normalized_score)
             for text, score, one in zip(decoded, scores, hypotheses, strict=True)
         ]
 
