@@ -50,6 +50,9 @@ def make_config(values: Mapping[str, Any], origin: str = "the settings") -> Conf
     for section, key in (("task", "name"), ("model", "name"), ("data", "source")):
         if isinstance(values.get(section), str):
             values[section] = {key: values[section]}
+        if section == "model":  # after the task, which has a default
+            default = tasks.load(str(values["task"]["name"])).default_model
+            values["model"] = {"name": default, **(values.get("model") or {})}
         if not isinstance(values.get(section), Mapping) or key not in values[section]:
             cause = f"{origin}: {section} is not named"
             raise SeriatimError("config.incomplete", cause, f"set {section}.{key}, as in {EXAMPLE}")

@@ -1,0 +1,81 @@
+"""Rank texts by preference: a user's own task in one file.
+
+p(a is preferred to b) = σ(s(a) − s(b)),        s = w · pool(h)
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from seriatim.data.kinds import NUMBER, TEXT
+from seriatim.data.schema import Field, Schema
+from seriatim.data.sequences import Sequences
+from seriatim.nn.heads import VectorHead
+from seriatim.nn.network import assemble
+from seriatim.tasks.base import Encoded, Output, Predictor, Processor, Task, capability, padding_mask
+from seriatim.tasks.batching import Batch
+from seriatim.tasks.codecs import SequenceSettings, TextCodec
+
+
+class RankSettings(SequenceSettings):
+    name: str = "rank"
+
+
+@dataclass(frozen=True)
+class RankProcessor(Processor[Encoded]):
+    text: TextCodec
+
+    @classmethod
+    def fit(cls, train, config, pretrained, diagnostics):
+        return cls(TextCodec.fit(train, "text", config.task, config.model, diagnostics))
+
+    def encode(self, dataset, diagnostics):
+        """Returns the texts as inputs, and the less preferred text of each pair as its target."""
+        rejected = self.text.encode(dataset, "rejected", diagnostics) if "rejected" in dataset else None
+        return Encoded(self.text.encode(dataset, "text", diagnostics), rejected)
+
+
+class RankPredictor(Predictor):
+    @capability(outputs={"score": NUMBER})
+    def rank(self, dataset, options):
+        """Score each text; a higher score means preferred."""
+        return [{"score": float(scores[0])} for scores in self.scores(self.task.encode(dataset))]
+
+
+class RankTask(Task[Encoded]):
+    name = "rank"
+    schema = Schema(
+        (
+            Field("text", (TEXT,), ("chosen", "better")),
+            Field("rejected", (TEXT,), ("worse",), target=True),
+        )
+    )
+    settings_type = RankSettings
+    processor_type = RankProcessor
+    predictor_type = RankPredictor
+    monitor = "error"
+
+    def network(self, model):
+        codec = self.processor.text
+        module, width = codec.input_module(model)
+        return assemble(model, module, width, codec.longest, lambda backbone: VectorHead(backbone.width, 1, "mean"))
+
+    def collate(self, encoded, items):
+        """Returns the texts of the items, in training followed by their rejected texts: (B,T) or (2B,T)."""
+        sides = [encoded.inputs] if encoded.targets is None else [encoded.inputs, encoded.targets]
+        texts = Sequences.of([side[int(item)] for side in sides for item in items])
+        inputs, mask = texts.padded(np.arange(len(texts)))
+        return Batch(torch.from_numpy(inputs), None, len(items), padding_mask(mask))
+
+    def forward(self, network, batch, state=None):
+        scores, _ = network(batch.inputs, batch.mask)
+        return Output(scores.unflatten(0, (-1, batch.count)).squeeze(-1).T)  # (B,2): chosen, rejected; or (B,1)
+
+    def loss(self, output, batch, smoothing=0.0):
+        chosen, rejected = output.scores.unbind(dim=1)
+        return F.softplus(rejected - chosen).sum()
+
+    def metrics(self, network, split, items, scores):
+        return {"error": float(np.mean([rejected >= chosen for chosen, rejected in scores]))}

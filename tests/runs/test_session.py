@@ -1,0 +1,133 @@
+"""Training into a run folder: what it holds, that it opens again, and that resuming is exact."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+import seriatim
+from seriatim.core.errors import SeriatimError
+from seriatim.core.tensors import load_tensors
+from seriatim.training.events import Event, Stepped
+
+SETTINGS: dict[str, Any] = {"model": {"width": 8}, "train": {"evaluate_steps": 4, "batch_size": 4}}
+ROWS = [
+    {"text": f"{adjective} {noun} number {number}", "label": "good" if adjective in ("fine", "warm") else "bad"}
+    for number in range(12)
+    for adjective in ("fine", "dull", "warm", "cold")
+    for noun in ("film", "book")
+]
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "reviews.csv"
+    pd.DataFrame(ROWS).to_csv(path, index=False)
+    return path
+
+
+def train(data: Any, out: Path, **options: Any) -> seriatim.api.Run:
+    options = {"steps": 12, "seed": 3, "report": False, "settings": SETTINGS} | options
+    return seriatim.train("classify", data, "gru", out=out, **options)
+
+
+def stop_at(step: int) -> Any:
+    """Returns a callback that sends the process SIGINT at a step."""
+
+    def callback(event: Event) -> None:
+        if isinstance(event, Stepped) and event.step == step:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    return callback
+
+
+@pytest.fixture(scope="module")
+def run(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return train(table, tmp_path_factory.mktemp("runs") / "run", report=True)
+
+
+def test_files_of_a_run(run: Any) -> None:
+    names = {path.name for path in run.path.iterdir()}
+    expected = "config.yaml data.json tokenizer.json model.safetensors checkpoints metrics.jsonl samples.jsonl"
+    expected += " summary.json evaluation.json capabilities.json report.html README.md"
+    assert set(expected.split()) <= names
+    assert (run.path / "config.yaml").read_text().startswith("format: 1")
+    assert json.loads((run.path / "data.json").read_text())["format"] == 1
+    assert set(run.summary["metrics"]) == {"validation", "test"}
+    evaluated = run.history("evaluated")
+    assert [event["step"] for event in evaluated] == [4, 8, 12]
+    assert {"val_loss", "val_accuracy"} <= evaluated[0].keys()
+
+
+def test_a_run_opens_with_equal_predictions_and_metrics(run: Any) -> None:
+    opened = seriatim.load(run.path)
+    texts = [row["text"] for row in ROWS[:5]]
+    assert opened.classify(texts) == run.classify(texts)
+    assert opened.evaluate() == pytest.approx(run.summary["metrics"]["test"])
+    assert opened.classify(texts[0])["prediction"] == opened.classify(texts)[0]["prediction"]
+    with pytest.raises(AttributeError, match="has no translate"):
+        opened.translate("x")
+
+
+@pytest.mark.parametrize("stop", [1, 3, 5, 8, 11])
+def test_resumed_equals_uninterrupted(run: Any, table: Path, tmp_path: Path, stop: int) -> None:
+    interrupted = train(table, tmp_path / "cut", callbacks=[stop_at(stop)])
+    assert interrupted.summary["reason"] == "SIGINT"
+    resumed = seriatim.resume(tmp_path / "cut", report=False)
+    whole, again = (load_tensors(r.path / "checkpoints" / "12" / "weights.safetensors") for r in (run, resumed))
+    assert all(torch.equal(whole[name], again[name]) for name in whole)
+    losses = [[event["loss"] for event in r.history("stepped")] for r in (run, resumed)]
+    assert losses[0] == losses[1]
+
+
+def test_an_existing_run_is_not_overwritten(run: Any, table: Path) -> None:
+    with pytest.raises(SeriatimError, match="holds a run already") as caught:
+        train(table, run.path)
+    assert caught.value.code == "run.exists"
+
+
+def test_a_new_end(table: Path, tmp_path: Path) -> None:
+    train(table, tmp_path / "short", steps=4)
+    longer = seriatim.resume(tmp_path / "short", steps=8, report=False)
+    assert longer.summary["step"] == 8
+    assert seriatim.load(longer.path).config.train.steps == 8
+
+
+def test_changed_data_is_refused(table: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.csv"
+    copy.write_text(table.read_text())
+    run = train(copy, tmp_path / "run", steps=4)
+    copy.write_text(table.read_text().replace("film", "song"))
+    with pytest.raises(SeriatimError) as caught:
+        run.evaluate()
+    assert caught.value.code == "data.changed"
+
+
+def test_default_model_is_named_with_a_reason(table: Path, tmp_path: Path) -> None:
+    notes: list[str] = []
+    run = seriatim.train("classify", table, steps=1, out=tmp_path / "r", report=False, notify=notes.append)
+    assert notes[0].startswith(f"model: {run.config.model.name}, ")
+    assert len(notes[0]) > 30
+
+
+def test_parameter_budget(table: Path, tmp_path: Path) -> None:
+    run = train(table, tmp_path / "r", steps=1, params=5000, settings={})
+    assert 0.9 * 5000 < run.summary["parameters"] <= 5000
+    assert seriatim.load(run.path).network is not None
+
+
+def test_unknown_options_get_a_suggestion(table: Path) -> None:
+    with pytest.raises(SeriatimError, match='no setting "stepz"') as caught:
+        seriatim.train("classify", table, "gru", stepz=3)
+    assert "steps" in caught.value.remedy
+    for task, model, expected in (("clasify", "gru", "classify"), ("classify", "lstn", "lstm")):
+        with pytest.raises(SeriatimError) as caught:
+            seriatim.train(task, table, model)
+        assert expected in caught.value.remedy
