@@ -177,6 +177,15 @@ def test_pairs(tmp_path: Path) -> None:
     assert "rows with one text much longer than the other: 1 (a.txt, line 102)" in report.warnings
 
 
+def test_predefined_splits(tmp_path: Path) -> None:
+    write(tmp_path / "d/train.csv", "text,label\nold words,a\nmore words,b\n")
+    write(tmp_path / "d/test.csv", "text,label\nnew words,a\nbad\n")
+    report = examine(tmp_path / "d")
+    assert report.split == {"train": 2, "test": 1}
+    assert facts(report, "input")["words unseen in training"] == "1"
+    assert problems(report) == {"data.csv": 1}
+
+
 def test_labels(tmp_path: Path) -> None:
     table = {"text": [f"t{n}" for n in range(40)], "label": ["a"] * 36 + ["b"] * 4}
     assert "labels with fewer than 10 rows: b" in examine(table).warnings

@@ -26,6 +26,8 @@ def test_guesses_are_noted() -> None:
     diagnostics = Diagnostics()
     read({"id": [1, 2], "text": ["a b", "c"], "label": ["p", "q"]}, LABELED, diagnostics)
     assert diagnostics.notes == ['columns: column "label" is the target', 'columns: column "text" is the input']
+    read({"input": ["a b", "c"], "target": ["p", "q"]}, LABELED, quiet := Diagnostics())
+    assert quiet.notes == []  # nothing is guessed
 
 
 def test_guesses_by_elimination() -> None:

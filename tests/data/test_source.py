@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -174,6 +176,9 @@ def test_hub_datasets() -> None:
     table = datasets.Dataset.from_dict({"text": COLUMNS["text"], "label": [1, 0]}, features=features)
     assert open_source(table).columns == COLUMNS
     assert open_source(table.select([1])).columns == {"text": ["bad film"], "label": ["n"]}
+    tags = datasets.Features({"tags": datasets.Sequence(datasets.ClassLabel(names=["O", "B"]))})
+    tagged = datasets.Dataset.from_dict({"tags": [[0, 1], []]}, features=tags)
+    assert open_source(tagged).columns == {"tags": [["O", "B"], []]}
     source = open_source(
         datasets.DatasetDict({"train": table, "validation": table.select([0]), "test": table.select([1])})
     )
@@ -206,3 +211,13 @@ def test_data_in_memory_that_cannot_be() -> None:
     missing({"a": [1], "b": [1, 2]}, "data.length", "a 1, b 2")
     missing(([1, 2], [1]), "data.length")
     missing([("a", "b"), ("c",)], "data.length", "row 1")
+
+
+def test_reading_imports_neither_torch_nor_pandas() -> None:
+    code = (
+        "import sys; from seriatim.data.source import open_source; from seriatim.data import check, split, export;"
+        "from seriatim.data.formats import *; find_format(open_source(['a']));"
+        "print([name for name in ('torch', 'pandas', 'PIL', 'scipy', 'mido', 'polib') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,1 +1,1 @@
-"""Text, tokenizers, prepared corpora, the catalogue of data sets and the data doctor. Nothing here imports torch."""
+"""The path of data: sources, formats, schemas, data sets, splits, checks; tokenizers, images, series. No torch."""

@@ -6,6 +6,7 @@ everything at once.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from .kinds import LABEL, LABELS, NUMBER, TEXT, TOKENS
 from .reader import read_dataset, read_header
 from .schema import Header, Schema
 from .source import Source, open_source
-from .split import Contiguous, Fractions, SplitPolicy, Stratified, split
+from .split import NAMES, Contiguous, Fractions, SplitPolicy, Stratified, split
 from .stream import check_encoding
 from .text_statistics import TextStatistics
 
@@ -332,15 +333,15 @@ def check_data(
         return report
     report.task, schema = task, schemas[task]
     diagnostics = Diagnostics()
-    dataset = _read_all(source, schema, overrides[task], ReadOptions(report.encoding), diagnostics)
-    if dataset is not None:
+    datasets = _read_all(source, schema, overrides[task], ReadOptions(report.encoding), diagnostics)
+    for dataset in datasets.values():
         try:
             check(dataset, schema, diagnostics)
         except SeriatimError as error:
             diagnostics.problems.append(error)
+    if len(datasets.get("train", ())):
         policy = (policies or {}).get(task) or _default_policy(schema)
-    if dataset is not None and len(dataset):
-        _examine(report, dataset, schema, policy, (fractions or {}).get(task, FRACTIONS), diagnostics)
+        _examine(report, datasets, schema, policy, (fractions or {}).get(task, FRACTIONS), diagnostics)
     for issue in diagnostics.problems:
         problem = problems.setdefault(issue.code, Problem(issue.code, issue.remedy))
         problem.count += 1
@@ -354,21 +355,24 @@ def check_data(
 
 def _read_all(
     source: Source, schema: Schema, overrides: Mapping[str, str], options: ReadOptions, diagnostics: Diagnostics
-) -> Dataset | None:
-    """Returns the rows of all splits, as far as they can be read; bytes that cannot be decoded are replaced."""
-    parts = [source.splits[name] for name in ("train", "validation", "test") if name in source.splits] or [source]
-    datasets = []
-    for part in parts:
+) -> dict[str, Dataset]:
+    """Returns the rows by split, as far as they can be read; bytes that cannot be decoded are replaced.
+
+    A source without predefined splits is one, "train".
+    """
+    parts = {name: source.splits[name] for name in NAMES if name in source.splits} or {"train": source}
+    datasets: dict[str, Dataset] = {}
+    for name, part in parts.items():
         for errors in ("strict", "replace"):
             try:
-                datasets.append(read_dataset(part, schema, overrides, replace(options, errors=errors), diagnostics))
+                datasets[name] = read_dataset(part, schema, overrides, replace(options, errors=errors), diagnostics)
                 break
             except SeriatimError as error:
                 if not any(problem.cause == error.cause for problem in diagnostics.problems):
                     diagnostics.problems.append(error)
                 if error.code not in ("data.encoding", "data.binary"):
                     break
-    return datasets[0] if datasets else None
+    return datasets
 
 
 def _default_policy(schema: Schema) -> SplitPolicy:
@@ -380,36 +384,44 @@ def _default_policy(schema: Schema) -> SplitPolicy:
 
 def _examine(
     report: DataReport,
-    dataset: Dataset,
+    datasets: Mapping[str, Dataset],
     schema: Schema,
     policy: SplitPolicy,
     fractions: Fractions,
     diagnostics: Diagnostics,
 ) -> None:
-    """Fills a report with the statistics of a data set, and with warnings."""
+    """Fills a report with the statistics of the training rows, or of all if there are no others, and with warnings."""
+    dataset, *others = datasets.values()
     report.rows = len(dataset)
-    held_out = _held_out(report, dataset, schema, policy, fractions)
+    if others:
+        report.split = {name: len(rows) for name, rows in datasets.items()}
+        held_out = np.zeros(len(dataset), dtype=bool)
+    else:
+        held_out = _held_out(report, dataset, policy, fractions)
     stream = dataset.columns.get(schema.input_role, ())
     is_stream = bool(stream) and stream[0].name == BLOCK_COLUMN
     report.statistics["blocks" if is_stream else "rows"] = f"{len(dataset):,}"
     if is_stream:
-        report.columns.append(_examine_stream(report, dataset, schema.input_role, stream[0], fractions))
-    else:
-        repeated, ambiguous = count_duplicates(dataset, schema)
-        report.statistics["rows that repeat an earlier input"] = f"{repeated:,}"
-        if ambiguous:
-            report.warnings.append(f"{ambiguous:,} inputs have more than one target")
-        for field_ in schema.fields:
-            for column in dataset.columns.get(field_.role, ()):
-                report.columns.append(_examine_column(report, dataset, field_.role, column, held_out, diagnostics))
-                if field_.target and column.kind in (LABEL, LABELS):
-                    _warn_about_labels(report, column)
-        _compare_texts(report, dataset, schema)
+        shares = (1.0, 0.0, 0.0) if others else fractions
+        report.columns.append(_examine_stream(report, schema.input_role, stream[0], shares))
+        return
+    repeated, ambiguous = count_duplicates(dataset, schema)
+    report.statistics["rows that repeat an earlier input"] = f"{repeated:,}"
+    targets = dataset.columns.get(schema.target_role or "", ())
+    if ambiguous and targets and targets[0].kind is TEXT:
+        report.statistics["inputs with more than one target"] = f"{ambiguous:,}"  # translations, captions
+    elif ambiguous:
+        report.warnings.append(f"{ambiguous:,} inputs have more than one target")
+    for field_ in schema.fields:
+        for number, column in enumerate(dataset.columns.get(field_.role, ())):
+            further = [rows.columns[field_.role][number] for rows in others if field_.role in rows]
+            report.columns.append(_examine_column(report, dataset, field_.role, column, held_out, further, diagnostics))
+            if field_.target and column.kind in (LABEL, LABELS):
+                _warn_about_labels(report, column)
+    _compare_texts(report, dataset, schema)
 
 
-def _held_out(
-    report: DataReport, dataset: Dataset, schema: Schema, policy: SplitPolicy, fractions: Fractions
-) -> np.ndarray:
+def _held_out(report: DataReport, dataset: Dataset, policy: SplitPolicy, fractions: Fractions) -> np.ndarray:
     """Returns whether each row would be in the validation or test split (rows,), and fills in the sizes of splits."""
     numbers = dataset.with_column("row", NUMBER, np.arange(len(dataset), dtype=np.float64))
     try:
@@ -424,18 +436,28 @@ def _held_out(
 
 
 def _examine_column(
-    report: DataReport, dataset: Dataset, role: str, column: Column, held_out: np.ndarray, diagnostics: Diagnostics
+    report: DataReport,
+    dataset: Dataset,
+    role: str,
+    column: Column,
+    held_out: np.ndarray,
+    further: Sequence[Column],
+    diagnostics: Diagnostics,
 ) -> ColumnReport:
+    """Returns what a column holds. `held_out` tells its rows of other splits, `further` are the columns of others."""
     facts: dict[str, str] = {"column": f"{column.name}, {column.kind.name}"}
     if empty := int((column.sizes == 0).sum()):
         facts["empty"] = f"{empty:,}"
     texts = _as_texts(column)
     if texts is not None:
         statistics = TextStatistics(by_words=True).count(texts, held_out)
+        for other in further:
+            statistics.count(_as_texts(other) or (), itertools.repeat(True))
         facts |= _describe_text(statistics)
         longest, row = statistics.longest
         average = f"{statistics.mean_length:.1f} on average"
-        facts["words per text"] = f"{average}, at most {longest:,} ({dataset.locations[row]})" if longest else average
+        where = f" ({dataset.locations[row]})" if row < len(dataset) else ""
+        facts["words per text"] = f"{average}, at most {longest:,}{where}" if longest else average
         report.warnings += _odd_characters(statistics, column.name)
         return ColumnReport(role, column.name, column.kind.name, facts, statistics.histogram, "words")
     if column.kind.examine is not None:
@@ -472,15 +494,12 @@ def _as_texts(column: Column) -> Iterable[str] | None:
     return None
 
 
-def _examine_stream(
-    report: DataReport, dataset: Dataset, role: str, column: Column, fractions: Fractions
-) -> ColumnReport:
+def _examine_stream(report: DataReport, role: str, column: Column, fractions: Fractions) -> ColumnReport:
     """Counts the lines of a stream of text; those behind the first fraction of the characters are held out."""
     total = int(column.lengths.sum(dtype=np.int64))
     ends = np.cumsum(fractions) * total
-    report.split = {
-        name: round(size) for name, size in zip(("train", "validation", "test"), np.diff(ends, prepend=0), strict=True)
-    }
+    if fractions[0] < 1:
+        report.split = {name: round(size) for name, size in zip(NAMES, np.diff(ends, prepend=0), strict=True)}
     statistics = TextStatistics(by_words=False)
     position = 0
     for line in _lines(column.values):

@@ -218,7 +218,9 @@ class Schema:
                     continue
                 if columns := rule(field, header, assigned):
                     assigned[field.role] = columns
-                    if len(header.columns) > 1:
+                    if len(header.columns) > 1 and [normalize_name(name) for name in columns] != [
+                        normalize_name(field.role)
+                    ]:
                         names = " and ".join(f'"{column}"' for column in columns)
                         noun = "column" if len(columns) == 1 else "columns"
                         verb = "is" if len(columns) == 1 else "are"

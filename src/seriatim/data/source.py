@@ -136,9 +136,12 @@ def _open_table(table: Any) -> Source:
         arrow = table.with_format("arrow")[:]
         columns = {column: arrow[column].to_pylist() for column in arrow.column_names}
         for column, feature in table.features.items():  # type: ignore[attr-defined]
+            inner = getattr(feature, "feature", None)
             if hasattr(feature, "int2str"):  # class labels are stored as numbers
                 cells = columns[column]
                 columns[column] = [None if cell is None or cell < 0 else feature.int2str(cell) for cell in cells]
+            elif hasattr(inner, "int2str"):  # lists of them, such as the tags of words
+                columns[column] = [cell and [inner.int2str(label) for label in cell] for cell in columns[column]]
         return Source(name, columns=columns)
     if name in ("DataFrame", "Series") and type(table).__module__.startswith("pandas"):
         frame = table if name == "DataFrame" else table.to_frame()
