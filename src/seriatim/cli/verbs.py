@@ -67,7 +67,8 @@ class Verb:
     def merge(self, other: Verb) -> Verb:
         """Returns the verb of two tasks that both have it, with the options of both; a run refuses what it lacks."""
         roles = (*self.roles, *(role for role in other.roles if role not in self.roles))
-        return Verb(self.name, self.summary, roles, self.outputs, {**other.options, **self.options})
+        simpler = min((self, other), key=lambda verb: len(verb.roles))
+        return Verb(self.name, simpler.summary, roles, simpler.outputs, {**other.options, **self.options})
 
 
 def read_option(name: str, schema: dict[str, Any]) -> Option:

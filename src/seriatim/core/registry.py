@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import sys
 import traceback
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 
@@ -36,30 +37,22 @@ class Registry:
         return text.partition("\n")[0].rstrip(".")
 
     def load(self, name: str) -> ModuleType:
+        """Imports the module of an entry: built in, a user's file, or of an installed package."""
         path = self._find(name)
         if name not in self._files:
+            if (point := self._entry_points().get(name)) is not None:
+                module: ModuleType = point.load()
+                return module
             return importlib.import_module(f"{self.package}.{name}")
-        module_name = f"{self.package}.{name}"
-        if module_name not in sys.modules:
-            spec = importlib.util.spec_from_file_location(module_name, path)
-            if spec is None or spec.loader is None:
-                raise SeriatimError("plugin.unreadable", f"{path} is not a Python file", "name a file that ends in .py")
-            module = importlib.util.module_from_spec(spec)
-            sys.modules[module_name] = module
-            try:
-                spec.loader.exec_module(module)
-                if not hasattr(module, "Settings"):
-                    raise SeriatimError(
-                        "plugin.incomplete",
-                        f"{path} defines no class Settings",
-                        f"define the settings of the {self.kind} and how to build it: see the files of {self.package}",
-                    )
-            except BaseException as error:
-                del sys.modules[module_name]
-                if isinstance(error, SeriatimError) or not isinstance(error, Exception):
-                    raise
-                raise _broken(path, error) from error
-        return sys.modules[module_name]
+        module = import_file(path, f"{self.package}.{name}")
+        if not hasattr(module, "Settings"):
+            del sys.modules[module.__name__]
+            raise SeriatimError(
+                "plugin.incomplete",
+                f"{path} defines no class Settings",
+                f"define the settings of the {self.kind} and how to build it: see the files of {self.package}",
+            )
+        return module
 
     def add_file(self, path: str | Path) -> str:
         """Registers a user's own file under its name without the suffix, and returns that name."""
@@ -85,8 +78,17 @@ class Registry:
         files = (file for folder in folders or [] for file in Path(folder).glob("*.py"))
         return {file.stem: file for file in files if not file.stem.startswith("_")}
 
+    def _entry_points(self) -> dict[str, EntryPoint]:
+        """Returns the entries of installed packages, which name a module under the entry points of the package."""
+        return {point.name: point for point in entry_points(group=self.package)}
+
     def _sources(self) -> dict[str, Path]:
-        return self._builtin() | self._files
+        installed = {}
+        for name, point in self._entry_points().items():
+            spec = importlib.util.find_spec(point.module)
+            if spec is not None and spec.origin is not None:
+                installed[name] = Path(spec.origin)
+        return installed | self._builtin() | self._files
 
     def _find(self, name: str) -> Path:
         sources = self._sources()
@@ -95,6 +97,25 @@ class Registry:
                 f"{self.kind}.unknown", f'there is no {self.kind} "{name}"', did_you_mean(name, sources)
             )
         return sources[name]
+
+
+def import_file(path: Path, module_name: str) -> ModuleType:
+    """Imports a user's own file under a name, once; an error in it becomes one with file and line."""
+    if module_name in sys.modules:
+        return sys.modules[module_name]
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise SeriatimError("plugin.missing", f"there is no Python file {path}", "name a file that ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module  # dataclasses look up their module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[module_name]
+        if isinstance(error, SeriatimError) or not isinstance(error, Exception):
+            raise
+        raise _broken(path, error) from error
+    return module
 
 
 def _broken(path: Path, error: Exception) -> SeriatimError:

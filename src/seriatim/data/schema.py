@@ -207,6 +207,9 @@ class Schema:
         skipped = {role for role, names in overrides.items() if not names}
         if header.unnamed and len(header.columns) >= len(self.positions) > 0:
             return self._by_position(header, assigned, diagnostics)
+        required = tuple(field.role for field in self.fields if field.required)
+        if header.unnamed and not self.positions and len(header.columns) == len(required) > 1:
+            return replace(self, positions=required)._by_position(header, assigned, diagnostics)
         rules = (self._by_alias_group, self._by_alias, self._by_elimination, self._by_order)
         for rule in rules:
             # Names tell targets more reliably than inputs; kinds tell inputs more reliably than targets.

@@ -1,15 +1,14 @@
-"""Tasks, one file or folder each. `load` returns a task by its name; `add_file` registers one from a user's own file."""
+"""Tasks, one file or folder each. `load` returns a task by its name; `add_file` registers one from a user's file."""
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import SeriatimError, did_you_mean
+from ..core.registry import import_file
 from .base import Task
 
 NAMES = (
@@ -51,9 +50,10 @@ def load_all() -> dict[str, type[Task[Any]]]:
 
 def add_file(path: str | Path) -> None:
     """Imports a file that defines a subclass of `Task`, which registers itself by its name."""
-    spec = importlib.util.spec_from_file_location(f"plugin_{Path(path).stem}", path)
-    if spec is None or spec.loader is None:
-        raise SeriatimError("plugin.missing", f"{path} is not a Python file", "name a file that defines a task")
-    if spec.name not in sys.modules:
-        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # dataclasses look up their module
-        spec.loader.exec_module(module)
+    path = Path(path).resolve()
+    module = import_file(path, f"plugin_{path.stem}")
+    if not any(
+        isinstance(value, type) and issubclass(value, Task) and value is not Task for value in vars(module).values()
+    ):
+        remedy = "define a subclass of Task with a name, or a model's class Settings"
+        raise SeriatimError("plugin.incomplete", f"{path} defines neither a task nor a model", remedy)
