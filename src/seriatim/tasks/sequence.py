@@ -36,7 +36,7 @@ from ..nn.network import Network, as_float32, assemble
 from ..report.charts import Image, Lines, Series, View
 from .base import Encoded, Metrics, Output, Processor, Task, TaskConfig, Usage, columns_and_kinds
 from .batching import Batch
-from .codecs import CODECS, ImageCodec, InputCodec, SequenceSettings, TextCodec
+from .codecs import CODECS, ImageCodec, InputCodec, NumberCodec, SequenceSettings, TextCodec
 from .embedding import EmbeddingPredictor, TextReader, no_vectors
 
 AUGMENTATION_STREAM = "pictures"  # name of the random numbers of shifts and flips: trained weights depend on it
@@ -394,13 +394,15 @@ class SequencePredictor(EmbeddingPredictor):
             shell, python = "$'a text\\tanother text'", '[("a text", "another text")]'
         elif isinstance(codec, TextCodec):
             shell, python = '"a text"', '["a text"]'
+        elif isinstance(codec, NumberCodec) and codec.width > 1:
+            step = f"[{', '.join(f'0.{number}' for number in range(1, min(codec.width, 9) + 1))}]"
+            shell, python = f'"[{step}, {step}]"', f"[[{step}, {step}]]"
         else:
             shell, python = '"0.1 0.2 0.3"', "[[0.1, 0.2, 0.3]]"
         return [
-            Usage(f"seriatim {capability} {run} {shell}", f'seriatim.open("{run}").{capability}({python})'),
+            Usage(f"seriatim {capability} {run} {shell}", f"run.{capability}({python})"),
             Usage(
-                f"seriatim {capability} {run} --data FILE --out predictions.csv",
-                f'seriatim.open("{run}").{capability}("FILE").to_frame()',
+                f"seriatim {capability} {run} --data FILE --out predictions.csv", f'run.{capability}("FILE").to_frame()'
             ),
         ]
 
