@@ -199,7 +199,7 @@ def test_long_texts_are_truncated_with_a_note(bert: EmbeddingPredictor) -> None:
     assert embedder.note == "1 text is truncated: longer than the 32 tokens that the model accepts"
     assert vectors[0] == pytest.approx(bert.embedder()(["river " * 30])[0], abs=1e-6), "and [CLS] and [SEP]"
     assert bert.word_vectors("river", [long]).truncated == 10
-    with pytest.raises(SeriatimError, match="occurs only behind the 32 tokens"):
+    with pytest.raises(SeriatimError, match="occurs only beyond the 32 tokens"):
         bert.word_vectors("bank", [long + "bank"])
     windows = PREDICTORS["tag in windows"]()
     assert windows.embedder()([long]) == pytest.approx(windows.embedder()(["river " * 30]), abs=1e-6)

@@ -517,7 +517,7 @@ def test_texts_without_masks_are_reported_at_once(predictor: FillMaskPredictor) 
     assert "input 1" in caught.value.cause
     assert "input 3" in caught.value.cause
     assert "input 2" not in caught.value.cause
-    with pytest.raises(SeriatimError, match="behind the 20 tokens"):
+    with pytest.raises(SeriatimError, match="beyond the 20 tokens"):
         predictor.call("fill", ["capital " * 30 + "[MASK]"])
 
 

@@ -116,7 +116,7 @@ class TextLayout:
 
 
 def split_lines(texts: Iterable[str], ends: Iterable[bool]) -> Iterator[str | None]:
-    """Yields the lines of a stream without white space at their ends, and None behind each document and at the end."""
+    """Yields the lines of a stream without white space at their ends, and None after each document and at the end."""
     pending: list[str] = []
     for text, ends_document in zip(texts, ends, strict=True):
         first, *others = text.split("\n")
@@ -142,8 +142,8 @@ def with_neighbors(lines: Iterator[str | None]) -> Iterator[tuple[str | None, st
     yield before, line, None
 
 
-# Where a sentence ends: behind . ! ? … and their like in other scripts, with closing quotes and brackets, if white
-# space and then no lower-case letter follow; and behind 。！？ anywhere. A full stop behind an initial ("H. gammarus",
+# Where a sentence ends: after . ! ? … and their like in other scripts, with closing quotes and brackets, if white
+# space and then no lower-case letter follow; and after 。！？ anywhere. A full stop after an initial ("H. gammarus",
 # "U.S.") or a common abbreviation ends none. Good enough for English and its neighbors, Chinese and Japanese.
 
 CLOSING = "\"'”’»)\\]}"

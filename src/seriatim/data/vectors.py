@@ -116,8 +116,8 @@ class VectorFile:
         """
         stored = str(self.description.get("pooling"))
         if self.description.get("model") != model or pooling not in (None, stored):
-            wanted = "this model" if pooling is None else f"this model with the pooling {pooling}"
-            cause = f"{self.path} holds vectors of {self.description.get('run')} ({stored}), not of {wanted}"
+            expected = "this model" if pooling is None else f"this model with the pooling {pooling}"
+            cause = f"{self.path} holds vectors of {self.description.get('run')} ({stored}), not of {expected}"
             raise SeriatimError("embed.vectors", cause, "embed the texts again, or name that run")
         return stored
 

@@ -85,7 +85,7 @@ class TextReader:
         tokenizer: The tokenizer of its texts.
         max_length: The longest sequence the network accepts; None for any.
         prefix: Tokens before every text, which are not pooled.
-        suffix: Tokens behind every text.
+        suffix: Tokens after every text.
         cls_sep: Whether [CLS] and [SEP] enclose a text; by default if the tokenizer has them.
         prepare: Normalizes a text as those of the training were.
         table: The embedding table; by default that of the network's input.
@@ -236,7 +236,7 @@ class WordVectors:
     tokens: list[list[str]]
     contextual: np.ndarray
     static: np.ndarray
-    truncated: int = 0  # occurrences behind what the network accepts
+    truncated: int = 0  # occurrences beyond what the network accepts
 
     def fragments(self, side: int = CONTEXT) -> list[str]:
         """Returns each occurrence with some words around it: "… the river bank was …"."""
@@ -279,7 +279,7 @@ def word_vectors(
             contextual.append(hidden[torch.from_numpy(inside)].mean(dim=0))
             static.append(F.embedding(ids, reader.embedding_table.weight).mean(dim=0))
     if not contextual:
-        cause = f'"{word}" occurs only behind the {reader.max_length:,} tokens that the model accepts'
+        cause = f'"{word}" occurs only beyond the {reader.max_length:,} tokens that the model accepts'
         raise SeriatimError("embed.word", cause, "shorten the texts")
     in_context, alone = (unit_vectors(torch.stack(vectors), normalize) for vectors in (contextual, static))
     return WordVectors(word, sentences, spans, tokens, in_context, alone, truncated)

@@ -39,7 +39,7 @@ class Engine(ABC):
 
     @abstractmethod
     def prefill(self, prompts: list[np.ndarray]) -> tuple[Tensor, Any]:
-        """Returns log-probabilities (N,V) of the token behind each prompt of ids, and the state there."""
+        """Returns log-probabilities (N,V) of the token after each prompt of ids, and the state there."""
 
     @abstractmethod
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
@@ -51,7 +51,7 @@ class Engine(ABC):
 
     @abstractmethod
     def log_probs(self, tokens: np.ndarray) -> Iterator[Tensor]:
-        """Yields log-probabilities (n,V) of the token behind each token but the last, some positions at a time."""
+        """Yields log-probabilities (n,V) of the token after each token but the last, some positions at a time."""
 
     @abstractmethod
     def score(self, tokens: np.ndarray) -> np.ndarray:
@@ -172,7 +172,7 @@ class NetworkEngine(Engine):
         return torch.cat(parts).double().numpy() if parts else np.empty(0)
 
     def _window_length(self, length: int) -> int:
-        """Returns how many of the last tokens of a text are in the window behind it."""
+        """Returns how many of the last tokens of a text are in the window after it."""
         if self.context_length is None or length <= self.context_length:
             return length
         half = self.context_length // 2
@@ -185,7 +185,7 @@ class NetworkEngine(Engine):
         return as_float32(logits[:, 0]).log_softmax(dim=-1), state
 
     def _read_windows(self, rows: list[np.ndarray]) -> tuple[Tensor, Any]:
-        """Reads rows of ids from the start; returns log-probabilities behind them (N,V) and the state."""
+        """Reads rows of ids from the start; returns log-probabilities after them (N,V) and the state."""
         equal = all(len(row) == len(rows[0]) for row in rows)
         if self.stepper is not None and equal and self.stepper.prefills_faster(len(rows) * len(rows[0])):
             return self.stepper.prefill(torch.from_numpy(np.stack(rows).astype(np.int64)))

@@ -93,7 +93,7 @@ class LanguageModelPredictor(EmbeddingPredictor):
         return self.tokenizer.encode(text, strict=not self.tokenizer.drops_whitespace).astype(np.int64)
 
     def encode_prompt(self, text: str) -> np.ndarray:
-        """Returns the token ids that the model reads for a text: behind a line end, unless the settings say no."""
+        """Returns the token ids that the model reads for a text: after a line end, unless the settings say no."""
         ids = self.text_ids(text)
         return ids if len(ids) and not self.line_start else np.concatenate([self.start, ids])
 
@@ -103,7 +103,7 @@ class LanguageModelPredictor(EmbeddingPredictor):
         return np.concatenate([self.start, ids]) if len(ids) == 1 and not self.line_start else ids
 
     def continuation_text(self, prompt: str, tokens: Sequence[int]) -> str:
-        """Returns the text of tokens behind a prompt, with the white space between them."""
+        """Returns the text of tokens after a prompt, with the white space between them."""
         before = self.text_ids(prompt).tolist()
         prefix, whole = self.tokenizer.decode(before), self.tokenizer.decode([*before, *tokens])
         return whole[len(prefix) :] if whole.startswith(prefix) else self.tokenizer.decode(list(tokens))
@@ -253,11 +253,11 @@ class LanguageModelPredictor(EmbeddingPredictor):
             allowed = constraints(log_probs, past, len(tokens), torch.zeros(1, dtype=torch.long))
             allowed = penalize_repetition(allowed, past, options.repetition_penalty)
             if options.temperature == 0:
-                chosen = allowed.argmax(dim=-1)
+                next_token = allowed.argmax(dim=-1)
             else:
                 number = torch.tensor([random.random()], dtype=torch.float64)
-                chosen = draw_tokens(sampling_probs(allowed, options), number)
-            token = int(chosen[0])
+                next_token = draw_tokens(sampling_probs(allowed, options), number)
+            token = int(next_token[0])
             possible = bool(allowed[0, token] > -torch.inf)  # an n-gram without smoothing may have no next token
             tokens += [token] if possible else []
             finished = possible and (token == eos or (stopped is not None and stopped(0, tokens)))
@@ -269,8 +269,8 @@ class LanguageModelPredictor(EmbeddingPredictor):
                 written = visible
             if last:
                 return
-            past = append(past, chosen[:, None], dim=1)
-            log_probs, state = self.engine.step(chosen, state)
+            past = append(past, next_token[:, None], dim=1)
+            log_probs, state = self.engine.step(next_token, state)
 
     # Inspection and embeddings
 

@@ -64,7 +64,7 @@ class LanguageProcessor(Processor[Encoded]):
         return cls(tokenizers["tokenizer"])
 
     def encode(self, dataset: Dataset, diagnostics: Diagnostics) -> Encoded:
-        """Returns the tokens of all rows in order, `<eos>` behind each document if there are several."""
+        """Returns the tokens of all rows in order, `<eos>` after each document if there are several."""
         texts, ends = dataset["text"], np.flatnonzero(document_ends(dataset))
         if self.tokenizer.kind in ("word", "wordpiece"):  # whose line ends are <eos>: one is enough
             ends = ends[[not texts[row].rstrip(" \t").endswith("\n") for row in ends.tolist()]]

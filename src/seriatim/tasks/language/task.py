@@ -74,7 +74,7 @@ class StreamSampler(Sampler):
 
 
 def stack_spans(tokens: Any, starts: np.ndarray, length: int) -> np.ndarray:
-    """Returns the tokens from each start on (n,length) as int64, from memory or disk; zeros behind the end."""
+    """Returns the tokens from each start on (n,length) as int64, from memory or disk; zeros after the end."""
     spans = np.zeros((len(starts), length), dtype=np.int64)
     for span, start in zip(spans, starts.tolist(), strict=True):
         part = tokens[start : start + length]

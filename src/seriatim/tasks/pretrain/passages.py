@@ -140,7 +140,7 @@ class Passages:
         self.document_ends = ends
         self.document = np.repeat(np.arange(len(ends), dtype=np.int32), sizes)  # (S,)
         fits = np.minimum(np.searchsorted(self.ends, self.starts + self.capacity, "right"), ends[self.document])
-        self.fits = fits.astype(np.int32)  # (S,) the first sentence that does not fit behind this one
+        self.fits = fits.astype(np.int32)  # (S,) the first sentence that does not fit after this one
         self.first = span_starts(ends[used] - sizes[used], self.fits, ends[used])  # (spans,) sentences
         count = self.fits[self.first] - self.first
         begins_document = np.concatenate([[True], np.diff(self.document[self.first]) > 0])

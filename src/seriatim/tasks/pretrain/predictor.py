@@ -130,7 +130,7 @@ class FillMaskPredictor(EmbeddingPredictor):
                 problems.append(f"input {number} has no {self.mask_name}: {shown}")
             elif predicts and written > count:
                 limit = self.processor.max_length
-                problems.append(f"input {number} has a {self.mask_name} behind the {limit} tokens that are read")
+                problems.append(f"input {number} has a {self.mask_name} beyond the {limit} tokens that are read")
         if problems:
             more = [f"and {len(problems) - MAX_LISTED:,} more"] if len(problems) > MAX_LISTED else []
             cause = "\n    ".join([*problems[:MAX_LISTED], *more])

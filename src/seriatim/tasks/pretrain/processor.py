@@ -78,8 +78,8 @@ class PretrainProcessor(Processor[EncodedPassages]):
             characters = int(train.columns["text"][0].lengths.sum(dtype=np.int64))
             every = -(-characters // TRAINING_CHARACTERS)
             documents = layout.documents(train["text"], document_ends(train).tolist())
-            chosen = (sentences for number, sentences in enumerate(documents) if number % every == 0)
-            texts = (" ".join(sentences).replace(UNKNOWN, " ") + "\n" for sentences in chosen)
+            sampled = (sentences for number, sentences in enumerate(documents) if number % every == 0)
+            texts = (" ".join(sentences).replace(UNKNOWN, " ") + "\n" for sentences in sampled)
             tokenizer = Tokenizer.train(settings.tokenizer or TokenizerSettings(**cast(Any, BERT_TOKENIZER)), texts)
             size = f"{tokenizer.kind} tokenizer with {tokenizer.vocab_size:,} tokens"
             diagnostics.note(f"{size}, trained on the training split")

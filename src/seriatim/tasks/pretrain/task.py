@@ -116,7 +116,7 @@ class PretrainTask(Task[EncodedPassages]):
         settings: PretrainSettings = config.task
         tokenizer = cast(PretrainProcessor, processor).tokenizer
         self.masking = Masking.of(tokenizer, settings.mask_rate, settings.whole_word)
-        self._drawn: tuple[tuple[int, int], MaskedBatch] | None = None  # of the last step
+        self._step_batch: tuple[tuple[int, int], MaskedBatch] | None = None  # of the last step
         self._predicted: tuple[Any, PretrainPredictions] | None = None  # of the last evaluation
         super().__init__(config, processor, columns, kinds, datasets, diagnostics)
         if not settings.masked:
@@ -146,14 +146,14 @@ class PretrainTask(Task[EncodedPassages]):
 
     def batch(self, step: int, first: int, last: int, batch_size: int) -> Batch:
         """Returns a part of the passages of a step, which every process draws as a whole, once."""
-        if self._drawn is None or self._drawn[0] != (step, batch_size):
+        if self._step_batch is None or self._step_batch[0] != (step, batch_size):
             pairs_only = self.settings.next and step < self.settings.pairs_first
             masking = self.masking if self.settings.masked and not pairs_only else None
             spans, passages = self.sampler.items(step, batch_size), self.encoded["train"].passages
-            drawn = MaskedBatch.draw(passages, spans, masking, self.config.seed, "train", step)
-            self._drawn = (step, batch_size), drawn
-        drawn = self._drawn[1]
-        return drawn.take(slice(first, last)).to_batch(drawn.pair_weight)
+            whole = MaskedBatch.draw(passages, spans, masking, self.config.seed, "train", step)
+            self._step_batch = (step, batch_size), whole
+        whole = self._step_batch[1]
+        return whole.take(slice(first, last)).to_batch(whole.pair_weight)
 
     def forward(self, network: Any, batch: Batch, state: Any = None) -> Output:
         """Returns the scores; only masked tokens are compared with the vocabulary."""
@@ -206,9 +206,9 @@ class PretrainTask(Task[EncodedPassages]):
         count, tokens = len(encoded), int(encoded.lengths.sum())
         if limit is None or tokens <= limit:
             return np.arange(count)
-        kept = len(np.unique(np.linspace(0, count - 1, max(int(limit / tokens * count), 1)).astype(np.int64)))
+        count_sampled = len(np.unique(np.linspace(0, count - 1, max(int(limit / tokens * count), 1)).astype(np.int64)))
         groups = -(-count // EVALUATION_GROUP)
-        sampled = np.linspace(0, groups - 1, max(round(kept / EVALUATION_GROUP), 1)).astype(np.int64)
+        sampled = np.linspace(0, groups - 1, max(round(count_sampled / EVALUATION_GROUP), 1)).astype(np.int64)
         return np.flatnonzero(np.isin(np.arange(count) // EVALUATION_GROUP, sampled))
 
     def draw_evaluated(self, split: str, spans: np.ndarray) -> Iterator[MaskedBatch]:
@@ -218,17 +218,17 @@ class PretrainTask(Task[EncodedPassages]):
         stream = f"evaluated {'valid' if split == 'validation' else split}"
         for number in np.unique(spans // EVALUATION_GROUP).tolist():
             group = np.arange(number * EVALUATION_GROUP, min((number + 1) * EVALUATION_GROUP, len(passages)))
-            drawn = MaskedBatch.draw(passages, group, masking, self.config.seed, stream, number)
-            yield drawn.take(np.flatnonzero(np.isin(group, spans)))
+            whole = MaskedBatch.draw(passages, group, masking, self.config.seed, stream, number)
+            yield whole.take(np.flatnonzero(np.isin(group, spans)))
 
     @torch.inference_mode()
-    def predict_masked(self, network: Any, drawn: Iterable[MaskedBatch]) -> PretrainPredictions:
-        """Returns the predictions of a network for drawn passages, in order."""
+    def predict_masked(self, network: Any, batches: Iterable[MaskedBatch]) -> PretrainPredictions:
+        """Returns the predictions of a network for passages, in order."""
         network.eval()
         device = next(network.parameters()).device
         parts: list[tuple[np.ndarray, ...]] = []
         before = 0
-        for rows in drawn:
+        for rows in batches:
             batch = rows.to_batch(1.0).to(device)
             scores: PretrainScores = self.forward(network, batch).scores
             row, position = np.nonzero(rows.selected)
@@ -248,8 +248,8 @@ class PretrainTask(Task[EncodedPassages]):
         versions = sum(parameter._version for parameter in network.parameters())
         key = id(network), versions, split, limit
         if self._predicted is None or self._predicted[0] != key:
-            drawn = self.draw_evaluated(split, self.evaluated_spans(split, limit))
-            self._predicted = key, self.predict_masked(network, drawn)
+            batches = self.draw_evaluated(split, self.evaluated_spans(split, limit))
+            self._predicted = key, self.predict_masked(network, batches)
         return self._predicted[1]
 
     def evaluate(self, network: nn.Module, split: str = "validation", limit: int | None = None) -> Metrics:
@@ -281,11 +281,11 @@ class PretrainTask(Task[EncodedPassages]):
         """Returns the metrics of token frequencies, whatever is around a token, and of chance for the pairs."""
         if "train" not in self.encoded:
             return {}
-        drawn = list(self.draw_evaluated(split, self.evaluated_spans(split)))
-        tokens = np.concatenate([rows.tokens[rows.selected] for rows in drawn])
+        batches = list(self.draw_evaluated(split, self.evaluated_spans(split)))
+        tokens = np.concatenate([rows.tokens[rows.selected] for rows in batches])
         counts = self.token_counts + 0.5
         log_probs = np.log(counts / counts.sum())[tokens]
-        pairs = np.full(sum(map(len, drawn)), -math.log(2))
+        pairs = np.full(sum(map(len, batches)), -math.log(2))
         metrics = self._metrics((log_probs, tokens == counts.argmax()), (pairs, np.full(len(pairs), 0.5)))
         names = ["token frequencies"] * self.settings.masked + ["chance"] * self.settings.next
         return {" and ".join(names): metrics}
@@ -313,8 +313,8 @@ class PretrainTask(Task[EncodedPassages]):
     def _sampled(self, network: nn.Module, split: str, count: int) -> tuple[list[np.ndarray], PretrainPredictions]:
         """Returns a few passages, evenly spaced, and the predictions for them."""
         last = len(self.encoded[split]) - 1
-        drawn = list(self.draw_evaluated(split, np.unique(np.linspace(0, last, count).astype(np.int64))))
-        return [row for rows in drawn for row in rows.tokens], self.predict_masked(network, drawn)
+        batches = list(self.draw_evaluated(split, np.unique(np.linspace(0, last, count).astype(np.int64))))
+        return [row for rows in batches for row in rows.tokens], self.predict_masked(network, batches)
 
 
 def check_heads_and_model(config: TaskConfig) -> None:
