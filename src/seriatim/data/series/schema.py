@@ -10,7 +10,7 @@ import datetime
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -44,12 +44,12 @@ def check_size(value: float) -> float:
     return value
 
 
-def parse_values(cells: list[Any]) -> np.ndarray:
+def parse_values(cells: list[Any]) -> Sequence[float]:
     """Parses a column at once; raises an error if any cell needs a closer look."""
     values = np.array([np.nan if cell in ("", None) else cell for cell in cells], dtype=np.float64)
     if (np.abs(values) > LARGEST).any() or any("_" in cell for cell in cells if isinstance(cell, str)):
         raise ValueError("not plain")
-    return values
+    return cast(Sequence[float], values)
 
 
 def parse_history(cell: Any) -> np.ndarray:
@@ -104,10 +104,18 @@ class SeriesSchema(Schema):
         if all(is_number(name) for name in header.columns):
             cause = f"{header.name}: its first line holds numbers, not the names of columns"
             raise SeriatimError("data.header", cause, "add a line of names")
-        whole = [c for c in header.columns if HISTORY.accepts(samples[c]) and not VALUE.accepts(samples[c])]
+        named_target = overrides.get("target", header.columns[0] if len(header.columns) == 1 else None)
+        whole = [
+            name
+            for name in header.columns
+            if HISTORY.accepts(samples[name])
+            and not VALUE.accepts(samples[name])
+            and (name == named_target or not any(isinstance(cell, str) and "[" not in cell for cell in samples[name]))
+        ]
         if whole:
             names = [name for name in header.columns if name.lower() in SERIES_NAMES]
-            return {"target": (whole[0],)} | ({"series": (names[0],)} if names else {})
+            resolved: Roles = {"target": (whole[0],)}
+            return resolved if not names else resolved | {"series": (names[0],)}
         assigned: Roles = {role: self._parse_override(header, names) for role, names in overrides.items() if names}
         if both := set(assigned.get("target", ())) & set(assigned.get("future", ())):
             cause = f'column "{min(both)}" is both a target and a future column, which leaks what is forecast'

@@ -109,7 +109,7 @@ class SeriesEncoded(Encoded):
             if begins[-1] + horizon < size:  # the last origin overlaps the one before it: its new steps count
                 new_steps.append(np.arange(size - horizon, size) >= begins[-1] + horizon)
                 begins.append(size - horizon)
-            known = self.observed[self.starts[number] : self.starts[number] + size].any(axis=1)
+            known = np.asarray(self.observed[self.starts[number] : self.starts[number] + size].any(axis=1))
             for position, steps in zip(begins, new_steps, strict=True):
                 if (known[position : position + horizon] & steps).any():
                     series.append(number)
