@@ -68,6 +68,7 @@ def make_entries(cache: Path) -> None:
 
 def test_entries_are_listed_and_removed_by_age(cache: Path) -> None:
     make_entries(cache)
+    write(cache / "kernels/compiled", b"x")
     assert [(entry.name, entry.size) for entry in cache_entries()] == [
         ("tables/old", 100),
         ("tokens/middle", 200),

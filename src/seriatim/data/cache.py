@@ -21,6 +21,7 @@ from ..core.errors import SeriatimError
 from ..core.files import atomic_folder, cache_folder
 
 DAY = 86_400.0  # seconds
+NOT_DATA = ("kernels",)  # folders of the cache that belong to others
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
 
 
@@ -88,7 +89,8 @@ class CacheEntry:
 
 def cache_entries() -> list[CacheEntry]:
     """Returns the entries of the cache, those not used for the longest time first."""
-    folders = [folder for kind in cache_folder().iterdir() if kind.is_dir() for folder in kind.iterdir()]
+    kinds = [folder for folder in cache_folder().iterdir() if folder.is_dir() and folder.name not in NOT_DATA]
+    folders = [folder for kind in kinds for folder in kind.iterdir()]
     result = []
     for folder in folders:
         files = [file for file in folder.rglob("*") if file.is_file()] if folder.is_dir() else [folder]

@@ -28,7 +28,7 @@ import numpy as np
 
 from ..core.errors import SeriatimError
 from ..core.files import atomic_file, cache_folder, write_json
-from .cache import locked
+from .cache import cache_errors, locked
 from .disk import Table, TextValues, available_cores, cache_key, file_checksum
 from .tokenizers import Tokenizer
 from .tokenizers.segments import SPACE
@@ -216,7 +216,7 @@ def encode_column(
         "tokens", cache_key(content, hashlib.sha256(description.encode()).hexdigest(), framing, limit)
     )
     if not (folder / "index.json").exists():
-        with locked(folder / "lock"):  # of several ranks one encodes, and the others wait
+        with cache_errors(), locked(folder / "lock"):  # of several ranks one encodes, and the others wait
             if not (folder / "index.json").exists():
                 characters = sum(int(column.lengths().sum(dtype=np.int64)) for column in columns)
                 shards = _write_job(folder, tokenizer, columns, framing, limit, characters)

@@ -136,7 +136,7 @@ def _open_table(table: Any) -> Source:
         arrow = table.with_format("arrow")[:]
         columns = {column: arrow[column].to_pylist() for column in arrow.column_names}
         for column, feature in table.features.items():  # type: ignore[attr-defined]
-            inner = getattr(feature, "feature", None)
+            inner: Any = getattr(feature, "feature", None)
             if hasattr(feature, "int2str"):  # class labels are stored as numbers
                 cells = columns[column]
                 columns[column] = [None if cell is None or cell < 0 else feature.int2str(cell) for cell in cells]
