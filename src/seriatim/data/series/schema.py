@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from ...core.diagnostics import Diagnostics
 from ...core.errors import SeriatimError, did_you_mean
 from ..dataset import Dataset
-from ..kinds import KINDS, LABEL, CellError, Kind, parse_numbers
+from ..kinds import KINDS, LABEL, CellError, Kind, is_blank, parse_numbers
 from ..schema import Field, Header, Roles, Schema
 from .calendar import looks_like_dates, parse_times, write_quarter
 
@@ -85,9 +85,17 @@ def parse_time_column(cells: list[Any]) -> list[Any]:
     return cells
 
 
+class ValueKind(Kind):
+    """Numbers of which the first rows may all be missing."""
+
+    def accepts(self, cells: Iterable[Any]) -> bool:
+        cells = list(cells)
+        return all(map(is_blank, cells)) or super().accepts(cells)
+
+
 # The format of times follows from the whole column, so cells are kept until `make_series` parses them together.
 TIME = Kind("date or number", parse_time_cell, parse_all=parse_time_column)
-VALUE = Kind("number", parse_value, np.float64, parse_all=parse_values, numeric=True)
+VALUE = ValueKind("number", parse_value, np.float64, parse_all=parse_values, numeric=True)
 HISTORY = Kind("series of numbers", parse_history, size=len, key=lambda values: values.tobytes(), numeric=True)
 KINDS |= {TIME.name: TIME, HISTORY.name: HISTORY}
 
