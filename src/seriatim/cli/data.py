@@ -120,7 +120,17 @@ def check(
     add_plugins(plugin)
     tasks = load_all() if task is None else {task: load(task)}
     schemas = {name: task_class.schema for name, task_class in tasks.items()}
-    report = check_data(file, schemas, task, column=column, target=target, encoding=encoding, data_dir=data_dir)
+    report = check_data(
+        file,
+        schemas,
+        task,
+        column=column,
+        target=target,
+        encoding=encoding,
+        data_dir=data_dir,
+        policies={name: task_class.split_policy for name, task_class in tasks.items()},
+        fractions={name: task_class.default_fractions for name, task_class in tasks.items()},
+    )
     if json:
         print_json(report.to_json())
     elif quiet:

@@ -34,7 +34,8 @@ class ClassFolders(Format):
         tables = any(stream.extension in TABLE_EXTENSIONS for stream in source.streams)
         if source.aligned or tables or not source.streams:
             return False
-        return holds_images(source) or any(len(path) > 1 for path in class_paths(source.data_streams))
+        streams = source.data_streams
+        return holds_images(source) or (len(streams) > 1 and any(len(path) > 1 for path in class_paths(streams)))
 
     def records(self, source: Source, options: ReadOptions, diagnostics: Diagnostics) -> Iterator[Record]:
         images = holds_images(source)
