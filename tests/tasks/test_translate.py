@@ -474,12 +474,17 @@ def test_views_baselines_and_samples(prepared: TranslateTask) -> None:
 
 def test_model_inputs_and_usage(prepared: TranslateTask) -> None:
     predictor = prepared.predictor(prepared.build())
+    (best,) = predictor.call("translate", ["w1 w2"])
     result = predictor.model_input(["w1 w2"])
-    assert result.sequences == [{"source": ["w1", "w2", "<eos>"]}]
+    assert result.sequences[0]["source"] == ["w1", "w2", "<eos>"]
+    assert len(result.sequences[0]["target"]) == len(best["translation"].split()) + 1
+    result = predictor.model_input([("w1 w2", "w3")])
+    assert result.sequences[0] == {"source": ["w1", "w2", "<eos>"], "target": ["w3", "<eos>"]}
+    assert result.batch.inputs[1].shape == result.batch.targets.shape == (1, 2)
     assert prepared.hidden_states(predictor.network, result.batch).shape[:2] == (1, 3)
     usage = predictor.usage("runs/x")
     assert usage[0].shell.startswith('seriatim translate runs/x "')
-    assert usage[0].python.startswith('seriatim.load("runs/x").translate("')
+    assert usage[0].python.startswith('run.translate("')
 
 
 def test_teacher_mismatches(prepared: TranslateTask) -> None:

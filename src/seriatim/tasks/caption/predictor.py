@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,7 +20,7 @@ from ...decode.settings import BeamSettings
 from ...nn.images import ImageEncoderDecoder
 from ...report.charts import Image, ImageOverlay, View, matrix
 from ..alignment import Alignment, TokenizedText
-from ..base import NoOptions, Usage, capability
+from ..base import ModelInput, NoOptions, Usage, capability
 from ..encoder_decoder import EncoderDecoderPredictor, Generated, encode_with_eos, nbest_record
 from .rows import ALIGNED, SCORED
 
@@ -152,12 +152,17 @@ class CaptionPredictor(EncoderDecoderPredictor):
 
     def attentions(self, dataset: Dataset, options: BeamSettings) -> list[ImageAttention]:
         """Returns the attention of each caption; of rows without one, of a generated one."""
+        encoded, texts = self.complete_captions(dataset, options)
+        return self.attend(encoded, np.arange(len(encoded)), texts)
+
+    def complete_captions(self, dataset: Dataset, options: BeamSettings) -> tuple[EncodedCaptions, list[str]]:
+        """Returns the images, and the caption of each row: the given one, else a generated one."""
         encoded, _ = self.load_images(dataset)
         texts = list(dataset["caption"]) if "caption" in dataset else [""] * len(encoded)
         missing = np.flatnonzero([not text.strip() for text in texts])
         for row, group in zip(missing.tolist(), self.captions(encoded, options, missing), strict=True):
             texts[row] = group[0].text
-        return self.attend(encoded, np.arange(len(encoded)), texts)
+        return encoded, texts
 
     def attend(self, encoded: EncodedCaptions, items: np.ndarray, texts: Sequence[str]) -> list[ImageAttention]:
         """Returns the attention of a text to each of some images, averaged over the tokens of each word."""
@@ -198,6 +203,13 @@ class CaptionPredictor(EncoderDecoderPredictor):
             limit = min(limit, max(MAX_TOKENS, 2 * self.processor.context_length))
         return [min(limit, self.context_length or limit)] * len(items)
 
+    def model_input(self, inputs: Any) -> ModelInput:
+        """Returns images with their captions as the network reads them; a missing caption is generated."""
+        encoded, texts = self.complete_captions(self.task.read(inputs, ALIGNED), BeamSettings())
+        encoded = replace(encoded, targets=encode_with_eos(self.processor.target, texts))
+        batch = self.task.collate(encoded, np.arange(len(encoded)))
+        return ModelInput(batch, [self.sequences(encoded, item) for item in range(len(encoded))])
+
     def sequences(self, encoded: EncodedCaptions, item: int) -> dict[str, list[str]]:
         rows, columns = self.grid
         axes = {"source": [f"{row},{column}" for row in range(rows) for column in range(columns)]}
@@ -208,10 +220,7 @@ class CaptionPredictor(EncoderDecoderPredictor):
     def usage(self, run: str) -> list[Usage]:
         values = self.task.datasets["validation"]["image"] if "validation" in self.task.datasets else []
         image = str(values[0]) if len(values) and isinstance(values[0], Path) else "photo.jpg"
-        usage = [
-            Usage(f"seriatim caption {run} {image}", f'seriatim.load("{run}").caption("{image}")'),
-        ]
+        usage = [Usage(f"seriatim caption {run} {image}", f'run.caption("{image}")')]
         if self.has_alignment:
-            shell = f"seriatim caption {run} {image} --chart attention.html"
-            usage.append(Usage(shell, f'seriatim.load("{run}").align("{image}")'))
+            usage.append(Usage(f"seriatim caption {run} {image} --chart attention.html", f'run.align("{image}")'))
         return usage

@@ -23,7 +23,7 @@ from ...decode.sampling import Hypothesis
 from ...decode.settings import BeamSettings
 from ...report.charts import View
 from ..alignment import Alignment, TokenizedText, written_words
-from ..base import Encoded, NoOptions, Usage, capability
+from ..base import Encoded, ModelInput, NoOptions, Usage, capability
 from ..batching import Batch
 from ..embedding import EmbeddingPredictor, TextReader
 from ..encoder_decoder import EncoderDecoderPredictor, Generated, encode_with_eos, eos_of, nbest_record
@@ -203,16 +203,21 @@ class TranslationPredictor(EncoderDecoderPredictor, EmbeddingPredictor):
     def alignments(self, dataset: Dataset, options: AlignOptions) -> list[Alignment]:
         """Returns the attention of each target over its source; of rows without target, of the translation."""
         self.require_alignment("there is no alignment")
+        _, targets = self.complete_targets(dataset, options)
+        return self.align_texts(list(dataset["source"]), targets, by_words=not options.tokens)
+
+    def complete_targets(self, dataset: Dataset, options: BeamSettings) -> tuple[Sequences, list[str]]:
+        """Returns the encoded sources, and the target of each row: the given one, else the translation."""
         sources = list(dataset["source"])
         inputs = encode_with_eos(self.processor.source, sources)
+        self.check_lengths(inputs.lengths, np.arange(len(inputs)), dataset.locations)
         targets = list(dataset["target"]) if "target" in dataset else [""] * len(sources)
         missing = np.flatnonzero([not text.strip() for text in targets])
-        if len(missing):
-            texts = [sources[row] for row in missing]
-            translated = self.translations(texts, Encoded(sequences_of(inputs, missing)), options)
-            for row, group in zip(missing.tolist(), translated, strict=True):
-                targets[row] = group[0].text
-        return self.align_texts(sources, targets, by_words=not options.tokens)
+        texts = [sources[row] for row in missing]
+        translated = self.translations(texts, Encoded(sequences_of(inputs, missing)), options) if texts else []
+        for row, group in zip(missing.tolist(), translated, strict=True):
+            targets[row] = group[0].text
+        return inputs, targets
 
     def align_texts(self, sources: Sequence[str], targets: Sequence[str], by_words: bool = True) -> list[Alignment]:
         """Returns the attention of each target over its source."""
@@ -246,6 +251,14 @@ class TranslationPredictor(EncoderDecoderPredictor, EmbeddingPredictor):
 
     # Inspection and usage
 
+    def model_input(self, inputs: Any) -> ModelInput:
+        """Returns sources with their targets as the network reads them; a missing target is the translation."""
+        dataset = self.task.read(inputs, ALIGNED)
+        sources, targets = self.complete_targets(dataset, BeamSettings())
+        encoded = Encoded(sources, encode_with_eos(self.processor.target, targets))
+        batch = self.task.collate(encoded, np.arange(len(encoded)))
+        return ModelInput(batch, [self.sequences(encoded, item) for item in range(len(encoded))])
+
     def sequences(self, encoded: Encoded, item: int) -> dict[str, list[str]]:
         axes = {"source": [self.processor.source.token(int(token)) for token in encoded.inputs[item]]}
         if encoded.targets is not None:
@@ -256,15 +269,12 @@ class TranslationPredictor(EncoderDecoderPredictor, EmbeddingPredictor):
         texts = self.task.datasets["validation"]["source"] if "validation" in self.task.datasets else ["a text"]
         text = min(texts[:100], key=lambda text: abs(len(text) - 30)).replace('"', "'")
         usage = [
-            Usage(f'seriatim translate {run} "{text}"', f'seriatim.load("{run}").translate("{text}")'),
-            Usage(
-                f"seriatim translate {run} --data texts.txt --out translations.txt",
-                f'seriatim.load("{run}").translate(["{text}"], beams=5, nbest=3)',
-            ),
+            Usage(f'seriatim translate {run} "{text}"', f'run.translate("{text}")'),
+            Usage(f'seriatim translate {run} "{text}" --nbest 3', f'run.translate("{text}", nbest=3)'),
+            Usage(f"seriatim translate {run} --data texts.txt --out translations.tsv", 'run.translate("texts.txt")'),
         ]
         if self.has_alignment:
-            shell = f'seriatim align {run} "{text}" --chart alignment.svg'
-            usage.append(Usage(shell, f'seriatim.load("{run}").align("{text}")'))
+            usage.append(Usage(f'seriatim align {run} "{text}" --chart alignment.svg', f'run.align("{text}")'))
         return usage
 
 

@@ -118,7 +118,8 @@ class TranslationProcessor(EncoderDecoderProcessor[Encoded]):
         start = config.get("decoder_start_token_id", config.get("pad_token_id"))
         if not isinstance(start, int) or not 0 <= start < target.vocab_size or start == target.eos:
             start = None
-        return cls(tokenizers.get("source_tokenizer", target), target, max_length, start)
+        source = tokenizers.get("source_tokenizer", target)
+        return cls(target if source.to_json() == target.to_json() else source, target, max_length, start)
 
     def encode(self, dataset: Dataset, diagnostics: Diagnostics) -> Encoded:
         targets = encode_texts(self.target, dataset["target"]) if "target" in dataset else None
