@@ -79,6 +79,13 @@ def test_several_labels(tmp_path: Path) -> None:
     refused("data.column", "line 2", '"b"', "neither 1 nor 0", name="classify", data=bad, columns=columns, **NO_SPLIT)
 
 
+@pytest.mark.parametrize("separator", ["|", ".", ", ", " "])
+def test_any_separator_of_labels(separator: str) -> None:
+    frame = pd.DataFrame({"text": ["t0", "t1", "t2"], "label": [separator.join("ab"), "", "c"]})
+    task = prepare("classify", frame, label_separator=separator, **NO_SPLIT)
+    assert labels_of(task) == ["a, b", "none", "c"]
+
+
 def test_several_labels_are_learned_and_predicted(tmp_path: Path) -> None:
     words = {"x": "red", "y": "blue"}
     rows = [{"text": f"{' '.join(words[label] for label in labels)} {n}", "label": list(labels)}
@@ -197,6 +204,11 @@ def test_metrics_baseline_sample_and_views(trained: Any) -> None:
     assert np.array(views[0].counts).sum() == len(task.encoded["test"])
     usage = trained.usage("run")
     assert usage[0].shell == 'seriatim classify run "a text"'
+
+
+def test_many_labels_have_no_confusion_matrix(trained: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seriatim.tasks.classify.MAX_CONFUSION", 1)
+    assert not any(isinstance(view, Confusion) for view in trained.task.views(trained, "test"))
 
 
 def test_reach_of_the_gradient() -> None:
@@ -348,6 +360,50 @@ def test_one_empty_text_of_two_is_kept(tmp_path: Path) -> None:
     assert labels_of(task) == ["p", "q", "p"]
     assert "a.csv: 1 rows with an empty input are left out, the first at a.csv, line 3" in diagnostics.notes
     assert "a.csv: 2 rows have one of two texts, the first at a.csv, line 4" in diagnostics.notes
+
+
+def test_an_imported_model_reads_one_text_and_two(tmp_path: Path) -> None:
+    """As `transformers` does, from the texts on: tokens, special tokens, segments and probabilities."""
+    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+
+    from seriatim.runs.exchange import import_model
+
+    words = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        "a",
+        "man",
+        "sleep",
+        "##s",
+        "no",
+        "##body",
+        "is",
+        "awake",
+        ".",
+    ]
+    write(tmp_path / "vocab.txt", "\n".join(words))
+    tokenizer = BertTokenizerFast(vocab=str(tmp_path / "vocab.txt"))
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    model = BertForSequenceClassification(BertConfig(vocab_size=len(words), num_labels=3, **sizes)).eval()
+    for weight in model.parameters():
+        weight.data.mul_(5)  # predictions that differ
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    run = import_model(tmp_path / "model", tmp_path / "run")
+    firsts, seconds = ["A man sleeps.", "nobody is a man", ""], ["Nobody is awake.", "awake?", "a man sleeps"]
+    pairs = list(zip(firsts, seconds, strict=True))
+    for arguments, inputs in (((firsts, seconds), pairs), ((firsts,), firsts)):
+        with torch.no_grad():
+            expected = model(**tokenizer(*arguments, padding=True, return_tensors="pt")).logits.softmax(dim=-1)
+        records = run.classify(inputs, probabilities=True)
+        probabilities = torch.tensor([list(record["probabilities"].values()) for record in records])
+        torch.testing.assert_close(probabilities, expected, atol=1e-6, rtol=0)
+        assert expected.std(dim=0).min() > 1e-3
+    assert run.classify(["\t".join(pair) for pair in pairs]) == run.classify(pairs)
 
 
 def text_models() -> list[str]:

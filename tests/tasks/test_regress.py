@@ -95,6 +95,15 @@ def test_predictions_are_in_the_units_of_the_data(trained: Any) -> None:
     assert trained.usage("run")[0].shell.startswith('seriatim regress run "0.1')
 
 
+@pytest.mark.parametrize("cell", ["abc", 1.0, ["a"], [[1, 2], [3]], [[1, float("nan")]], [[1, 2, 3]], "1 2"])
+def test_inputs_that_are_no_sequences_of_two_numbers(cell: Any) -> None:
+    task = prepare("regress", pd.DataFrame({"x": [[[n, n + 1]] for n in range(20)], "y": range(20)}))
+    predictor = task.predictor(task.build())
+    assert len(predictor.call("regress", [[[1, 2]], "[[3, 4], [5, 6]]", ""])) == 3
+    with pytest.raises(SeriatimError):
+        predictor.call("regress", [[[1, 2]], cell])
+
+
 def test_loss_is_relative_to_the_scale_of_each_target() -> None:
     frame = pd.DataFrame({"text": ["a b", "c"] * 10, "p": np.arange(20.0), "q": 1000 * np.arange(20.0)})
     task = prepare("regress", frame, columns={"input": "text", "target": "p,q"})

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from task_helpers import prepare
 
 from seriatim.core.errors import SeriatimError
 from seriatim.nn.network import weights
@@ -17,6 +16,7 @@ from seriatim.training.checkpoint import Checkpoints
 from seriatim.training.loop import Loop
 from seriatim.training.prefetch import Prefetcher
 from seriatim.training.settings import TrainSettings
+from task_helpers import prepare
 
 
 @pytest.fixture(name="images", scope="module")

@@ -195,14 +195,16 @@ class SequenceTask(Task[Encoded]):
             if unnamed and source.columns is not None and not overrides:
                 overrides["input"] = ",".join(source.columns)
         kinds = self.kinds
-        if kinds["input"] is NUMBER and "input" not in overrides and not self._has_columns(source):
+        if kinds.get("input") is NUMBER and "input" not in overrides and not self._has_columns(source):
             kinds = {**kinds, "input": NUMBERS}  # a list instead of a number in each of several columns
         options, diagnostics = self.config.data.read_options(), Diagnostics()
         rows = read_dataset(source, schema, overrides, options, diagnostics, self.columns, kinds)
         diagnostics.raise_problems()
-        if isinstance(codec, TextCodec) and codec.texts == 2 and len(rows.columns["input"]) == 1:
-            return split_pairs(rows)
-        return rows
+        if not isinstance(codec, TextCodec) or codec.texts == 1 or len(rows.columns["input"]) > 1:
+            return rows
+        if codec.texts is None and not (len(rows) and all(text.count("\t") == 1 for text in rows["input"])):
+            return rows  # a model trained elsewhere reads both, and these are single texts
+        return split_pairs(rows)
 
     def _has_columns(self, source: Source) -> bool:
         """Returns whether a source may have the input columns of the training data: not lines, not a list of inputs."""
