@@ -425,5 +425,6 @@ def test_data_check_names_unreadable_files_and_tells_sizes(tmp_path: Path) -> No
     assert IMAGE.examine is not None
     lines = IMAGE.examine([*paths, tmp_path / "f" / "gray.png"], [], lambda row, code, *_: problems.append((row, code)))
     assert problems == [(1, "image.missing"), (3, "image.broken")]
-    assert lines[0] == "3 images: smallest 20 × 16, median 20 × 16, largest 40 × 30 pixels"
-    assert lines[-1].startswith("1 images are gray")
+    (line,) = lines
+    assert line.startswith("3 images: smallest 20 × 16, median 20 × 16, largest 40 × 30 pixels; ")
+    assert line.endswith("; 1 are gray, the others in color: all are read in color")

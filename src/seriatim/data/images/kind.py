@@ -93,8 +93,8 @@ def _examine(
     gray = sum(header.gray for header in headers)
     lines = [f"{len(headers):,} images: {sizes} pixels", *choose_layout(headers, ImageSettings())[1]]
     if 0 < gray < len(headers):
-        lines.append(f"{gray:,} images are gray, the others in color: all are read in color")
-    return lines
+        lines.append(f"{gray:,} are gray, the others in color: all are read in color")
+    return ["; ".join(lines)]
 
 
 IMAGE = Kind("image", _parse_image, key=_key, is_path=True, examine=_examine)
