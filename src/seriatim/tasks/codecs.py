@@ -342,7 +342,7 @@ class ImageCodec(InputCodec):
         return ImageLayout(self.height, self.width, self.channels, self.fit_mode, self.margin)
 
     def encode(self, dataset: Dataset, role: str, diagnostics: Diagnostics | None = None) -> Images:
-        """Returns the images; rows that cannot be read are reported, or left out and noted (`Images.kept`)."""
+        """Returns the images; rows that cannot be read are reported, or left out and noted (`Images.source_rows`)."""
         from ..data.images.store import load_images  # imports Pillow
 
         problems = Diagnostics() if diagnostics is None else diagnostics
@@ -352,8 +352,8 @@ class ImageCodec(InputCodec):
         if broken and self.skip_broken and with_targets and len(broken) < len(dataset):
             first = next(iter(broken.values())).cause
             problems.note(f"{len(broken):,} of {len(dataset):,} images are left out, the first: {first}")
-            kept = np.setdiff1d(np.arange(len(dataset)), list(broken))
-            return replace(images.take(kept), kept=kept)
+            readable = np.setdiff1d(np.arange(len(dataset)), list(broken))
+            return replace(images.take(readable), source_rows=readable)
         for row, error in broken.items():
             skip = "; to leave it out: task.images.broken=skip" if with_targets else ""
             problems.report(error.code, f"{dataset.locations[row]}: {error.cause}", error.remedy + skip)

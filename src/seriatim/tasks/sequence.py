@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from pydantic import Field as Setting
-from torch import nn
+from torch import Tensor, nn
 
 from ..core.diagnostics import Diagnostics
 from ..core.errors import SeriatimError
@@ -38,6 +38,7 @@ from .base import Encoded, Metrics, Output, Processor, Task, TaskConfig, Usage, 
 from .batching import Batch
 from .codecs import CODECS, ImageCodec, InputCodec, NumberCodec, SequenceSettings, TextCodec
 from .embedding import EmbeddingPredictor, TextReader, no_vectors
+from .inspection import ExplainedOutput, Explainer
 
 AUGMENTATION_STREAM = "pictures"  # name of the random numbers of shifts and flips: trained weights depend on it
 ELEMENTS_PER_IMAGE = 100  # that an image counts for if an evaluation is limited
@@ -125,10 +126,10 @@ class SequenceProcessor(Processor[Encoded]):
     def encode(self, dataset: Dataset, diagnostics: Diagnostics) -> Encoded:
         inputs = self.input.encode(dataset, "input", diagnostics)
         targets = self.encode_targets(dataset, diagnostics) if "target" in dataset else None
-        kept = inputs.kept if isinstance(inputs, Images) else None
-        if kept is not None and targets is not None:
-            targets = targets[kept]
-        return Encoded(cast(Sequences, inputs), targets, kept)
+        rows = inputs.source_rows if isinstance(inputs, Images) else None
+        if rows is not None and targets is not None:
+            targets = targets[rows]
+        return Encoded(cast(Sequences, inputs), targets, rows)
 
 
 # Task
@@ -159,7 +160,7 @@ class SequenceTask(Task[Encoded]):
         """Returns the rows of a source without those whose input is empty, or cannot be read and should be skipped."""
         settings = config.data
         if "split" in settings.columns and (settings.validation or settings.test):
-            cause = f'the splits are given twice, by the column "{settings.columns["split"]}" and by files'
+            cause = f'two sources of splits: the column "{settings.columns["split"]}" and files'
             raise SeriatimError("data.split", cause, "omit data.columns.split, or --validation and --test")
         schema = cls.training_schema(config)
         options = settings.read_options()
@@ -377,6 +378,28 @@ class SequencePredictor(EmbeddingPredictor):
             rows, columns = self.network.get_submodule("input").grid  # type: ignore[misc]
             return [f"row {row + 1}, column {column + 1}" for row in range(rows) for column in range(columns)]
         return self.processor.input.element_names(encoded.inputs[item])
+
+    @property
+    def texts_per_input(self) -> tuple[int, ...]:
+        codec = self.processor.input
+        texts = codec.texts if isinstance(codec, TextCodec) else 1
+        return (1, 2) if texts is None else (texts,)
+
+    def explainer(self) -> Explainer | None:
+        readable = isinstance(self.processor.input, TextCodec) and isinstance(self.network, nn.Module)
+        return self.explain_output if readable else None
+
+    def explain_output(
+        self, encoded: Encoded, item: int, output: Tensor, target: str | None, position: int | None
+    ) -> ExplainedOutput:
+        """Returns the output to explain: that of a name, by default of the prediction; see `Explainer`."""
+        if position is not None:
+            raise SeriatimError("inspect.position", "the prediction is for the whole input", "omit --position")
+        return self.explained(output, target)
+
+    def explained(self, output: Tensor, target: str | None) -> ExplainedOutput:
+        """Returns one of the outputs of the network (1,outputs)."""
+        raise TypeError(f"{type(self).__name__} has no explained")
 
     def add_file_names(self, dataset: Dataset, predictions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Returns the predictions, those of image files with their name."""

@@ -44,19 +44,19 @@ class ClassFolders(Format):
             streams = [stream for stream in streams if not stream.is_binary()]
         paths = class_paths(streams)
         if "label" in options.header_names and not options.predicting:
-            kept = [row for row, path in enumerate(paths) if len(path) > 1 and path[0].lower() not in UNLABELED]
-            if not kept:
+            labeled = [row for row, path in enumerate(paths) if len(path) > 1 and path[0].lower() not in UNLABELED]
+            if not labeled:
                 cause = f"{source.name}: its images have no labels"
                 remedy = "put them into a folder for each class, or pass a table with their paths and labels"
                 raise SeriatimError("data.column", cause, remedy)
             diagnostics.note(f"{source.name}: a folder for each class, a file for each row")
-            left_out = [stream.name for row, stream in enumerate(streams) if row not in set(kept)]
+            left_out = sorted(set(range(len(streams))) - set(labeled))
             if left_out:
-                names = ", ".join(left_out[:3])
+                names = ", ".join(streams[row].name for row in left_out[:3])
                 diagnostics.note(f"{len(left_out):,} files without a class are left out: {names}")
         else:
-            kept = list(range(len(streams)))
-        for row in kept:
+            labeled = list(range(len(streams)))
+        for row in labeled:
             stream, label = streams[row], {"label": paths[row][0]} if len(paths[row]) > 1 else {}
             location = Location(stream.name, 1, "")
             if images:

@@ -35,13 +35,13 @@ class Images:
         values: The images, margin included.
         rows: The image of each row (n,).
         margin: Pixels on each side for random shifts.
-        kept: The rows of the data set that these are (n,); None if they are all, in order.
+        source_rows: The rows of the data set that these are (n,); None if they are all, in order.
     """
 
     values: StoredImages
     rows: np.ndarray
     margin: int = 0
-    kept: np.ndarray | None = None
+    source_rows: np.ndarray | None = None
 
     @classmethod
     def of(cls, values: np.ndarray, margin: int = 0) -> Images:
@@ -69,7 +69,7 @@ class Images:
         return np.full(len(self), max(height * width // PIXELS_PER_ELEMENT, 1), dtype=np.int64)
 
     def take(self, rows: Sequence[int] | np.ndarray) -> Images:
-        return replace(self, rows=self.rows[np.asarray(rows, dtype=np.int64)], kept=None)
+        return replace(self, rows=self.rows[np.asarray(rows, dtype=np.int64)], source_rows=None)
 
     def padded(self, rows: Sequence[int] | np.ndarray, fill: float = 0) -> tuple[np.ndarray, np.ndarray]:
         """Returns rows (n,C,H,W), and a mask (n,1) of True: images of one size need no padding."""

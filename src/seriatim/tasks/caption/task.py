@@ -142,7 +142,7 @@ class CaptionProcessor(EncoderDecoderProcessor[EncodedCaptions]):
 
     def encode(self, dataset: Dataset, diagnostics: Diagnostics) -> EncodedCaptions:
         images = self.image.encode(dataset, "image", diagnostics)
-        rows = images.kept
+        rows = images.source_rows
         kept = dataset if rows is None else dataset.take(rows)
         if "caption" not in kept:
             return EncodedCaptions(cast(Sequences, images), None, rows)
