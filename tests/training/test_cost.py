@@ -1,0 +1,64 @@
+"""Parameter budgets, floating-point operations and memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from helpers import settings_class, settings_of
+from seriatim.core.errors import SeriatimError
+from seriatim.nn.network import count_parameters, token_network
+from seriatim.tasks.base import DataSettings, TaskConfig
+from seriatim.tasks.language import LanguageTask
+from seriatim.tasks.language.processor import LanguageSettings
+from seriatim.training.cost import count_flops, parameter_count, peak_memory, reset_peak_memory, solve_width
+
+BACKBONES = ["mlp", "rnn", "lstm", "gru", "tcn", "gpt"]
+
+
+@pytest.mark.parametrize("budget", [50_000, 1_000_000, 5_000_000])
+@pytest.mark.parametrize("vocab_size", [67, 8_192])
+@pytest.mark.parametrize("name", BACKBONES)
+def test_a_budget_is_met_within_two_percent(name: str, vocab_size: int, budget: int) -> None:
+    def build(candidate: Any) -> Any:
+        return token_network(candidate, vocab_size, 128)
+
+    solved = solve_width(settings_class(name)(name=name), budget, build)
+    size = parameter_count(solved, build)
+    assert size <= budget
+    if vocab_size == 67 or budget > 50_000:
+        assert size >= 0.98 * budget, f"{size:,} of {budget:,}"
+    if budget == 50_000:
+        assert count_parameters(build(solved)) == size
+
+
+def test_a_budget_that_cannot_be_met() -> None:
+    with pytest.raises(SeriatimError) as caught:
+        solve_width(settings_of(("gpt", {})), 10_000, lambda candidate: token_network(candidate, 50_000, 12))
+    assert caught.value.code == "budget.too-small"
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_operations_are_about_six_for_each_parameter_and_token(name: str) -> None:
+    """Forward 2, backward 4, for every weight that is multiplied; attention comes on top."""
+    config = TaskConfig(
+        task=LanguageSettings(context_length=12, tokenizer={"kind": "char"}),
+        data=DataSettings(source="data"),
+        model=settings_class(name)(name=name, tie=False),
+    )
+    task = LanguageTask.prepare(config, ["the old cat saw the new dog. " * 30])
+    network = task.build()
+    multiplied = [
+        p for n, p in network.named_parameters() if p.dim() > 1 and n != "input.weight" and "positions" not in n
+    ]
+    least = 6 * sum(p.numel() for p in multiplied) * 3 * task.settings.context_length
+    assert 0.98 * least <= count_flops(task, network, 3, torch.device("cpu")) <= 1.15 * least
+
+
+def test_peak_memory_is_measured() -> None:
+    reset_peak_memory()
+    before = peak_memory()
+    block = torch.ones(64 << 20, dtype=torch.uint8)
+    assert peak_memory() >= before + block.numel() // 2

@@ -1,0 +1,108 @@
+"""Schedules and warm-up as pure functions of the step; learning rates that fall with depth, as by hand."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from seriatim import tasks
+from seriatim.runs.configure import configure
+from seriatim.training.checkpoint import Checkpoints
+from seriatim.training.layer_groups import layer_depths
+from seriatim.training.loop import Loop
+from seriatim.training.optimizer import SCHEDULES, lr_factor
+from seriatim.training.settings import ScheduleSettings
+
+ROWS = [
+    (f"a {word} film number {number}", ("good", "bad")[word == "dull"])
+    for number in range(30)
+    for word in ("fine", "dull")
+]
+
+
+@pytest.mark.parametrize("name", sorted(SCHEDULES))
+def test_schedules_are_bounded(name: str) -> None:
+    settings = ScheduleSettings(name=name, warmup=10)
+    values = [lr_factor(step, 200, settings) for step in range(300)]
+    assert all(0 < value <= 1 for value in values)
+    if name != "one-cycle":  # it rises by itself
+        assert values[:10] == pytest.approx([(step + 1) / 10 for step in range(10)])
+    peak = values.index(max(values))
+    assert values[: peak + 1] == sorted(values[: peak + 1]), "it rises once"
+    assert values[peak:] == sorted(values[peak:], reverse=True), "and falls once"
+
+
+def test_schedules_by_hand() -> None:
+    def at(name: str, step: int, **changes: Any) -> float:
+        return lr_factor(step, 110, ScheduleSettings(**{"name": name, "warmup": 10, "floor": 0.1} | changes))
+
+    assert at("cosine", 10) == 1
+    assert at("cosine", 60) == pytest.approx(0.55)
+    assert at("cosine", 110) == pytest.approx(0.1)
+    assert at("linear", 60) == pytest.approx(0.55)
+    assert at("step", 59, step_size=25, gamma=0.5) == 0.5
+    assert at("step", 60, step_size=25, gamma=0.5) == 0.25
+    assert at("one-cycle", 0) == pytest.approx(1 / 25)
+    assert at("one-cycle", 33) == pytest.approx(1.0)
+    assert at("constant", 109) == 1
+    # Vaswani et al.: lr = d^−½ · min(s^−½, s · w^−1.5), steps counted from 1; its peak is at s = w
+    peak = 10**-0.5
+    for step in (0, 4, 9, 10, 40, 100):
+        s = step + 1
+        assert at("inverse-sqrt", step) == pytest.approx(min(s**-0.5, s * 10**-1.5) / peak)
+
+
+def test_warm_up_as_a_share_of_all_steps() -> None:
+    def at(step: int, total: int | None, **changes: Any) -> float:
+        return lr_factor(step, total, ScheduleSettings(name="linear", floor=0.0, **changes))
+
+    assert [at(step, 100, warmup=0.1) for step in (0, 4, 9, 10, 55)] == pytest.approx([0.1, 0.5, 1.0, 1.0, 0.5])
+    assert at(20, 100, warmup=0.4) == pytest.approx(21 / 40), "a share may exceed a fifth"
+    assert at(19, 100, warmup=40) == 1.0, "a number of steps is limited to a fifth"
+    assert at(49, None, warmup=0.1) == 0.5, "100 steps while the total is not known"
+    assert lr_factor(19, 40, ScheduleSettings(name="inverse-sqrt", warmup=0.25)) == pytest.approx((10 / 20) ** 0.5)
+    dumped = ScheduleSettings(warmup=100).model_dump(), ScheduleSettings(warmup=2.0).model_dump()
+    assert [repr(values["warmup"]) for values in dumped] == ["100", "2"]
+
+
+@pytest.mark.parametrize("warmup", [-1, 1.5, "many", float("nan"), True])
+def test_a_warm_up_that_is_none(warmup: Any) -> None:
+    with pytest.raises(ValueError, match="a share of them below 1"):
+        ScheduleSettings(warmup=warmup)
+
+
+@pytest.mark.parametrize(("model", "name"), [("lstm", "adamw"), ("gpt", "sgd")])
+def test_learning_rates_fall_with_depth_as_by_hand(tmp_path: Path, model: str, name: str) -> None:
+    """Three updates equal those of an optimizer whose groups are written down here."""
+    optimizer = {"name": name, "layer_decay": 0.5, "weight_decay": 0.3}
+    train = {"steps": 6, "batch_size": 8, "schedule": {"name": "constant", "warmup": 0}, "clip": None}
+    sizes = {"width": 8, "layers": 2, "dropout": 0.0} | ({"heads": 2} if model == "gpt" else {})
+    config = configure("classify", "data", model, {"model": sizes, "train": train | {"optimizer": optimizer}})
+    task = tasks.load("classify").prepare(config.task_config(), ROWS)
+    loop = Loop(task, task.build(), config.train, 1e-2, 0, Checkpoints(tmp_path))
+    twin: Any = copy.deepcopy(loop.network)
+    depths = layer_depths(twin)
+    groups = [
+        {
+            "params": [parameter],
+            "lr": 1e-2 * 0.5 ** depths[key].from_output,
+            "weight_decay": 0.3 if parameter.dim() > 1 else 0.0,
+        }
+        for key, parameter in twin.named_parameters()
+    ]
+    by_hand: torch.optim.Optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.99))
+    if name == "sgd":
+        by_hand = torch.optim.SGD(groups, momentum=0.9)
+    for step in range(3):
+        loop._update()
+        batch = task.batch(step, 0, 8, 8)
+        by_hand.zero_grad()
+        (task.loss(task.forward(twin, batch), batch) / batch.count).backward()
+        by_hand.step()
+    assert len(loop.optimizer.param_groups) <= 8
+    for (key, parameter), other in zip(loop.network.named_parameters(), twin.parameters(), strict=True):
+        assert torch.allclose(parameter, other, rtol=1e-5, atol=1e-7), key
