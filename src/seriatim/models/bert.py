@@ -82,6 +82,9 @@ class Bert(Backbone):
         record(trace, "embedded", x, mask)
         return self._run_blocks(self.blocks, x, mask, attention_mask, trace), None
 
+    def final_norm(self) -> nn.Module:
+        return nn.Identity()  # each block ends with a norm
+
     def first_output(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Returns the vector of the whole text (B,D); the last block computes no other element."""
         x, attention_mask = self._embed(x, mask)

@@ -91,6 +91,9 @@ class GPT(Backbone):
         added = torch.full((len(x),), steps, device=x.device) if mask is None else mask.sum(dim=1)
         return self.norm(x), (after, key_mask, added if count is None else count + added)
 
+    def final_norm(self) -> nn.Module:
+        return self.norm
+
     def native_parts(self, embeddings: Tensor, head: Any) -> Any:
         blocks: list[Block] = list(self.blocks)  # type: ignore[arg-type]
         return transformer_parts(self.project(embeddings), self.positions.weight, blocks, self.norm, head)

@@ -115,6 +115,9 @@ class Transformer(EncoderDecoderBackbone):
             record(trace, "alignment", torch.stack(alignments).mean(dim=0))  # (B,T,S)
         return self.decoder_norm(y), after
 
+    def final_norm(self) -> nn.Module:
+        return self.decoder_norm
+
     def native_parts(self, embeddings: Tensor, head: TokenHead, scale: float) -> Any:
         if not isinstance(self.project, nn.Identity):
             return None

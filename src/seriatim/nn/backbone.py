@@ -91,6 +91,10 @@ class Backbone(nn.Module):
         y: Tensor = self(x, mask)[0][:, 0]
         return y
 
+    def final_norm(self) -> nn.Module | None:
+        """Returns what follows the last block on the residual stream, for the logit lens; None if there is none."""
+        return None
+
     def native_parts(self, embeddings: Tensor, head: Any) -> Any:
         """Returns the parts of a network for native generation (nn/native.py), None if it is not supported.
 

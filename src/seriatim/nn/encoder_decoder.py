@@ -44,6 +44,10 @@ class EncoderDecoderBackbone(nn.Module):
         """Returns outputs (B,T,width) and the state; attention weights are traced as "alignment" (B,T,S)."""
         raise TypeError(f"{type(self).__name__} has no decode")
 
+    def final_norm(self) -> nn.Module | None:
+        """Returns what follows the last block on the residual stream, for the logit lens; None if there is none."""
+        return None
+
     def native_parts(self, embeddings: Tensor, head: TokenHead, scale: float) -> Any:
         """Returns the parts of the decoder for native generation (nn/native.py), None if it is not supported.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..data.tokenizers import UNK, Tokenizer
-from ..report.charts import Heatmap, matrix
+from ..report.charts import Heatmap, Image, ImageOverlay, matrix
 
 # Scripts without spaces between words (Thai, Burmese, Khmer, Japanese, Chinese): each token is shown by itself.
 UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]")
@@ -116,4 +116,28 @@ class Alignment:
             values=matrix(self.weights),
             x="source",
             y="translation",
+        )
+
+
+@dataclass(frozen=True)
+class ImageAttention:
+    """The attention weights (words, cells) of each word over the grid (rows, columns) of an image."""
+
+    image: np.ndarray  # (H,W,C) of uint8
+    grid: tuple[int, int]
+    words: list[str]
+    weights: np.ndarray
+
+    def lines(self) -> str:
+        """Returns a line per word with the cells (row,column) it attends to most, for terminals."""
+        cells = [f"{row},{column}" for row in range(self.grid[0]) for column in range(self.grid[1])]
+        return Alignment(cells, self.words, self.weights).lines()
+
+    def chart(self, title: str) -> ImageOverlay:
+        return ImageOverlay(
+            title=title,
+            image=Image.from_array(self.image).png,
+            words=tuple(self.words),
+            grid=self.grid,
+            weights=matrix(self.weights),
         )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +34,12 @@ from ..nn.backbone import BackboneSettings
 from ..nn.quantization import quantize_weights
 from ..report.charts import View
 from .batching import LARGE_COUNT, Batch, LengthSampler, PoolSampler, Sampler, run_batches
+from .inspection import Aligner, EmbeddingTable, Explainer, TokenReadout, TokenScorer
 from .stored import Stored
+
+if TYPE_CHECKING:
+    from .alignment import ImageAttention
+    from .embedding import TextReader
 
 IGNORED = -1  # the target of elements that have none, such as padding
 Metrics = dict[str, float]
@@ -488,6 +493,14 @@ class Task(ABC, Generic[E]):
         """Returns the backbone's output for every element (B,T,D), for `embed` and `inspect`."""
         return network.hidden(batch.inputs, batch.mask)[0]
 
+    def stream(self, split: str) -> np.ndarray | None:
+        """Returns the tokens of a split (T,) if it is one running text whose next token is predicted, else None."""
+        return None
+
+    def examples(self, split: str) -> E:
+        """Returns the items of a split of which `inspect` shows one; by default all."""
+        return self.encoded[split]
+
     # Evaluation
 
     def evaluate(self, network: nn.Module, split: str = "validation", limit: int | None = None) -> Metrics:
@@ -768,9 +781,13 @@ class Predictor:
 
         return run_batches(encoded.lengths, run)
 
+    def encode_inputs(self, inputs: Any) -> Any:
+        """Returns inputs of the user as items of the network, without targets."""
+        return self.task.encode(self.task.read(inputs, self.task.schema.inputs()))
+
     def model_input(self, inputs: Any) -> ModelInput:
         """Returns the batch that the network reads for these inputs, with the text of each element."""
-        encoded = self.task.encode(self.task.read(inputs, self.task.schema.inputs()))
+        encoded = self.encode_inputs(inputs)
         batch = self.task.collate(encoded, np.arange(len(encoded)))
         return ModelInput(batch, [self.sequences(encoded, item) for item in range(len(encoded))])
 
@@ -781,6 +798,65 @@ class Predictor:
     def element_names(self, encoded: Any, item: int) -> list[str]:
         """Returns the text of each element of an item; by default its position."""
         return [str(position) for position in range(int(encoded.lengths[item]))]
+
+    # Inspection: a hook returns None if the model has nothing of the kind
+
+    @property
+    def texts_per_input(self) -> tuple[int, ...]:
+        """The numbers of texts that an input may have; empty if inputs cannot be typed."""
+        fields = self.task.schema.inputs().fields
+        return (sum(field.required for field in fields),)
+
+    def with_target(self, encoded: Any, target: str | None = None, max_tokens: int | None = None) -> Any:
+        """Returns one item with the target that a decoder reads.
+
+        Args:
+            encoded: One item without targets.
+            target: Its text; by default the model generates it.
+            max_tokens: The largest number of generated tokens.
+        """
+        if target is not None:
+            raise SeriatimError("inspect.target", f"the task {self.task.name} has no target texts", "omit --target")
+        return encoded
+
+    def generate_input(self, text: str, tokens: int, seed: int) -> tuple[Any, int] | None:
+        """Returns one item that ends with up to `tokens` generated tokens, and the number of elements before them."""
+        return None
+
+    def token_scorer(self) -> TokenScorer | None:
+        """Returns a function that rates the tokens of a text; see `ScoredTokens`."""
+        return None
+
+    def token_readout(self) -> TokenReadout | None:
+        """Returns how scores of tokens follow from the outputs of the backbone."""
+        return None
+
+    def explainer(self) -> Explainer | None:
+        """Returns a function that selects the output whose dependence on a text is explained."""
+        return None
+
+    def aligner(self) -> Aligner | None:
+        """Returns a function from a source and a target to their alignment; see `tasks.alignment`."""
+        return None
+
+    def image_attention(self, encoded: Any, item: int) -> ImageAttention | None:
+        """Returns the attention of each word of an item's target to the cells of its image."""
+        return None
+
+    def text_reader(self) -> TextReader:
+        """Returns the encoder of single texts, or raises an error if inputs are not text."""
+        cause = f"a model of the task {self.task.name} does not read text"
+        raise SeriatimError("predict.capability", cause, "use a network that was trained on text")
+
+    def embedding_tables(self) -> list[EmbeddingTable]:
+        """Returns the tables of token vectors, that of the source first; empty if there are none."""
+        try:
+            reader = self.text_reader()
+        except SeriatimError:
+            return []
+        return [EmbeddingTable("", reader.tokenizer, reader.embedding_table)]
+
+    # Files and documentation
 
     def charts(
         self, name: str, dataset: Dataset, options: Settings, predictions: Sequence[Mapping[str, Any]]

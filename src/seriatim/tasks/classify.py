@@ -32,6 +32,7 @@ from ..report.charts import Cell, Confusion, Table, View
 from .base import Metrics, Output, Predictor, TaskConfig, Usage, capability
 from .batching import Batch
 from .codecs import ImageCodec, TextCodec
+from .inspection import ExplainedOutput, explain_label, log_odds
 from .metrics import (
     Counts,
     class_counts,
@@ -196,6 +197,17 @@ class ClassifyPredictor(SequencePredictor):
                 record["probabilities"] = dict(zip(labels, probabilities, strict=True))
             predictions.append(record)
         return self.add_file_names(dataset, predictions)
+
+    def explained(self, output: Tensor, target: str | None) -> ExplainedOutput:
+        labels, multi_label = self.processor.labels, self.processor.multi_label
+        probabilities = output[0].sigmoid() if multi_label else output[0].softmax(dim=-1)
+        index, prediction = explain_label(labels, probabilities, target)
+        single = multi_label or len(labels) == 1  # a sigmoid: the score is the log-odds
+        return ExplainedOutput(
+            f"the log-odds of {labels[index]}",
+            lambda scores: scores[:, index] if single else log_odds(scores, index),
+            prediction,
+        )
 
     def usage(self, run: str) -> list[Usage]:
         return self.usage_of("classify", run)

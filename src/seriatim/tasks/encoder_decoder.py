@@ -37,6 +37,7 @@ from ..nn.trace import NamedTrace, Trace
 from .base import IGNORED, E, Metrics, Output, Predictor, Processor, Task
 from .batching import MAX_ELEMENTS, Batch, run_batches
 from .decoding import ALIGNMENT, DecodingStep, mean_alignment, mean_probability, own_streams
+from .inspection import ScoredTokens, TokenReadout, TokenScorer
 
 MAX_ROWS = 64  # inputs that are decoded together
 SAMPLED_GROUPS = 200  # inputs for which targets are generated in an evaluation during training
@@ -452,6 +453,32 @@ class EncoderDecoderPredictor(Predictor):
                 hidden, _ = network.decode(batch.inputs[1], self.task.encode_sources(network, batch))
                 log_probs.append(as_float32(network.head(hidden[0])).log_softmax(dim=-1))
         return np.asarray(encoded.targets[item]), mean_probability(log_probs)
+
+    # Inspection
+
+    def with_target(self, encoded: Any, target: str | None = None, max_tokens: int | None = None) -> Any:
+        if target is not None:
+            return replace(encoded, targets=encode_with_eos(self.processor.target, [target]))
+        options = BeamSettings() if max_tokens is None else BeamSettings(max_tokens=max_tokens)
+        tokens = self.search(encoded, options, lambda item: "")[0][0].tokens or [self.eos]
+        return replace(encoded, targets=Sequences.of([np.array(tokens)]))
+
+    def generate_input(self, text: str, tokens: int, seed: int) -> tuple[Any, int]:
+        return self.with_target(self.encode_inputs([text]), None, tokens), 0
+
+    def token_scorer(self) -> TokenScorer:
+        return self.score_target
+
+    def score_target(self, text: str, target: str | None) -> ScoredTokens:
+        """Returns the tokens of a target, by default a generated one, as the model rates them given the source."""
+        encoded = self.with_target(self.encode_inputs([text]), target)
+        ids, log_probs = self.token_distributions(encoded, 0)
+        tokenizer = self.processor.target
+        characters = len(tokenizer.decode(self.without_eos(ids.tolist())))
+        return ScoredTokens(tokenizer, ids, self.force(encoded)[0].log_probs, [log_probs], characters)
+
+    def token_readout(self) -> TokenReadout:
+        return TokenReadout(self.processor.target, self.network.head, lambda batch: batch.targets[0], True)
 
     def score_records(self, encoded: Any) -> list[dict[str, Any]]:
         """Returns the records of the capability `score`: log-probability, tokens and perplexity of each target."""

@@ -31,10 +31,11 @@ from ..models.nadaraya_watson import NadarayaWatson
 from ..models.nadaraya_watson import Settings as NadarayaWatsonSettings
 from ..nn.backbone import Backbone, BackboneSettings
 from ..nn.heads import ScaledHead
-from ..report.charts import Heatmap, Lines, Scatter, Series, Table, View, matrix
+from ..report.charts import Heatmap, Lines, Scatter, Series, Table, View, format_number, matrix
 from .base import Encoded, Metrics, Output, Predictor, TaskConfig, Usage, capability
 from .batching import Batch
 from .codecs import NumberCodec, TextCodec
+from .inspection import ExplainedOutput, find_name
 from .metrics import mean_and_std, pearson, r_squared, regression_metrics, spearman
 from .mismatches import name_mismatches
 from .sequence import (
@@ -146,6 +147,12 @@ class RegressPredictor(SequencePredictor):
         """Returns the inputs as vectors (items, steps · features), as `nadaraya_watson` reads them."""
         width = cast(NumberCodec, self.processor.input).width
         return to_points(encoded, self.network.points.shape[1] // width)
+
+    def explained(self, output: Tensor, target: str | None) -> ExplainedOutput:
+        names = self.processor.outputs
+        index = 0 if target is None else find_name(names, target, "there is no value")
+        prediction = f"predicted: {names[index]} {format_number(float(output[0, index]))}"
+        return ExplainedOutput(f"the value {names[index]}", lambda values: values[:, index], prediction)
 
     def usage(self, run: str) -> list[Usage]:
         return self.usage_of("regress", run)

@@ -425,9 +425,10 @@ class SequencePredictor(EmbeddingPredictor):
         else:
             shell, python = '"0.1 0.2 0.3"', "[[0.1, 0.2, 0.3]]"
         return [
-            Usage(f"seriatim {capability} {run} {shell}", f"run.{capability}({python})"),
+            Usage(f"seriatim {capability} {run} {shell}", f"print(run.{capability}({python}))"),
             Usage(
-                f"seriatim {capability} {run} --data FILE --out predictions.csv", f'run.{capability}("FILE").to_frame()'
+                f"seriatim {capability} {run} --data FILE --out predictions.csv",
+                f'print(run.{capability}("FILE").to_frame())',
             ),
         ]
 

@@ -46,6 +46,7 @@ from ..base import (
 )
 from ..batching import LengthSampler, Sampler
 from ..embedding import EmbeddingPredictor, TextReader
+from ..inspection import ExplainedOutput, Explainer, find_name, log_odds
 from ..mismatches import tokenizer_mismatches
 from .metrics import answer_metrics, nearest_names
 from .processor import UNANSWERABLE_KEY, AnswerEncoded, AnswerProcessor, AnswerSettings, answered_rows
@@ -124,6 +125,22 @@ class AnswerPredictor(EmbeddingPredictor):
 
     def element_names(self, encoded: AnswerEncoded, item: int) -> list[str]:
         return [self.processor.tokenizer.token(token) for token in encoded.inputs[item].tolist()]
+
+    def explainer(self) -> Explainer:
+        return self.explain_span
+
+    def explain_span(
+        self, encoded: AnswerEncoded, item: int, output: Tensor, target: str | None, position: int | None
+    ) -> ExplainedOutput:
+        """Returns the log-odds of the most likely start of an answer, or of its end (`target`)."""
+        if position is not None:
+            raise SeriatimError("inspect.position", "the prediction is for the whole input", "omit --position")
+        side = find_name(("start", "end"), "start" if target is None else target, "an answer has no")
+        scores = mask_scores(output, torch.from_numpy(encoded.choices(np.array([item]))).to(output.device))[0, side]
+        element = int(scores.argmax())
+        name = self.element_names(encoded, item)[element]
+        what = f"the log-odds that the answer {('starts', 'ends')[side]} at {name}"
+        return ExplainedOutput(what, lambda outputs: log_odds(outputs[..., side], element))
 
     def charts(
         self, name: str, dataset: Dataset, options: Settings, predictions: Sequence[Mapping[str, Any]]

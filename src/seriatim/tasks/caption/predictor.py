@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,8 +18,8 @@ from ...data.kinds import NUMBER, NUMBERS, TEXT, TOKENS
 from ...data.sequences import Sequences
 from ...decode.settings import BeamSettings
 from ...nn.images import ImageEncoderDecoder
-from ...report.charts import Image, ImageOverlay, View, matrix
-from ..alignment import Alignment, TokenizedText
+from ...report.charts import View
+from ..alignment import ImageAttention, TokenizedText
 from ..base import ModelInput, NoOptions, Usage, capability
 from ..encoder_decoder import EncoderDecoderPredictor, Generated, encode_with_eos, nbest_record
 from .rows import ALIGNED, SCORED
@@ -34,30 +34,6 @@ class CaptionOptions(BeamSettings):
     """The settings of decoding captions."""
 
     skip_broken: bool = Setting(False, description="leave images that cannot be read without a caption")
-
-
-@dataclass(frozen=True)
-class ImageAttention:
-    """The attention weights (words, cells) of each word over the grid (rows, columns) of an image."""
-
-    image: np.ndarray  # (H,W,C) of uint8
-    grid: tuple[int, int]
-    words: list[str]
-    weights: np.ndarray
-
-    def lines(self) -> str:
-        """Returns a line per word with the cells (row,column) it attends to most, for terminals."""
-        cells = [f"{row},{column}" for row in range(self.grid[0]) for column in range(self.grid[1])]
-        return Alignment(cells, self.words, self.weights).lines()
-
-    def chart(self, title: str) -> ImageOverlay:
-        return ImageOverlay(
-            title=title,
-            image=Image.from_array(self.image).png,
-            words=tuple(self.words),
-            grid=self.grid,
-            weights=matrix(self.weights),
-        )
 
 
 class CaptionPredictor(EncoderDecoderPredictor):
@@ -224,3 +200,14 @@ class CaptionPredictor(EncoderDecoderPredictor):
         if self.has_alignment:
             usage.append(Usage(f"seriatim caption {run} {image} --chart attention.html", f'run.align("{image}")'))
         return usage
+
+    # Inspection
+
+    def encode_inputs(self, inputs: Any) -> EncodedCaptions:
+        return self.load_images(self.task.read(inputs, self.task.schema.inputs()))[0]
+
+    def image_attention(self, encoded: EncodedCaptions, item: int) -> ImageAttention | None:
+        if not self.has_alignment:
+            return None
+        text = self.processor.target.decode(self.without_eos(list(encoded.targets[item])))
+        return self.attend(encoded, np.array([item]), [text])[0]

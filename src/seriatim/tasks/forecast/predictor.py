@@ -18,7 +18,7 @@ from ...data.series import SCHEMA, describe_series
 from ...data.series.schema import TIME
 from ...nn.network import as_float32
 from ...report.charts import View
-from ..base import ModelInput, Predictor, Usage, capability
+from ..base import Predictor, Usage, capability
 from ..batching import MAX_ELEMENTS
 from .encoded import Origins, SeriesEncoded, apply_linear
 from .metrics import median_index
@@ -198,12 +198,14 @@ class ForecastPredictor(Predictor):
                     remedy = f"add {horizon} rows after the end with {name} filled in and the target empty"
                     raise SeriatimError("data.future", cause, remedy)
 
-    def model_input(self, inputs: Any) -> ModelInput:
-        """Returns the contexts of forecasts after the end of each series; elements are named by their distance."""
+    @property
+    def texts_per_input(self) -> tuple[int, ...]:
+        return ()
+
+    def encode_inputs(self, inputs: Any) -> SeriesEncoded:
+        """Returns the contexts of forecasts after the end of each series."""
         encoded = self.processor.encode_scaled(self.task.read(inputs, INPUTS), None)
-        encoded = replace(encoded, items=self._ends(encoded))
-        items = np.arange(len(encoded))
-        return ModelInput(self.task.collate(encoded, items), [self.sequences(encoded, item) for item in items.tolist()])
+        return replace(encoded, items=self._ends(encoded))
 
     def element_names(self, encoded: SeriesEncoded, item: int) -> list[str]:
         """Returns how many steps before the forecast each element is."""

@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from pydantic import Field as Setting
-from torch import nn
+from torch import Tensor, nn
 
 from ...core.config import Settings
 from ...core.errors import SeriatimError
@@ -30,8 +30,9 @@ from ...decode.sampling import Hypothesis, Stopped, draw_tokens, sample, samplin
 from ...decode.settings import GenerationSettings
 from ...models.ngram import NGram
 from ...nn.network import Network
-from ..base import Encoded, ModelInput, Task, Usage, capability
+from ..base import Batch, Encoded, Task, Usage, capability
 from ..embedding import EmbeddingPredictor, TextReader, no_vectors
+from ..inspection import ScoredTokens, TokenReadout, TokenScorer
 from .engine import Engine, NetworkEngine, NGramEngine
 from .processor import LanguageProcessor
 
@@ -274,14 +275,40 @@ class LanguageModelPredictor(EmbeddingPredictor):
 
     # Inspection and embeddings
 
-    def model_input(self, inputs: Any) -> ModelInput:
-        texts = list(self.task.read(inputs, PROMPT)["text"])
-        encoded = Encoded(Sequences.of([self.encode_prompt(text) for text in texts]))
-        batch = self.task.collate(encoded, np.arange(len(texts)))
-        return ModelInput(batch, [self.sequences(encoded, item) for item in range(len(texts))])
+    def encode_inputs(self, inputs: Any) -> Encoded:
+        texts = self.task.read(inputs, PROMPT)["text"]
+        return Encoded(Sequences.of([self.encode_prompt(text) for text in texts]))
 
     def element_names(self, encoded: Encoded, item: int) -> list[str]:
         return [self.tokenizer.token(int(token)) for token in encoded.inputs[item]]
+
+    def generate_input(self, text: str, tokens: int, seed: int) -> tuple[Encoded, int] | None:
+        if isinstance(self.network, NGram):
+            return None
+        generated = self.decode([text], GenerationSettings(max_tokens=tokens, seed=seed))[0][0].tokens
+        before = self.encode_prompt(text)
+        return Encoded(Sequences.of([np.concatenate([before, np.array(generated, np.int64)])])), len(before)
+
+    def token_scorer(self) -> TokenScorer:
+        return self.score_tokens
+
+    def score_tokens(self, text: str, target: str | None) -> ScoredTokens:
+        """Returns the tokens of a text as the model rates them, those behind a limited context included."""
+        if target is not None:
+            raise SeriatimError("inspect.target", "a language model has no target texts", "omit --target")
+        ids = self.encode_scored(text)
+        characters = len(self.tokenizer.decode(ids[1:].tolist()))  # those that are scored
+        log_probs = self.engine.score(ids)
+        return ScoredTokens(self.tokenizer, ids[1:], log_probs, self.engine.log_probs(ids), characters, ids[:1])
+
+    def token_readout(self) -> TokenReadout | None:
+        if isinstance(self.network, NGram):
+            return None
+
+        def next_tokens(batch: Batch) -> Tensor:
+            return torch.cat([batch.inputs[0, 1:], batch.inputs.new_full((1,), -1)])
+
+        return TokenReadout(self.tokenizer, cast(Network, self.network).head, next_tokens, True)
 
     def text_reader(self) -> TextReader:
         if not isinstance(self.engine, NetworkEngine):

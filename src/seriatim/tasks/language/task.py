@@ -22,6 +22,7 @@ from ...core.random import numpy_stream
 from ...data.dataset import Dataset
 from ...data.kinds import TEXT
 from ...data.schema import Field, Schema
+from ...data.sequences import Sequences
 from ...data.split import Contiguous
 from ...decode.settings import GenerationSettings
 from ...models.ngram import NGram
@@ -189,6 +190,15 @@ class LanguageTask(Task[Encoded]):
         if limit is not None and limit < length:
             sentences.append(f"sequences have {length} tokens, the teacher accepts {limit} (--context-length)")
         return sentences
+
+    def stream(self, split: str) -> np.ndarray:
+        return self.encoded[split].inputs.values
+
+    def examples(self, split: str) -> Encoded:
+        """Returns the stream in sequences of the training length."""
+        tokens, length = self.encoded[split].inputs.values, self.settings.context_length
+        ends = np.minimum(np.arange(length, len(tokens) + length, length), len(tokens))
+        return Encoded(Sequences(tokens, ends))
 
     # Evaluation
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from pydantic import Field as Setting
+from torch import Tensor
 
 from ...core.config import Settings
 from ...core.errors import SeriatimError
@@ -15,14 +16,16 @@ from ...data.kinds import NUMBER, TEXT, TOKENS
 from ...data.schema import Field, Schema
 from ...data.sequences import Sequences
 from ...data.shards import frame_texts
-from ...nn.heads import PretrainHead
+from ...nn.heads import MaskedHead, PretrainHead
 from ...nn.network import as_float32
-from ..base import Encoded, ModelInput, Task, Usage, capability, padding_mask
+from ..base import Encoded, Task, Usage, capability, padding_mask
 from ..batching import Batch, run_batches
 from ..embedding import EmbeddingPredictor, TextReader
+from ..inspection import ScoredTokens, TokenReadout, TokenScorer
 from .processor import PretrainProcessor
 
 MAX_LISTED = 5  # inputs in an error
+MAX_ELEMENTS = 8_192  # of texts with one masked token each that are read at once
 INPUTS = Schema(
     (
         Field("text", (TEXT,), ("sentence", "content", "first", "block")),
@@ -139,11 +142,52 @@ class FillMaskPredictor(EmbeddingPredictor):
             raise SeriatimError("predict.input", cause, example if predicts else pair)
         return counts if predicts else np.zeros_like(counts)
 
-    def model_input(self, inputs: Any) -> ModelInput:
-        encoded = Encoded(self.encode_texts(self.read_texts(self.task.read(inputs, INPUTS))))
-        block, mask = encoded.inputs.padded(np.arange(len(encoded)))
-        batch = Batch(torch.from_numpy(block), None, len(encoded), padding_mask(mask))
-        return ModelInput(batch, [self.sequences(encoded, item) for item in range(len(encoded))])
+    @property
+    def texts_per_input(self) -> tuple[int, ...]:
+        return (1, 2)
+
+    def encode_inputs(self, inputs: Any) -> Encoded:
+        return Encoded(self.encode_texts(self.read_texts(self.task.read(inputs, INPUTS))))
+
+    def token_scorer(self) -> TokenScorer | None:
+        return None if self.head.masked is None or self.mask < 0 else self.score_tokens
+
+    def score_tokens(self, text: str, target: str | None) -> ScoredTokens:
+        """Returns the tokens of a text, each as the model rates it if it is masked alone."""
+        if target is not None:
+            raise SeriatimError("inspect.target", "an encoder has no target texts", "omit --target")
+        if self.text_reader().encode([text]).truncated:
+            cause = f"the text is longer than the {self.text_reader().max_length} elements that the model reads"
+            raise SeriatimError("inspect.length", cause, "pass a shorter one")
+        tokenizer, device = self.tokenizer, next(self.network.parameters()).device
+        tokens = torch.from_numpy(self.encode_inputs([text]).inputs[0])
+        special = [
+            token for token in (tokenizer.cls, tokenizer.sep, tokenizer.mask, tokenizer.pad) if token is not None
+        ]
+        positions = torch.nonzero(~torch.isin(tokens, torch.tensor(special)))[:, 0]
+        parts = []
+        with torch.inference_mode():
+            for chunk in positions.split(max(MAX_ELEMENTS // max(len(tokens), 1), 1)):
+                rows = torch.arange(len(chunk))
+                masked = tokens.repeat(len(chunk), 1)  # (n,T), each with one masked token
+                masked[rows, chunk] = self.mask
+                hidden, _ = self.network.hidden(masked.to(device))
+                scores = cast(MaskedHead, self.head.masked).scores(hidden[rows, chunk])
+                parts.append(as_float32(scores).log_softmax(dim=-1).cpu())
+        log_probs = torch.cat(parts) if parts else torch.zeros(0, tokenizer.vocab_size)
+        ids = tokens[positions]
+        own = log_probs.gather(1, ids[:, None])[:, 0].double().numpy()
+        return ScoredTokens(tokenizer, ids.numpy(), own, [log_probs], len(text))
+
+    def token_readout(self) -> TokenReadout | None:
+        if self.head.masked is None:
+            return None
+
+        def visible_tokens(batch: Batch) -> Tensor:
+            tokens: Tensor = batch.inputs[0]
+            return torch.where(tokens == self.mask, -1, tokens)
+
+        return TokenReadout(self.tokenizer, self.head.masked.scores, visible_tokens, False)
 
     def element_names(self, encoded: Encoded, item: int) -> list[str]:
         return [self.tokenizer.token(int(token)) for token in encoded.inputs[item]]

@@ -144,6 +144,9 @@ class PretrainTask(Task[EncodedPassages]):
 
     # Training
 
+    def examples(self, split: str) -> EncodedPassages:
+        raise SeriatimError("inspect.example", "passages are drawn anew in every step", "pass a text")
+
     def batch(self, step: int, first: int, last: int, batch_size: int) -> Batch:
         """Returns a part of the passages of a step, which every process draws as a whole, once."""
         if self._step_batch is None or self._step_batch[0] != (step, batch_size):

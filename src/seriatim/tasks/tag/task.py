@@ -46,6 +46,7 @@ from ..base import (
     padding_mask,
 )
 from ..embedding import EmbeddingPredictor, EncodedTexts, TextReader, no_vectors
+from ..inspection import ExplainedOutput, Explainer, check_position, explain_label, log_odds
 from ..mismatches import name_mismatches
 from .processor import GENERATED, UNSEEN, TagEncoded, TagProcessor, TagSettings
 from .schema import SCHEMA, Consecutive
@@ -132,6 +133,23 @@ class TagPredictor(EmbeddingPredictor):
         if tokenizer is None:
             return [self.processor.symbols[symbol] for symbol in tokens]
         return [tokenizer.token(token) for token in tokens]
+
+    def explainer(self) -> Explainer | None:
+        return None if self.processor.tokenizer is None else self.explain_word
+
+    def explain_word(
+        self, encoded: TagEncoded, item: int, output: Tensor, target: str | None, position: int | None
+    ) -> ExplainedOutput:
+        """Returns the log-odds of a tag of a word: by default of the predicted tag of the first word."""
+        tags, ends = self.processor.tags, encoded.inputs.ends
+        tagged = Sequences(encoded.tagged_words, ends)[item]
+        elements = np.flatnonzero(tagged >= 0)
+        number = check_position(0 if position is None else position, len(elements))
+        element = int(elements[number])
+        word = encoded.forms[encoded.word_forms[tagged[element]]]
+        index, prediction = explain_label(tags, output[0, element].softmax(dim=-1), target)
+        name = f'the log-odds of {tags[index]} for word {number}, "{word}"'
+        return ExplainedOutput(name, lambda scores: log_odds(scores[:, element], index), prediction)
 
     def charts(
         self, name: str, dataset: Dataset, options: Settings, predictions: Sequence[Mapping[str, Any]]

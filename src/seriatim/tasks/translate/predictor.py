@@ -27,6 +27,7 @@ from ..base import Encoded, ModelInput, NoOptions, Usage, capability
 from ..batching import Batch
 from ..embedding import EmbeddingPredictor, TextReader
 from ..encoder_decoder import EncoderDecoderPredictor, Generated, encode_with_eos, eos_of, nbest_record
+from ..inspection import Aligner, EmbeddingTable
 from .pairs import ALIGNED, SCORED, normalize
 
 if TYPE_CHECKING:
@@ -265,13 +266,32 @@ class TranslationPredictor(EncoderDecoderPredictor, EmbeddingPredictor):
             axes["target"] = [self.processor.target.token(int(token)) for token in encoded.targets[item]]
         return axes
 
+    def with_target(self, encoded: Any, target: str | None = None, max_tokens: int | None = None) -> Any:
+        clean = normalize if self.task.settings.normalize else str
+        return super().with_target(encoded, None if target is None else clean(target), max_tokens)
+
+    def aligner(self) -> Aligner | None:
+        return self.align_pair if self.has_alignment else None
+
+    def align_pair(self, source: str, target: str | None, by_words: bool) -> Alignment:
+        """Returns the attention of a target over its source; by default of the translation."""
+        rows = [(source,) if target is None else (source, target)]
+        return self.alignments(self.task.read(rows, ALIGNED), AlignOptions(tokens=not by_words))[0]
+
+    def embedding_tables(self) -> list[EmbeddingTable]:
+        source = EmbeddingTable("source", self.processor.source, self.network.source)
+        target = EmbeddingTable("target", self.processor.target, self.network.target)
+        return [source] if target.module.weight is source.module.weight else [source, target]
+
     def usage(self, run: str) -> list[Usage]:
         texts = self.task.datasets["validation"]["source"] if "validation" in self.task.datasets else ["a text"]
         text = min(texts[:100], key=lambda text: abs(len(text) - 30)).replace('"', "'")
         usage = [
             Usage(f'seriatim translate {run} "{text}"', f'run.translate("{text}")'),
             Usage(f'seriatim translate {run} "{text}" --nbest 3', f'run.translate("{text}", nbest=3)'),
-            Usage(f"seriatim translate {run} --data texts.txt --out translations.tsv", 'run.translate("texts.txt")'),
+            Usage(
+                f"seriatim translate {run} --data texts.txt --out translations.tsv", 'run.translate(Path("texts.txt"))'
+            ),
         ]
         if self.has_alignment:
             usage.append(Usage(f'seriatim align {run} "{text}" --chart alignment.svg', f'run.align("{text}")'))
