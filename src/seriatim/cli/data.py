@@ -38,20 +38,14 @@ def list_entries(json: o.Json = False) -> None:
         }
         for s in SETS.values()
     ]
-    rows.sort(key=lambda row: row["name"])
+    rows.sort(key=lambda row: str(row["name"]))
     if json:
         print_json(rows)
         return
-    cells = [
-        (
-            row["name"],
-            row["task"],
-            format_size(row["size"]) if row["size"] else row["origin"],
-            row["license"],
-            row["summary"],
-        )
-        for row in rows
-    ]
+    cells = []
+    for row in rows:
+        size = format_size(int(str(row["size"]))) if row["size"] else str(row["origin"])
+        cells.append((str(row["name"]), str(row["task"]), size, str(row["license"]), str(row["summary"])))
     print_table(("name", "task", "size", "license", "summary"), cells, left=5)
 
 
@@ -156,13 +150,15 @@ def cache(
     from ..core.config import parse_count
     from ..data.cache import cache_entries, remove_entries
 
-    limit = 0 if clear else None if max_size is None else int(parse_count(max_size))
+    limit = 0 if clear else None if max_size is None else int(str(parse_count(max_size)))
     removed = [] if limit is None else remove_entries(limit)
     rows = cache_entries()
     if json:
-        print_json({"entries": [vars(row) for row in rows], "removed": [vars(row) for row in removed]})
+        print_json({"entries": [row.name for row in rows], "removed": [row.name for row in removed]})
         return
-    print_table(("entry", "size", "last used"), [(row.name, format_size(row.size), row.used) for row in rows])
+    print_table(
+        ("entry", "size", "last used"), [(row.name, format_size(row.size), f"{row.age:.1f} days ago") for row in rows]
+    )
     print(f"{len(rows):,} entries, {format_size(sum(row.size for row in rows))}")
     if removed:
         print(f"removed {len(removed):,} entries, {format_size(sum(row.size for row in removed))}")

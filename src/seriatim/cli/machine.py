@@ -77,7 +77,7 @@ def examine() -> dict[str, Any]:
             values["device"][f"cuda:{index}"] = f"{properties.name}, {format_amount(properties.total_memory, 'B')}"
         if torch.backends.mps.is_available():
             values["device"]["mps"] = "available"
-        values["kernels"] = kernels.state()
+        values["kernels"] = kernels.status()
     return values
 
 

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
 from ..core.config import Settings, validate
+from ..core.diagnostics import Diagnostics
 from ..core.errors import SeriatimError, did_you_mean
 from ..core.files import atomic_file
+from ..data import export
 from ..data.dataset import Dataset
+from ..data.formats import read_records
 from ..data.kinds import TEXT
-from ..data.source import Source, open_source
+from ..data.source import open_source
 from ..report.charts import View, format_number
 from ..runs.configure import add_plugins
 from ..runs.run import Run
@@ -28,9 +29,7 @@ from .output import note, one_line, print_error, replace_infinite
 from .progress import track
 
 ROWS = 512  # predicted at a time: enough to batch similar lengths
-TABLES = (".csv", ".tsv", ".jsonl", ".parquet", ".txt")
 Records = Sequence[dict[str, Any]]
-Writer = Callable[[Records], None]
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,6 @@ class Request:
 
 def answer(request: Request) -> None:
     """Predicts for all inputs of a request and writes the predictions as they come."""
-    check_outputs(request)
     add_plugins(request.plugin)
     run = Run(request.run)
     predictor = run.predictor
@@ -70,72 +68,85 @@ def answer(request: Request) -> None:
         raise SeriatimError("run.capability", cause, did_you_mean(name, predictor.methods))
     capability = predictor.capabilities[name]
     options = validate(capability.options, request.options, f"the options of {name}")
-    with ExitStack() as stack:
-        writer = None
-        if request.out is not None:
-            writer = predictor.open_writer(name, options, request.out, str(request.run))
-        write = make_writer(request, predictor, capability, stack) if writer is None else stack.enter_context(writer)
-        for dataset in read_inputs(request, run, predictor, capability):
-            try:
-                predict_rows(request, predictor, capability, options, dataset, write)
-            except SeriatimError as error:
-                if not is_interactive(request):
-                    raise
-                print_error(error)
-    if request.out is not None and not request.quiet:
-        note(f"wrote {request.out}")
-
-
-def check_outputs(request: Request) -> None:
-    """Raises SeriatimError before anything long starts if inputs or output files contradict."""
-    if request.inputs and request.data is not None:
-        raise SeriatimError("input.two", "inputs and --data exclude each other", "omit one of them")
-    if request.column is not None and request.data is None:
-        raise SeriatimError("data.column", "inputs on the command line have no columns", "omit --column")
-    if request.chart is not None:
-        from ..report.render import check_extension
-
-        check_extension(request.chart)
-
-
-def predict_rows(
-    request: Request,
-    predictor: Predictor,
-    capability: Capability,
-    options: Settings,
-    dataset: Dataset,
-    write: Writer,
-) -> None:
-    """Predicts the rows of a data set in parts, writes the records, and draws the charts if there is a --chart."""
-    method = predictor.methods[capability.name].method
-    size = ROWS if capability.per_row else max(len(dataset), 1)
-    starts = range(0, max(len(dataset), 1), size)
+    check_outputs(request, predictor)
     charts: list[View] = []
-    for start in track(starts, capability.name, len(starts), request.quiet):
-        rows = dataset.take(np.arange(start, min(start + size, len(dataset)))) if len(starts) > 1 else dataset
-        records = method(predictor, rows, options)
-        write(name_predictions(rows, records, capability) if request.verb == "predict" else records)
-        if request.chart is not None:
-            charts += predictor.charts(capability.name, rows, options, records)
+    records = predict_records(request, run, predictor, capability, options, charts)
+    if request.out is None:
+        print_records(request, capability, records)
+    else:
+        count = write_file(request, predictor, capability, options, records)
+        if not request.quiet:
+            note(f"{count:,} rows: {request.out}")
     if request.chart is not None:
         from ..report.render import save
 
         if not charts:
-            cause = f"{request.run} has no chart of {capability.name}"
+            cause = f"{request.run} has no chart of {name}"
             raise SeriatimError("output.chart", cause, "omit --chart; `seriatim inspect` shows the inside of a model")
         save(charts, request.chart)
         if not request.quiet:
             note(f"wrote {request.chart}")
 
 
-def name_predictions(rows: Dataset, records: Records, capability: Capability) -> Records:
+def check_outputs(request: Request, predictor: Predictor) -> None:
+    """Raises SeriatimError before anything long starts if inputs contradict or a file cannot be written."""
+    if request.inputs and request.data is not None:
+        raise SeriatimError("input.two", "inputs and --data exclude each other", "omit one of them")
+    if request.column is not None and request.data is None:
+        raise SeriatimError("data.column", "inputs on the command line have no columns", "omit --column")
+    if request.out is not None and request.out.suffix.lower() not in (*predictor.file_extensions, ".npy"):
+        export.check_extension(request.out)
+    if request.chart is not None:
+        from ..report.render import check_extension
+
+        check_extension(request.chart)
+
+
+def predict_records(
+    request: Request,
+    run: Run,
+    predictor: Predictor,
+    capability: Capability,
+    options: Settings,
+    charts: list[View],
+) -> Iterator[Records]:
+    """Yields the records of the inputs in parts; adds their charts to `charts` if there is a --chart."""
+    method = predictor.methods[capability.name].method
+    for dataset in read_inputs(request, run, predictor, capability):
+        size = ROWS if capability.per_row else max(len(dataset), 1)
+        starts = range(0, max(len(dataset), 1), size)
+        cells = input_cells(request, predictor, dataset)
+        try:
+            for start in track(starts, capability.name, len(starts), request.quiet):
+                rows = dataset.take(np.arange(start, min(start + size, len(dataset)))) if len(starts) > 1 else dataset
+                records = method(predictor, rows, options)
+                yield name_predictions(records, capability, cells) if request.verb == "predict" else records
+                if request.chart is not None:
+                    charts += predictor.charts(capability.name, rows, options, records)
+        except SeriatimError as error:
+            if not is_interactive(request):
+                raise
+            print_error(error)
+
+
+def name_predictions(records: Records, capability: Capability, cells: Iterator[dict[str, Any]]) -> Records:
     """Returns the records of `predict`: the columns of the input, and the main output as "prediction"."""
     main = next(iter(capability.outputs))
     renamed = [{"prediction" if key == main else key: value for key, value in record.items()} for record in records]
-    if not capability.per_row:
-        return renamed
-    columns = [column for columns in rows.columns.values() for column in columns]
-    return [{column.name: column.values[row] for column in columns} | record for row, record in enumerate(renamed)]
+    return [next(cells, {}) | record for record in renamed] if capability.per_row else renamed
+
+
+def input_cells(request: Request, predictor: Predictor, dataset: Dataset) -> Iterator[dict[str, Any]]:
+    """Yields the cells of each input row by column: all columns of a file, else those that the task reads."""
+    if request.data is not None:
+        source = open_source(request.data, request.data_dir)
+        options = predictor.task.config.data.read_options()
+        for record in read_records(source, options, Diagnostics()):
+            yield record.values
+        return
+    columns = [column for columns in dataset.columns.values() for column in columns]
+    for row in range(len(dataset)):
+        yield {column.name: column.values[row] for column in columns}
 
 
 # Inputs
@@ -202,88 +213,65 @@ def parse_line(line: str, roles: Sequence[str], fixed: Mapping[str, str]) -> dic
     if len(cells) != len(roles):
         cause = f"{len(cells)} texts in the line {line!r}, not {len(roles)}"
         raise SeriatimError("input.line", cause, f"write {', '.join(roles)} with tabs between them")
-    return dict(zip(roles, cells, strict=True)) | fixed
+    return {**dict(zip(roles, cells, strict=True)), **fixed}
 
 
 # Outputs
 
 
-def make_writer(request: Request, predictor: Predictor, capability: Capability, stack: ExitStack) -> Writer:
-    """Returns a function that writes records to the terminal, to a pipe or to a file.
+def write_file(
+    request: Request, predictor: Predictor, capability: Capability, options: Settings, parts: Iterator[Records]
+) -> int:
+    """Writes all records to a table, to lines of text, or in a format of the task, and returns their number."""
+    path = Path(str(request.out))
+    extension = path.suffix.lower()
+    if (writer := predictor.open_writer(capability.name, options, path, str(request.run))) is not None:
+        count = 0
+        with writer as write:
+            for records in parts:
+                write(list(records))
+                count += len(records)
+        return count
+    if extension in predictor.file_extensions:
+        predictions = Predictions(record for records in parts for record in records)
+        predictions.source = None if request.data is None else open_source(request.data, request.data_dir)
+        contents = predictor.format_file(extension, predictions)
+        with atomic_file(path) as temporary:
+            temporary.write_bytes(contents if isinstance(contents, bytes) else contents.encode())
+        return len(predictions)
+    cells = (flatten(record) for records in parts for record in records)
+    if extension == ".txt":
+        main = main_column(request, capability)
+        return export.write_table(path, [main], ([one_line(record[main])] for record in cells))
+    return export.write_records(path, cells)
 
-    A pipe gets the first output column, one line per input; a terminal also the numbers beside it; --json everything.
+
+def main_column(request: Request, capability: Capability) -> str:
+    """Returns the output that a pipe gets: the first one, which `predict` calls "prediction"."""
+    return "prediction" if request.verb == "predict" else next(iter(capability.outputs))
+
+
+def print_records(request: Request, capability: Capability, parts: Iterator[Records]) -> None:
+    """Prints records as they come.
+
+    A pipe gets the main output, one line per input; a terminal also the numbers beside it; --json everything. Several
+    records per input are a table with tabs.
     """
-    out = request.out
-    main = "prediction" if request.verb == "predict" else next(iter(capability.outputs))
-    suffix = "" if out is None else out.suffix.lower()
-    if out is not None and suffix not in (*TABLES, *predictor.file_extensions):
-        extensions = ", ".join((*TABLES, *predictor.file_extensions))
-        raise SeriatimError("output.format", f"{out}: unknown format", f"end it in {extensions}")
-    if out is not None and (suffix in predictor.file_extensions or suffix == ".parquet"):
-        records: list[dict[str, Any]] = []
-        source = None if request.data is None else open_source(request.data, request.data_dir)
-        stack.callback(write_whole_file, out, predictor, records, source)
-        return records.extend
-    file: TextIO = sys.stdout
-    if out is not None:
-        temporary = stack.enter_context(atomic_file(out))
-        file = stack.enter_context(temporary.open("w", encoding="utf-8", newline=""))
-    if request.json or suffix == ".jsonl":
-        return lambda rows: write_lines(
-            file, (json.dumps(replace_infinite(row), ensure_ascii=False, default=str) for row in rows)
-        )
-    if suffix in (".csv", ".tsv") or not capability.per_row:
-        delimiter = "," if suffix == ".csv" else "\t"
-        return TableWriter(csv.writer(file, delimiter=delimiter, lineterminator="\n"))
-    if file.isatty():
-        return lambda rows: write_lines(file, (describe_record(row, main) for row in rows))
-    return lambda rows: write_lines(file, (one_line(row[main]) for row in rows))
-
-
-def write_whole_file(
-    path: Path, predictor: Predictor, records: list[dict[str, Any]], source: Source | None = None
-) -> None:
-    """Writes all records at once: Parquet, or a format of the task, which may extend the lines of the source."""
-    predictions = Predictions(records)
-    predictions.source = source
-    with atomic_file(path) as temporary:
-        if path.suffix.lower() == ".parquet":
-            import pyarrow.parquet
-
-            pyarrow.parquet.write_table(predictions.to_arrow(), temporary)
-            return
-        contents = predictor.format_file(path.suffix.lower(), predictions)
-        temporary.write_bytes(contents if isinstance(contents, bytes) else contents.encode())
-
-
-class TableWriter:
-    """Writes records as rows of a CSV file, after a header; a mapping becomes a column per key."""
-
-    def __init__(self, table: Any) -> None:
-        self.table, self.columns = table, list[str]()
-
-    def __call__(self, records: Records) -> None:
-        for record in map(plain_cells, records):
-            if not self.columns:
-                self.columns = list(record)
-                self.table.writerow(self.columns)
-            self.table.writerow([record.get(column) for column in self.columns])
-
-
-def plain_cells(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a record whose cells are plain: mappings as `column.key`, lists as JSON."""
-    return {
-        column: json.dumps(replace_infinite(value), default=str)
-        if isinstance(value, list | tuple | np.ndarray)
-        else value
-        for column, value in flatten(record).items()
-    }
-
-
-def write_lines(file: TextIO, lines: Iterable[str]) -> None:
-    for line in lines:
-        file.write(line + "\n")
-    file.flush()
+    main = main_column(request, capability)
+    columns: list[str] = []
+    for records in parts:
+        for record in records:
+            if request.json:
+                print(json.dumps(replace_infinite(record), ensure_ascii=False, default=str))
+            elif not capability.per_row:
+                cells = flatten(record)
+                if not columns:
+                    columns = list(cells)
+                    print("\t".join(columns))
+                print("\t".join(one_line(cells.get(column, "")) for column in columns))
+            else:
+                print(describe_record(record, main) if sys.stdout.isatty() else one_line(record[main]))
+        sys.stdout.flush()
 
 
 def describe_record(record: Mapping[str, Any], main: str) -> str:

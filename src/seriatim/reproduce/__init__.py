@@ -203,7 +203,8 @@ class Reproduction:
             "Not trained": [f"{name}: {reason}" for name, reason in self.missing.items()],
             "Remarks": list(self.published.remarks),
         }
-        return [(title, [table])] + [(heading, views) for heading, views in charts.items() if views]
+        charts = {title: [table], **charts}
+        return [(heading, views) for heading, views in charts.items() if views]
 
 
 def reproduce(
@@ -329,7 +330,7 @@ def published_chart(results: Sequence[Reproduced]) -> View:
         title=published.title,
         note=f"{size}; {direction} is better",
         labels=tuple(label for label, _, _ in pairs),
-        values=row([value for _, value, _ in pairs]),
+        values=row([float(value) for _, value, _ in pairs if value is not None]),
         groups=tuple(group for _, _, group in pairs),
         x=metric_label(published.metric),
         metric=published.metric,

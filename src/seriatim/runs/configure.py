@@ -114,6 +114,9 @@ def add_fine_tuning_defaults(values: dict[str, Any]) -> dict[str, Any]:
         raise SeriatimError("start.model", cause, f"omit --model, or name {name}")
     if values.get("params") is not None:
         raise SeriatimError("start.params", f"{values['start']} has a size already", "omit --params")
+    task = values.get("task") or {}
+    if start.decoder_start is not None and "decoder_start" in load(str(task["name"])).settings_type.model_fields:
+        values = values | {"task": {"decoder_start": start.decoder_start, **task}}
     train = values.get("train") or {}
     endless = all(train.get(end) is None for end in ENDS)
     defaults = FINE_TUNING | ({"epochs": FINE_TUNING_EPOCHS} if endless else {})

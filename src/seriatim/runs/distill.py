@@ -171,7 +171,7 @@ def measure_runs(runs: Mapping[str, Run], data_dir: str | None = None) -> list[d
     ]
 
 
-def prediction_function(run: Run, task: Task[Any], split: str) -> Callable[[int, int], None]:
+def prediction_function(run: Run, task: Task[Any], split: str) -> Callable[[int, int], object]:
     """Returns a function that predicts `count` examples of a split, from the example `first` on.
 
     It runs the main capability of the run, or a forward pass if that reads other inputs than the training, as prompts.
@@ -194,7 +194,7 @@ def prediction_function(run: Run, task: Task[Any], split: str) -> Callable[[int,
     return predict
 
 
-def measure_speed(functions: Mapping[str, Callable[[int, int], None]]) -> dict[str, dict[int, float]]:
+def measure_speed(functions: Mapping[str, Callable[[int, int], object]]) -> dict[str, dict[int, float]]:
     """Returns the examples per second of each model, by batch size; the models take turns."""
     speed: dict[str, dict[int, float]] = {label: {} for label in functions}
     for size in BATCH_SIZES:
@@ -210,7 +210,7 @@ def measure_speed(functions: Mapping[str, Callable[[int, int], None]]) -> dict[s
     return speed
 
 
-def time_batch(predict: Callable[[int, int], None], size: int) -> float:
+def time_batch(predict: Callable[[int, int], object], size: int) -> float:
     """Returns the seconds of one batch, the mean over at least `TURN_SECONDS`."""
     start, batches = time.perf_counter(), 0
     while batches == 0 or time.perf_counter() - start < TURN_SECONDS:

@@ -43,6 +43,7 @@ def save_task(folder: Path, task: Task[Any]) -> None:
     values = {
         "format": FORMAT,
         "processor": processor,
+        "outputs": list(task.processor.outputs),
         "columns": task.columns,
         "kinds": {role: kind.name for role, kind in task.kinds.items()},
         "fingerprint": task.fingerprint() if "train" in task.datasets else None,

@@ -12,11 +12,11 @@ import torch
 
 from .. import report
 from .._version import __version__
+from ..core import registry
 from ..core.config import validate
 from ..core.device import Ranks, flush_denormals, join_ranks, pick_device, retain_freed_memory
 from ..core.diagnostics import Diagnostics
 from ..core.errors import SeriatimError
-from ..core.files import write_json
 from ..core.metrics import metric_signatures
 from ..core.run_folder import FORMAT
 from ..core.tensors import load_tensors, save_tensors
@@ -113,7 +113,7 @@ class Session:
         if ranks.is_first:
             self._write_settings()
             save_task(self.folder, task)
-            write_json(self.folder / "capabilities.json", task_capabilities(type(task)))
+            Run(self.folder).write_capabilities(task_capabilities(type(task)))
         if not self.config.model.gradient_free:
             return self._fit(task, ranks, warm_start, teacher)
         if ranks.is_first:
@@ -235,7 +235,7 @@ class Session:
         notify = self._note if ranks.is_first else lambda text: None
         network = task.build()
         if warm_start is not None:
-            warm_start.load_into(network, task, notify)
+            warm_start.load_into(network, task.name, task.hub_head, task.processor.outputs, notify)
         if self.config.train.freeze != "none" and self.config.start is None and not resumed:
             notify("frozen layers have random weights: nothing was pretrained (--from)")
         model, lr = self.config.model, self.config.train.optimizer.lr
@@ -335,6 +335,8 @@ class Session:
             "task": task.name,
             "model": self.config.model.name,
             "monitor": task.monitor,
+            "model_summary": registry.models.summary(self.config.model.name),
+            "gradient_free": self.config.model.gradient_free,
             "unit": task.unit,
             "seed": self.config.seed,
             "data": {"source": self.config.data.source, "fingerprint": task.fingerprint()},
@@ -344,7 +346,7 @@ class Session:
             summary["teacher"] = self.teacher_summary
         started, stopped = outcome.started, outcome.stopped
         if model is None or started is None or stopped is None:
-            write_json(self.folder / "summary.json", summary)
+            run.write_summary(summary)
             return
         splits = [split for split in ("validation", "test") if split in task.encoded]
         if stopped.reason.startswith("SIG"):
@@ -371,11 +373,11 @@ class Session:
             name: text for values in metrics.values() for name, text in metric_signatures(values).items()
         }:
             summary["signatures"] = signatures
-        write_json(self.folder / "summary.json", summary)
+        run.write_summary(summary)
         if not splits:
             return
         views = {split: task.views(predictor, split) for split in splits}
-        write_json(self.folder / "evaluation.json", {split: views_to_json(charts) for split, charts in views.items()})
+        run.write_evaluation({split: views_to_json(charts) for split, charts in views.items()})
         if self.report:
             if stopped.step >= MIN_INSPECTED_STEPS or self.config.model.gradient_free:
                 self._write_inspection(task, predictor)
@@ -391,7 +393,7 @@ class Session:
         except Exception as error:  # a model of the user's own may do anything; the trained weights must not be lost
             self._note(f"the report does not show the inside: {type(error).__name__}: {error}")
             return
-        write_json(self.folder / "inspection.json", views_to_json(charts))
+        Run(self.folder).write_inspection(views_to_json(charts))
 
 
 def open_warm_start(source: str) -> WarmStart:
