@@ -21,6 +21,10 @@ from seriatim.report.charts import ImageOverlay, Table
 from seriatim.tasks.base import DataSettings, TaskConfig
 from seriatim.tasks.caption import CaptionPredictor, CaptionSettings, CaptionTask
 from seriatim.tasks.caption.task import image_encoder, uneven_attention
+from seriatim.training.checkpoint import Checkpoints
+from seriatim.training.cost import parameter_count, solve_width
+from seriatim.training.loop import Loop
+from seriatim.training.settings import TrainSettings
 
 COLORS = {"red": (220, 30, 30), "green": (20, 160, 40), "blue": (30, 60, 220), "gray": (120, 120, 120)}
 PLACES = {"above": (1, 4), "below": (9, 4), "to the left": (5, 1), "to the right": (5, 9)}
@@ -188,6 +192,32 @@ def test_an_epoch_shows_every_image_once(folder: Path) -> None:
     assert {len(group) for group in groups} == {1, 2}
 
 
+def test_resumed_is_as_if_never_stopped(folder: Path, tmp_path: Path) -> None:
+    def run(name: str, cut: bool) -> dict[str, torch.Tensor]:
+        for resumed in (False, True) if cut else (False,):
+            task = prepare(folder, ("show_attend_tell", {}), penalty=0.1)
+            settings = TrainSettings(batch_size=4, steps=6, evaluate_steps=2)
+            loop = Loop(task, task.build(), settings, 1e-2, 0, Checkpoints(tmp_path / name))
+            if resumed:
+                loop.resume()
+            for event in loop.run():
+                if cut and not resumed and event.step == 5:
+                    break
+        return weights(loop.network)
+
+    whole, resumed = run("whole", cut=False), run("cut", cut=True)
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+@pytest.mark.parametrize("name", ["transformer", "show_tell", "show_attend_tell"])
+def test_a_parameter_budget_is_met(name: str, folder: Path) -> None:
+    task = prepare(folder, (name, {}))
+    model = task.config.model.model_copy(update={"width": 8})
+    solved = solve_width(model, 60_000, task.network)
+    wider = solved.model_copy(update={"width": solved.width + solved.width_multiple()})
+    assert parameter_count(solved, task.network) <= 60_000 < parameter_count(wider, task.network)
+
+
 # Penalty, encoders, lengths
 
 
@@ -287,7 +317,8 @@ def test_images_as_files_arrays_and_folders(predictor: CaptionPredictor, folder:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(path.read_bytes())
     assert [one["caption"] for one in predictor.call("caption", str(tmp_path))] == [record["caption"]] * 2
-    assert len(predictor.call("caption", str(folder / "captions.csv"))) == 60
+    assert len(predictor.call("caption", str(folder / "captions.csv"))) == 60  # a row for each caption
+    assert len(predictor.call("caption", str(folder))) == 40  # a row for each image
 
 
 def test_options_are_those_of_decoding(predictor: CaptionPredictor, folder: Path) -> None:

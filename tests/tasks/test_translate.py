@@ -17,7 +17,7 @@ from seriatim.core.diagnostics import Diagnostics
 from seriatim.core.errors import SeriatimError
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.decode.settings import BeamSettings
-from seriatim.nn.network import TokenHead
+from seriatim.nn.network import TokenHead, weights
 from seriatim.report.charts import BinnedMetric, Heatmap, Table
 from seriatim.tasks.alignment import Alignment, TokenizedText
 from seriatim.tasks.base import DataSettings, Encoded, TaskConfig
@@ -25,6 +25,9 @@ from seriatim.tasks.encoder_decoder import Generated, encode_with_eos
 from seriatim.tasks.text_metrics import Scoring
 from seriatim.tasks.translate import TranslateSettings, TranslateTask, TranslationPredictor, TranslationProcessor
 from seriatim.tasks.translate.views import length_bins, metric_by_length, source_lengths
+from seriatim.training.checkpoint import Checkpoints
+from seriatim.training.loop import Loop
+from seriatim.training.settings import TrainSettings
 
 PEOPLE = {"I": "je", "you": "tu", "he": "il", "we": "nous"}
 VERBS = {"see": ("vois", "vois", "voit", "voyons"), "eat": ("mange", "manges", "mange", "mangeons")}
@@ -440,6 +443,22 @@ def test_the_loss_is_the_cross_entropy_of_the_targets(prepared: TranslateTask) -
     assert sum(part.count for part in parts) == whole.count
     empty = prepared.batch(0, 0, 1, 10_000)  # fewer pairs than processes
     assert empty.count == int((empty.targets >= 0).sum())
+
+
+def test_resumed_is_as_if_never_stopped(prepared: TranslateTask, tmp_path: Any) -> None:
+    def run(name: str, cut: bool) -> dict[str, Tensor]:
+        for resumed in (False, True) if cut else (False,):
+            settings = TrainSettings(batch_size=8, steps=6, evaluate_steps=2, label_smoothing=0.1)
+            loop = Loop(prepared, prepared.build(), settings, 1e-2, 0, Checkpoints(tmp_path / name))
+            if resumed:
+                loop.resume()
+            for event in loop.run():
+                if cut and not resumed and event.step == 5:
+                    break
+        return weights(loop.network)
+
+    whole, resumed = run("whole", cut=False), run("cut", cut=True)
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
 
 def test_generated_texts_are_kept_until_the_weights_change(prepared: TranslateTask) -> None:

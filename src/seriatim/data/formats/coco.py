@@ -71,6 +71,10 @@ class Captions(Format):
         return is_annotation(streams[0])
 
     def records(self, source: Source, options: ReadOptions, diagnostics: Diagnostics) -> Iterator[Record]:
+        images = [stream for stream in source.streams if is_image_name(stream.name)]
+        if images and options.positions == ("image",):  # prediction describes the images of a folder, each once
+            yield from (Record({"image": stream.path}, Location(stream.name, 1, "")) for stream in images)
+            return
         files = caption_files(source)
         if len(files) > 1:
             listed = ", ".join(PurePath(stream.name).name for stream, _ in files)
