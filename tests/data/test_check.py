@@ -13,8 +13,9 @@ from data_schemas import LABELED, PAIRS, SCORED, STREAM, read, write, write_json
 from seriatim.core.diagnostics import Diagnostics
 from seriatim.core.errors import SeriatimError
 from seriatim.data import text_statistics
-from seriatim.data.check import DataReport, check, check_data, fits
+from seriatim.data.check import check, check_data, fits
 from seriatim.data.dataset import Dataset
+from seriatim.data.examine import DataReport
 from seriatim.data.kinds import TEXT, Kind
 from seriatim.data.schema import Field, Schema
 

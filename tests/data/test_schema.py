@@ -184,4 +184,4 @@ def test_a_field_takes_all_columns_of_its_kind() -> None:
     schema = Schema((Field("value", (NUMBER,), max_columns=None, take_all=True), Field("id", (TEXT,))))
     assert roles(schema, {"id": ["a"], "x": [1], "y": [2]})["value"] == ("x", "y")
     assert INPUT.match_kind(Header("t", {"a": ["1 2"]}), ["a"]) is TEXT
-    assert INPUT.match_kind(Header("t", {"a": ["1 2"]}), ["a"], named=True) is not TEXT
+    assert INPUT.match_kind(Header("t", {"a": ["1 2"]}), ["a"], explicit=True) is not TEXT

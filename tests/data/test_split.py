@@ -128,8 +128,8 @@ def test_a_stream_is_cut_at_lines(tmp_path: Path) -> None:
 
 
 def test_a_column_tells_the_splits(tmp_path: Path) -> None:
-    told = ["train", "Training", "valid", "validation", "dev", "VAL ", "test", "train"]
-    lines = "".join(f"t{n},{'ab'[n % 2]},{name}\n" for n, name in enumerate(told))
+    names = ["train", "Training", "valid", "validation", "dev", "VAL ", "test", "train"]
+    lines = "".join(f"t{n},{'ab'[n % 2]},{name}\n" for n, name in enumerate(names))
     for head, columns in (("text,label,split", {}), ("text,label,fold", {"split": "fold"})):
         splits, notes = divide(read(write(tmp_path / "a.csv", f"{head}\n{lines}"), LABELED, **columns))
         assert {name: values(rows, "input") for name, rows in splits.items()} == {

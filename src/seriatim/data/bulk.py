@@ -119,8 +119,8 @@ def block_bounds(data: bytes) -> tuple[np.ndarray, np.ndarray]:
         start = lines[-1]
         end = int(np.searchsorted(at, at[start] + BLOCK_SIZE + 1, side="right")) - 1
         lines.append(max(end, start + 1))
-    chosen = np.array(lines)
-    return byte_at[chosen], chosen
+    bounds = np.array(lines)
+    return byte_at[bounds], bounds
 
 
 # Blocks of a file

@@ -6,12 +6,9 @@ everything at once.
 
 from __future__ import annotations
 
-import itertools
-import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -20,23 +17,17 @@ from ..core.errors import SeriatimError
 from .catalogue import find_entry
 from .dataset import Column, Dataset
 from .documents import BLOCK_COLUMN
+from .examine import MAX_EXAMPLES, DataReport, Problem, count_duplicates, count_labels, describe_sizes, examine
 from .formats import ReadOptions, normalize_name
-from .kinds import LABEL, LABELS, NUMBER, TEXT, TOKENS
+from .kinds import LABEL, LABELS, NUMBER, TOKENS
 from .reader import read_dataset, read_header
 from .schema import Header, Schema
 from .source import Source, open_source
-from .split import NAMES, Contiguous, Fractions, SplitPolicy, Stratified, split
+from .split import NAMES, Contiguous, Fractions, SplitPolicy, Stratified
 from .stream import check_encoding
-from .text_statistics import TextStatistics
 
 MAX_LISTED = 8  # labels in a line of the report
-MAX_EXAMPLES = 5  # of a problem
 MAX_BLANKS = 1000  # empty cells of a column that are reported one by one
-LENGTH_RATIO = 3.0  # times the usual ratio of lengths: one side is likely not the translation of the other
-MIN_WORDS = 3  # of shorter texts the ratio says nothing
-LONG_LINE = 100_000  # characters
-SHORT_TEXT = 1000  # characters: a model will memorize it
-FEW_EXAMPLES = 10  # of a label
 FRACTIONS: Fractions = (0.8, 0.1, 0.1)
 
 
@@ -61,15 +52,15 @@ def check(dataset: Dataset, schema: Schema, diagnostics: Diagnostics | None = No
     """
     diagnostics = Diagnostics() if diagnostics is None else diagnostics
     statistics = [f"{dataset.name}: {len(dataset):,} rows"]
-    for field_ in schema.fields:
-        columns = dataset.columns.get(field_.role, ())
+    for field in schema.fields:
+        columns = dataset.columns.get(field.role, ())
         for column in columns:
             sizes = describe_sizes(column.sizes)
-            statistics.append(f'{field_.role}: column "{column.name}", {column.kind.name}{sizes}')
-            if field_.target and column.kind in (LABEL, LABELS, TOKENS):
+            statistics.append(f'{field.role}: column "{column.name}", {column.kind.name}{sizes}')
+            if field.target and column.kind in (LABEL, LABELS, TOKENS):
                 statistics += describe_labels(column)
-        if columns and field_.required and not field_.allow_missing:
-            _report_blanks(dataset, field_.role, columns, diagnostics)
+        if columns and field.required and not field.allow_missing:
+            _report_blanks(dataset, field.role, columns, diagnostics)
     statistics += describe_duplicates(dataset, schema)
     for constraint in schema.constraints:
         constraint(dataset, diagnostics)
@@ -95,17 +86,6 @@ def _report_blanks(dataset: Dataset, role: str, columns: Sequence[Column], diagn
             diagnostics.report(code, f"{dataset.name}: {what} is missing in {len(rows) - MAX_BLANKS:,} more rows")
 
 
-def describe_sizes(sizes: np.ndarray) -> str:
-    if not len(sizes) or sizes.max() <= 1:
-        return ""
-    return f", sizes {sizes.min():,} to {sizes.max():,}, median {int(np.median(sizes)):,}"
-
-
-def count_labels(column: Column) -> Counter[str]:
-    """Returns how often each label of a column occurs, alone or in lists."""
-    return column.counts() if column.kind is LABEL else Counter(label for labels in column.values for label in labels)
-
-
 def describe_labels(column: Column) -> list[str]:
     """Returns a line with the most common labels, and one with those that occur once."""
     counts = count_labels(column)
@@ -122,26 +102,6 @@ def describe_labels(column: Column) -> list[str]:
     return lines
 
 
-def count_duplicates(dataset: Dataset, schema: Schema) -> tuple[int, int]:
-    """Returns how many rows repeat the input of an earlier row, and how many inputs have more than one target."""
-    roles = [field_.role for field_ in schema.fields if field_.role in dataset]
-    input_roles = [role for role in roles if not schema[role].target]
-    target_roles = [role for role in roles if schema[role].target]
-
-    def count() -> np.ndarray:
-        inputs, targets = dataset.row_hashes(input_roles), dataset.row_hashes(target_roles)
-        order = np.argsort(inputs, kind="stable")
-        inputs, targets = inputs[order], targets[order]
-        starts = np.flatnonzero(np.concatenate([[True], inputs[1:] != inputs[:-1]]))  # of rows with the same input
-        ambiguous = np.minimum.reduceat(targets, starts) != np.maximum.reduceat(targets, starts)
-        return np.array([len(starts), int(ambiguous.sum())])
-
-    if not len(dataset):
-        return 0, 0
-    distinct, ambiguous = dataset.remember(f"duplicates {input_roles} {target_roles}", count).tolist()
-    return len(dataset) - distinct, ambiguous
-
-
 def describe_duplicates(dataset: Dataset, schema: Schema) -> list[str]:
     """Returns a line with the number of duplicate inputs, and of inputs with different targets."""
     repeated, ambiguous = count_duplicates(dataset, schema)
@@ -152,92 +112,6 @@ def describe_duplicates(dataset: Dataset, schema: Schema) -> list[str]:
 
 
 # The command `seriatim data check`
-
-
-@dataclass
-class Problem:
-    """A kind of problem: how often it occurs, and the first places."""
-
-    code: str
-    remedy: str = ""
-    count: int = 0
-    examples: list[str] = field(default_factory=list)
-
-
-@dataclass
-class ColumnReport:
-    """What a column holds, by its kind."""
-
-    role: str
-    column: str
-    kind: str
-    statistics: dict[str, str]
-    histogram: list[tuple[int, int, int]] = field(default_factory=list)  # from, to, texts
-    unit: str = ""  # of the histogram
-
-
-@dataclass
-class DataReport:
-    """The result of `check_data`."""
-
-    source: str
-    bytes: int
-    encoding: str
-    task: str = ""
-    fits: dict[str, str] = field(default_factory=dict)  # task → "yes: …" or "no: …"
-    rows: int = 0
-    statistics: dict[str, str] = field(default_factory=dict)
-    columns: list[ColumnReport] = field(default_factory=list)
-    split: dict[str, int] = field(default_factory=dict)  # rows, or characters of a stream, about
-    problems: list[Problem] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def usable(self) -> bool:
-        return not self.problems
-
-    @property
-    def verdict(self) -> str:
-        if self.problems:
-            total = sum(problem.count for problem in self.problems)
-            return f"not usable as it is: {total:,} problem{'s' if total > 1 else ''}"
-        return "usable, with warnings" if self.warnings else "ready"
-
-    @property
-    def histograms(self) -> dict[str, list[tuple[str, int]]]:
-        """Title → label and count of each bar."""
-        return {
-            f"lengths of {column.column} ({column.unit})": [
-                (f"{low:,}" if low == high else f"{low:,}–{high:,}", count) for low, high, count in column.histogram
-            ]
-            for column in self.columns
-            if column.histogram
-        }
-
-    def to_json(self) -> dict[str, Any]:
-        return {"verdict": self.verdict, "usable": self.usable, **asdict(self)}
-
-    def __str__(self) -> str:
-        lines = [f"{self.source}: {self.verdict}"]
-        for problem in self.problems:
-            lines.append(f"\n[{problem.code}] {'once' if problem.count == 1 else f'{problem.count:,} times'}")
-            lines += [f"    {example}" for example in problem.examples]
-            lines += [f"  remedy: {problem.remedy}"] if problem.remedy else []
-        sections = {"warnings": self.warnings, "notes": self.notes}
-        sections |= (
-            {"tasks": [f"{task}: {verdict}" for task, verdict in self.fits.items()]} if len(self.fits) > 1 else {}
-        )
-        for title, entries in sections.items():
-            if entries:
-                lines += [f"\n{title}", *(f"  {entry}" for entry in entries)]
-        facts = dict(self.statistics)
-        for column in self.columns:
-            facts |= {f"{column.role}: {name}": value for name, value in column.statistics.items()}
-        if self.split:
-            facts["split"] = ", ".join(f"{count:,} {name}" for name, count in self.split.items())
-        width = max(map(len, facts), default=0)
-        return "\n".join([*lines, "", *(f"  {name:<{width}}  {value}" for name, value in facts.items())])
 
 
 def fits(
@@ -273,11 +147,11 @@ def _fit(source: Source, schema: Schema, encoding: str, overrides: Mapping[str, 
 
 
 def _fit_of_role(schema: Schema, role: str, names: Sequence[str], header: Header) -> int:
-    field_ = schema[role]
-    usual = {normalize_name(name) for name in (role, *field_.aliases, *(n for g in field_.alias_groups for n in g))}
+    field = schema[role]
+    usual = {normalize_name(name) for name in (role, *field.aliases, *(n for g in field.alias_groups for n in g))}
     by_position = header.unnamed and role in schema.positions
-    named = by_position or any(normalize_name(name) in usual for name in names) or BLOCK_COLUMN in names
-    return 2 * len(names) if named else 1
+    is_usual = by_position or any(normalize_name(name) in usual for name in names) or BLOCK_COLUMN in names
+    return 2 * len(names) if is_usual else 1
 
 
 def check_data(
@@ -341,7 +215,7 @@ def check_data(
             diagnostics.problems.append(error)
     if len(datasets.get("train", ())):
         policy = (policies or {}).get(task) or _default_policy(schema)
-        _examine(report, datasets, schema, policy, (fractions or {}).get(task, FRACTIONS), diagnostics)
+        examine(report, datasets, schema, policy, (fractions or {}).get(task, FRACTIONS), diagnostics)
     for issue in diagnostics.problems:
         problem = problems.setdefault(issue.code, Problem(issue.code, issue.remedy))
         problem.count += 1
@@ -377,229 +251,3 @@ def _read_all(
 
 def _default_policy(schema: Schema) -> SplitPolicy:
     return Contiguous(schema.input_role) if schema.text_unit != "line" else Stratified(schema.target_role)
-
-
-# What is counted
-
-
-def _examine(
-    report: DataReport,
-    datasets: Mapping[str, Dataset],
-    schema: Schema,
-    policy: SplitPolicy,
-    fractions: Fractions,
-    diagnostics: Diagnostics,
-) -> None:
-    """Fills a report with the statistics of the training rows, or of all if there are no others, and with warnings."""
-    dataset, *others = datasets.values()
-    report.rows = len(dataset)
-    if others:
-        report.split = {name: len(rows) for name, rows in datasets.items()}
-        held_out = np.zeros(len(dataset), dtype=bool)
-    else:
-        held_out = _held_out(report, dataset, policy, fractions)
-    stream = dataset.columns.get(schema.input_role, ())
-    is_stream = bool(stream) and stream[0].name == BLOCK_COLUMN
-    report.statistics["blocks" if is_stream else "rows"] = f"{len(dataset):,}"
-    if is_stream:
-        shares = (1.0, 0.0, 0.0) if others else fractions
-        report.columns.append(_examine_stream(report, schema.input_role, stream[0], shares))
-        return
-    repeated, ambiguous = count_duplicates(dataset, schema)
-    report.statistics["rows that repeat an earlier input"] = f"{repeated:,}"
-    targets = dataset.columns.get(schema.target_role or "", ())
-    if ambiguous and targets and targets[0].kind is TEXT:
-        report.statistics["inputs with more than one target"] = f"{ambiguous:,}"  # translations, captions
-    elif ambiguous:
-        report.warnings.append(f"{ambiguous:,} inputs have more than one target")
-    for field_ in schema.fields:
-        for number, column in enumerate(dataset.columns.get(field_.role, ())):
-            further = [rows.columns[field_.role][number] for rows in others if field_.role in rows]
-            report.columns.append(_examine_column(report, dataset, field_.role, column, held_out, further, diagnostics))
-            if field_.target and column.kind in (LABEL, LABELS):
-                _warn_about_labels(report, column)
-    _compare_texts(report, dataset, schema)
-
-
-def _held_out(report: DataReport, dataset: Dataset, policy: SplitPolicy, fractions: Fractions) -> np.ndarray:
-    """Returns whether each row would be in the validation or test split (rows,), and fills in the sizes of splits."""
-    numbers = dataset.with_column("row", NUMBER, np.arange(len(dataset), dtype=np.float64))
-    try:
-        splits = split(numbers, policy, fractions, Diagnostics())
-    except SeriatimError as error:
-        report.warnings.append(error.cause)
-        return np.zeros(len(dataset), dtype=bool)
-    report.split = {name: len(rows) for name, rows in splits.items()}
-    held_out = np.ones(len(dataset), dtype=bool)
-    held_out[splits["train"]["row"].astype(np.int64)] = False
-    return held_out
-
-
-def _examine_column(
-    report: DataReport,
-    dataset: Dataset,
-    role: str,
-    column: Column,
-    held_out: np.ndarray,
-    further: Sequence[Column],
-    diagnostics: Diagnostics,
-) -> ColumnReport:
-    """Returns what a column holds. `held_out` tells its rows of other splits, `further` are the columns of others."""
-    facts: dict[str, str] = {"column": f"{column.name}, {column.kind.name}"}
-    if empty := int((column.sizes == 0).sum()):
-        facts["empty"] = f"{empty:,}"
-    texts = _as_texts(column)
-    if texts is not None:
-        statistics = TextStatistics(by_words=True).count(texts, held_out)
-        for other in further:
-            statistics.count(_as_texts(other) or (), itertools.repeat(True))
-        facts |= _describe_text(statistics)
-        longest, row = statistics.longest
-        average = f"{statistics.mean_length:.1f} on average"
-        where = f" ({dataset.locations[row]})" if row < len(dataset) else ""
-        facts["words per text"] = f"{average}, at most {longest:,}{where}" if longest else average
-        report.warnings += _odd_characters(statistics, column.name)
-        return ColumnReport(role, column.name, column.kind.name, facts, statistics.histogram, "words")
-    if column.kind.examine is not None:
-
-        def report_row(row: int, code: str, cause: str, remedy: str) -> None:
-            diagnostics.report(code, f"{dataset.locations[row]}: {cause}", remedy)
-
-        facts |= {
-            f"{column.kind.name}": line for line in column.kind.examine(column.values, dataset.locations, report_row)
-        }
-    elif column.kind in (LABEL, LABELS, TOKENS):
-        counts = count_labels(column)
-        most = ", ".join(
-            f"{json.dumps(label, ensure_ascii=False)} {n:,}" for label, n in counts.most_common(MAX_LISTED)
-        )
-        facts["distinct"] = f"{len(counts):,}; the most frequent: {most}"
-    elif column.kind is NUMBER:
-        numbers = np.asarray(column.values, dtype=np.float64)
-        if not np.isnan(numbers).all():
-            low, high, mean = np.nanmin(numbers), np.nanmax(numbers), np.nanmean(numbers)
-            facts["values"] = f"{low:.6g} to {high:.6g}, mean {mean:.6g}"
-    if sizes := describe_sizes(column.sizes):
-        facts["sizes"] = sizes.removeprefix(", sizes ")
-    return ColumnReport(role, column.name, column.kind.name, facts)
-
-
-def _as_texts(column: Column) -> Iterable[str] | None:
-    """Returns the texts of a column, lists of tokens with blanks between them; None for columns of other kinds."""
-    if column.kind is TEXT:
-        return cast(Iterable[str], column.values)
-    first = column.values[0] if column.kind not in (LABEL, LABELS) else None
-    if isinstance(first, tuple) and all(isinstance(token, str) for token in first):
-        return (value if isinstance(value, str) else " ".join(value) for value in column.values)
-    return None
-
-
-def _examine_stream(report: DataReport, role: str, column: Column, fractions: Fractions) -> ColumnReport:
-    """Counts the lines of a stream of text; those behind the first fraction of the characters are held out."""
-    total = int(column.lengths.sum(dtype=np.int64))
-    ends = np.cumsum(fractions) * total
-    if fractions[0] < 1:
-        report.split = {name: round(size) for name, size in zip(NAMES, np.diff(ends, prepend=0), strict=True)}
-    statistics = TextStatistics(by_words=False)
-    position = 0
-    for line in _lines(column.values):
-        statistics.add(line.removesuffix("\n"), position >= ends[0])
-        position += len(line)
-    if statistics.texts > 1:  # the lines are counted without their ends
-        statistics.characters["\n"] += statistics.texts - 1
-        statistics.trained_characters.add("\n")
-    facts = {"characters": f"{total:,}", "lines": f"{statistics.texts:,}, of which {statistics.empty:,} are empty"}
-    longest, number = statistics.longest
-    facts["longest line"] = f"{longest:,} characters (line {number + 1:,})"
-    about = "about " if statistics.sampled > 1 else ""
-    facts["lines that repeat an earlier one"] = f"{about}{statistics.duplicate_count:,}"
-    repeated = [
-        f"{count + 1:,} × {json.dumps(text, ensure_ascii=False)}" for text, count in statistics.repeated.most_common(3)
-    ]
-    facts |= {"repeated most often": "; ".join(repeated)} if repeated else {}
-    facts |= _describe_text(statistics)
-    unseen = statistics.unseen_characters
-    if statistics.duplicate_count * 20 > statistics.texts:
-        report.warnings.append(
-            f"{100 * statistics.duplicate_count / statistics.texts:.0f} % of the lines repeat an earlier line"
-        )
-    if longest > LONG_LINE:
-        report.warnings.append(f"line {number + 1:,} has {longest:,} characters")
-    if unseen:
-        shown = ", ".join(f"{json.dumps(c, ensure_ascii=not c.isprintable())} {n:,}" for c, n in unseen[:MAX_LISTED])
-        facts["characters unseen in training"] = shown
-        report.warnings.append(
-            f"{len(unseen)} characters occur only behind the training split; task.tokenizer.fallback=true keeps them"
-        )
-    if 0 < total < SHORT_TEXT:
-        report.warnings.append("very short: a model will memorize it")
-    report.warnings += _odd_characters(statistics, "")
-    return ColumnReport(role, column.name, column.kind.name, facts, statistics.histogram, "characters per line")
-
-
-def _lines(blocks: Iterable[str]) -> Iterator[str]:
-    for block in blocks:
-        yield from (line + "\n" for line in block.removesuffix("\n").split("\n"))
-
-
-def _describe_text(statistics: TextStatistics) -> dict[str, str]:
-    least = "" if statistics.complete else "at least "
-    rare = ", ".join(
-        f"{json.dumps(c, ensure_ascii=not c.isprintable())} {n:,}" for c, n in statistics.rarest_characters
-    )
-    distinct = f"{least}{len(statistics.word_counts):,} distinct, {statistics.once:.0%} of them once"
-    return {
-        "words": f"{statistics.words:,}, {distinct}",
-        "distinct characters": f"{len(statistics.characters):,}; the rarest: {rare}",
-        "words unseen in training": f"{statistics.unseen_words:,}",
-    }
-
-
-def _odd_characters(statistics: TextStatistics, column: str) -> Iterator[str]:
-    where = f'column "{column}": ' if column else ""
-    if statistics.lone_returns:
-        yield f"{where}{statistics.lone_returns:,} carriage returns without a line feed stay as they are"
-    if statistics.controls:
-        numbers = ", ".join(str(number + 1) for number in statistics.first_controls)
-        yield f"{where}{statistics.controls:,} control characters (first in {'rows' if column else 'lines'} {numbers})"
-    if statistics.replacements:
-        yield f"{where}{statistics.replacements:,} replacement characters (U+FFFD): text was lost before"
-
-
-def _warn_about_labels(report: DataReport, column: Column) -> None:
-    counts = count_labels(column)
-    if len(counts) == 1:
-        report.warnings.append(f'all rows have the label "{next(iter(counts))}": there is nothing to learn')
-    if rare := [label for label, count in counts.most_common() if count < FEW_EXAMPLES]:
-        shown = ", ".join(rare[:MAX_EXAMPLES]) + (" …" if len(rare) > MAX_EXAMPLES else "")
-        report.warnings.append(f"labels with fewer than {FEW_EXAMPLES} rows: {shown}")
-
-
-def _compare_texts(report: DataReport, dataset: Dataset, schema: Schema) -> None:
-    """Warns about rows whose two texts are equal, of which one is empty, or of which one is much longer."""
-    inputs = [c for c in dataset.columns.get(schema.input_role, ()) if c.kind is TEXT]
-    targets = [c for c in dataset.columns.get(schema.target_role or "", ()) if c.kind is TEXT]
-    if len(inputs) == 2:
-        first, second = inputs
-    elif len(inputs) == 1 and len(targets) == 1:
-        first, second = inputs[0], targets[0]
-    else:
-        return
-    equal, half, ratios = [], [], []
-    characters = int(first.lengths.sum(dtype=np.int64)), int(second.lengths.sum(dtype=np.int64))
-    usual = characters[1] / max(characters[0], 1)
-    for row, (a, b) in enumerate(zip(first.values, second.values, strict=True)):
-        if bool(a.strip()) != bool(b.strip()):
-            half.append(row)
-        elif a == b:
-            equal.append(row)
-        elif targets and a and usual and max(len(a.split()), len(b.split())) > MIN_WORDS:
-            ratios += [] if 1 / LENGTH_RATIO <= len(b) / (len(a) * usual) <= LENGTH_RATIO else [row]
-    for rows, what in (
-        (half, "rows with one empty text"),
-        (equal, "rows with the same text on both sides"),
-        (ratios, "rows with one text much longer than the other"),
-    ):
-        if rows:
-            places = "; ".join(str(dataset.locations[row]) for row in rows[:MAX_EXAMPLES])
-            report.warnings.append(f"{what}: {len(rows):,} ({places})")

@@ -263,9 +263,9 @@ class TextValues:
 
     def replace(self, rows: np.ndarray, strings: Mapping[int, str]) -> TextValues:
         """Returns the values of these rows, with other strings at some positions."""
-        chosen = np.array(rows if self.rows is None else self.rows[rows], dtype=np.int64)
-        chosen[list(strings)] = len(self.table) + len(self.extra) + np.arange(len(strings))
-        return TextValues(self.table, self.column, chosen, (*self.extra, *strings.values()))
+        selected = np.array(rows if self.rows is None else self.rows[rows], dtype=np.int64)
+        selected[list(strings)] = len(self.table) + len(self.extra) + np.arange(len(strings))
+        return TextValues(self.table, self.column, selected, (*self.extra, *strings.values()))
 
 
 class Locations:
@@ -295,10 +295,10 @@ class Locations:
         return (self[row] for row in range(len(self)))
 
 
-def select_rows(chosen: np.ndarray | None, rows: Any, count: int) -> np.ndarray:
-    """Returns some of the chosen rows of a table, or of all; columns that share `rows` share the result."""
-    if chosen is not None:
-        return chosen[rows]
+def select_rows(selected: np.ndarray | None, rows: Any, count: int) -> np.ndarray:
+    """Returns some of the selected rows of a table, or of all; columns that share `rows` share the result."""
+    if selected is not None:
+        return selected[rows]
     if isinstance(rows, np.ndarray) and rows.dtype == np.int64 and rows.min(initial=0) >= 0:
         return rows
     return np.arange(count)[rows]

@@ -109,9 +109,9 @@ def read_dataset(
         if role in schema.roles and set(names.split(",")) <= set(header.columns)
     }
     roles = schema.resolve(header, defaults | overrides, diagnostics)
-    named = {role for role in roles if role in overrides or role in defaults}
+    explicit = {role for role in roles if role in overrides or role in defaults}
     kinds = {
-        role: _column_kind(schema[role], roles[role], header, (trained_kinds or {}).get(role), role in named)
+        role: _column_kind(schema[role], roles[role], header, (trained_kinds or {}).get(role), role in explicit)
         for role in roles
     }
 
@@ -134,7 +134,7 @@ def _column_kind(
     names: Sequence[str],
     header: Header,
     trained: Kind | None,
-    named: bool,
+    explicit: bool,
 ) -> Kind:
     """Returns the kind of the columns of a role, or raises an error if the field takes no such cells."""
     if field.max_columns is not None and len(names) > field.max_columns:
@@ -146,7 +146,7 @@ def _column_kind(
     if len(field.kinds) == 1 and not field.target and all(map(is_blank, cells)):
         return field.kinds[0]  # an empty prompt is a text
     several = len(names) > 1 and {NUMBER, TEXT} <= {*field.kinds}
-    kind = _kind_of_several(field, names, header) if several else field.match_kind(header, names, named)
+    kind = _kind_of_several(field, names, header) if several else field.match_kind(header, names, explicit)
     if trained is not None and (kind is None or kind.numeric != trained.numeric):
         return trained  # each cell that is not of it is reported
     if kind is None:

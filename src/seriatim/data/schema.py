@@ -68,16 +68,16 @@ class Field:
     one_alias: bool = False
     allow_missing: bool = False
 
-    def match_kind(self, header: Header, columns: Sequence[str], named: bool = False) -> Kind | None:
+    def match_kind(self, header: Header, columns: Sequence[str], explicit: bool = False) -> Kind | None:
         """Returns the first of its kinds that accepts the sampled cells of all columns, or None.
 
         Args:
             header: The columns with sampled cells.
             columns: Those of the field.
-            named: Whether the user named them: a column of "0.1 0.2" may then be numbers, which nobody would guess.
+            explicit: Whether the user named them: a column of "0.1 0.2" may then be numbers, which nobody would guess.
         """
         cells = self.sampled_cells(header, columns)
-        if not named:
+        if not explicit:
             return next((kind for kind in self.kinds if kind.guess(cells)), None)
         ordered = sorted(self.kinds, key=lambda kind: kind is not NUMBER)  # "5" is a number rather than a list of one
         return next((kind for kind in ordered if kind.accepts(cells)), None)

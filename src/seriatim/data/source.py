@@ -332,13 +332,13 @@ def _with_splits(name: str, streams: tuple[Stream, ...]) -> Source:
     by_file = ["" if is_about(s) else split_of_name(p[-1]) for s, p in zip(streams, paths, strict=True)]
     data = [split for stream, split in zip(streams, by_file, strict=True) if not is_about(stream)]
     if "train" in by_folder:
-        chosen, what = by_folder, "folders"
+        split_names, what = by_folder, "folders"
     elif len(data) > 1 and all(data) and "train" in data:
-        chosen, what = by_file, "files"
+        split_names, what = by_file, "files"
     else:
         return Source(name, streams)
     members: dict[str, list[Stream]] = {}
-    for stream, split in zip(streams, chosen, strict=True):
+    for stream, split in zip(streams, split_names, strict=True):
         members.setdefault(split, []).append(stream)
     outside = members.pop("", [])
     notes: tuple[str, ...] = (f"splits by the names of {what}: {', '.join(members)}",)

@@ -177,10 +177,10 @@ class Contiguous(SplitPolicy):
 
 def replace_rows(values: np.ndarray, rows: np.ndarray, strings: Mapping[int, str]) -> np.ndarray:
     """Returns the values of these rows, with other strings at some positions."""
-    chosen = values[rows]
+    selected = values[rows]
     for position, string in strings.items():
-        chosen[position] = string
-    return chosen
+        selected[position] = string
+    return selected
 
 
 def assign_rows(groups: np.ndarray | None, count: int, fractions: Fractions) -> np.ndarray:

@@ -137,8 +137,8 @@ def _locate_synthetic(name: str) -> Located:
 
 
 def _local_folders(data_dir: str | None) -> list[Path]:
-    named = {"--data-dir": data_dir, "SERIATIM_DATA": os.environ.get("SERIATIM_DATA")}
-    folders = {option: Path(folder).expanduser() for option, folder in named.items() if folder}
+    candidates = {"--data-dir": data_dir, "SERIATIM_DATA": os.environ.get("SERIATIM_DATA")}
+    folders = {option: Path(folder).expanduser() for option, folder in candidates.items() if folder}
     for option, folder in folders.items():
         if not folder.is_dir():
             raise SeriatimError("data.missing", f"there is no folder {folder}", f"check the path in {option}")
