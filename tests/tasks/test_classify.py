@@ -187,6 +187,18 @@ def test_a_row_for_each_row_and_line(trained: Any, tmp_path: Path) -> None:
     assert task.evaluate(trained.network, "test")["accuracy"] == 1.0
 
 
+def test_another_encoding_than_that_of_the_training_data(tmp_path: Path) -> None:
+    for label, word in (("yes", "été"), ("no", "hiver")):
+        (tmp_path / "old").mkdir(exist_ok=True)
+        lines = "".join(f"{word} {number}\n" for number in range(30))
+        (tmp_path / "old" / f"{label}.txt").write_bytes(lines.encode("cp1252"))
+    predictor = fit(prepare("classify", tmp_path / "old", encoding="cp1252"), 40)
+    for encoding in ("utf-8", "cp1252"):
+        (tmp_path / "new.txt").write_bytes("été 7\nhiver 7\n".encode(encoding))
+        records = predictor.call("classify", str(tmp_path / "new.txt"))
+        assert [record["prediction"] for record in records] == ["yes", "no"]
+
+
 def test_metrics_baseline_sample_and_views(trained: Any) -> None:
     task = trained.task
     metrics = task.evaluate(trained.network, "validation")

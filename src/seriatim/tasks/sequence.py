@@ -34,11 +34,12 @@ from ..nn.backbone import Backbone, BackboneSettings, ModelSettings
 from ..nn.heads import Pooling, VectorHead
 from ..nn.network import Network, as_float32, assemble
 from ..report.charts import Image, Lines, Series, View
-from .base import Encoded, Metrics, Output, Processor, Task, TaskConfig, Usage, columns_and_kinds
+from .base import Encoded, Metrics, Output, Processor, Task, TaskConfig, columns_and_kinds
 from .batching import Batch
 from .codecs import CODECS, ImageCodec, InputCodec, NumberCodec, SequenceSettings, TextCodec
 from .embedding import EmbeddingPredictor, TextReader, no_vectors
 from .inspection import ExplainedOutput, Explainer
+from .predictor import Capability, Usage
 
 AUGMENTATION_STREAM = "pictures"  # name of the random numbers of shifts and flips: trained weights depend on it
 ELEMENTS_PER_IMAGE = 100  # that an image counts for if an evaluation is limited
@@ -199,6 +200,9 @@ class SequenceTask(Task[Encoded]):
         if kinds.get("input") is NUMBER and "input" not in overrides and not self._has_columns(source):
             kinds = {**kinds, "input": NUMBERS}  # a list instead of a number in each of several columns
         options, diagnostics = self.config.data.read_options(), Diagnostics()
+        texts = [stream for stream in source.streams if not stream.has_binary_extension()]
+        if options.encoding != "utf-8" and not any(stream.count_undecodable("utf-8", limit=1) for stream in texts):
+            options = replace(options, encoding="utf-8")  # whatever the encoding of the training data
         rows = read_dataset(source, schema, overrides, options, diagnostics, self.columns, kinds)
         diagnostics.raise_problems()
         if not isinstance(codec, TextCodec) or codec.texts == 1 or len(rows.columns["input"]) > 1:
@@ -366,6 +370,13 @@ class SequencePredictor(EmbeddingPredictor):
     """The base of predictors with one input per row; those that read text have embeddings."""
 
     processor: SequenceProcessor
+
+    @property
+    def capabilities(self) -> dict[str, Capability]:
+        """The declared capabilities, without embeddings if the model does not read text."""
+        if isinstance(self.processor.input, TextCodec):
+            return super().capabilities
+        return {name: value for name, value in super().capabilities.items() if name not in EmbeddingPredictor.methods}
 
     def text_reader(self) -> TextReader:
         codec = self.processor.input
