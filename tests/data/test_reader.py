@@ -167,8 +167,12 @@ def test_fingerprints_follow_the_values(tmp_path: Path) -> None:
     assert lists[0] == lists[1] != lists[2]
 
 
-def test_rows_of_nothing() -> None:
+def test_rows_of_nothing(tmp_path: Path) -> None:
     refuse([], LINES, "data.empty")
+    train = read({"text": ["x"], "label": ["p"]}, LABELED)
+    for empty in ([], write(tmp_path / "a.txt", ""), write(tmp_path / "a.csv", "text\n")):
+        assert len(read(empty, LABELED.inputs(), trained=train)) == 0
+        refuse(empty, LABELED, "data.empty", trained=train)
     assert len(read([("a", "b")], PAIRS)) == 1
     assert json.loads(json.dumps(read([("a", "b")], PAIRS).column_names)) == {
         "source": "column 1",

@@ -102,6 +102,9 @@ def read_dataset(
     header, records = read_header(source, schema, options, diagnostics)
     if not header.columns:
         diagnostics.raise_problems()
+        roles_to_read = [field.role for field in schema.fields if field.required]
+        if trained_kinds is not None and schema.absent and set(roles_to_read) <= trained_kinds.keys():
+            return _no_rows(source, roles_to_read, trained_kinds)  # no inputs, no predictions
         raise SeriatimError("data.empty", f"{source.name} has no rows", "pass a file with data")
     defaults = {
         role: names
@@ -127,6 +130,11 @@ def read_dataset(
     ):
         return read_table(source, format_options(schema, options), roles, on_disk, parse, diagnostics)
     return parse(records, diagnostics)
+
+
+def _no_rows(source: Source, roles: Sequence[str], kinds: Mapping[str, Kind]) -> Dataset:
+    columns = {role: (Column(role, kinds[role], kinds[role].store([])),) for role in roles}
+    return Dataset(source.name, columns, np.empty(0, dtype=object))
 
 
 def _column_kind(
