@@ -13,7 +13,8 @@ from seriatim.core import registry
 from seriatim.core.config import validate
 from seriatim.core.diagnostics import Diagnostics
 from seriatim.core.errors import SeriatimError
-from seriatim.tasks.base import DataSettings, Predictor, Task, TaskConfig
+from seriatim.tasks.base import DataSettings, Task, TaskConfig
+from seriatim.tasks.predictor import Predictor
 
 
 def prepare(

@@ -14,9 +14,10 @@ from seriatim.data.schema import Field, Schema
 from seriatim.data.sequences import Sequences
 from seriatim.nn.heads import VectorHead
 from seriatim.nn.network import assemble
-from seriatim.tasks.base import Encoded, Output, Predictor, Processor, Task, capability, padding_mask
+from seriatim.tasks.base import Encoded, Output, Processor, Task, padding_mask
 from seriatim.tasks.batching import Batch
 from seriatim.tasks.codecs import SequenceSettings, TextCodec
+from seriatim.tasks.predictor import Predictor, capability
 
 
 class RankSettings(SequenceSettings):

@@ -23,11 +23,12 @@ from seriatim.data.disk import TextValues
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.models.ngram import NGram
 from seriatim.nn.network import token_network
-from seriatim.tasks.base import DataSettings, Predictor, TaskConfig
+from seriatim.tasks.base import DataSettings, TaskConfig
 from seriatim.tasks.language import LanguageModelPredictor, LanguageProcessor, LanguageSettings, LanguageTask, read_arpa
 from seriatim.tasks.language import task as language_task
 from seriatim.tasks.language.engine import NetworkEngine
 from seriatim.tasks.language.predictor import GenerateOptions
+from seriatim.tasks.predictor import Predictor
 from seriatim.tasks.stored import from_dict
 
 LINES = "".join(f"line {i:04d} of the text\n" for i in range(1000))

@@ -23,7 +23,8 @@ from seriatim.data.sequences import Sequences
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.nn.inputs import PADDING, CharacterFeatures, WordInput
 from seriatim.report.charts import Confusion, Table, views_to_json
-from seriatim.tasks.base import DataSettings, NoOptions, TaskConfig
+from seriatim.tasks.base import DataSettings, TaskConfig
+from seriatim.tasks.predictor import NoOptions
 from seriatim.tasks.stored import from_dict
 from seriatim.tasks.tag import TagTask
 from seriatim.tasks.tag.processor import TagEncoded, TagProcessor, overlapping_windows

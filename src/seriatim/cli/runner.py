@@ -24,7 +24,7 @@ from ..data.source import open_source
 from ..report.charts import View, format_number
 from ..runs.configure import add_plugins
 from ..runs.run import Run
-from ..tasks.base import Capability, Predictions, Predictor, flatten
+from ..tasks.predictor import Capability, Predictions, Predictor, flatten
 from .output import note, one_line, print_error, replace_infinite
 from .progress import track
 

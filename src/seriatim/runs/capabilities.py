@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..tasks import NAMES, load
-from ..tasks.base import Capability, Task
+from ..tasks.base import Task
+from ..tasks.predictor import Capability
 
 
 def capability_to_json(capability: Capability) -> dict[str, Any]:

@@ -24,7 +24,8 @@ from ..core.tensors import load_tensors
 from ..data.kinds import KINDS
 from ..nn.network import load_weights
 from ..tasks import load as load_task
-from ..tasks.base import Predictions, Predictor, Task
+from ..tasks.base import Task
+from ..tasks.predictor import Predictions, Predictor
 from ..tasks.stored import from_dict
 from ..training.config import Config, make_config
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import torch
@@ -30,10 +30,8 @@ from ..data.tokenizers import Tokenizer
 from ..nn.backbone import BackboneSettings
 from ..report.charts import View
 from .batching import LARGE_COUNT, Batch, LengthSampler, PoolSampler, Sampler, run_batches
+from .predictor import Predictor
 from .stored import Stored
-
-if TYPE_CHECKING:
-    pass
 
 IGNORED = -1  # the target of elements that have none, such as padding
 Metrics = dict[str, float]

@@ -29,7 +29,7 @@ from ..data.split import Stratified
 from ..data.tokenizers import Tokenizer
 from ..nn.distillation import distillation_loss, multi_label_distillation_loss
 from ..report.charts import Cell, Confusion, Table, View
-from .base import Metrics, Output, Predictor, TaskConfig, Usage, capability
+from .base import Metrics, Output, TaskConfig
 from .batching import Batch
 from .codecs import ImageCodec, TextCodec
 from .inspection import ExplainedOutput, explain_label, log_odds
@@ -43,6 +43,7 @@ from .metrics import (
     precision_recall_f1,
 )
 from .mismatches import name_mismatches
+from .predictor import Predictor, Usage, capability
 from .sequence import (
     TARGET_NAMES,
     PooledSettings,

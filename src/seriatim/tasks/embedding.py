@@ -48,8 +48,9 @@ from ..data.vectors import (
 from ..nn.heads import Pool
 from ..nn.inputs import WordInput
 from ..nn.network import as_float32
-from .base import Encoded, Predictor, capability, padding_mask
+from .base import Encoded, padding_mask
 from .batching import Batch, run_batches
+from .predictor import Predictor, capability
 
 Pooling = Literal["mean", "cls", "max", "last"]
 MAX_ELEMENTS = 2_048  # of a batch: more do not fit the caches of a CPU

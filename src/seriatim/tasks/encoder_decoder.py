@@ -34,10 +34,11 @@ from ..nn.encoder_decoder import EncoderDecoder
 from ..nn.loss import token_loss, token_predictions
 from ..nn.network import as_float32, weights
 from ..nn.trace import NamedTrace, Trace
-from .base import IGNORED, E, Metrics, Output, Predictor, Processor, Task
+from .base import IGNORED, E, Metrics, Output, Processor, Task
 from .batching import MAX_ELEMENTS, Batch, run_batches
 from .decoding import ALIGNMENT, DecodingStep, mean_alignment, mean_probability, own_streams
 from .inspection import ScoredTokens, TokenReadout, TokenScorer
+from .predictor import Predictor
 
 MAX_ROWS = 64  # inputs that are decoded together
 SAMPLED_GROUPS = 200  # inputs for which targets are generated in an evaluation during training

@@ -47,8 +47,9 @@ from ..nn.heads import StepHead
 from ..nn.inputs import NumberInput
 from ..nn.network import Network, as_float32, assemble
 from ..report.charts import PianoRoll, View
-from .base import Encoded, Metrics, Output, Predictions, Predictor, Processor, Task, TaskConfig, Usage, capability
+from .base import Encoded, Metrics, Output, Processor, Task, TaskConfig
 from .batching import Batch
+from .predictor import Predictions, Predictor, Usage, capability
 
 SHOWN_FRAMES = 160  # of a piece in the report
 SAMPLED_FRAMES = 64  # composed during training

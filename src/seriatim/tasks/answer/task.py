@@ -30,24 +30,12 @@ from ...nn.distillation import distillation_loss
 from ...nn.heads import SpanHead
 from ...nn.network import Network, as_float32, assemble
 from ...report.charts import View
-from ..base import (
-    IGNORED,
-    Batch,
-    Metrics,
-    Output,
-    Predictions,
-    Predictor,
-    Settings,
-    Task,
-    TaskConfig,
-    Usage,
-    capability,
-    padding_mask,
-)
+from ..base import IGNORED, Batch, Metrics, Output, Settings, Task, TaskConfig, padding_mask
 from ..batching import LengthSampler, Sampler
 from ..embedding import EmbeddingPredictor, TextReader
 from ..inspection import ExplainedOutput, Explainer, find_name, log_odds
 from ..mismatches import tokenizer_mismatches
+from ..predictor import Predictions, Predictor, Usage, capability
 from .metrics import answer_metrics, nearest_names
 from .processor import UNANSWERABLE_KEY, AnswerEncoded, AnswerProcessor, AnswerSettings, answered_rows
 from .schema import SCHEMA, GroupedByArticle, passage_key, plural

@@ -20,8 +20,8 @@ from ...decode.settings import BeamSettings
 from ...nn.images import ImageEncoderDecoder
 from ...report.charts import View
 from ..alignment import ImageAttention, TokenizedText
-from ..base import ModelInput, NoOptions, Usage, capability
 from ..encoder_decoder import EncoderDecoderPredictor, Generated, encode_with_eos, nbest_record
+from ..predictor import ModelInput, NoOptions, Usage, capability
 from .rows import ALIGNED, SCORED
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ from ...nn.resnet import ResNet
 from ...nn.trace import NamedTrace, Trace
 from ...report.charts import View
 from ..alignment import TokenizedText
-from ..base import IGNORED, Encoded, Metrics, Output, Predictor, Processor, TaskConfig, columns_and_kinds
+from ..base import IGNORED, Encoded, Metrics, Output, Processor, TaskConfig, columns_and_kinds
 from ..batching import Batch, LengthSampler, Sampler
 from ..codecs import ImageCodec, SequenceSettings
 from ..decoding import ALIGNMENT
@@ -56,6 +56,7 @@ from ..encoder_decoder import (
     encode_with_eos,
 )
 from ..mismatches import tokenizer_mismatches
+from ..predictor import Predictor
 from ..text_metrics import Scoring, caption_metrics
 from .pointing import PointedNoun, Region, point, pointing_metrics
 from .predictor import CaptionPredictor

@@ -18,8 +18,8 @@ from ...data.series import SCHEMA, describe_series
 from ...data.series.schema import TIME
 from ...nn.network import as_float32
 from ...report.charts import View
-from ..base import Predictor, Usage, capability
 from ..batching import MAX_ELEMENTS
+from ..predictor import Predictor, Usage, capability
 from .encoded import Origins, SeriesEncoded, apply_linear
 from .metrics import median_index
 from .views import plot_forecast

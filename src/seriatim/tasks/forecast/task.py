@@ -34,8 +34,9 @@ from ...nn.heads import StepHead
 from ...nn.inputs import NumberInput
 from ...nn.network import Network, as_float32, assemble
 from ...report.charts import View
-from ..base import Batch, Metrics, Output, Predictor, Task, TaskConfig
+from ..base import Batch, Metrics, Output, Task, TaskConfig
 from ..batching import Sampler
+from ..predictor import Predictor
 from .encoded import Origins, SeriesEncoded
 from .metrics import fit_linear, forecast_metrics, linear_forecast, median_index, naive_forecast
 from .predictor import ForecastPredictor, forecast_origins, read_context

@@ -30,9 +30,10 @@ from ...decode.sampling import Hypothesis, Stopped, draw_tokens, sample, samplin
 from ...decode.settings import GenerationSettings
 from ...models.ngram import NGram
 from ...nn.network import Network
-from ..base import Batch, Encoded, Task, Usage, capability
+from ..base import Batch, Encoded, Task
 from ..embedding import EmbeddingPredictor, TextReader, no_vectors
 from ..inspection import ScoredTokens, TokenReadout, TokenScorer
+from ..predictor import Usage, capability
 from .engine import Engine, NetworkEngine, NGramEngine
 from .processor import LanguageProcessor
 

@@ -30,9 +30,10 @@ from ...models.ngram import Settings as NGramSettings
 from ...nn.distillation import TokenScores, distillation_loss
 from ...nn.loss import token_log_probs, token_loss
 from ...nn.network import Network, TokenHead, token_network
-from ..base import Encoded, Metrics, Output, Predictor, Task
+from ..base import Encoded, Metrics, Output, Task
 from ..batching import Batch, Sampler
 from ..mismatches import tokenizer_mismatches
+from ..predictor import Predictor
 from .predictor import LanguageModelPredictor
 from .processor import LanguageProcessor, LanguageSettings
 

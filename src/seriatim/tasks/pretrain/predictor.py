@@ -18,10 +18,11 @@ from ...data.sequences import Sequences
 from ...data.shards import frame_texts
 from ...nn.heads import MaskedHead, PretrainHead
 from ...nn.network import as_float32
-from ..base import Encoded, Task, Usage, capability, padding_mask
+from ..base import Encoded, Task, padding_mask
 from ..batching import Batch, run_batches
 from ..embedding import EmbeddingPredictor, TextReader
 from ..inspection import ScoredTokens, TokenReadout, TokenScorer
+from ..predictor import Usage, capability
 from .processor import PretrainProcessor
 
 MAX_LISTED = 5  # inputs in an error

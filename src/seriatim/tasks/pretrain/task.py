@@ -38,9 +38,10 @@ from ...nn.loss import token_loss, token_predictions
 from ...nn.network import Network, as_float32, assemble
 from ...nn.transformer import TransformerSettings
 from ...report.charts import View
-from ..base import Metrics, Output, Predictor, Processor, Task, TaskConfig
+from ..base import Metrics, Output, Processor, Task, TaskConfig
 from ..batching import Batch
 from ..mismatches import tokenizer_mismatches
+from ..predictor import Predictor
 from .masking import MaskedBatch, Masking, PretrainPredictions
 from .predictor import FillMaskPredictor
 from .processor import EncodedPassages, PretrainProcessor, PretrainSettings

@@ -30,24 +30,11 @@ from ...nn.heads import StepHead
 from ...nn.inputs import KERNEL, PADDING, WordInput
 from ...nn.network import Network, as_float32, assemble
 from ...report.charts import View
-from ..base import (
-    IGNORED,
-    Batch,
-    Encoded,
-    Metrics,
-    Output,
-    Predictions,
-    Predictor,
-    Settings,
-    Task,
-    TaskConfig,
-    Usage,
-    capability,
-    padding_mask,
-)
+from ..base import IGNORED, Batch, Encoded, Metrics, Output, Settings, Task, TaskConfig, padding_mask
 from ..embedding import EmbeddingPredictor, EncodedTexts, TextReader, no_vectors
 from ..inspection import ExplainedOutput, Explainer, check_position, explain_label, log_odds
 from ..mismatches import name_mismatches
+from ..predictor import Predictions, Predictor, Usage, capability
 from .processor import GENERATED, UNSEEN, TagEncoded, TagProcessor, TagSettings
 from .schema import SCHEMA, Consecutive
 from .views import make_views, prediction_views

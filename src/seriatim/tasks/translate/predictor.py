@@ -23,11 +23,12 @@ from ...decode.sampling import Hypothesis
 from ...decode.settings import BeamSettings
 from ...report.charts import View
 from ..alignment import Alignment, TokenizedText, written_words
-from ..base import Encoded, ModelInput, NoOptions, Usage, capability
+from ..base import Encoded
 from ..batching import Batch
 from ..embedding import EmbeddingPredictor, TextReader
 from ..encoder_decoder import EncoderDecoderPredictor, Generated, encode_with_eos, eos_of, nbest_record
 from ..inspection import Aligner, EmbeddingTable
+from ..predictor import ModelInput, NoOptions, Usage, capability
 from .pairs import ALIGNED, SCORED, normalize
 
 if TYPE_CHECKING:

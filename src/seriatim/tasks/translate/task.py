@@ -35,11 +35,12 @@ from ...nn.attention_scores import ScoreName
 from ...nn.backbone import BackboneSettings
 from ...nn.encoder_decoder import EncoderDecoder, encoder_decoder_network
 from ...report.charts import View
-from ..base import Encoded, Metrics, Predictor, Processor, TaskConfig, columns_and_kinds, padding_mask
+from ..base import Encoded, Metrics, Processor, TaskConfig, columns_and_kinds, padding_mask
 from ..batching import LARGE_COUNT, Batch, PoolSampler, Sampler, TokenSampler
 from ..codecs import train_tokenizer
 from ..encoder_decoder import EncoderDecoderProcessor, EncoderDecoderTask, encode_with_eos, eos_of
 from ..mismatches import tokenizer_mismatches
+from ..predictor import Predictor
 from ..text_metrics import Scoring, translation_metrics
 from .memory import TranslationMemory
 from .pairs import SCHEMA, SIDES, HashedGroups, PairSchema, drop_empty, normalize_columns
