@@ -121,6 +121,12 @@ def test_missing_and_unknown_labels(tmp_path: Path) -> None:
     refused("data.one-class", "16 training rows", '"a"', name="classify", data=one)
 
 
+def test_numbers_are_no_labels() -> None:
+    refused("data.target", "different numbers", "regress", name="classify", data="adding:20")
+    frame = pd.DataFrame({"text": ["a", "b"] * 20, "label": [0.5, 1.5] * 20})
+    assert prepare("classify", frame).processor.labels == ("0.5", "1.5")  # few are classes
+
+
 def test_one_label_where_lists_were_trained(tmp_path: Path) -> None:
     lists = write_rows(tmp_path / "a.jsonl", [{"text": f"t{n}", "label": ["a", "b"][: 1 + n % 2]} for n in range(20)])
     single = write(tmp_path / "b.csv", "text,label\nx,a\ny,b\n")

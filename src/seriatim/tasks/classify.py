@@ -56,6 +56,7 @@ from .sequence import (
 MAX_ERRORS = 20  # in the table of the most confident errors
 MAX_CONFUSION = 500  # labels of which a confusion matrix is stored
 MAX_LISTED = 10  # labels in a note
+MIN_NUMERIC = 20  # rows from which on mostly different numbers are no labels
 
 
 class ClassifySettings(PooledSettings):
@@ -80,6 +81,9 @@ class ClassifyProcessor(SequenceProcessor):
         if len(distinct) == 1:
             cause = f'all {len(train):,} training rows have the label "{", ".join(counts) or "none"}"'
             diagnostics.report("data.one-class", cause, "add rows with other labels, or name another --target")
+        elif not multi_label and 2 * len(counts) > len(train) >= MIN_NUMERIC and not any(map(is_class, counts)):
+            cause = f"{train.name}: {len(counts):,} different numbers are to be predicted, not labels"
+            diagnostics.report("data.target", cause, "use the task regress, or name another --target")
         diagnostics.raise_problems()
         note_labels(counts, len(train), multi_label, diagnostics)
         labels = tuple(sorted(counts, key=numbers_first))
@@ -165,6 +169,14 @@ def note_labels(counts: Counter[str], rows: int, multi_label: bool, diagnostics:
     if rare := [label for label, count in counts.items() if count == 1]:
         names = ", ".join(rare[:MAX_LISTED]) + (" …" if len(rare) > MAX_LISTED else "")
         diagnostics.note(f"{len(rare)} labels have one training row: {names}")
+
+
+def is_class(label: str) -> bool:
+    """Returns whether a label is a word or an integer, not a number with a fraction."""
+    try:
+        return float(label).is_integer()
+    except ValueError:
+        return True
 
 
 def numbers_first(label: str) -> tuple[int, float, str]:
