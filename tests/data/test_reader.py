@@ -131,6 +131,18 @@ def test_a_run_of_numbers_reads_numbers_only(tmp_path: Path) -> None:
     )
 
 
+def test_the_encoding_of_the_training_data_holds_unless_a_file_is_utf8(tmp_path: Path) -> None:
+    options = ReadOptions("cp1252")
+    train = read(write(tmp_path / "a.csv", "text,label\nété,p\n".encode("cp1252")), LABELED, options=options)
+    for name, data in (("b.txt", "été\n".encode("cp1252")), ("c.txt", "été\n".encode())):
+        inputs = read(write(tmp_path / name, data), LABELED.inputs(), options=options, trained=train)
+        assert values(inputs, "input") == ["été"]
+    wide = ReadOptions("utf-16")
+    train = read(write(tmp_path / "a.csv", "text,label\nété,p\n".encode("utf-16")), LABELED, options=wide)
+    inputs = read(write(tmp_path / "d.txt", "été\n".encode("utf-16")), LABELED.inputs(), options=wide, trained=train)
+    assert values(inputs, "input") == ["été"]
+
+
 def test_labels_may_be_read_in_any_type() -> None:
     train = read({"text": ["x", "y"], "label": ["1", "0"]}, LABELED)
     further = read({"text": ["x", "y"], "label": [1, 0]}, LABELED, trained=train)

@@ -95,6 +95,8 @@ def read_dataset(
         diagnostics.note(note)
     if source.encoding is not None and options.encoding == "utf-8":
         options = replace(options, encoding=source.encoding)
+    if trained_columns is not None and options.encoding != "utf-8" and all(s.is_utf8() for s in source.streams):
+        options = replace(options, encoding="utf-8")  # the encoding of the training data need not be that of others
     all_roles = {field.role for field in schema.all_fields}
     overrides = {role: names for role, names in source.roles.items() if role in all_roles} | dict(overrides or {})
     names = (name.strip() for names in overrides.values() for name in names.replace("..", ",").split(","))

@@ -141,6 +141,13 @@ class Stream:
     def has_binary_extension(self) -> bool:
         return self.extension in BINARY_EXTENSIONS
 
+    def is_utf8(self) -> bool:
+        """Returns whether the whole file is text in UTF-8."""
+        with reading(self.name), self.open() as file:
+            head = file.read(HEAD_SIZE)
+        marked = find_byte_order_mark(head)[1] not in ("", "utf-8")
+        return not marked and b"\0" not in head and self.count_undecodable("utf-8", limit=1) == 0
+
     def suggest_encoding(self) -> str | None:
         """Returns an encoding that decodes the whole file, the likeliest first, or None."""
         try:
