@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any, Literal, Self, cast
 
 import numpy as np
@@ -183,7 +184,8 @@ class TextCodec(InputCodec):
             cause = f"{train.name}: {len(columns)} columns of text are the {role} ({names}), at most two can be"
             raise SeriatimError("data.column", cause, f"name one or two: data.columns.{role}={names.split(',')[0]}")
         if tokenizer is None:
-            texts = [text for row in zip(*columns, strict=True) for text in row]
+            rows = zip_longest(*columns, fillvalue="")  # of large columns on disk, unequal numbers of rows are read
+            texts = [text for row in rows for text in row]
             chosen = settings.tokenizer or model_tokenizer(model, texts)
             tokenizer = fit_tokenizer(texts, chosen, diagnostics)
         codec = cls(tokenizer, 1, texts=len(columns))
