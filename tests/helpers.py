@@ -1,4 +1,4 @@
-"""What several test files need."""
+"""Helpers of several test files."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ import torch
 from seriatim.core import registry
 from seriatim.nn.backbone import Backbone
 
+Case = tuple[str, dict[str, Any]]  # a model's name, and settings that differ from the tiny ones
+
 # Tiny settings for every backbone; a new model works without an entry here.
 TINY: dict[str, dict[str, Any]] = {
-    "bert": {"width": 8, "heads": 2, "layers": 2, "context": 12},
-    "gpt": {"width": 8, "heads": 2, "layers": 2, "context": 12},
+    "bert": {"width": 8, "heads": 2, "layers": 2, "context_length": 12},
+    "gpt": {"width": 8, "heads": 2, "layers": 2, "context_length": 12},
     "tcn": {"width": 6, "levels": 2, "kernel": 2},
     "mlp": {"width": 6, "window": 3, "layers": 2},
 }
-VARIANTS: list[tuple[str, dict[str, Any]]] = [
+VARIANTS: list[Case] = [
     ("rnn", {"activation": "relu"}),
     ("lstm", {"layers": 2}),
     ("gru", {"reset": "after"}),
@@ -29,61 +31,65 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def backbones() -> list[tuple[str, dict[str, Any]]]:
-    """Every registered causal architecture that learns, and the variants worth their own test."""
-    return [(name, {}) for name in _learners() if _kind(name).causal] + VARIANTS
-
-
-def _learners() -> list[str]:
-    kinds = {name: _kind(name) for name in registry.models.names()}
-    return [name for name, kind in kinds.items() if not (kind.counts or kind.pairs or kind.pictures)]
-
-
-def picture_models() -> list[str]:
-    """Every registered architecture that reads nothing but pictures, and gives vectors."""
-    kinds = {name: _kind(name) for name in registry.models.names()}
-    return [name for name, kind in kinds.items() if kind.pictures and not kind.pairs]
-
-
-def pair_models() -> list[str]:
-    """Every registered encoder–decoder."""
-    return [name for name in registry.models.names() if _kind(name).pairs]
-
-
-def _kind(name: str) -> Any:
+def settings_class(name: str) -> Any:
     return registry.models.load(name).Settings
 
 
-RECURRENT_BOTH = [(name, {"bidirectional": True, "layers": 2}) for name in ("rnn", "lstm", "gru")]
-BIDIRECTIONAL = RECURRENT_BOTH + [(name, {}) for name in _learners() if not _kind(name).causal]
+def backbones() -> list[Case]:
+    """Returns every registered causal backbone, and the variants worth their own test."""
+    return [(name, {}) for name in _backbone_names() if settings_class(name).causal] + VARIANTS
 
 
-def label(case: tuple[str, dict[str, Any]]) -> str:
+def _backbone_names() -> list[str]:
+    classes = {name: settings_class(name) for name in registry.models.names()}
+    return [
+        name
+        for name, settings in classes.items()
+        if not (settings.gradient_free or settings.encoder_decoder or settings.images_only)
+    ]
+
+
+def image_models() -> list[str]:
+    """Returns every registered architecture that reads images only, and gives vectors."""
+    classes = {name: settings_class(name) for name in registry.models.names()}
+    return [name for name, settings in classes.items() if settings.images_only and not settings.encoder_decoder]
+
+
+def encoder_decoder_models() -> list[str]:
+    """Returns every registered encoder–decoder."""
+    return [name for name in registry.models.names() if settings_class(name).encoder_decoder]
+
+
+RECURRENT_BOTH: list[Case] = [(name, {"bidirectional": True, "layers": 2}) for name in ("rnn", "lstm", "gru")]
+BIDIRECTIONAL = RECURRENT_BOTH + [(name, {}) for name in _backbone_names() if not settings_class(name).causal]
+
+
+def label(case: Case) -> str:
+    """Returns the id of a parametrized case."""
     return "-".join([case[0], *(f"{key}={value}" for key, value in case[1].items())])
 
 
-def settings_of(case: tuple[str, dict[str, Any]]) -> Any:
+def settings_of(case: Case) -> Any:
     name, extra = case
-    return registry.models.load(name).Settings(**({"width": 6} | TINY.get(name, {}) | {"name": name} | extra))
+    return settings_class(name)(**({"width": 6} | TINY.get(name, {}) | {"name": name} | extra))
 
 
-def registry_settings(name: str, given: dict[str, Any]) -> Any:
-    """The settings of a model by its name."""
-    return registry.models.load(name).Settings(**(given | {"name": name}))
+def registry_settings(name: str, values: dict[str, Any]) -> Any:
+    return settings_class(name)(**(values | {"name": name}))
 
 
 def shaken(module: torch.nn.Module, by: float = 0.1) -> torch.nn.Module:
-    """Nothing stays at a beginning that would hide a mistake: no bias is 0, no gain is 1."""
+    """Returns the module with noise on all parameters, so that no zero bias or unit gain hides a mistake."""
     with torch.no_grad():
         for parameter in module.parameters():
-            if parameter.requires_grad:  # Marian's sinusoids are what they are
+            if parameter.requires_grad:  # Marian's sinusoids are constant
                 parameter += by * torch.randn_like(parameter)
         if isinstance(bias := getattr(module, "final_logits_bias", None), torch.Tensor):
             bias.normal_()
     return module.eval()
 
 
-def build(case: tuple[str, dict[str, Any]], inputs: int = 5, dtype: torch.dtype = torch.float64) -> Backbone:
+def build(case: Case, inputs: int = 5, dtype: torch.dtype = torch.float64) -> Backbone:
     torch.manual_seed(0)
     backbone = settings_of(case).build(inputs, length=12).to(dtype).eval()
     for parameter in backbone.parameters():  # no zero biases: they would hide mistakes
@@ -99,6 +105,21 @@ def mask_of(lengths: list[int], steps: int) -> torch.Tensor:
     return torch.arange(steps) < torch.tensor(lengths)[:, None]
 
 
+def copy_recurrent(ours: Any, theirs: torch.nn.RNNBase) -> None:
+    """Copies the weights of a torch RNN: its two biases per gate are summed, except in the reset of a GRU."""
+    directions = 2 if theirs.bidirectional else 1
+    with torch.no_grad():
+        for index, cell in enumerate(ours.cells):
+            suffix = f"l{index // directions}" + ("_reverse" if index % directions else "")
+            recurrent_bias = getattr(theirs, f"bias_hh_{suffix}").clone()
+            if isinstance(getattr(cell, "bias", None), torch.Tensor):  # inside the reset of a GRU
+                cell.bias.copy_(recurrent_bias[2 * cell.width :])
+                recurrent_bias[2 * cell.width :] = 0
+            cell.input.weight.copy_(getattr(theirs, f"weight_ih_{suffix}"))
+            cell.input.bias.copy_(getattr(theirs, f"bias_ih_{suffix}") + recurrent_bias)
+            cell.recurrent.copy_(getattr(theirs, f"weight_hh_{suffix}"))
+
+
 def torchrun(processes: int, *arguments: str, cwd: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={processes}", "--master-port=0"]
     command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "-m", "seriatim", *arguments]
@@ -106,25 +127,58 @@ def torchrun(processes: int, *arguments: str, cwd: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-SPOKEN_TEXT = "a fine film full of light and warm humour that dull people will not see twice"
-SPOKEN = SPOKEN_TEXT.split()
+WORDS = "a fine film full of light and warm humor that dull people will not see twice"
+SENTENCE = WORDS.split()
 
 
-def tagged(folder: Path) -> str:
-    """Words with tags, as a file."""
+def tagged_file(folder: Path) -> str:
+    """Writes sentences with tags, and returns the path."""
     lines = []
     for number in range(40):
-        words = SPOKEN[number % 5 : number % 5 + 1 + number % 6]
+        words = SENTENCE[number % 5 : number % 5 + 1 + number % 6]
         lines += [f"{word}\t{'LONG' if len(word) > 4 else 'SHORT'}" for word in words] + [""]
     (folder / "tagged.conll").write_text("\n".join(lines), encoding="utf-8")
     return str(folder / "tagged.conll")
 
 
-def asked(folder: Path) -> str:
-    """Questions about passages, as a file."""
+def questions_file(folder: Path) -> str:
+    """Writes questions about passages, and returns the path."""
     rows = []
     for number in range(40):
-        words = [*SPOKEN[number % 6 : number % 6 + 5], SPOKEN[number % 16], SPOKEN[number // 3]]
+        words = [*SENTENCE[number % 6 : number % 6 + 5], SENTENCE[number % 16], SENTENCE[number // 3]]
         rows.append({"question": f"what follows {words[1]}?", "context": " ".join(words), "answers": [words[2]]})
-    (folder / "asked.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    return str(folder / "asked.jsonl")
+    (folder / "questions.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return str(folder / "questions.jsonl")
+
+
+# A backbone in a user's own file: every output depends on the mean of all inputs so far.
+RUNNING_MEAN = '''
+"""A running mean: every output is a product of the mean of all inputs so far."""
+
+import torch
+from torch import nn
+
+from seriatim.nn.backbone import Backbone, BackboneSettings
+
+
+class Mean(Backbone):
+    def __init__(self, inputs, width):
+        super().__init__()
+        self.width = width
+        self.output = nn.Linear(2 * inputs, width)
+
+    def forward(self, x, mask=None, state=None, trace=None):
+        total, count = state if state is not None else (x.new_zeros(len(x), x.shape[2]), x.new_zeros(len(x), 1))
+        valid = torch.ones(x.shape[:2], dtype=x.dtype) if mask is None else mask.to(x.dtype)
+        sums = total[:, None] + (x * valid[:, :, None]).cumsum(1)
+        counts = count[:, None] + valid.cumsum(1)[:, :, None]
+        y = torch.tanh(self.output(torch.cat([x, sums / counts.clamp(min=1)], dim=-1)))
+        if trace is not None:
+            trace["mean"] = y
+        return y, (sums[:, -1], counts[:, -1])
+
+
+class Settings(BackboneSettings):
+    def build(self, inputs, length):
+        return Mean(inputs, self.width)
+'''

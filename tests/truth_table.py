@@ -17,11 +17,11 @@ EOS = 0
 class Table:
     """Unlisted prefixes end."""
 
-    def __init__(self, table: dict[tuple[int, ...], list[float]], vocabulary: int) -> None:
-        self.table, self.vocabulary = table, vocabulary
+    def __init__(self, table: dict[tuple[int, ...], list[float]], vocab_size: int) -> None:
+        self.table, self.vocab_size = table, vocab_size
 
     def of(self, prefix: Sequence[int]) -> list[float]:
-        return self.table.get(tuple(prefix), [1.0] + [0.0] * (self.vocabulary - 1))
+        return self.table.get(tuple(prefix), [1.0] + [0.0] * (self.vocab_size - 1))
 
     def score(self, tokens: Sequence[int]) -> float:
         chances = [self.of(tokens[:place])[token] for place, token in enumerate(tokens)]
@@ -35,10 +35,10 @@ class Table:
         return torch.tensor([self.of(row) for row in state.tolist()], dtype=torch.float64).log(), state
 
 
-def random_table(seed: int, vocabulary: int, depth: int) -> Table:
+def random_table(seed: int, vocab_size: int, depth: int) -> Table:
     generator = np.random.default_rng(seed)
-    prefixes = [p for n in range(depth) for p in itertools.product(range(1, vocabulary), repeat=n)]
-    return Table({p: generator.dirichlet(np.full(vocabulary, 0.5)).tolist() for p in prefixes}, vocabulary)
+    prefixes = [p for n in range(depth) for p in itertools.product(range(1, vocab_size), repeat=n)]
+    return Table({p: generator.dirichlet(np.full(vocab_size, 0.5)).tolist() for p in prefixes}, vocab_size)
 
 
 class Tables:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seriatim.kernels import additive, load
-from seriatim.nn.scores import TanhSum, make_score, tanh_sum
+from seriatim.nn.attention_scores import SharedKeyScores, additive_scores, make_score
 
 pytestmark = pytest.mark.skipif(not load(), reason="no native kernels here")
 
@@ -35,26 +35,26 @@ def test_equals_its_equation(rows: int, steps: int, places: int, size: int, dtyp
     torch.set_num_threads(threads)
     try:
         given_ = drawn(rows, steps, places, size, dtype)
-        found, wanted = tanh_sum(*given_), equation(*given_)
-        gradient = torch.randn_like(found)
-        ours, theirs = torch.autograd.grad(found, given_, gradient), torch.autograd.grad(wanted, given_, gradient)
+        result, expected = additive_scores(*given_), equation(*given_)
+        gradient = torch.randn_like(result)
+        ours, theirs = torch.autograd.grad(result, given_, gradient), torch.autograd.grad(expected, given_, gradient)
     finally:
         torch.set_num_threads(before)
     tolerance = TOLERANCE[dtype]
-    torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(result, expected, rtol=tolerance, atol=tolerance)
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
 
 
 def test_gradients_by_differences() -> None:
     torch.manual_seed(0)
-    assert torch.autograd.gradcheck(tanh_sum, drawn(2, 2, 4, 5, torch.float64))
+    assert torch.autograd.gradcheck(additive_scores, drawn(2, 2, 4, 5, torch.float64))
 
 
 def test_steps_share_one_gradient_of_the_keys() -> None:
     torch.manual_seed(0)
     query, key, weight = drawn(3, 4, 6, 19, torch.float64)
-    over = TanhSum(key, weight)
+    over = SharedKeyScores(key, weight)
     stepped = torch.cat([over(query[:, step : step + 1]) for step in range(4)], dim=1)
     gradient = torch.randn_like(stepped)
     ours = torch.autograd.grad(stepped, (query, key, weight), gradient, retain_graph=True)
@@ -70,14 +70,16 @@ def test_does_not_mind_how_tensors_lie() -> None:
     query, key, weight = drawn(4, 3, 5, 16, torch.float32)
     lying = key.detach().transpose(0, 1).contiguous().transpose(0, 1)
     assert not lying.is_contiguous()
-    torch.testing.assert_close(tanh_sum(query, lying, weight), equation(query, key, weight), rtol=2e-5, atol=2e-5)
+    torch.testing.assert_close(
+        additive_scores(query, lying, weight), equation(query, key, weight), rtol=2e-5, atol=2e-5
+    )
 
 
 def test_a_not_a_number_stays_one() -> None:
     query, key, weight = drawn(1, 1, 3, 8, torch.float32)
     key = key.detach()
     key[0, 1, 2] = torch.nan
-    assert tanh_sum(query, key, weight)[0, 0].isnan().tolist() == [False, True, False]
+    assert additive_scores(query, key, weight)[0, 0].isnan().tolist() == [False, True, False]
 
 
 def test_wrong_sizes_and_types_are_refused() -> None:
@@ -88,7 +90,7 @@ def test_wrong_sizes_and_types_are_refused() -> None:
         additive.scores(query, key[:1], weight)
     with pytest.raises(RuntimeError, match="one type"):
         additive.scores(query, key.double(), weight)
-    assert not additive.available(query, key.double(), weight)
+    assert not additive.is_available(query, key.double(), weight)
 
 
 def test_a_score_over_its_keys_is_the_score() -> None:
@@ -96,4 +98,4 @@ def test_a_score_over_its_keys_is_the_score() -> None:
     for name in ("additive", "concat", "general", "distance"):
         score = make_score(name, 6, 6, 7)
         query, keys = torch.randn(2, 1, 6), score.prepare(torch.randn(2, 4, 6))
-        torch.testing.assert_close(score.over(keys)(query), score(query, keys))
+        torch.testing.assert_close(score.bind(keys)(query), score(query, keys))

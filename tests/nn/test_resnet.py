@@ -15,14 +15,13 @@ from seriatim.core.errors import SeriatimError
 from seriatim.hub import reading
 from seriatim.nn.backbone import readable_equations
 from seriatim.nn.heads import VectorHead
+from seriatim.nn.images import FeatureMapInput
 from seriatim.nn.network import Network, count_parameters, load_weights
-from seriatim.nn.norm import BatchNorm
-from seriatim.nn.pictures import Grid
-from seriatim.nn.resnet import ResNet
-from seriatim.training.budget import size_of, solve_width
+from seriatim.nn.resnet import BatchNorm, ResNet
+from seriatim.training.cost import parameter_count, solve_width
 
 
-def pictures(count: int, *shape: int) -> Tensor:
+def images(count: int, *shape: int) -> Tensor:
     draw = torch.Generator().manual_seed(count)
     return torch.randint(0, 256, (count, *shape), dtype=torch.uint8, generator=draw)
 
@@ -47,7 +46,7 @@ def test_batch_norm_is_torchs(readable: bool, shape: tuple[int, ...]) -> None:
     for training in (True, True, False, True):
         x = 3 + 2 * torch.randn(shape, dtype=torch.float64)
         change = torch.randn_like(x)
-        found = []
+        result = []
         for one in (ours.train(training), theirs.train(training)):
             one.zero_grad()
             own = x.clone().requires_grad_()
@@ -57,15 +56,15 @@ def test_batch_norm_is_torchs(readable: bool, shape: tuple[int, ...]) -> None:
             else:
                 y = one(own)
             (y * change).sum().backward()
-            found.append([y, own.grad, one.weight.grad, one.bias.grad])
-        for a, b in zip(*found, strict=True):
+            result.append([y, own.grad, one.weight.grad, one.bias.grad])
+        for a, b in zip(*result, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
         torch.testing.assert_close(ours.mean, theirs.running_mean)
         torch.testing.assert_close(ours.variance, theirs.running_var)
 
 
 def test_batch_norm_of_a_single_value() -> None:
-    """Nothing is known of its spread: it gives the shift, and what is remembered stays finite."""
+    """Nothing is known of its std: it gives the shift, and what is remembered stays finite."""
     norm = BatchNorm(2)
     nn.init.constant_(norm.bias, 0.25)
     assert torch.equal(norm(torch.tensor([5.0, -3.0]).view(1, 2, 1, 1)).flatten(), torch.tensor([0.25, 0.25]))
@@ -74,7 +73,7 @@ def test_batch_norm_of_a_single_value() -> None:
 
 
 def test_all_that_is_remembered_can_be_averaged() -> None:
-    assert all(buffer.is_floating_point() for buffer in settings(width=4).picture_input((1, 8, 8)).buffers())
+    assert all(buffer.is_floating_point() for buffer in settings(width=4).image_input((1, 8, 8)).buffers())
 
 
 # Beside transformers
@@ -99,14 +98,14 @@ def test_resnet_is_that_of_transformers(width: int, depths: list[int], side: int
             nn.init.normal_(norm.running_mean, std=0.1)
             nn.init.uniform_(norm.running_var, 0.5, 1.5)
     theirs.save_pretrained(tmp_path)
-    foreign = reading.read(tmp_path)
+    foreign = reading.read_model(tmp_path)
     model = registry_settings("resnet", foreign.model)
-    inputs = model.picture_input((3, side, side))
+    inputs = model.image_input((3, side, side))
     ours = Network(inputs, model.build(inputs.width, 1), VectorHead(inputs.width, 5, "mean"))
-    centre = {"input.mean": torch.tensor([0.4, 0.5, 0.6]), "input.deviation": torch.tensor([0.2, 0.3, 0.4])}
+    centre = {"input.mean": torch.tensor([0.4, 0.5, 0.6]), "input.std": torch.tensor([0.2, 0.3, 0.4])}
     load_weights(ours, foreign.tensors | centre)
-    x = pictures(3, 3, side, side)
-    pixels = (x / 255 - centre["input.mean"].view(3, 1, 1)) / centre["input.deviation"].view(3, 1, 1)
+    x = images(3, 3, side, side)
+    pixels = (x / 255 - centre["input.mean"].view(3, 1, 1)) / centre["input.std"].view(3, 1, 1)
     for training in (False, True, False):
         ours.train(training)
         theirs.train(training)
@@ -124,17 +123,17 @@ def test_sizes_of_the_paper_for_photographs(preset: str, parameters: int) -> Non
     """With a thousand labels, as published."""
 
     def build(model: Any) -> nn.Module:
-        inputs = model.picture_input((3, 224, 224))
+        inputs = model.image_input((3, 224, 224))
         assert inputs.grid == (7, 7)
         return nn.Sequential(inputs, VectorHead(inputs.width, 1000, "mean"))
 
-    assert size_of(settings(preset=int(preset)), build) == parameters
+    assert parameter_count(settings(preset=int(preset)), build) == parameters
 
 
 @pytest.mark.parametrize("skips", [False, True])
 def test_fifty_six_layers(skips: bool) -> None:
     """The paper's network for CIFAR-10: 0.85 million parameters where skips have none (its own are the identity)."""
-    inputs = settings(layers=56, width=16, skips=skips).picture_input((3, 32, 32))
+    inputs = settings(layers=56, width=16, skips=skips).image_input((3, 32, 32))
     path = [name for name, _ in inputs.named_parameters() if "convolution" in name and "project" not in name]
     assert len(path) + 1 == 56, "convolutions one behind the other, and the layer of the head"
     projections = 2 * 1 * (16 * 32 + 2 * 32) + (32 * 64 + 2 * 64) - (16 * 32 + 2 * 32) if skips else 0
@@ -144,23 +143,27 @@ def test_fifty_six_layers(skips: bool) -> None:
 @pytest.mark.parametrize(("given", "shape", "word"), [({"layers": 18}, 32, "6n"), ({"layers": 20}, 128, "34")])
 def test_layers_that_no_form_has(given: dict[str, Any], shape: int, word: str) -> None:
     with pytest.raises(SeriatimError, match="layers") as told:
-        settings(**given).picture_input((3, shape, shape))
+        settings(**given).image_input((3, shape, shape))
     assert word in told.value.remedy
 
 
 @pytest.mark.parametrize("side", [1, 2, 7, 28, 32, 33, 64, 65, 100])
 def test_the_grid_is_known_before(side: int) -> None:
-    inputs = settings(width=2).picture_input((1, side, side + 3)).eval()
-    assert inputs(pictures(1, 1, side, side + 3)).shape == (1, inputs.grid[0] * inputs.grid[1], inputs.width)
+    inputs = settings(width=2).image_input((1, side, side + 3)).eval()
+    assert inputs(images(1, 1, side, side + 3)).shape == (1, inputs.grid[0] * inputs.grid[1], inputs.width)
 
 
 def test_a_budget_of_parameters() -> None:
     def build(model: Any) -> nn.Module:
-        inputs = model.picture_input((1, 28, 28))
+        inputs = model.image_input((1, 28, 28))
         return nn.Sequential(inputs, VectorHead(inputs.width, 10, "mean"))
 
     solved = solve_width(settings(), 100_000, build)
-    assert size_of(solved, build) <= 100_000 < size_of(solved.model_copy(update={"width": solved.width + 1}), build)
+    assert (
+        parameter_count(solved, build)
+        <= 100_000
+        < parameter_count(solved.model_copy(update={"width": solved.width + 1}), build)
+    )
 
 
 # What skips are for
@@ -169,10 +172,10 @@ def test_a_budget_of_parameters() -> None:
 def norms(skips: bool) -> list[float]:
     """Of the gradients of each block's first convolution, from the first block to the last, of 56 fresh layers."""
     torch.manual_seed(0)
-    inputs = settings(layers=56, width=4, skips=skips).picture_input((3, 16, 16))
+    inputs = settings(layers=56, width=4, skips=skips).image_input((3, 16, 16))
     inputs.mean.fill_(0.5)
-    inputs.deviation.fill_(0.29)
-    scores = nn.Linear(inputs.width, 10)(inputs(pictures(32, 3, 16, 16)).mean(dim=1))
+    inputs.std.fill_(0.29)
+    scores = nn.Linear(inputs.width, 10)(inputs(images(32, 3, 16, 16)).mean(dim=1))
     F.cross_entropy(scores, torch.arange(32) % 10).backward()
     return [float(block.first.convolution.weight.grad.norm()) for block in inputs.resnet.blocks]
 
@@ -212,8 +215,8 @@ def test_gradcheck() -> None:
 
 
 def test_pictures_in_either_order_of_memory() -> None:
-    inputs = Grid((3, 20, 20), settings(width=4).resnet((3, 20, 20))).eval()
-    x = pictures(2, 3, 20, 20)
+    inputs = FeatureMapInput((3, 20, 20), settings(width=4).resnet((3, 20, 20))).eval()
+    x = images(2, 3, 20, 20)
     turned = x.to(memory_format=torch.channels_last)
     torch.testing.assert_close(inputs(turned), inputs(x))
     torch.testing.assert_close(inputs(x.float()), inputs(x))

@@ -25,7 +25,7 @@ TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-12}
 CELLS = ("rnn", "relu", "lstm", "gru", "gru-after")
 GATES = {"rnn": 1, "relu": 1, "lstm": 4, "gru": 3, "gru-after": 3}
 
-needs_kernels = pytest.mark.skipif(not kernels.available(), reason=f"no native kernels: {kernels.state()['why']}")
+needs_kernels = pytest.mark.skipif(not kernels.load(), reason=f"no native kernels: {kernels.status()['reason']}")
 
 
 @pytest.fixture(autouse=True)
@@ -98,8 +98,8 @@ def plain_outputs_and_gradients(cell: str, tensors: list[Tensor], **options) -> 
         return outputs_and_gradients(cell, tensors, **options)
 
 
-def assert_equal(found: list[Tensor], expected: list[Tensor]) -> None:
-    for one, other in zip(found, expected, strict=True):
+def assert_equal(result: list[Tensor], expected: list[Tensor]) -> None:
+    for one, other in zip(result, expected, strict=True):
         assert one.shape == other.shape
         assert one.dtype == other.dtype
         if other.numel():
@@ -212,12 +212,12 @@ def test_padding_may_be_anything(cell):
 def test_inputs_without_gradient_or_bias(cell):
     x, inner, _, *rest = whole_inputs(cell, 3, 5, 4, 6)
     leaves = [inner, *rest]
-    found, expected = [], []
-    for store, context in ((found, contextlib.nullcontext()), (expected, plain())):
-        with context:
+    result, expected = [], []
+    for store, context_length in ((result, contextlib.nullcontext()), (expected, plain())):
+        with context_length:
             y, *_ = layer(cell, x.detach(), *rest, inputs=(inner, None))
             store += [y, *torch.autograd.grad(y.sum(), leaves, materialize_grads=True)]
-    assert_equal(found, expected)
+    assert_equal(result, expected)
 
 
 @needs_kernels
@@ -230,10 +230,10 @@ def test_only_some_outputs_are_used(cell):
         lambda y, *_: y.sum(),
         lambda *all: all[-1].sum(),
     ):
-        found = torch.autograd.grad(use(*layer(cell, *tensors)), tensors)
+        result = torch.autograd.grad(use(*layer(cell, *tensors)), tensors)
         with plain():
             expected = torch.autograd.grad(use(*layer(cell, *tensors)), tensors)
-        assert_equal(list(found), list(expected))
+        assert_equal(list(result), list(expected))
 
 
 @needs_kernels
@@ -317,10 +317,10 @@ def test_sigmoid_and_tanh_to_a_few_units_in_the_last_place(dtype, ulp):
     x = torch.cat([-size, torch.zeros(1), size, torch.linspace(-20, 20, 20_001, dtype=torch.float64)]).to(dtype)
     zero = torch.zeros(1, 1, dtype=dtype)
 
-    def distance(found: Tensor, exact: Tensor) -> float:
+    def distance(result: Tensor, exact: Tensor) -> float:
         exact = exact.to(torch.float64)
         unit = torch.finfo(dtype).eps * exact.abs().clamp(min=torch.finfo(dtype).tiny)
-        return ((found.to(torch.float64) - exact).abs() / unit).max().item()
+        return ((result.to(torch.float64) - exact).abs() / unit).max().item()
 
     tanh, _ = recurrent.rnn(x[None, :, None], zero, zero)  # no recurrence: H_t = tanh(x_t)
     wide = x.to(torch.float64)
@@ -365,7 +365,7 @@ def test_equals_torch(cell, native, monkeypatch):
     expected, _ = nn.utils.rnn.pad_packed_sequence(expected, batch_first=True)
     states = list(state) if cell == "lstm" else [state]
 
-    found, last = [], []
+    result, last = [], []
     zeros = x.new_zeros(B, H)
     mask = torch.arange(T) < lengths[:, None]
     for suffix in ("", "_reverse"):
@@ -377,9 +377,9 @@ def test_equals_torch(cell, native, monkeypatch):
             recurrent_bias = torch.cat([recurrent_bias[: 2 * H], zeros[0]])
         projected = x @ inner.T + bias + recurrent_bias
         y, *end = layer(cell, projected, outer, *rest, mask=mask, reverse=suffix != "")
-        found.append(y)
+        result.append(y)
         last.append(end)
-    ours = [torch.cat(found, -1), *(torch.stack(pair) for pair in zip(*last, strict=True))]
+    ours = [torch.cat(result, -1), *(torch.stack(pair) for pair in zip(*last, strict=True))]
     assert_equal(ours, [expected, *states])
 
     leaves = [x, *peer.parameters()]
@@ -416,9 +416,9 @@ def test_opcheck(cell):
 def test_compiled_without_a_break(cell):
     tensors = inputs(cell, 3, 4, 5)
     compiled = torch.compile(lambda *given: layer(cell, *given), backend="aot_eager", fullgraph=True)
-    found = compiled(*tensors)
-    assert_equal(list(found), list(layer(cell, *tensors)))
-    leaves = list(torch.autograd.grad(found[0].sum(), tensors))
+    result = compiled(*tensors)
+    assert_equal(list(result), list(layer(cell, *tensors)))
+    leaves = list(torch.autograd.grad(result[0].sum(), tensors))
     assert_equal(leaves, list(torch.autograd.grad(layer(cell, *tensors)[0].sum(), tensors)))
 
 
@@ -517,7 +517,7 @@ from seriatim import kernels
 from seriatim.kernels import recurrent
 y, h = recurrent.rnn(torch.zeros(2, 3, 4), torch.eye(4), torch.ones(2, 4))
 assert torch.allclose(y[0, 0], torch.tanh(torch.ones(4)))
-print(kernels.load(), "|", kernels.state()["status"], "|", kernels.state()["why"])
+print(kernels.load(), "|", kernels.status()["status"], "|", kernels.status()["reason"])
 """
 
 
@@ -556,7 +556,7 @@ def test_a_compiler_that_fails_is_asked_once(tmp_path):
 
 
 def test_state_builds_nothing(tmp_path):
-    code = "from seriatim import kernels; print(kernels.state()['status'])"
+    code = "from seriatim import kernels; print(kernels.status()['status'])"
     out, err = started(tmp_path, code).communicate()
     assert out.strip() in ("to be built on first use", "unavailable"), err
     assert err == ""
@@ -564,6 +564,7 @@ def test_state_builds_nothing(tmp_path):
 
 
 @needs_kernels
+@pytest.mark.slow
 @pytest.mark.slow
 def test_two_processes_build_at_once(tmp_path):
     both = [started(tmp_path) for _ in range(2)]

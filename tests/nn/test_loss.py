@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from seriatim.nn import loss as losses
 from seriatim.nn.backbone import readable_equations
-from seriatim.nn.loss import token_log_probs, token_loss, token_scores
+from seriatim.nn.loss import token_log_probs, token_loss, token_predictions
 
 
 def example(
@@ -34,9 +34,9 @@ def plain(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, 
 def assert_alike(ours: Tensor, theirs: Tensor, inputs: list[Tensor], relative: float = 1e-5) -> None:
     """Values and gradients, compared by the largest entry of each."""
     torch.testing.assert_close(ours, theirs, rtol=relative, atol=0)
-    found = torch.autograd.grad(0.37 * ours, inputs)
-    wanted = torch.autograd.grad(0.37 * theirs, inputs)
-    for one, other in zip(found, wanted, strict=True):
+    result = torch.autograd.grad(0.37 * ours, inputs)
+    expected = torch.autograd.grad(0.37 * theirs, inputs)
+    for one, other in zip(result, expected, strict=True):
         assert one.dtype == other.dtype
         torch.testing.assert_close(one, other, rtol=relative, atol=relative * float(other.abs().max()))
 
@@ -52,7 +52,7 @@ def test_equals_cross_entropy(rows: int, chunk: int | None, biased: bool, smooth
     assert_alike(ours, plain(hidden, weight, offset, targets, smoothing), inputs)
 
 
-@pytest.mark.parametrize("tokens", [65, losses.SMALL, losses.SMALL + 1, 5_000])
+@pytest.mark.parametrize("tokens", [65, losses.SMALL_VOCAB, losses.SMALL_VOCAB + 1, 5_000])
 def test_every_size_of_vocabulary(tokens: int) -> None:
     hidden, weight, bias, targets = example(200, 8, tokens)
     ours = token_loss(hidden, weight, bias, targets, 0.1)
@@ -82,7 +82,7 @@ def test_no_rows() -> None:
     assert [float(tensor.grad.abs().sum()) for tensor in (hidden, weight, bias) if tensor.grad is not None] == [0, 0, 0]
     with torch.no_grad():
         assert float(token_loss(hidden, weight, bias, targets, 0.1, 4)) == 0.0
-    log_probs, best = token_scores(hidden, weight, bias, targets)
+    log_probs, best = token_predictions(hidden, weight, bias, targets)
     assert log_probs.shape == best.shape == token_log_probs(hidden, weight, bias, targets).shape == (0,)
 
 
@@ -143,14 +143,14 @@ def test_half_precision() -> None:
     hidden, weight, bias, targets = example(200, 32)
     inputs = [hidden, weight, bias]
     truth = plain(hidden, weight, bias, targets, 0.1)
-    wanted = torch.autograd.grad(truth, inputs)
+    expected = torch.autograd.grad(truth, inputs)
     with torch.autocast("cpu", torch.bfloat16):
         ours = token_loss(hidden, weight, bias, targets, 0.1, 64)
         theirs = plain(hidden, weight, bias, targets, 0.1)
     assert ours.dtype == torch.float32
     torch.testing.assert_close(ours, truth, rtol=2e-3, atol=0)
-    found, others = torch.autograd.grad(ours, inputs), torch.autograd.grad(theirs, inputs)
-    for one, other, true in zip(found, others, wanted, strict=True):
+    result, others = torch.autograd.grad(ours, inputs), torch.autograd.grad(theirs, inputs)
+    for one, other, true in zip(result, others, expected, strict=True):
         assert one.dtype == torch.float32
         assert float((one - true).norm()) < 1.2 * float((other - true).norm()) < 0.02 * float(true.norm())
 
@@ -191,11 +191,11 @@ def test_without_gradients(smoothing: float) -> None:
 def test_scores(chunk: int | None) -> None:
     hidden, weight, bias, targets = example()
     logits = F.linear(hidden, weight, bias).detach()
-    log_probs, best = token_scores(hidden, weight, bias, targets, chunk)
+    log_probs, best = token_predictions(hidden, weight, bias, targets, chunk)
     assert best.tolist() == logits.argmax(dim=1).tolist()
-    wanted = logits.log_softmax(dim=1)[torch.arange(23), targets]
-    torch.testing.assert_close(log_probs, wanted, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(token_log_probs(hidden, weight, bias, targets, chunk), wanted, rtol=1e-5, atol=1e-6)
+    expected = logits.log_softmax(dim=1)[torch.arange(23), targets]
+    torch.testing.assert_close(log_probs, expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(token_log_probs(hidden, weight, bias, targets, chunk), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_the_logits_of_a_chunk_are_the_largest_tensor() -> None:
@@ -203,9 +203,9 @@ def test_the_logits_of_a_chunk_are_the_largest_tensor() -> None:
 
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            found = func(*args, **(kwargs or {}))
-            sizes.extend(tensor.numel() for tensor in [found] if isinstance(tensor, Tensor))
-            return found
+            result = func(*args, **(kwargs or {}))
+            sizes.extend(tensor.numel() for tensor in [result] if isinstance(tensor, Tensor))
+            return result
 
     hidden, weight, bias, targets = example(400, 4, 1_000)
     with Watch():

@@ -10,17 +10,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seriatim.decode.beam import beam
-from seriatim.decode.options import DecodeSettings
+from helpers import copy_recurrent
+from seriatim.core.state import select
+from seriatim.decode.beam import beam_search
+from seriatim.decode.settings import GenerationSettings
 from seriatim.models.bahdanau import Bahdanau
 from seriatim.models.seq2seq import Seq2Seq
 from seriatim.models.transformer import Transformer
+from seriatim.nn.attention_scores import SCORES
+from seriatim.nn.encoder_decoder import EncoderDecoder
+from seriatim.nn.layers import SinusoidalPositions, sinusoids
 from seriatim.nn.network import TokenHead, TokenInput
-from seriatim.nn.pair import Translator
-from seriatim.nn.positions import Sinusoidal, sinusoids
-from seriatim.nn.scores import SCORES
-from seriatim.tasks._pair_engine import Engine
-from test_parity import copy_recurrent
 
 FLOAT = {torch.float32: 1e-5, torch.float64: 1e-9}
 
@@ -60,7 +60,7 @@ def peer_of(ours: Transformer, heads: int, hidden: int, activation: str, first: 
 
 def torch_names(ours: Transformer) -> dict[str, tuple[str, slice]]:
     """Our parameters → torch's, and which rows of them."""
-    width, found = ours.width, {}
+    width, result = ours.width, {}
     everything, queries, memories = slice(None), slice(0, width), slice(width, None)
     parts = {
         "attention.inputs.": ("self_attn.in_proj_", everything),
@@ -76,14 +76,14 @@ def torch_names(ours: Transformer) -> dict[str, tuple[str, slice]]:
     for name, _ in ours.named_parameters():
         side, _, rest = name.partition(".")
         if side.endswith("_norm"):
-            found[name] = f"{side.removesuffix('_norm')}.norm.{rest}", everything
+            result[name] = f"{side.removesuffix('_norm')}.norm.{rest}", everything
             continue
         layer, _, part = rest.partition(".")
         stem, _, kind = part.rpartition(".")
         last = "norm2." if side == "encoder" else "norm3."
         theirs, rows = {**parts, "feedforward_norm.": (last, everything)}[f"{stem}."]
-        found[name] = f"{side}.layers.{layer}.{theirs}{kind}", rows
-    return found
+        result[name] = f"{side}.layers.{layer}.{theirs}{kind}", rows
+    return result
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -102,9 +102,9 @@ def test_transformer_equals_torch(norm: Any, activation: Any, dtype: torch.dtype
             parameter.copy_(theirs[other][rows])
     real = mask_of([7, 4, 1])
     x, y = (torch.randn(3, steps, 16, dtype=dtype, requires_grad=True) for steps in (7, 6))
-    found, _ = ours.decode(y, ours.encode(x, real))
+    result, _ = ours.decode(y, ours.encode(x, real))
     places = sinusoids(0, 7, 16).to(dtype)
-    wanted = peer(
+    expected = peer(
         x + places,
         y + places[:6],
         tgt_mask=nn.Transformer.generate_square_subsequent_mask(6, dtype=dtype),
@@ -112,10 +112,10 @@ def test_transformer_equals_torch(norm: Any, activation: Any, dtype: torch.dtype
         memory_key_padding_mask=torch.zeros(3, 7, dtype=dtype).masked_fill(~real, -math.inf),
     )
     tolerance = FLOAT[dtype]
-    close(found, wanted, tolerance)
-    weight = torch.randn_like(found)
-    mine = torch.autograd.grad((found * weight).sum(), [x, y, *ours.parameters()])
-    other = torch.autograd.grad((wanted * weight).sum(), [x, y, *theirs.values()])
+    close(result, expected, tolerance)
+    weight = torch.randn_like(result)
+    mine = torch.autograd.grad((result * weight).sum(), [x, y, *ours.parameters()])
+    other = torch.autograd.grad((expected * weight).sum(), [x, y, *theirs.values()])
     close(mine[0], other[0], 10 * tolerance)
     close(mine[1], other[1], 10 * tolerance)
     gradients = dict(zip(theirs, other[2:], strict=True))
@@ -127,7 +127,7 @@ def test_transformer_equals_torch(norm: Any, activation: Any, dtype: torch.dtype
 # The Transformer against Marian
 
 
-def from_marian(peer: Any) -> Translator:
+def from_marian(peer: Any) -> EncoderDecoder:
     """Our network with the weights of a MarianMTModel: norms after each part, positions as a table."""
     shape = peer.config
     positions = peer.model.encoder.embed_positions.weight
@@ -140,13 +140,13 @@ def from_marian(peer: Any) -> Translator:
         shape.encoder_ffn_dim,
         norm="after",
         activation={"swish": "silu", "relu": "relu", "gelu": "gelu"}[shape.activation_function],  # type: ignore[arg-type]
-        context=shape.max_position_embeddings,
+        context_length=shape.max_position_embeddings,
     )
     target = TokenInput(shape.decoder_vocab_size, shape.d_model)
     shared = shape.share_encoder_decoder_embeddings
     source = target if shared else TokenInput(shape.vocab_size, shape.d_model)
     scale = math.sqrt(shape.d_model) if shape.scale_embedding else 1.0
-    ours = Translator(source, target, backbone, TokenHead(shape.d_model, shape.decoder_vocab_size, target), scale)
+    ours = EncoderDecoder(source, target, backbone, TokenHead(shape.d_model, shape.decoder_vocab_size, target), scale)
     ours = ours.to(positions.dtype).eval()
     with torch.no_grad():
         source.weight.copy_(peer.model.encoder.embed_tokens.weight)
@@ -221,10 +221,10 @@ def test_marian_logits_are_equal(name: str) -> None:
     source = torch.randint(1, 22, (3, 9)).masked_fill(~real, 22)
     target = torch.randint(1, 22, (3, 11))
     target[:, 0] = 22
-    wanted = peer(input_ids=source, attention_mask=real.long(), decoder_input_ids=target).logits
+    expected = peer(input_ids=source, attention_mask=real.long(), decoder_input_ids=target).logits
     ours = from_marian(peer)
-    close(ours(source, target, real), wanted, 1e-9)
-    close(ours.float()(source, target, real), wanted.float(), 1e-5)
+    close(ours(source, target, real), expected, 1e-9)
+    close(ours.float()(source, target, real), expected.float(), 1e-5)
 
 
 @pytest.mark.parametrize("early", [False, "never"])
@@ -236,7 +236,7 @@ def test_marian_beam_search_is_equal(likely_end: float, penalty: float, early: A
     peer.final_logits_bias.zero_()[0, 0] = likely_end
     real = mask_of([8, 8, 5, 2, 1])
     source = torch.randint(1, 22, real.shape).masked_fill(~real, 22)
-    wanted = peer.generate(
+    expected = peer.generate(
         input_ids=source,
         attention_mask=real.long(),
         num_beams=4,
@@ -249,18 +249,28 @@ def test_marian_beam_search_is_equal(likely_end: float, penalty: float, early: A
         return_dict_in_generate=True,
         output_scores=True,
     )
-    options = DecodeSettings(
+    options = GenerationSettings(
         beams=4, nbest=4, length_penalty=penalty, length_norm="power", early_stop=early is False, max_tokens=12
     )
     with torch.inference_mode():
-        engine = Engine([from_marian(peer)], source, real)
-        log_probs, state = engine.start(22)
-        found = [one for row in beam(engine.step, log_probs, state, options, 0, forbidden=[22]) for one in row]
-    assert likely_end != 4.0 or all(one.finished for one in found)
-    assert likely_end != 0.5 or not all(one.finished for one in found)
-    theirs = [[token for token in row[1:].tolist() if token != 22] for row in wanted.sequences]
-    assert [one.tokens for one in found] == theirs
-    np.testing.assert_allclose([one.value for one in found], wanted.sequences_scores.tolist(), rtol=1e-5, atol=1e-5)
+        network = from_marian(peer)
+        memory = network.encode(source, real)
+
+        def step(tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+            rows, inner = state
+            hidden, inner = network.decode(tokens[:, None], select(memory, rows), inner)
+            return network.head(hidden[:, 0]).log_softmax(dim=-1), (rows, inner)
+
+        log_probs, state = step(torch.full((len(source),), 22), (torch.arange(len(source)), None))
+        hypotheses = beam_search(step, log_probs, state, options, 0, forbidden=[22])
+        result = [one for row in hypotheses for one in row]
+    assert likely_end != 4.0 or all(one.finished for one in result)
+    assert likely_end != 0.5 or not all(one.finished for one in result)
+    theirs = [[token for token in row[1:].tolist() if token != 22] for row in expected.sequences]
+    assert [one.tokens for one in result] == theirs
+    np.testing.assert_allclose(
+        [one.normalized_score for one in result], expected.sequences_scores.tolist(), rtol=1e-5, atol=1e-5
+    )
 
 
 # Seq2seq against torch.nn
@@ -277,8 +287,8 @@ def test_seq2seq_equals_torch(cell: Any, theirs: Any, layers: int) -> None:
     lengths = [7, 4, 1]
     x, y = torch.randn(3, 7, 5, dtype=torch.float64), torch.randn(3, 5, 5, dtype=torch.float64)
     _, last = encoder(nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True))
-    wanted, _ = decoder(y, last)
-    close(ours.decode(y, ours.encode(x, mask_of(lengths)))[0], wanted, 1e-9)
+    expected, _ = decoder(y, last)
+    close(ours.decode(y, ours.encode(x, mask_of(lengths)))[0], expected, 1e-9)
 
 
 # Bahdanau against the equations of the paper, one pair at a time, place by place
@@ -319,18 +329,21 @@ def score_of(name: str, weights: dict[str, Array], q: Array, k: Array) -> float:
     return float(weights["score.weight"] @ np.tanh(weights["score.both.weight"] @ np.concatenate([q, k])))
 
 
-@pytest.mark.parametrize(
-    ("kind", "reset"), [("gru", "before"), ("gru", "after"), ("lstm", "before"), ("rnn", "before")]
-)
-@pytest.mark.parametrize("score", SCORES)
-def test_bahdanau_is_the_paper(score: Any, kind: Any, reset: Any) -> None:
+CELLS = [("gru", "before"), ("gru", "after"), ("lstm", "before"), ("rnn", "before")]
+
+
+@pytest.mark.parametrize(("kind", "reset"), CELLS)
+@pytest.mark.parametrize("number", [0, 1])
+def test_bahdanau_equals_the_paper(number: int, kind: Any, reset: Any) -> None:
+    """Every cell with two scores, every score with a cell."""
+    score: Any = SCORES[(CELLS.index((kind, reset)) + 4 * number) % len(SCORES)]
     torch.manual_seed(0)
     ours = Bahdanau(3, 6, kind, score, reset=reset).double()
     shaken(ours)
     lengths = [5, 2, 1]
     x, y = torch.randn(3, 5, 3, dtype=torch.float64), torch.randn(3, 4, 3, dtype=torch.float64)
     trace: dict[str, Tensor] = {}
-    found, _ = ours.decode(y, ours.encode(x, mask_of(lengths)), None, trace)
+    result, _ = ours.decode(y, ours.encode(x, mask_of(lengths)), None, trace)
     w = {name: parameter.detach().numpy() for name, parameter in ours.named_parameters()}
 
     def f(place: str, v: Array, s: tuple[Array, ...], extra: Array | None = None) -> Any:
@@ -358,9 +371,9 @@ def test_bahdanau_is_the_paper(score: Any, kind: Any, reset: Any) -> None:
             raw = np.exp([score_of(score, w, s[0], one) for one in h])
             alpha = raw / raw.sum()
             c, before = alpha @ h, y[row, t].numpy()
-            s = f("cell", np.concatenate([before, c]), s, w["attended.weight"])
+            s = f("cell", np.concatenate([before, c]), s, w["context.weight"])
             out = np.tanh(w["readout.weight"] @ np.concatenate([s[0], c, before]) + w["readout.bias"])
-            np.testing.assert_allclose(found[row, t].detach().numpy(), out, atol=1e-10)
+            np.testing.assert_allclose(result[row, t].detach().numpy(), out, atol=1e-10)
             np.testing.assert_allclose(trace["alignment"][row, t, :length].detach().numpy(), alpha, atol=1e-10)
             assert not trace["alignment"][row, t, length:].any()
 
@@ -376,9 +389,9 @@ def test_sinusoids_are_those_of_the_formula(width: int) -> None:
         for row in range(5):
             for column in range(width):
                 angle = (first + row) / 10_000 ** ((column - column % 2) / width)
-                wanted = math.cos(angle) if column % 2 else math.sin(angle)
-                assert table[row, column].item() == pytest.approx(wanted, abs=1e-12)
-        module = Sinusoidal(width)
+                expected = math.cos(angle) if column % 2 else math.sin(angle)
+                assert table[row, column].item() == pytest.approx(expected, abs=1e-12)
+        module = SinusoidalPositions(width)
         assert not list(module.state_dict())
         for dtype in (torch.float32, torch.float64):
             like = torch.empty(2, 5, width, dtype=dtype)

@@ -1,4 +1,4 @@
-"""Attention: the special cases that must hold, every score against its formula, the fast path against the visible."""
+"""Attention: special cases, every score against its formula, and the fused path against the readable one."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seriatim.core.errors import SeriatimError
-from seriatim.nn import scores as family
-from seriatim.nn.attention import (
+from seriatim.nn import attention_scores as family
+from seriatim.nn.attention import attention, attention_pool, attention_with_weights, causal_mask, masked_softmax
+from seriatim.nn.attention_scores import (
     KERNELS,
     SCORES,
-    attend,
-    attend_visibly,
-    causal_mask,
+    Additive,
+    Concat,
+    Distance,
+    General,
+    Kernel,
+    Score,
+    additive_scores,
     make_score,
-    masked_softmax,
-    pool,
 )
 from seriatim.nn.backbone import readable_equations
-from seriatim.nn.scores import Additive, Concat, Distance, General, Kernel, Score, tanh_sum
 
 ALL = SCORES + KERNELS
 B, T, S, D = 2, 3, 5, 4
@@ -35,27 +37,27 @@ def _seeded() -> None:
     torch.manual_seed(0)
 
 
-def drawn(*shape: int) -> Tensor:
+def draw(*shape: int) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64)
 
 
-def made(name: str, query: int = D, key: int = D) -> Score:
+def make(name: str, query: int = D, key: int = D) -> Score:
     return make_score(name, query, key, 6, bandwidth=2.5).double()
 
 
-def close(found: Tensor, wanted: Tensor) -> None:
-    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+def close(result: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(result, expected, rtol=1e-10, atol=1e-10)
 
 
-# ── the special cases ─────────────────────────────────────────────────────────────────────────────────────────────
+# the special cases
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_weights_are_shares_and_outputs_stay_in_the_hull(name: str) -> None:
-    score, value = made(name), drawn(B, S, 3)
-    visible = torch.tensor([[True] * 5, [True, True, True, False, False]])[:, None]
-    scores = score(drawn(B, T, D) * 0.5, score.prepare(drawn(B, S, D) * 0.5))
-    output, weights = pool(scores, value, visible)
+    score, value = make(name), draw(B, S, 3)
+    mask = torch.tensor([[True] * 5, [True, True, True, False, False]])[:, None]
+    scores = score(draw(B, T, D) * 0.5, score.prepare(draw(B, S, D) * 0.5))
+    output, weights = attention_pool(scores, value, mask)
     assert (weights >= 0).all()
     close(weights.sum(dim=-1), torch.ones(B, T, dtype=torch.float64))
     assert (weights[1, :, 3:] == 0).all()
@@ -66,31 +68,31 @@ def test_weights_are_shares_and_outputs_stay_in_the_hull(name: str) -> None:
 
 
 def test_one_weight_of_one_is_a_look_up() -> None:
-    value = drawn(1, 3, 2)
-    output, weights = pool(torch.tensor([[[0.0, 1e4, -1e4]]], dtype=torch.float64), value)
+    value = draw(1, 3, 2)
+    output, weights = attention_pool(torch.tensor([[[0.0, 1e4, -1e4]]], dtype=torch.float64), value)
     assert weights.tolist() == [[[0.0, 1.0, 0.0]]]
     assert torch.equal(output[0, 0], value[0, 1])
     boxcar = Kernel("boxcar", 0.5)
     keys = torch.tensor([[[1.0], [2.0], [3.0]]], dtype=torch.float64)
-    output, weights = pool(boxcar(torch.tensor([[[2.3]]], dtype=torch.float64), keys), value)
+    output, weights = attention_pool(boxcar(torch.tensor([[[2.3]]], dtype=torch.float64), keys), value)
     assert weights.tolist() == [[[0.0, 1.0, 0.0]]]
     assert torch.equal(output[0, 0], value[0, 1])
 
 
 def test_equal_weights_are_the_average() -> None:
-    value = drawn(B, S, 3)
-    output, weights = pool(torch.full((B, T, S), 7.0, dtype=torch.float64), value)
+    value = draw(B, S, 3)
+    output, weights = attention_pool(torch.full((B, T, S), 7.0, dtype=torch.float64), value)
     close(weights, torch.full_like(weights, 1 / S))
     close(output, value.mean(dim=1, keepdim=True).expand(B, T, 3))
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_what_stands_in_the_padding_has_no_part(name: str) -> None:
-    score, query, key, value = made(name), drawn(B, T, D), drawn(B, S, D) * 0.5, drawn(B, S, 3)
-    visible = torch.tensor([[[True] * 3 + [False] * 2]]).expand(B, 1, S)
-    wild = [torch.where(visible.transpose(1, 2), one, 1e6) for one in (key, value)]
-    output, weights = pool(score(query, score.prepare(wild[0])), wild[1], visible)
-    alone, its_weights = pool(score(query, score.prepare(key[:, :3])), value[:, :3])
+    score, query, key, value = make(name), draw(B, T, D), draw(B, S, D) * 0.5, draw(B, S, 3)
+    mask = torch.tensor([[[True] * 3 + [False] * 2]]).expand(B, 1, S)
+    wild = [torch.where(mask.transpose(1, 2), one, 1e6) for one in (key, value)]
+    output, weights = attention_pool(score(query, score.prepare(wild[0])), wild[1], mask)
+    alone, its_weights = attention_pool(score(query, score.prepare(key[:, :3])), value[:, :3])
     close(output, alone)
     close(weights[..., :3], its_weights)
     assert (weights[..., 3:] == 0).all()
@@ -98,10 +100,10 @@ def test_what_stands_in_the_padding_has_no_part(name: str) -> None:
 
 @pytest.mark.parametrize("name", ALL)
 def test_without_a_real_key_all_is_zero_and_gradients_are_finite(name: str) -> None:
-    score = made(name)
-    query, key, value = (one.requires_grad_() for one in (drawn(B, T, D), drawn(B, S, D), drawn(B, S, 3)))
-    visible = torch.tensor([[[True] * S], [[False] * S]])
-    output, weights = pool(score(query, score.prepare(key)), value, visible)
+    score = make(name)
+    query, key, value = (one.requires_grad_() for one in (draw(B, T, D), draw(B, S, D), draw(B, S, 3)))
+    mask = torch.tensor([[[True] * S], [[False] * S]])
+    output, weights = attention_pool(score(query, score.prepare(key)), value, mask)
     assert (output[1] == 0).all()
     assert (weights[1] == 0).all()
     output.square().sum().backward()
@@ -116,7 +118,7 @@ def test_a_kernel_that_reaches_no_key_gives_zeros() -> None:
     far = torch.full((1, 1, 1), 9.0, dtype=torch.float64, requires_grad=True)
     keys = torch.zeros(1, 3, 1, dtype=torch.float64)
     for name in ("boxcar", "epanechnikov"):
-        output, weights = pool(Kernel(name)(far, keys), drawn(1, 3, 2).requires_grad_())  # type: ignore[arg-type]
+        output, weights = attention_pool(Kernel(name)(far, keys), draw(1, 3, 2).requires_grad_())  # type: ignore[arg-type]
         assert output.tolist() == [[[0.0, 0.0]]]
         assert weights.tolist() == [[[0.0, 0.0, 0.0]]]
         far.grad = None
@@ -131,13 +133,13 @@ def test_the_worked_example() -> None:
     score = make_score("scaled_dot", 64, 64, 1)
     scores = score(query, key)
     assert scores.tolist() == [[[14.0, 12.0]]]
-    _, weights = pool(scores, torch.eye(2)[None])
+    _, weights = attention_pool(scores, torch.eye(2)[None])
     assert [round(weight, 2) for weight in weights[0, 0].tolist()] == [0.88, 0.12]
     assert weights[0, 0, 0].item() == pytest.approx(1 / (1 + math.exp(-2)), rel=1e-6)
-    assert [round(one, 2) for one in attend(query, key, torch.eye(2)[None])[0, 0].tolist()] == [0.88, 0.12]
+    assert [round(one, 2) for one in attention(query, key, torch.eye(2)[None])[0, 0].tolist()] == [0.88, 0.12]
 
 
-# ── every score by its formula ────────────────────────────────────────────────────────────────────────────────────
+# every score by its formula
 
 
 def by_hand(name: str, score: Score, q: Tensor, k: Tensor) -> float:
@@ -170,22 +172,22 @@ def by_hand(name: str, score: Score, q: Tensor, k: Tensor) -> float:
 def test_each_score_is_its_formula(name: str, key_size: int) -> None:
     if key_size != D and name not in ("general", "additive", "concat"):
         with pytest.raises(SeriatimError) as caught:
-            made(name, key=key_size)
+            make(name, key=key_size)
         assert caught.value.code == "score.lengths"
         return
-    score = made(name, key=key_size)
-    query, key = drawn(B, T, D), drawn(B, S, key_size)
-    found = score(query, score.prepare(key))
-    assert found.shape == (B, T, S)
+    score = make(name, key=key_size)
+    query, key = draw(B, T, D), draw(B, S, key_size)
+    result = score(query, score.prepare(key))
+    assert result.shape == (B, T, S)
     for b in range(B):
         for t in range(T):
             for s in range(S):
-                assert found[b, t, s].item() == pytest.approx(by_hand(name, score, query[b, t], key[b, s]), abs=1e-10)
+                assert result[b, t, s].item() == pytest.approx(by_hand(name, score, query[b, t], key[b, s]), abs=1e-10)
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_keys_prepared_once_serve_every_step(name: str) -> None:
-    score, query, key = made(name), drawn(B, T, D), drawn(B, S, D)
+    score, query, key = make(name), draw(B, T, D), draw(B, S, D)
     prepared = score.prepare(key)
     assert prepared.shape[:2] == (B, S)
     steps = torch.cat([score(query[:, t : t + 1], prepared) for t in range(T)], dim=1)
@@ -196,15 +198,15 @@ def test_keys_prepared_once_serve_every_step(name: str) -> None:
 
 @pytest.mark.parametrize("name", ALL)
 def test_gradients(name: str) -> None:
-    score, value = made(name), drawn(B, S, 2)
-    visible = torch.tensor([[True] * S, [True, True, False, False, False]])[:, None].expand(B, T, S).clone()
-    visible[0, 1] = False
+    score, value = make(name), draw(B, S, 2)
+    mask = torch.tensor([[True] * S, [True, True, False, False, False]])[:, None].expand(B, T, S).clone()
+    mask[0, 1] = False
 
     def weighed(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return pool(score(query, score.prepare(key)), value, visible)[0]
+        return attention_pool(score(query, score.prepare(key)), value, mask)[0]
 
-    given_ = [one.requires_grad_() for one in (drawn(B, T, D), drawn(B, S, D), value)]
-    assert torch.autograd.gradcheck(weighed, given_)
+    arguments = [one.requires_grad_() for one in (draw(B, T, D), draw(B, S, D), value)]
+    assert torch.autograd.gradcheck(weighed, arguments)
 
 
 def test_an_unknown_score_is_told() -> None:
@@ -214,15 +216,15 @@ def test_an_unknown_score_is_told() -> None:
     assert "additive" in caught.value.remedy
 
 
-# ── how the scores belong together ────────────────────────────────────────────────────────────────────────────────
+# how the scores belong together
 
 
 def test_distance_is_dot_where_keys_have_one_norm() -> None:
-    query, key = drawn(B, T, D), F.normalize(drawn(B, S, D), dim=-1) * 3
+    query, key = draw(B, T, D), F.normalize(draw(B, S, D), dim=-1) * 3
     dot, distance = make_score("dot", D, D, 1), Distance()
-    value = drawn(B, S, 2)
-    close(pool(distance(query, distance.prepare(key)), value)[1], pool(dot(query, key), value)[1])
-    close(pool(Kernel("gaussian")(query, key), value)[1], pool(dot(query, key), value)[1])
+    value = draw(B, S, 2)
+    close(attention_pool(distance(query, distance.prepare(key)), value)[1], attention_pool(dot(query, key), value)[1])
+    close(attention_pool(Kernel("gaussian")(query, key), value)[1], attention_pool(dot(query, key), value)[1])
 
 
 def test_additive_is_concat_with_its_matrices_side_by_side() -> None:
@@ -230,20 +232,20 @@ def test_additive_is_concat_with_its_matrices_side_by_side() -> None:
     with torch.no_grad():
         concat.both.weight.copy_(torch.cat([additive.query.weight, additive.key.weight], dim=1))
         concat.weight.copy_(additive.weight)
-    query, key = drawn(B, T, 3), drawn(B, S, 5)
+    query, key = draw(B, T, 3), draw(B, S, 5)
     close(concat(query, concat.prepare(key)), additive(query, additive.prepare(key)))
 
 
 def test_general_with_the_identity_is_dot() -> None:
-    general, query, key = General(D, D).double(), drawn(B, T, D), drawn(B, S, D)
+    general, query, key = General(D, D).double(), draw(B, T, D), draw(B, S, D)
     with torch.no_grad():
         general.key.weight.copy_(torch.eye(D))
     close(general(query, general.prepare(key)), make_score("dot", D, D, 1)(query, key))
 
 
 def test_scaled_dot_is_torchs() -> None:
-    query, key, value = drawn(B, T, D), drawn(B, S, D), drawn(B, S, 3)
-    output, _ = pool(make_score("scaled_dot", D, D, 1)(query, key), value)
+    query, key, value = draw(B, T, D), draw(B, S, D), draw(B, S, 3)
+    output, _ = attention_pool(make_score("scaled_dot", D, D, 1)(query, key), value)
     close(output, F.scaled_dot_product_attention(query, key, value))
 
 
@@ -258,37 +260,37 @@ def test_kernels_by_hand() -> None:
         "gaussian": [e(-0.125), e(-0.125), e(-0.5), e(-3.125)],
     }
     for name, kernel in raw.items():
-        found = pool(Kernel(name)(query, keys), eye)[0][0, 0].tolist()  # type: ignore[arg-type]
-        assert found == pytest.approx([one / sum(kernel) for one in kernel], abs=1e-12), name
+        result = attention_pool(Kernel(name)(query, keys), eye)[0][0, 0].tolist()  # type: ignore[arg-type]
+        assert result == pytest.approx([one / sum(kernel) for one in kernel], abs=1e-12), name
 
 
-# ── many keys at once ─────────────────────────────────────────────────────────────────────────────────────────────
+# many keys at once
 
 
 @pytest.fixture(params=[1, 40, 150, 10**6])
 def _in_parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(family, "KEPT", 0)
-    monkeypatch.setattr(family, "PART", request.param)
+    monkeypatch.setattr(family, "MAX_SAVED", 0)
+    monkeypatch.setattr(family, "BLOCK", request.param)
 
 
 @pytest.mark.usefixtures("_in_parts")
 def test_tanh_in_parts_is_tanh_at_once() -> None:
-    given_ = [one.requires_grad_() for one in (drawn(3, 4, 6), drawn(3, 5, 6), drawn(6))]
-    assert torch.autograd.gradcheck(tanh_sum, given_)
-    outer = drawn(3, 4, 5)
-    found = tanh_sum(*given_)
-    gradients = torch.autograd.grad(found, given_, outer)
+    arguments = [one.requires_grad_() for one in (draw(3, 4, 6), draw(3, 5, 6), draw(6))]
+    assert torch.autograd.gradcheck(additive_scores, arguments)
+    outer = draw(3, 4, 5)
+    result = additive_scores(*arguments)
+    gradients = torch.autograd.grad(result, arguments, outer)
     with readable_equations():
-        plain = tanh_sum(*given_)
-    close(found, plain)
-    for mine, wanted in zip(gradients, torch.autograd.grad(plain, given_, outer), strict=True):
-        close(mine, wanted)
+        plain = additive_scores(*arguments)
+    close(result, plain)
+    for mine, expected in zip(gradients, torch.autograd.grad(plain, arguments, outer), strict=True):
+        close(mine, expected)
 
 
 @pytest.mark.usefixtures("_in_parts")
 def test_nothing_to_look_at_in_parts() -> None:
-    assert tanh_sum(drawn(2, 3, 4), drawn(2, 0, 4), drawn(4)).shape == (2, 3, 0)
-    assert tanh_sum(drawn(0, 3, 4), drawn(0, 2, 4), drawn(4)).shape == (0, 3, 2)
+    assert additive_scores(draw(2, 3, 4), draw(2, 0, 4), draw(4)).shape == (2, 3, 0)
+    assert additive_scores(draw(0, 3, 4), draw(0, 2, 4), draw(4)).shape == (0, 3, 2)
 
 
 def test_many_keys_keep_little_for_the_backward_pass() -> None:
@@ -300,13 +302,13 @@ def test_many_keys_keep_little_for_the_backward_pass() -> None:
         return tensor
 
     query, key, weight = (torch.randn(*shape, requires_grad=True) for shape in ((4, 40, 64), (4, 120, 64), (64,)))
-    assert family.KEPT < 4 * 40 * 120 * 64
+    assert family.MAX_SAVED < 4 * 40 * 120 * 64
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        tanh_sum(query, key, weight).sum().backward()
+        additive_scores(query, key, weight).sum().backward()
     assert max(kept) == key.numel()
 
 
-# ── the fast path and the visible one ─────────────────────────────────────────────────────────────────────────────
+# the fast path and the mask one
 
 
 @given(
@@ -318,21 +320,21 @@ def test_many_keys_keep_little_for_the_backward_pass() -> None:
     seed=st.integers(0, 1000),
 )
 @settings(max_examples=200, deadline=None)
-def test_fast_is_visible(
+def test_fused_equals_readable(
     queries: int, keys: int, shape: tuple[int, ...] | None, rows: bool, causal: bool, seed: int
 ) -> None:
     """Whatever the mask, rows that see nothing among them, in the outputs and in the gradients."""
     torch.manual_seed(seed)
-    given_ = [drawn(2, 3, n, d).requires_grad_() for n, d in ((queries, 4), (keys, 4), (keys, 5))]
-    visible = None if shape is None else torch.rand(*shape, queries if rows else 1, keys) < 0.6
-    fast = attend(*given_, visible, causal)
-    seen, weights = attend_visibly(*given_, visible, causal)
-    close(fast, seen)
-    outer = drawn(*fast.shape)
-    gradients = torch.autograd.grad(fast, given_, outer)
-    for mine, wanted in zip(gradients, torch.autograd.grad(seen, given_, outer), strict=True):
+    arguments = [draw(2, 3, n, d).requires_grad_() for n, d in ((queries, 4), (keys, 4), (keys, 5))]
+    mask = None if shape is None else torch.rand(*shape, queries if rows else 1, keys) < 0.6
+    fast = attention(*arguments, mask, causal)
+    readable, weights = attention_with_weights(*arguments, mask, causal)
+    close(fast, readable)
+    outer = draw(*fast.shape)
+    gradients = torch.autograd.grad(fast, arguments, outer)
+    for mine, expected in zip(gradients, torch.autograd.grad(readable, arguments, outer), strict=True):
         assert mine.isfinite().all()
-        close(mine, wanted)
+        close(mine, expected)
     total = weights.sum(dim=-1)
     close(total, (total > 0.5).double())
 
@@ -340,9 +342,9 @@ def test_fast_is_visible(
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
 def test_the_fast_path_gives_zeros_where_nothing_is_seen(kind: torch.dtype) -> None:
     query, key, value = (torch.randn(2, 3, 20, 16).to(kind).requires_grad_() for _ in range(3))
-    visible = torch.rand(2, 1, 20, 20) < 0.5
-    visible[0, 0, 7], visible[1] = False, False
-    output = attend(query, key, value, visible)
+    mask = torch.rand(2, 1, 20, 20) < 0.5
+    mask[0, 0, 7], mask[1] = False, False
+    output = attention(query, key, value, mask)
     assert (output[0, :, 7] == 0).all()
     assert (output[1] == 0).all()
     output.float().square().sum().backward()
@@ -350,38 +352,38 @@ def test_the_fast_path_gives_zeros_where_nothing_is_seen(kind: torch.dtype) -> N
 
 
 def test_the_last_query_stands_at_the_last_key() -> None:
-    """A decoder that goes on from stored keys sees what it would have seen had it read all at once."""
-    query, key, value = (drawn(1, 2, 6, 4) for _ in range(3))
-    whole = attend(query, key, value, causal=True)
-    close(attend(query[:, :, 4:], key, value, causal=True), whole[:, :, 4:])
-    close(attend_visibly(query[:, :, 4:], key, value, causal=True)[0], whole[:, :, 4:])
+    """A decoder that goes on from stored keys sees what it would have readable had it read all at once."""
+    query, key, value = (draw(1, 2, 6, 4) for _ in range(3))
+    whole = attention(query, key, value, causal=True)
+    close(attention(query[:, :, 4:], key, value, causal=True), whole[:, :, 4:])
+    close(attention_with_weights(query[:, :, 4:], key, value, causal=True)[0], whole[:, :, 4:])
     assert causal_mask(2, 4).tolist() == [[True, True, True, False], [True, True, True, True]]
 
 
 def test_nothing_later_is_seen() -> None:
-    query, key, value = (drawn(1, 1, 6, 4) for _ in range(3))
-    before = attend(query, key, value, causal=True)
+    query, key, value = (draw(1, 1, 6, 4) for _ in range(3))
+    before = attention(query, key, value, causal=True)
     key[..., 4:, :], value[..., 4:, :] = 1e3, 1e3
-    after = attend(query, key, value, causal=True)
+    after = attention(query, key, value, causal=True)
     assert torch.equal(before[..., :4, :], after[..., :4, :])
     assert not torch.allclose(before[..., 4:, :], after[..., 4:, :])
-    _, weights = attend_visibly(query, key, value, causal=True)
+    _, weights = attention_with_weights(query, key, value, causal=True)
     assert (weights.triu(1) == 0).all()
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_self_attention_knows_no_order(name: str) -> None:
     """Elements in another order give the same outputs in that order."""
-    score, x, order = made(name), drawn(B, S, D), torch.tensor([3, 0, 4, 1, 2])
-    whole = pool(score(x, score.prepare(x)), x)[0]
-    close(pool(score(x[:, order], score.prepare(x[:, order])), x[:, order])[0], whole[:, order])
+    score, x, order = make(name), draw(B, S, D), torch.tensor([3, 0, 4, 1, 2])
+    whole = attention_pool(score(x, score.prepare(x)), x)[0]
+    close(attention_pool(score(x[:, order], score.prepare(x[:, order])), x[:, order])[0], whole[:, order])
     if name == "scaled_dot":
-        close(attend(x[:, order], x[:, order], x[:, order]), attend(x, x, x)[:, order])
-        assert not torch.allclose(attend(x, x, x, causal=True)[:, order], attend(*[x[:, order]] * 3, causal=True))
+        close(attention(x[:, order], x[:, order], x[:, order]), attention(x, x, x)[:, order])
+        assert not torch.allclose(attention(x, x, x, causal=True)[:, order], attention(*[x[:, order]] * 3, causal=True))
 
 
 def test_masked_softmax_by_hand() -> None:
     scores = torch.tensor([[1.0, 2.0, 9.0], [5.0, 5.0, 5.0]], dtype=torch.float64)
-    visible = torch.tensor([[True, True, False], [False, False, False]])
+    mask = torch.tensor([[True, True, False], [False, False, False]])
     share = 1 / (1 + math.e)
-    close(masked_softmax(scores, visible), torch.tensor([[share, 1 - share, 0], [0, 0, 0]], dtype=torch.float64))
+    close(masked_softmax(scores, mask), torch.tensor([[share, 1 - share, 0], [0, 0, 0]], dtype=torch.float64))

@@ -21,19 +21,19 @@ from seriatim.models import _ngram_arpa as arpa
 from seriatim.models import _ngram_counting as counting
 from seriatim.models.ngram import NGram, Settings
 
-GOLDEN = Path(__file__).parent / "golden" / "ngram"
+GOLDEN = Path(__file__).parents[1] / "golden" / "ngram"
 SMOOTHINGS = ["none", "add-k", "kneser-ney", "modified-kneser-ney"]
 SMOOTHED = SMOOTHINGS[1:]
 
 
-def fit(tokens, vocabulary, boundary=None, chunk=1 << 20, **settings):
-    return NGram.fit(np.array(tokens), vocabulary, Settings(name="ngram", **settings), boundary, chunk=chunk)
+def fit(tokens, vocab_size, boundary=None, chunk=1 << 20, **settings):
+    return NGram.fit(np.array(tokens), vocab_size, Settings(name="ngram", **settings), boundary, chunk=chunk)
 
 
-def random_text(length=3000, vocabulary=12, seed=0):
+def random_text(length=3000, vocab_size=12, seed=0):
     """Skewed, and with repetitions, so that every order has frequent and rare n-grams."""
     draw = np.random.default_rng(seed)
-    text = (vocabulary * draw.random(length) ** 2).astype(np.int64)
+    text = (vocab_size * draw.random(length) ** 2).astype(np.int64)
     return np.concatenate([text, text[: length // 3]])
 
 
@@ -95,8 +95,8 @@ class Reference:
 
     START = -7
 
-    def __init__(self, tokens, vocabulary, order, boundary, modified):
-        self.vocabulary, self.order, self.boundary = vocabulary, order, boundary
+    def __init__(self, tokens, vocab_size, order, boundary, modified):
+        self.vocab_size, self.order, self.boundary = vocab_size, order, boundary
         raw = [Counter() for _ in range(order + 1)]
         line = [self.START if boundary is None else boundary, *tokens]
         for t in range(1, len(line)):
@@ -122,7 +122,7 @@ class Reference:
                 self.after[gram[:-1]].append(count)
 
     def cut(self, line, m):
-        """The last m elements, from the last boundary (or START) before the final one on."""
+        """The last m elements, from the last boundary (or START) before the last_output one on."""
         for length in range(2, m + 1):
             if length <= len(line) and line[-length] in (self.boundary, self.START):
                 return tuple(line[-length:])
@@ -142,9 +142,9 @@ class Reference:
 
     def p(self, token, context):
         if token is None:
-            return 1 / self.vocabulary
+            return 1 / self.vocab_size
         m = len(context) + 1
-        lower = self.p(token, context[1:]) if context else 1 / self.vocabulary
+        lower = self.p(token, context[1:]) if context else 1 / self.vocab_size
         counts = self.after[context]
         if not counts:
             return lower
@@ -213,11 +213,11 @@ def test_equals_lmplz(name, order, tmp_path):
 # ── all sums to one ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def contexts_of(text, order, vocabulary, boundary):
+def contexts_of(text, order, vocab_size, boundary):
     """All contexts of a text, short ones at its begin, and as many drawn at random."""
     padded = np.concatenate([np.full(order - 1, -1), text])
     seen = np.lib.stride_tricks.sliding_window_view(padded, order - 1) if order > 1 else np.zeros((1, 0), np.int64)
-    drawn = np.random.default_rng(3).integers(0, vocabulary, seen.shape)
+    drawn = np.random.default_rng(3).integers(0, vocab_size, seen.shape)
     return np.concatenate([seen, drawn])
 
 
@@ -432,9 +432,9 @@ def test_tensors_round_trip(smoothing, entries, boundary):
 
 def test_tensors_of_another_model_are_refused():
     tensors = fit(random_text(), 12, order=2).tensors()
-    for settings, vocabulary in (({"order": 3}, 12), ({"order": 2}, 13)):
+    for settings, vocab_size in (({"order": 3}, 12), ({"order": 2}, 13)):
         with pytest.raises(SeriatimError) as caught:
-            NGram.from_tensors(tensors, Settings(name="ngram", **settings), vocabulary)
+            NGram.from_tensors(tensors, Settings(name="ngram", **settings), vocab_size)
         assert caught.value.code == "ngram.tensors"
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from helpers import RECURRENT_BOTH, backbones, build, label, mask_of, sequence
 from seriatim.models.tcn import TCN
-from seriatim.nn.heads import Pool, Scaled, StepHead, VectorHead
+from seriatim.nn.heads import Pool, ScaledHead, StepHead, VectorHead
 from seriatim.nn.inputs import NumberInput
 from seriatim.nn.network import Network
 
@@ -57,7 +57,7 @@ def test_the_last_of_two_directions_is_where_each_has_read_everything(case: Any)
     mask = mask_of(lengths, 6)
     hidden, state = backbone(sequence(2, 6), mask)
     pooled = Pool("last", backbone.width, directions=2)(hidden, mask)
-    forward, backward = state[-2][0], state[-1][0]  # the final states of the upper layer
+    forward, backward = state[-2][0], state[-1][0]  # the last_output states of the upper layer
     torch.testing.assert_close(pooled, torch.cat([forward, backward], dim=-1), rtol=1e-12, atol=1e-12)
 
 
@@ -66,7 +66,7 @@ def test_the_last_output_alone_is_the_last_of_all(case: Any) -> None:
     backbone = build(case)
     for steps in (1, 2, 7, 12):
         x = sequence(3, steps)
-        torch.testing.assert_close(backbone.final(x), backbone(x)[0][:, -1], rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(backbone.last_output(x), backbone(x)[0][:, -1], rtol=1e-10, atol=1e-10)
 
 
 @settings(max_examples=30, deadline=None)
@@ -75,12 +75,12 @@ def test_the_short_cut_of_the_tcn_with_its_gradients(steps: int, levels: int, ke
     torch.manual_seed(steps)
     tcn = TCN(inputs, 3, levels, kernel).double()
     x = torch.randn(2, steps, inputs, dtype=torch.double, requires_grad=True)
-    short, whole = tcn.final(x), tcn(x)[0][:, -1]
+    short, whole = tcn.last_output(x), tcn(x)[0][:, -1]
     torch.testing.assert_close(short, whole, rtol=1e-10, atol=1e-10)
     parameters = [x, *tcn.parameters()]
-    wanted = torch.autograd.grad(whole.sin().sum(), parameters, allow_unused=True)
-    found = torch.autograd.grad(short.sin().sum(), parameters, allow_unused=True)
-    for one, other in zip(found, wanted, strict=True):
+    expected = torch.autograd.grad(whole.sin().sum(), parameters, allow_unused=True)
+    result = torch.autograd.grad(short.sin().sum(), parameters, allow_unused=True)
+    for one, other in zip(result, expected, strict=True):
         if one is None or other is None:  # the upper levels of a short sequence may see one element only
             assert one is None or not one.any()
             assert other is None or not other.any()
@@ -91,7 +91,7 @@ def test_the_short_cut_of_the_tcn_with_its_gradients(steps: int, levels: int, ke
 def test_a_network_takes_the_short_cut_only_where_it_is_the_same() -> None:
     torch.manual_seed(0)
     tcn = TCN(2, 4, 3, 3).double()
-    network = Network(NumberInput(2), tcn, Scaled(VectorHead(4, 1, "last"), 1)).double()
+    network = Network(NumberInput(2), tcn, ScaledHead(VectorHead(4, 1, "last"), 1)).double()
     x, mask = torch.randn(3, 9, 2, dtype=torch.double), mask_of([9, 5, 2], 9)
     whole, _ = network(x, mask)
     for row, length in enumerate([9, 5, 2]):
@@ -101,11 +101,11 @@ def test_a_network_takes_the_short_cut_only_where_it_is_the_same() -> None:
 def test_numbers_are_brought_to_one_size_and_back() -> None:
     numbers = NumberInput(2)
     numbers.mean.copy_(torch.tensor([10.0, -1.0]))
-    numbers.deviation.copy_(torch.tensor([2.0, 0.5]))
+    numbers.std.copy_(torch.tensor([2.0, 0.5]))
     x = torch.tensor([[[12.0, -1.0], [8.0, 0.0]]])
     assert numbers(x).tolist() == [[[1.0, 0.0], [-1.0, 2.0]]]
-    head = Scaled(StepHead(2, 2), 2)
-    head.scale.copy_(numbers.deviation)
+    head = ScaledHead(StepHead(2, 2), 2)
+    head.scale.copy_(numbers.std)
     head.shift.copy_(numbers.mean)
     with torch.no_grad():
         head.head.weight.copy_(torch.eye(2))

@@ -15,7 +15,7 @@ from seriatim.kernels import convolution as native
 from seriatim.models.tcn import TCN
 from seriatim.nn.backbone import readable_equations
 
-pytestmark = pytest.mark.skipif(not kernels.available(), reason="no native kernels here")
+pytestmark = pytest.mark.skipif(not kernels.load(), reason="no native kernels here")
 CLOSE = {torch.float32: 1e-5, torch.float64: 1e-12}
 
 
@@ -31,9 +31,9 @@ def plain(x: Tensor, weight: Tensor, bias: Tensor | None, dilation: int) -> Tens
     return torch.conv1d(x.transpose(1, 2), weight, bias, dilation=dilation).transpose(1, 2)
 
 
-def close(found: Tensor, wanted: Tensor) -> None:
-    limit = CLOSE[wanted.dtype] * max(float(wanted.detach().abs().max()), 1.0) if wanted.numel() else 0.0
-    torch.testing.assert_close(found, wanted, rtol=0, atol=limit)
+def close(result: Tensor, expected: Tensor) -> None:
+    limit = CLOSE[expected.dtype] * max(float(expected.detach().abs().max()), 1.0) if expected.numel() else 0.0
+    torch.testing.assert_close(result, expected, rtol=0, atol=limit)
 
 
 def drawn(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -41,7 +41,7 @@ def drawn(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
 
 
 def ready() -> None:
-    assert native.pays(torch.zeros(2, 1, 1))  # and with it the operators are known to torch
+    assert native.is_faster(torch.zeros(2, 1, 1))  # and with it the operators are known to torch
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -62,11 +62,11 @@ def test_it_is_torchs(
     dtype = torch.float32 if single else torch.float64
     x = drawn(batch, steps + (taps - 1) * dilation, inputs, dtype=dtype)
     weight, bias = drawn(width, inputs, taps, dtype=dtype), drawn(width, dtype=dtype) if biased else None
-    found, wanted = native.convolution(x, weight, bias, dilation), plain(x, weight, bias, dilation)
-    close(found, wanted)
-    d = torch.randn_like(wanted)
+    result, expected = native.convolution(x, weight, bias, dilation), plain(x, weight, bias, dilation)
+    close(result, expected)
+    d = torch.randn_like(expected)
     asked = [one for one in (x, weight, bias) if one is not None]
-    for one, other in zip(torch.autograd.grad(found, asked, d), torch.autograd.grad(wanted, asked, d), strict=True):
+    for one, other in zip(torch.autograd.grad(result, asked, d), torch.autograd.grad(expected, asked, d), strict=True):
         close(one, other)
 
 
@@ -81,10 +81,10 @@ def test_without_a_gradient_of_x_and_not_contiguous() -> None:
     ready()
     x = torch.randn(4, 6, 40, dtype=torch.float64).transpose(1, 2)[:, ::2]  # (4,20,6)
     weight, bias = drawn(5, 6, 3), drawn(5)
-    found, wanted = native.convolution(x, weight, bias, 4), plain(x, weight, bias, 4)
-    close(found, wanted)
+    result, expected = native.convolution(x, weight, bias, 4), plain(x, weight, bias, 4)
+    close(result, expected)
     d = torch.randn(4, 5, 12, dtype=torch.float64).transpose(1, 2)
-    pairs = [torch.autograd.grad(y, (weight, bias), d) for y in (found, wanted)]
+    pairs = [torch.autograd.grad(y, (weight, bias), d) for y in (result, expected)]
     for one, other in zip(*pairs, strict=True):
         close(one, other)
 
@@ -101,8 +101,8 @@ def test_a_tcn_is_that_of_the_equations(state: bool) -> None:
     network, x = TCN(6, 10, 3, 3).double(), torch.randn(3, 40, 6, dtype=torch.float64)
     _, before = network(x[:, :17]) if state else (None, None)
     with readable_equations():
-        wanted, _ = network(x[:, 17:] if state else x, None, before)
-    close(network(x[:, 17:] if state else x, None, before)[0], wanted)
+        expected, _ = network(x[:, 17:] if state else x, None, before)
+    close(network(x[:, 17:] if state else x, None, before)[0], expected)
 
 
 def test_what_does_not_fit_is_refused() -> None:

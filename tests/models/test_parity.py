@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from helpers import copy_recurrent
 from seriatim.core import registry
 from seriatim.models.gpt import GPT
 from seriatim.models.gru import GRU, GRUCell
@@ -15,24 +16,9 @@ from seriatim.models.lstm import LSTM, LSTMCell
 from seriatim.models.mlp import WindowMLP
 from seriatim.models.rnn import RNN, RNNCell
 from seriatim.models.tcn import TCN
-from seriatim.nn.attention import attend, attend_visibly, causal_mask, masked_softmax
+from seriatim.nn.attention import attention, attention_with_weights, causal_mask, masked_softmax
 from seriatim.nn.network import Network, TokenHead, TokenInput
 from seriatim.nn.recurrent import scan
-
-
-def copy_recurrent(ours: Any, theirs: nn.RNNBase) -> None:
-    """torch has two biases a gate; ours is their sum, but for the one inside the GRU's reset."""
-    directions = 2 if theirs.bidirectional else 1
-    with torch.no_grad():
-        for index, cell in enumerate(ours.cells):
-            suffix = f"l{index // directions}" + ("_reverse" if index % directions else "")
-            inside = getattr(theirs, f"bias_hh_{suffix}").clone()
-            if isinstance(cell, GRUCell):
-                cell.bias.copy_(inside[2 * cell.width :])
-                inside[2 * cell.width :] = 0
-            cell.input.weight.copy_(getattr(theirs, f"weight_ih_{suffix}"))
-            cell.input.bias.copy_(getattr(theirs, f"bias_ih_{suffix}") + inside)
-            cell.recurrent.copy_(getattr(theirs, f"weight_hh_{suffix}"))
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
@@ -56,8 +42,8 @@ def test_recurrent_layers_equal_torch(
     copy_recurrent(model, peer)
     x = torch.randn(3, 9, 5, dtype=torch.float64)
     y, states = model(x)
-    wanted, last = peer(x)
-    torch.testing.assert_close(y, wanted)
+    expected, last = peer(x)
+    torch.testing.assert_close(y, expected)
     parts = last if isinstance(last, tuple) else (last,)
     for index, state in enumerate(states):
         for part, peer_part in zip(state, parts, strict=True):
@@ -84,12 +70,12 @@ def test_fast_path_equals_the_equations(kind: str, reset: Any, reverse: bool) ->
     cell = cells[kind].double()
     x = torch.randn(3, 8, 4, dtype=torch.float64)
     mask = torch.arange(8) < torch.tensor([8, 5, 2])[:, None]
-    state = tuple(torch.randn(3, 6, dtype=torch.float64) for _ in range(cell.parts))
-    for padded in (None, mask):
-        y, last = cell(x, padded, state, reverse)
-        wanted, wanted_last = scan(cell, cell.input(x), state, padded, reverse)
-        torch.testing.assert_close(y, wanted)
-        torch.testing.assert_close(last, wanted_last)
+    state = tuple(torch.randn(3, 6, dtype=torch.float64) for _ in range(cell.state_tensors))
+    for padding in (None, mask):
+        y, last = cell(x, padding, state, reverse)
+        expected, expected_last = scan(cell, cell.input(x), state, padding, reverse)
+        torch.testing.assert_close(y, expected)
+        torch.testing.assert_close(last, expected_last)
 
 
 def test_two_products_are_one_of_the_stacked_weights() -> None:
@@ -98,8 +84,8 @@ def test_two_products_are_one_of_the_stacked_weights() -> None:
     cell = RNNCell(4, 6).double()
     x, h = torch.randn(3, 4, dtype=torch.float64), torch.randn(3, 6, dtype=torch.float64)
     stacked = torch.cat([cell.input.weight, cell.recurrent], dim=1)
-    wanted = torch.tanh(torch.cat([x, h], dim=1) @ stacked.T + cell.input.bias)
-    torch.testing.assert_close(cell.step(cell.input(x), (h,))[0][0], wanted)
+    expected = torch.tanh(torch.cat([x, h], dim=1) @ stacked.T + cell.input.bias)
+    torch.testing.assert_close(cell.step(cell.input(x), (h,))[0][0], expected)
 
 
 def test_open_forget_gate_and_closed_input_gate_keep_the_cell_for_ever() -> None:
@@ -191,8 +177,8 @@ def test_window_mlp_is_one_product_of_the_concatenated_window() -> None:
 def test_attention_paths_are_equal(causal: bool) -> None:
     torch.manual_seed(0)
     q, k, v = (torch.randn(2, 3, 6, 4, dtype=torch.float64) for _ in range(3))
-    mixed, weights = attend_visibly(q, k, v, causal=causal)
-    torch.testing.assert_close(mixed, attend(q, k, v, causal=causal))
+    mixed, weights = attention_with_weights(q, k, v, causal=causal)
+    torch.testing.assert_close(mixed, attention(q, k, v, causal=causal))
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 3, 6, dtype=torch.float64))
     if causal:
         assert (weights.masked_select(~causal_mask(6, 6)) == 0).all()
@@ -213,7 +199,7 @@ def test_gpt_logits_equal_transformers() -> None:
     shape = GPT2Config(vocab_size=50, n_positions=16, n_embd=12, n_layer=3, n_head=2, attn_implementation="eager")
     peer = GPT2LMHeadModel(shape).double().eval()
     table = TokenInput(50, 12)
-    ours = Network(table, GPT(12, 12, 3, 2, context=16), TokenHead(12, 50, tied_to=table)).double().eval()
+    ours = Network(table, GPT(12, 12, 3, 2, context_length=16), TokenHead(12, 50, tied_to=table)).double().eval()
     names = {"attn.c_attn": "attention.inputs", "attn.c_proj": "attention.output", "ln_1": "attention_norm"}
     names |= {"mlp.c_fc": "feedforward.hidden", "mlp.c_proj": "feedforward.output", "ln_2": "feedforward_norm"}
     with torch.no_grad():
@@ -244,7 +230,7 @@ def test_memory_is_how_long_a_unit_keeps_what_it_holds(name: str) -> None:
         torch.manual_seed(0)
         backbone = settings(name=name, width=200, memory=memory).build(2, 10)
         backbone.cells[0].recurrent.data.zero_()  # the gates by their biases alone
-        state = [tuple(torch.ones(1, 200) for _ in range(backbone.cells[0].parts))]
+        state = [tuple(torch.ones(1, 200) for _ in range(backbone.cells[0].state_tensors))]
         _, after = backbone(torch.zeros(1, 300, 2), None, state)
         kept[memory] = after[0][-1].abs().squeeze()
     assert kept[None].max() < 1e-6

@@ -27,7 +27,7 @@ def made(kind):
     if kind == "gru-after":
         torch.nn.init.normal_(cell.bias)
     x = torch.randn(4, 6, 3, dtype=torch.float64, requires_grad=True)
-    state = tuple(torch.randn(4, 5, dtype=torch.float64, requires_grad=True) for _ in range(cell.parts))
+    state = tuple(torch.randn(4, 5, dtype=torch.float64, requires_grad=True) for _ in range(cell.state_tensors))
     return cell, x, state
 
 
@@ -37,39 +37,39 @@ def made(kind):
 def test_equals_the_equations(kind, mask, reverse):
     cell, x, state = made(kind)
     leaves = [x, *state, *cell.parameters()]
-    found = []
+    result = []
     for run in (
-        lambda: cell.on_gpu(x, state, mask, reverse),
+        lambda: cell.run_cudnn(x, state, mask, reverse),
         lambda: scan(cell, cell.input(x), state, mask, reverse),
     ):
         y, after = run()
         total = (y * torch.arange(6.0)[:, None]).sum() + sum((part * 3).sum() for part in after)
-        found.append((y, *after, *torch.autograd.grad(total, leaves)))
-    for one, other in zip(*found, strict=True):
+        result.append((y, *after, *torch.autograd.grad(total, leaves)))
+    for one, other in zip(*result, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
 
 
 def test_only_on_a_gpu_and_for_what_cudnn_has():
-    assert not library.serves(torch.zeros(2, 3, 4), "lstm", None)
+    assert not library.supports_cudnn(torch.zeros(2, 3, 4), "lstm", None)
 
     class OnGPU:
         device, shape = torch.device("cuda"), (2, 3, 4)
 
     right, left, empty = (torch.tensor(rows, dtype=torch.bool) for rows in ([[1, 1, 0]], [[0, 1, 1]], [[0, 0, 0]]))
-    assert library.serves(OnGPU(), "lstm", None)
-    assert library.serves(OnGPU(), "lstm", right)
-    assert not library.serves(OnGPU(), "lstm", left)
-    assert not library.serves(OnGPU(), "lstm", empty)
-    assert not library.serves(OnGPU(), "gru", None)  # its reset stands before the product
-    assert not library.serves(OnGPU(), None, None)
+    assert library.supports_cudnn(OnGPU(), "lstm", None)
+    assert library.supports_cudnn(OnGPU(), "lstm", right)
+    assert not library.supports_cudnn(OnGPU(), "lstm", left)
+    assert not library.supports_cudnn(OnGPU(), "lstm", empty)
+    assert not library.supports_cudnn(OnGPU(), "gru", None)  # its reset stands before the product
+    assert not library.supports_cudnn(OnGPU(), None, None)
 
 
 @pytest.mark.parametrize("kind", MAKERS)
 def test_a_cell_takes_it_where_it_serves(kind, monkeypatch):
     cell, x, state = made(kind)
     expected, after = cell(x, RAGGED, state)
-    monkeypatch.setattr(library, "serves", lambda *given: True)
-    monkeypatch.setattr(cell, "fast", None)
+    monkeypatch.setattr(library, "supports_cudnn", lambda *given: True)
+    monkeypatch.setattr(cell, "run_kernel", None)
     y, last = cell(x, RAGGED, state)
     torch.testing.assert_close((y, last), (expected, after), rtol=1e-10, atol=1e-12)
 
@@ -77,13 +77,13 @@ def test_a_cell_takes_it_where_it_serves(kind, monkeypatch):
 @pytest.mark.parametrize("reverse", [False, True])
 def test_wide_lstms_are_those_of_the_library(reverse, monkeypatch):
     torch.manual_seed(0)
-    cell = LSTMCell(4, library.WIDE)
-    x, state = torch.randn(3, 5, 4), tuple(torch.randn(3, library.WIDE) for _ in range(2))
-    assert library.faster(x, library.WIDE, None)
-    assert not library.faster(x, library.WIDE - 1, None)
-    assert not library.faster(x, library.WIDE, RAGGED)
-    assert not library.faster(x.double(), library.WIDE, None)
+    cell = LSTMCell(4, library.MIN_ONEDNN_WIDTH)
+    x, state = torch.randn(3, 5, 4), tuple(torch.randn(3, library.MIN_ONEDNN_WIDTH) for _ in range(2))
+    assert library.prefers_onednn(x, library.MIN_ONEDNN_WIDTH, None)
+    assert not library.prefers_onednn(x, library.MIN_ONEDNN_WIDTH - 1, None)
+    assert not library.prefers_onednn(x, library.MIN_ONEDNN_WIDTH, RAGGED)
+    assert not library.prefers_onednn(x.double(), library.MIN_ONEDNN_WIDTH, None)
     expected = scan(cell, cell.input(x), state, None, reverse)
     monkeypatch.setattr(recurrent, "_native", lambda x: True)
-    monkeypatch.setattr(recurrent, "_pays", None)
+    monkeypatch.setattr(recurrent, "_use_native", None)
     torch.testing.assert_close(cell(x, None, state, reverse), expected, rtol=1e-4, atol=1e-5)
