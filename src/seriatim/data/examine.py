@@ -146,7 +146,7 @@ def count_duplicates(dataset: Dataset, schema: Schema) -> tuple[int, int]:
         ambiguous = np.minimum.reduceat(targets, starts) != np.maximum.reduceat(targets, starts)
         return np.array([len(starts), int(ambiguous.sum())])
 
-    if not len(dataset):
+    if not len(dataset) or not input_roles:
         return 0, 0
     distinct, ambiguous = dataset.remember(f"duplicates {input_roles} {target_roles}", count).tolist()
     return len(dataset) - distinct, ambiguous

@@ -213,31 +213,6 @@ def round_share(share: float, least: int, most: int, owed: list[float], split: i
     return size
 
 
-@dataclass(frozen=True)
-class Temporal(SplitPolicy):
-    """Each series in time order. The validation and test splits start with all earlier rows, which a column `history`
-    marks: forecasts may read them, metrics skip them."""
-
-    time: str = "time"
-    series: str = "series"
-
-    reports_overlap: ClassVar[bool] = False
-
-    def divide(self, dataset: Dataset, fractions: Fractions) -> list[Dataset]:
-        assignment = np.zeros(len(dataset), dtype=np.int64)
-        groups = dataset.groups(self.series) if self.series in dataset else {"": np.arange(len(dataset))}
-        for rows in groups.values():
-            ordered = rows[np.argsort(dataset[self.time][rows], kind="stable")]
-            positions = (np.arange(len(rows)) + 0.5) / len(rows)
-            assignment[ordered] = np.searchsorted(np.cumsum(fractions[:2]), positions)
-        splits = [dataset.take(np.flatnonzero(assignment == 0))]
-        for split in (1, 2):
-            rows = np.flatnonzero(assignment <= split) if (assignment == split).any() else np.zeros(0, np.int64)
-            history = (assignment[rows] < split).astype(np.float64)
-            splits.append(dataset.take(rows).with_column("history", NUMBER, history))
-        return splits
-
-
 def split(
     dataset: Dataset,
     policy: SplitPolicy,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -85,6 +85,20 @@ def parse_time_column(cells: list[Any]) -> list[Any]:
     return cells
 
 
+Report = Callable[[int, str, str, str], None]
+
+
+def describe_values(values: Sequence[Any], locations: Sequence[Any], report: Report) -> list[str]:
+    """Returns the range of a variable for the data check."""
+    known = np.asarray(values)[~np.isnan(values)]
+    return [f"{known.min():.6g} to {known.max():.6g}, mean {known.mean():.6g}"] if len(known) else []
+
+
+def describe_range(values: Sequence[Any], locations: Sequence[Any], report: Report) -> list[str]:
+    """Returns the first and the last time for the data check."""
+    return [f"from {values[0]} to {values[-1]}"]
+
+
 class ValueKind(Kind):
     """Numbers of which the first rows may all be missing."""
 
@@ -94,8 +108,16 @@ class ValueKind(Kind):
 
 
 # The format of times follows from the whole column, so cells are kept until `make_series` parses them together.
-TIME = Kind("date or number", parse_time_cell, parse_all=parse_time_column)
-VALUE = ValueKind("number", parse_value, np.float64, parse_all=parse_values, numeric=True)
+TIME = Kind("date or number", parse_time_cell, parse_all=parse_time_column, examine=describe_range)
+VALUE = ValueKind(
+    "number",
+    parse_value,
+    np.float64,
+    size=lambda value: 0 if math.isnan(value) else 1,
+    parse_all=parse_values,
+    numeric=True,
+    examine=describe_values,
+)
 HISTORY = Kind("series of numbers", parse_history, size=len, key=lambda values: values.tobytes(), numeric=True)
 KINDS |= {TIME.name: TIME, HISTORY.name: HISTORY}
 

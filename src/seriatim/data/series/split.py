@@ -10,8 +10,9 @@ import numpy as np
 from ...core.diagnostics import Diagnostics
 from ..dataset import Dataset
 from ..kinds import LABEL, NUMBER
-from ..split import Fractions, SplitPolicy
+from ..split import Fractions, SplitPolicy, take_splits
 from .calendar import Frequency
+from .schema import HISTORY
 from .table import GAP_FACTOR, GAP_OFFSET, start_time
 
 SHUFFLE_SEED = 0  # of series from tables; those of arrays are in order
@@ -26,6 +27,11 @@ class AlongTime(SplitPolicy):
 
     def divide(self, dataset: Dataset, fractions: Fractions) -> list[Dataset]:
         shares = np.cumsum(fractions)
+        if dataset.kind("target") is not HISTORY:  # rows of observations, in the data check
+            ranks = np.empty(len(dataset))
+            for rows in dataset.groups("series").values() if "series" in dataset else [np.arange(len(dataset))]:
+                ranks[rows] = (np.arange(len(rows)) + 0.5) / len(rows)
+            return take_splits(dataset, np.searchsorted(shares[:2], ranks))
         sizes = np.array([len(values) for values in dataset["target"]])
         bounds = [[0, *(round(float(size * share)) for share in shares[:2]), int(size)] for size in sizes]
         cuts = np.array(bounds, dtype=np.int64).reshape(-1, 4)
