@@ -21,6 +21,7 @@ from seriatim.core.errors import SeriatimError
 from seriatim.data.formats.coco import find_image_folder
 from seriatim.data.images.writing import write_image_set
 from seriatim.data.source import open_source
+from seriatim.data.synthetic import scenes
 from seriatim.tasks.base import DataSettings, TaskConfig
 from seriatim.tasks.caption import CaptionSettings, CaptionTask
 
@@ -399,10 +400,11 @@ def test_unreadable_regions(tmp_path: Path) -> None:
         read(file)
 
 
-def test_scenes_as_files_are_the_same_scenes(tmp_path: Path) -> None:
-    folder = tmp_path / "scenes"
-    assert write_image_set("scenes", folder, 12) == 36
-    original = open_source("scenes").splits["test"].columns
+def test_scenes_as_files_are_the_same_scenes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scenes, "SPLIT_SIZES", dict.fromkeys(scenes.SPLIT_SIZES, 20))
+    folder, source = tmp_path / "scenes", open_source("scenes")
+    assert write_image_set(source, folder, 12) == 36
+    original = source.splits["test"].columns
     assert original is not None
     task = CaptionTask.prepare(make_config(folder))
     rows, encoded = task.datasets["test"], task.encoded["test"]
@@ -416,7 +418,7 @@ def test_scenes_as_files_are_the_same_scenes(tmp_path: Path) -> None:
         assert np.array_equal(encoded.inputs[row], original["image"][row])
         assert [tuple(region) for region in encoded.regions[row]] == [tuple(r) for r in original["regions"][row]]
     with pytest.raises(SeriatimError, match="exists"):
-        write_image_set("scenes", folder)
+        write_image_set(source, folder)
     with pytest.raises(SeriatimError, match="not a built-in set of images"):
         write_image_set("dates", tmp_path / "x")
 

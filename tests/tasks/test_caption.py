@@ -15,6 +15,7 @@ from seriatim.core import registry
 from seriatim.core.diagnostics import Diagnostics
 from seriatim.core.errors import SeriatimError
 from seriatim.core.state import flatten, select
+from seriatim.data.synthetic import scenes
 from seriatim.decode.settings import BeamSettings
 from seriatim.nn.network import weights
 from seriatim.report.charts import ImageOverlay, Table
@@ -386,13 +387,10 @@ def test_evaluation_views_and_samples(folder: Path) -> None:
 
 
 def test_pointing_on_scenes(monkeypatch: pytest.MonkeyPatch) -> None:
-    from seriatim.data.source import open_source
-
-    splits = open_source("scenes").splits
-    columns = {name: {k: v[:120] for k, v in (part.columns or {}).items()} for name, part in splits.items()}
+    monkeypatch.setattr(scenes, "SPLIT_SIZES", dict.fromkeys(scenes.SPLIT_SIZES, 40))
     model = registry.models.load("show_attend_tell").Settings(name="show_attend_tell", width=6)
     config = TaskConfig(task=CaptionSettings(channels=4, beams=2), data=DataSettings(source="scenes"), model=model)
-    task = CaptionTask.prepare(config, columns["train"], columns["validation"], columns["test"])
+    task = CaptionTask.prepare(config)
     monkeypatch.setattr("seriatim.tasks.encoder_decoder.SAMPLED_GROUPS", 5)
     metrics = task.evaluate(task.build(), "validation", 100)
     assert 0 <= metrics["pointing"] <= 1

@@ -17,10 +17,9 @@ from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.nn.backbone import readable_equations
 from seriatim.tasks import encoder_decoder
 from seriatim.tasks.base import DataSettings, Encoded, TaskConfig
-from seriatim.tasks.decoding import DecodingStep, mean_alignment, mean_probability
+from seriatim.tasks.decoding import DecodingStep, mean_alignment, mean_probability, nbest_record
 from seriatim.tasks.encoder_decoder import (
     encode_with_eos,
-    nbest_record,
     weights_digest,
 )
 from seriatim.tasks.translate import TranslateSettings, TranslateTask, TranslationProcessor

@@ -21,7 +21,8 @@ from seriatim.nn.network import TokenHead, weights
 from seriatim.report.charts import BinnedMetric, Heatmap, Table
 from seriatim.tasks.alignment import Alignment, TokenizedText
 from seriatim.tasks.base import DataSettings, Encoded, TaskConfig
-from seriatim.tasks.encoder_decoder import Generated, encode_with_eos
+from seriatim.tasks.decoding import Generated
+from seriatim.tasks.encoder_decoder import encode_with_eos
 from seriatim.tasks.text_metrics import Scoring
 from seriatim.tasks.translate import TranslateSettings, TranslateTask, TranslationPredictor, TranslationProcessor
 from seriatim.tasks.translate.views import length_bins, metric_by_length, source_lengths

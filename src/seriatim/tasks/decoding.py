@@ -1,4 +1,4 @@
-"""The decoding step of encoder–decoders, alone or as an ensemble whose probabilities are averaged at every step."""
+"""The decoding step of encoder–decoders, alone or as an ensemble that averages probabilities, and its results."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 import zlib
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,26 @@ from ..nn.network import as_float32
 from ..nn.trace import NamedTrace, Trace
 
 ALIGNMENT = "alignment"  # in a trace: the attention weights over the source
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A generated target."""
+
+    text: str
+    score: float  # log-probability of the text and its end
+    tokens: list[int]
+    finished: bool  # ended by <eos>, not by a limit
+    normalized_score: float = 0.0  # by which hypotheses are ranked
+
+
+@dataclass(frozen=True)
+class Forced:
+    """The true tokens of a target, as the model rates them."""
+
+    log_probs: np.ndarray  # (T,)
+    correct: np.ndarray  # (T,) whether each was the most likely; by the first network of an ensemble
+    weights: np.ndarray | None = None  # (T,S) over the source, if requested and recorded
 
 
 class DecodingStep:
@@ -93,3 +114,10 @@ def own_streams(keys: Sequence[str], seed: int) -> list[np.random.Generator]:
         streams.append(numpy_stream(seed, "sample", zlib.crc32(key.encode()), before[key]))
         before[key] += 1
     return streams
+
+
+def nbest_record(columns: Sequence[str], rows: Sequence[Sequence[Any]], nbest: int) -> dict[str, Any]:
+    """Returns the record of an input: the cells of its best hypothesis or, for `nbest` > 1, lists of cells."""
+    if nbest == 1:
+        return dict(zip(columns, rows[0], strict=True))
+    return {column: [row[n] for row in rows] for n, column in enumerate(columns)}

@@ -13,7 +13,7 @@ import hashlib
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -36,7 +36,7 @@ from ..nn.network import as_float32, weights
 from ..nn.trace import NamedTrace, Trace
 from .base import IGNORED, E, Metrics, Output, Processor, Task
 from .batching import MAX_ELEMENTS, Batch, run_batches
-from .decoding import ALIGNMENT, DecodingStep, mean_alignment, mean_probability, own_streams
+from .decoding import ALIGNMENT, DecodingStep, Forced, mean_alignment, mean_probability, own_streams
 from .inspection import ScoredTokens, TokenReadout, TokenScorer
 from .predictor import Predictor
 
@@ -246,26 +246,6 @@ def weights_digest(network: nn.Module) -> str:
 
 
 # Prediction
-
-
-@dataclass(frozen=True)
-class Generated:
-    """A generated target."""
-
-    text: str
-    score: float  # log-probability of the text and its end
-    tokens: list[int]
-    finished: bool  # ended by <eos>, not by a limit
-    normalized_score: float = 0.0  # by which hypotheses are ranked
-
-
-@dataclass(frozen=True)
-class Forced:
-    """The true tokens of a target, as the model rates them."""
-
-    log_probs: np.ndarray  # (T,)
-    correct: np.ndarray  # (T,) whether each was the most likely; by the first network of an ensemble
-    weights: np.ndarray | None = None  # (T,S) over the source, if requested and recorded
 
 
 class EncoderDecoderPredictor(Predictor):
@@ -496,13 +476,6 @@ class EncoderDecoderPredictor(Predictor):
                 }
             )
         return records
-
-
-def nbest_record(columns: Sequence[str], rows: Sequence[Sequence[Any]], nbest: int) -> dict[str, Any]:
-    """Returns the record of an input: the cells of its best hypothesis or, for `nbest` > 1, lists of cells."""
-    if nbest == 1:
-        return dict(zip(columns, rows[0], strict=True))
-    return {column: [row[n] for row in rows] for n, column in enumerate(columns)}
 
 
 def encode_with_eos(tokenizer: Tokenizer, texts: Sequence[str]) -> Sequences:

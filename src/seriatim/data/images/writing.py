@@ -11,18 +11,18 @@ from ...core.files import atomic_folder
 from ..source import Source, open_source
 
 
-def write_image_set(name: str, folder: Path, count: int | None = None, data_dir: str | None = None) -> int:
+def write_image_set(name: str | Source, folder: Path, count: int | None = None, data_dir: str | None = None) -> int:
     """Writes the images of a data set with splits as PNG files beside captions.jsonl; returns their number.
 
     Args:
-        name: A built-in set of images with captions, such as "scenes".
+        name: A built-in set of images with captions, such as "scenes", or its source.
         folder: Must not exist.
         count: The largest number of images of each split; by default all.
         data_dir: The folder of catalogue data sets.
     """
     source = open_source(name, data_dir)
     if not source.splits or any("image" not in (part.columns or {}) for part in source.splits.values()):
-        cause = f"{name} is not a built-in set of images"
+        cause = f"{source.name} is not a built-in set of images"
         raise SeriatimError("data.write", cause, "name one of them, such as scenes or digits")
     if folder.exists():
         raise SeriatimError("data.exists", f"{folder} exists", "name a new folder")

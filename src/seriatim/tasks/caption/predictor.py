@@ -20,7 +20,8 @@ from ...decode.settings import BeamSettings
 from ...nn.images import ImageEncoderDecoder
 from ...report.charts import View
 from ..alignment import ImageAttention, TokenizedText
-from ..encoder_decoder import EncoderDecoderPredictor, Generated, encode_with_eos, nbest_record
+from ..decoding import Generated, nbest_record
+from ..encoder_decoder import EncoderDecoderPredictor, encode_with_eos
 from ..predictor import ModelInput, NoOptions, Usage, capability
 from .rows import ALIGNED, SCORED
 

@@ -45,14 +45,14 @@ from ...nn.trace import NamedTrace, Trace
 from ...report.charts import View
 from ..alignment import TokenizedText
 from ..base import IGNORED, Encoded, Metrics, Output, Processor, TaskConfig, columns_and_kinds
-from ..batching import Batch, LengthSampler, Sampler
+from ..batching import MAX_ELEMENTS, Batch, LengthSampler, Sampler
 from ..codecs import ImageCodec, SequenceSettings
-from ..decoding import ALIGNMENT
+from ..decoding import ALIGNMENT, Forced
 from ..encoder_decoder import (
+    MAX_ROWS,
     EncoderDecoderPredictor,
     EncoderDecoderProcessor,
     EncoderDecoderTask,
-    Forced,
     encode_with_eos,
 )
 from ..mismatches import tokenizer_mismatches
@@ -321,7 +321,7 @@ class CaptionTask(EncoderDecoderTask[EncodedCaptions]):
         return Batch((images, decoder_inputs, None), targets, count)
 
     def item_lengths(self, encoded: EncodedCaptions) -> np.ndarray:
-        return encoded.inputs.lengths
+        return np.full(len(encoded), MAX_ELEMENTS // MAX_ROWS)  # by which batches have MAX_ROWS captions
 
     # Network and training
 

@@ -25,8 +25,9 @@ from ...report.charts import View
 from ..alignment import Alignment, TokenizedText, written_words
 from ..base import Encoded
 from ..batching import Batch
+from ..decoding import Generated, nbest_record
 from ..embedding import EmbeddingPredictor, TextReader
-from ..encoder_decoder import EncoderDecoderPredictor, Generated, encode_with_eos, eos_of, nbest_record
+from ..encoder_decoder import EncoderDecoderPredictor, encode_with_eos, eos_of
 from ..inspection import Aligner, EmbeddingTable
 from ..predictor import ModelInput, NoOptions, Usage, capability
 from .pairs import ALIGNED, SCORED, normalize
