@@ -59,7 +59,7 @@ class Captions(Format):
     """Annotations of one JSON or Flickr file, or the caption files of a folder of images."""
 
     def usable(self, options: ReadOptions) -> bool:
-        return "caption" in options.header_names
+        return "captions" in options.header_names
 
     def sniff(self, source: Source) -> bool:
         streams = [stream for stream in source.streams if not is_image_name(stream.name)]

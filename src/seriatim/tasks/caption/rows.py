@@ -141,8 +141,8 @@ def locate_images(
     names = {path: os.path.relpath(path, home) if path.is_relative_to(home) else str(path) for path in paths}
     bases = [home, home.parent] if folder is None else [_existing_folder(folder, home)]
     root = find_image_folder(list(dict.fromkeys(names.values())), bases)
-    found = {path: Path(os.path.normpath(os.path.join(root, name))) for path, name in names.items()}
-    missing = {path for path in names if not found[path].is_file()}
+    located = {path: Path(os.path.normpath(os.path.join(root, name))) for path, name in names.items()}
+    missing = {path for path in names if not located[path].is_file()}
     if missing and (missing_files == "error" or (missing_files == "skip" and len(missing) == len(names))):
         listed: dict[Path, str] = {}
         for row, value in enumerate(values):
@@ -163,7 +163,7 @@ def locate_images(
     changed = values.copy()
     for row, value in enumerate(values):
         if isinstance(value, Path) and value not in missing:
-            changed[row] = found[value]
+            changed[row] = located[value]
     rows = replace(rows, columns={**rows.columns, "image": (replace(rows.columns["image"][0], values=changed),)})
     if not missing or missing_files == "keep":
         return rows
