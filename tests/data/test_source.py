@@ -68,6 +68,13 @@ def test_missing_path_suggests_neighbors_and_names(tmp_path: Path) -> None:
     missing("tiny-shakespear", "data.missing", 'did you mean "tiny-shakespeare"?')
     missing("/nowhere/at/all", "data.missing", "pydoc")
     missing("x" * 5000, "data.missing")
+    missing("", "data.missing")
+
+
+def test_the_current_folder_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "d/a.txt", "x")
+    monkeypatch.chdir(tmp_path / "d")
+    assert names(open_source(".")) == ["d/a.txt"]
 
 
 def test_path_takes_precedence_over_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,6 +200,9 @@ def test_mapping_of_splits(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "text,label\nx,p\n")
     source = open_source({"train": pd.DataFrame(COLUMNS), "dev": path})
     assert set(source.splits) == {"train", "validation"}
+    assert set(open_source({"train": [{"text": "a"}], "test": [{"text": "b"}]}).splits) == {"train", "test"}
+    assert not open_source({"train": ["a"], "test": ["b"]}).splits  # columns
+    assert not open_source({"train": pd.Series(["a"]), "test": pd.Series(["b"])}).splits
     missing({"dev": path, "test": path}, "data.split", "no split train")
 
 

@@ -340,6 +340,8 @@ class Schema:
         kinds = " or ".join(kind.name for kind in field.kinds)
         columns = ", ".join(f"{name} ({header.guess_kind(name).name})" for name in header.columns)
         reason = f"candidates: {', '.join(candidates)}" if candidates else f"no column holds {kinds}"
+        if not candidates and (empty := [name for name in header.columns if all(map(is_blank, header.samples[name]))]):
+            reason += f", and empty are: {', '.join(empty)}"
         cause = f"{header.name}: which column is the {field.role}? {reason}; columns: {columns}"
         if not candidates and not field.target and not header.unnamed:
             return SeriatimError("data.column", cause, "pass a file that has one")

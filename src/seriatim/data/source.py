@@ -161,8 +161,7 @@ def _open_table(table: Any) -> Source:
 
 def _open_mapping(mapping: Mapping[Any, Any], data_dir: str | None) -> Source:
     """Columns by name, or sources by split."""
-    tables = (str, Path, ArrowStream, HubDataset, Mapping)
-    if mapping and all(str(key).lower() in SPLIT_ALIASES and isinstance(mapping[key], tables) for key in mapping):
+    if mapping and all(str(key).lower() in SPLIT_ALIASES and _is_table(mapping[key]) for key in mapping):
         splits = {SPLIT_ALIASES[str(key).lower()]: open_source(spec, data_dir) for key, spec in mapping.items()}
         if "train" not in splits:
             if len(splits) == 1:
@@ -171,6 +170,13 @@ def _open_mapping(mapping: Mapping[Any, Any], data_dir: str | None) -> Source:
         return replace(splits["train"], name=type(mapping).__name__, splits=splits)
     columns = {str(name): list(cells) for name, cells in mapping.items()}
     return Source("columns", columns=_same_lengths(columns))
+
+
+def _is_table(spec: Any) -> bool:
+    """Returns whether a value is a table or its path, not the cells of a column."""
+    if isinstance(spec, list):
+        return bool(spec) and isinstance(spec[0], (Mapping, tuple))
+    return isinstance(spec, (str, Path, Source, ArrowStream, HubDataset, Mapping)) and not hasattr(spec, "str")
 
 
 def _open_rows(rows: Sequence[Any] | np.ndarray) -> Source:
@@ -215,7 +221,7 @@ def _same_lengths(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
 def _open_name(name: str, data_dir: str | None, progress: Progress | None) -> Source:
     path = Path(name).expanduser()
     try:
-        exists = path.exists()
+        exists = bool(name.strip()) and path.exists()
     except OSError:  # longer than the file system allows
         exists = False
     try:
@@ -233,7 +239,7 @@ def _open_name(name: str, data_dir: str | None, progress: Progress | None) -> So
     if known is not None:
         return known
     try:
-        neighbors = [str(path.with_name(file.name)) for file in path.parent.iterdir() if not file.name.startswith(".")]
+        neighbors = [str(path.parent / file.name) for file in path.parent.iterdir() if not file.name.startswith(".")]
     except OSError:
         neighbors = []
     hint = did_you_mean(name, [*neighbors, *known_names()])
@@ -245,6 +251,7 @@ def _open_name(name: str, data_dir: str | None, progress: Progress | None) -> So
 def _open_path(path: Path, member: str = "") -> Source:
     """Returns the source of a file, a folder, an archive, or the members of one that `member` names."""
     if path.is_dir():
+        path = path if path.name not in ("", "..") else path.resolve()
         inner = [(file, file.relative_to(path)) for file in path.rglob("*")]
         files = [(f, r.as_posix()) for f, r in inner if not any(p.startswith(".") for p in r.parts) and f.is_file()]
         files.sort(key=lambda pair: pair[1])
