@@ -15,7 +15,7 @@ from ..core.errors import SeriatimError
 from .dataset import Dataset
 from .disk import TextValues, mix
 from .documents import document_ends
-from .kinds import LABEL, NUMBER, SPLIT_ALIASES, YES
+from .kinds import LABEL, SPLIT_ALIASES, YES
 from .schema import Schema
 
 NAMES = ("train", "validation", "test")

@@ -208,6 +208,8 @@ def parse_roll(cell: Any) -> Midi | np.ndarray:
     if isinstance(cell, Midi):
         return cell
     if isinstance(cell, Path):
+        if not cell.is_file():
+            raise CellError("data.missing", f'names "{cell}", which is not a file', "pass a MIDI file")
         return parse_midi(cell.name, cell.read_bytes())
     roll = np.asarray(cell)
     if roll.ndim != 2 or (roll.size and roll.shape[1] not in (KEYS, PITCHES)):

@@ -59,7 +59,7 @@ def make_series(
     names = {role: [c.name for c in rows.columns.get(role, ())] for role in ("target", "past", "future")}
     if rows.kind("target") is HISTORY:
         blocks, names = read_blocks(rows, variables or {})
-        frequency = Frequency("rows") if frequency is None else frequency
+        frequency = Frequency("rows")
     else:
         blocks, frequency = grid_rows(rows, frequency, diagnostics)
     counts = [len(names[role]) for role in ("target", "past", "future")]
@@ -100,7 +100,7 @@ def read_blocks(rows: Dataset, variables: Mapping[str, str]) -> tuple[list[Block
     targets = chosen.get("target") or [name for name in all_names if name not in future]
     past = chosen.get("past") or [name for name in all_names if name not in (*targets, *future)]
     order = [all_names.index(name) for name in (*targets, *past, *future)]
-    unnamed = column.name == "column 1"
+    unnamed = rows.name in ("inputs", "records")  # lists passed to a prediction are no series of the training data
     titles = rows["series"] if "series" in rows else [f"input {n}" if unnamed else f"row {n}" for n in range(len(rows))]
     blocks = [
         Block(str(title), 0.0, values[:, order], location)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...data.dataset import Dataset
 from ...data.sequences import Sequences
-from ...data.series import Scaler, cycle_features
+from ...data.series import Frequency, Scaler, cycle_features
 from ...data.series.table import start_time
 from ..base import Encoded
 
@@ -51,6 +51,7 @@ class SeriesEncoded(Encoded):
 
     processor: ForecastProcessor
     names: list[str]
+    frequency: Frequency
     start_times: list[object]
     history: np.ndarray  # (series,) steps of earlier splits
     starts: np.ndarray  # (series,) row of the first step
@@ -138,7 +139,7 @@ def encode_series(
     processor: ForecastProcessor, dataset: Dataset, values: list[np.ndarray], scalers: list[Scaler]
 ) -> SeriesEncoded:
     """Returns series as arrays; `values` are the variables (steps,N+P+K) of each."""
-    horizon, targets = processor.horizon, len(processor.targets)
+    horizon, targets, frequency = processor.horizon, len(processor.targets), Frequency.parse(dataset["frequency"][0])
     others = targets + len(processor.past)
     sizes = np.array([len(array) for array in values], dtype=np.int64)
     history = dataset["history"].astype(np.int64) if "history" in dataset else np.zeros(len(values), np.int64)
@@ -160,7 +161,7 @@ def encode_series(
         columns = [filled - level]
         if processor.flags:
             columns.append(np.isnan(scaled[:, list(processor.flags)]))
-        times = processor.frequency.after(start_time(dataset, row), np.arange(len(table)))
+        times = frequency.after(start_time(dataset, row), np.arange(len(table)))
         columns += [cycle_features(times, cycle) for cycle in processor.cycles]
         inputs = np.concatenate(columns, axis=1).astype(np.float32)
         known = inputs[:, others : len(processor.variables)]
@@ -171,6 +172,7 @@ def encode_series(
         Sequences(inputs, ends),
         processor=processor,
         names=list(dataset["series"]),
+        frequency=frequency,
         start_times=[start_time(dataset, row) for row in range(len(dataset))],
         history=history,
         starts=ends - sizes - horizon,

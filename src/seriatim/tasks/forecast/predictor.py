@@ -14,7 +14,7 @@ from ...core.config import Settings
 from ...core.errors import SeriatimError
 from ...data.dataset import Dataset
 from ...data.kinds import LABEL, NUMBER
-from ...data.series import SCHEMA, describe_series
+from ...data.series import SCHEMA, Frequency, describe_series
 from ...data.series.schema import TIME
 from ...nn.network import as_float32
 from ...report.charts import View
@@ -151,7 +151,7 @@ class ForecastPredictor(Predictor):
     def forecast(self, dataset: Dataset, options: Settings) -> list[dict[str, Any]]:
         """Forecast the values after the end of each series, with a column per quantile if there are any."""
         encoded, quantiles = self.predict_ends(dataset)
-        levels, frequency = self.task.settings.quantiles, self.processor.frequency
+        levels, frequency = self.task.settings.quantiles, encoded.frequency
         middle, records = median_index(levels), []
         for row, name in enumerate(encoded.names):
             steps = encoded.sizes[row] + np.arange(self.processor.horizon)
@@ -184,7 +184,7 @@ class ForecastPredictor(Predictor):
 
     def _check_future(self, dataset: Dataset) -> None:
         """Raises an error if a future column lacks a value within the horizon."""
-        frequency, horizon = self.processor.frequency, self.processor.horizon
+        frequency, horizon = Frequency.parse(dataset["frequency"][0]), self.processor.horizon
         for row, target in enumerate(dataset["target"]) if self.processor.future and "future" in dataset else ():
             ahead = dataset["future"][row][len(target) :]
             for number, name in enumerate(self.processor.future):

@@ -90,8 +90,8 @@ def plot_forecast(
     processor, series, position = encoded.processor, int(origins.series[item]), int(origins.positions[item])
     shown = min(max(processor.context_length, 2 * processor.horizon), MAX_HISTORY)
     start, end = max(position - shown, 0), position + processor.horizon
-    times = processor.frequency.after(encoded.start_times[series], np.arange(start, end))
-    texts = tuple(processor.frequency.format(time) for time in times)
+    times = encoded.frequency.after(encoded.start_times[series], np.arange(start, end))
+    texts = tuple(encoded.frequency.format(time) for time in times)
     values = encoded.raw[series][:, target]
     variable = processor.targets[target]
     forecasts = quantiles[item, :, target]  # (horizon,Q)
