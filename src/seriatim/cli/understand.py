@@ -128,12 +128,12 @@ def inspect(
         check_extension(out)
     if len(names) > 1:
         raise SeriatimError("inspect.view", f"one view at a time: {', '.join(names)}", "choose one")
-    from ..inspect import Inspector
     from ..runs.configure import add_plugins
+    from ..runs.inspection import open_inspector
 
     add_plugins(plugin)
     parts = [part.strip() for part in subjects.split(",") if part.strip()]
-    inspector = Inspector(*([subjects] if Path(subjects).exists() else parts))
+    inspector = open_inspector(*([subjects] if Path(subjects).exists() else parts))
     if not names:
         available = inspector.available()
         if texts or out is not None or options:

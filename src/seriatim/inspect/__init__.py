@@ -1,1 +1,145 @@
-"""Look inside a network: attention, gates, gradients, surprise and more."""
+"""Look inside a model: attention, gates, gradients, surprise and more.
+
+    run.inspect.attention("They are watching .")            a trained run
+    Inspector("rnn", "lstm", "gpt").gradients()             fresh networks of these architectures
+
+Inspecting never changes an output and leaves nothing behind. This package imports torch when a view is used.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..core import registry
+from ..core.errors import SeriatimError, did_you_mean
+from .catalog import OPTIONS, VIEWS, ViewInfo
+
+if TYPE_CHECKING:
+    from ..tasks.base import Predictor
+    from .result import Result
+    from .subject import Subject
+
+__all__ = ["OPTIONS", "VIEWS", "Inspector", "ViewInfo"]
+
+Notify = Callable[[str], None]
+
+
+class HasPredictor(Protocol):
+    """A trained model, such as a run."""
+
+    @property
+    def predictor(self) -> Predictor: ...
+
+
+class Inspector:
+    """The views of one model or several.
+
+    Args:
+        subjects: Models: a `Subject`, anything with a predictor, or the name of an architecture for a fresh network.
+    """
+
+    def __init__(self, *subjects: Subject | HasPredictor | str) -> None:
+        self.subjects = [make_subject(subject) for subject in subjects]
+        if not self.subjects:
+            raise SeriatimError("inspect.subject", "no model is named", "name a run, or a model")
+        models = [subject.settings.name for subject in self.subjects]
+        if len(models) > 1 and len(set(models)) == len(models):
+            for subject in self.subjects:
+                subject.label = subject.settings.name
+
+    def __repr__(self) -> str:
+        return f"Inspector({', '.join(subject.label for subject in self.subjects)})"
+
+    def available(self) -> list[str]:
+        """Returns the names of the views that can be shown of these models."""
+        return [name for name in VIEWS if not self._missing(name)]
+
+    def show(self, name: str, *texts: str, notify: Notify | None = None, **options: Any) -> Result:
+        """Returns the result of a view.
+
+        Args:
+            name: The view.
+            texts: What the model reads.
+            notify: Called with the progress of views that take long.
+            options: Those of the view.
+        """
+        from .views import load_view
+
+        if name not in VIEWS:
+            raise SeriatimError("inspect.view", f'there is no view "{name}"', did_you_mean(name, VIEWS))
+        if reason := self._missing(name):
+            raise SeriatimError("inspect.unavailable", reason, f"available: {', '.join(self.available())}")
+        if texts and not VIEWS[name].text:
+            raise SeriatimError("inspect.text", f"{name} takes no text", "omit the text")
+        for text in texts:
+            if not isinstance(text, str):
+                raise SeriatimError("inspect.text", f"a text must be a str, not {type(text).__name__}", "pass a str")
+        view = load_view(name)
+        parameters = list(inspect.signature(view.show).parameters.values())
+        check_texts(name, parameters[1:], len(texts))
+        known = {parameter.name for parameter in parameters if parameter.kind == parameter.KEYWORD_ONLY}
+        if unknown := sorted(options.keys() - known):
+            names = sorted(known - {"notify"})
+            remedy = f"its options: {', '.join(names)}" if names else "it has none"
+            raise SeriatimError("inspect.option", f"{name} has no option {unknown[0]}", remedy)
+        if notify is not None and "notify" in known:
+            options["notify"] = notify
+        fitting = [subject for subject in self.subjects if not view.missing(subject)]
+        return view.show(fitting if VIEWS[name].several else fitting[0], *texts, **options)
+
+    def __getattr__(self, name: str) -> Callable[..., Result]:
+        """Returns a view as a method `(*texts, **options)`, with its signature and documentation."""
+        if name not in VIEWS:
+            raise AttributeError(f"there is no view {name!r}: {', '.join(VIEWS)}")
+        from .views import load_view
+
+        show = load_view(name).show
+
+        def method(*texts: str, **options: Any) -> Result:
+            return self.show(name, *texts, **options)
+
+        signature = inspect.signature(show)
+        method.__name__ = name
+        method.__doc__ = "\n\n".join(filter(None, (VIEWS[name].summary, inspect.getdoc(show))))
+        shown = signature.replace(parameters=list(signature.parameters.values())[1:])
+        setattr(method, "__signature__", shown)  # noqa: B010
+        return method
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *VIEWS]
+
+    def _missing(self, name: str) -> str:
+        """Returns why a view cannot be shown, "" if it can; of several models those that have it are shown."""
+        from .views import load_view
+
+        if not VIEWS[name].several and len(self.subjects) > 1:
+            return f"{name} shows one model, not {len(self.subjects)}"
+        reasons = [load_view(name).missing(subject) for subject in self.subjects]
+        return f"{self.subjects[0].label} {reasons[0]}" if all(reasons) else ""
+
+
+def make_subject(subject: Subject | HasPredictor | str) -> Subject:
+    """Returns the subject of a model; see `Inspector`."""
+    from .subject import Subject
+
+    if isinstance(subject, Subject):
+        return subject
+    if isinstance(subject, str):
+        if subject not in registry.models.names():
+            remedy = did_you_mean(subject, registry.models.names())
+            raise SeriatimError("inspect.subject", f'there is no model "{subject}"', remedy)
+        return Subject.fresh(subject)
+    model = subject
+    settings = model.predictor.task.config.model
+    return Subject(settings.name, settings, lambda: model.predictor, lambda: model.predictor.task)
+
+
+def check_texts(name: str, parameters: Sequence[inspect.Parameter], count: int) -> None:
+    """Raises an error unless a view accepts so many texts."""
+    positional = [parameter for parameter in parameters if parameter.kind == parameter.POSITIONAL_OR_KEYWORD]
+    if count < sum(parameter.default is parameter.empty for parameter in positional):
+        raise SeriatimError("inspect.text", f"{name} needs a text", "pass one")
+    if count > len(positional) and not any(parameter.kind == parameter.VAR_POSITIONAL for parameter in parameters):
+        raise SeriatimError("inspect.text", f"{name} takes one text, not {count}", "pass one")

@@ -13,9 +13,11 @@ class ViewInfo:
         summary: One line for help texts.
         text: Whether it takes a text.
         several: Whether it shows several models in one chart.
+        module: Its file in `inspect.views`.
     """
 
     summary: str
+    module: str
     text: bool = True
     several: bool = False
 
@@ -29,27 +31,33 @@ class OptionInfo:
 
 
 VIEWS = {
-    "attention": ViewInfo("Attention weights: all heads, or those of --layer and --head."),
-    "alignment": ViewInfo("Which source words each word of a translation attends to."),
-    "entropy": ViewInfo("Entropy of each attention head, from one element (0 bits) to all."),
-    "gates": ViewInfo("Gates of an LSTM or GRU over a text, averaged or of one --unit."),
-    "units": ViewInfo("Units that track something: position, quotes, brackets, …"),
-    "activations": ViewInfo("Outputs of each layer or level, element by element."),
+    "attention": ViewInfo("Attention weights: all heads, or those of --layer and --head.", "attention"),
+    "alignment": ViewInfo("Which source words each word of a translation attends to.", "attention"),
+    "entropy": ViewInfo("Entropy of each attention head, from one element (0 bits) to all.", "attention"),
+    "gates": ViewInfo("Gates of an LSTM or GRU over a text, averaged or of one --unit.", "gates"),
+    "units": ViewInfo("Units that track something: position, quotes, brackets, …", "units"),
+    "activations": ViewInfo("Outputs of each layer or level, element by element.", "activations"),
     "gradients": ViewInfo(
-        "How far back the gradient of the last loss reaches, before and after training.", several=True
+        "How far back the gradient of the last loss reaches, before and after training.", "gradients", several=True
     ),
-    "depth": ViewInfo("Gradients layer by layer in deep stacks, with and without skips.", text=False, several=True),
-    "backpropagation": ViewInfo("Backpropagation through time on a tiny network, term by term.", text=False),
-    "surprise": ViewInfo("Surprise of each token, and what was expected instead at a --position."),
-    "lens": ViewInfo("What each layer of a Transformer would predict (logit lens)."),
-    "backoff": ViewInfo("Which n-gram order predicted each token."),
-    "neighbors": ViewInfo("Tokens whose vectors are nearest to those of the text."),
-    "projection": ViewInfo("Token vectors projected on the plane."),
-    "context": ViewInfo("A word in several sentences: its vector in each, beside its own embedding."),
-    "positions": ViewInfo("Position embeddings, and their similarity by distance.", text=False),
-    "scores": ViewInfo("Weights of every attention score over the same queries and keys.", text=False),
-    "growth": ViewInfo("Time and memory over the sequence length, beside the theory.", text=False, several=True),
-    "saliency": ViewInfo("Which tokens a prediction depends on: integrated gradients."),
+    "depth": ViewInfo(
+        "Gradients layer by layer in deep stacks, with and without skips.", "depth", text=False, several=True
+    ),
+    "backpropagation": ViewInfo(
+        "Backpropagation through time on a tiny network, term by term.", "backpropagation", text=False
+    ),
+    "surprise": ViewInfo("Surprise of each token, and what was expected instead at a --position.", "surprise"),
+    "lens": ViewInfo("What each layer of a Transformer would predict (logit lens).", "lens"),
+    "backoff": ViewInfo("Which n-gram order predicted each token.", "backoff"),
+    "neighbors": ViewInfo("Tokens whose vectors are nearest to those of the text.", "embeddings"),
+    "projection": ViewInfo("Token vectors projected on the plane.", "embeddings"),
+    "context": ViewInfo("A word in several sentences: its vector in each, beside its own embedding.", "embeddings"),
+    "positions": ViewInfo("Position embeddings, and their similarity by distance.", "positions", text=False),
+    "scores": ViewInfo("Weights of every attention score over the same queries and keys.", "positions", text=False),
+    "growth": ViewInfo(
+        "Time and memory over the sequence length, beside the theory.", "growth", text=False, several=True
+    ),
+    "saliency": ViewInfo("Which tokens a prediction depends on: integrated gradients.", "saliency"),
 }
 
 OPTIONS = {
@@ -69,7 +77,7 @@ OPTIONS = {
     "context_length": OptionInfo(int, "Elements of the windows that gradients are followed through."),
     "layers": OptionInfo(str, "Layers of the stacks of --depth, as 20,56."),
     "width": OptionInfo(int, "Units of the tiny network of --backpropagation."),
-    "steps": OptionInfo(int, "Elements that it reads."),
+    "steps": OptionInfo(int, "Elements that it reads; or points of the integral of --saliency."),
     "scale": OptionInfo(float, "Factor of its recurrent matrix: 0.5 vanishes, 2 may explode."),
     "seed": OptionInfo(int, "Seed of the weights of --backpropagation and --depth."),
 }

@@ -1,0 +1,330 @@
+"""Attention weights: of every head, as alignments of two sequences, and their entropy.
+
+    α = softmax(q kᵀ / √d)    H = −Σ_j α_j log₂ α_j    2^H: the number of equally weighted elements    Σ_j α_j |i − j|
+
+A row of weights sums to one over the elements that may be attended to, and is zero on padding and, in a causal model,
+on later elements. An encoder–decoder has three parts: encoder and decoder attend to their own sequence, and the decoder
+(`cross`) to the source. With `generate` the model continues the text, and the weights are those of each step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from ...core.errors import SeriatimError, did_you_mean
+from ...report.charts import Heatmap, HeatmapGrid, Table, View, format_number, matrix
+from ...tasks.alignment import Alignment
+from ...tasks.inspection import check_position
+from ..result import NamedArray, Result
+from ..subject import Reading, Subject
+from ..trace import TraceName
+from . import view
+
+PARTS = ("cross", "encoder", "decoder")  # of an encoder–decoder; the first that it has is the default
+MAX_CELLS = 120  # on a side of a heatmap
+MAX_PER_ROW = 16  # heads beside each other
+MAX_ROWS = 40  # of a table in a terminal
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The attention weights of one part of a network.
+
+    Args:
+        part: One of `PARTS`, "" for a network over one sequence.
+        values: (L,H,T,S).
+        queries: The names of the elements that attend.
+        keys: The names of the elements they attend to.
+        first_layer: The number of the first layer.
+    """
+
+    part: str
+    values: np.ndarray
+    queries: list[str]
+    keys: list[str]
+    first_layer: int = 0
+
+    @property
+    def layers(self) -> list[str]:
+        return [f"layer {self.first_layer + index}" for index in range(len(self.values))]
+
+    @property
+    def heads(self) -> list[str]:
+        return [f"head {index}" for index in range(self.values.shape[1])]
+
+    @property
+    def causal(self) -> bool:
+        """Whether no element attends to a later one."""
+        return self.part != "cross" and len(self.queries) > 1 and not np.triu(self.values, 1).any()
+
+
+def attention_parts(subject: Subject) -> list[str]:
+    """Returns the parts of a network that have attention: [""], some of `PARTS`, or none."""
+    names = [TraceName.parse(name) for name in subject.trace_names]
+    sides = {name.side for name in names if name.part == "attention"}
+    if not subject.encoder_decoder:
+        return [""] if "" in sides else []
+    cross = ["cross"] if any(name.part == "cross_attention" for name in names) else []
+    return cross + [part for part in PARTS if part in sides]
+
+
+def missing_attention(subject: Subject) -> str:
+    if subject.gradient_free or not (attention_parts(subject) or attends_to_image(subject)):
+        return "has no attention between the elements of a sequence"
+    return ""
+
+
+def missing_heads(subject: Subject) -> str:
+    has_heads = not subject.gradient_free and bool(attention_parts(subject))
+    return "" if has_heads else "has no attention heads"
+
+
+def attends_to_image(subject: Subject) -> bool:
+    """Returns whether the words of a target attend to the cells of an image."""
+    if not subject.trained or not subject.encoder_decoder:
+        return False
+    return subject.predictor.processor.image_layout is not None and "alignment" in subject.trace_names
+
+
+@view("attention", missing_attention)
+def show_attention(
+    subject: Subject,
+    *texts: str,
+    layer: int | None = None,
+    head: int | None = None,
+    part: str | None = None,
+    target: str | None = None,
+    example: int | None = None,
+    generate: int | None = None,
+) -> Result:
+    """All layers and heads, or one layer, or one head (of one layer or of each), counted from 0.
+
+    Of a model that describes images, where each word attends to, unless a part, layer or head is named.
+    """
+    if attends_to_image(subject) and layer is head is part is generate is None:
+        return show_image_attention(subject, subject.read(*texts, target=target, example=example))
+    reading, weights = read_weights(subject, texts, layer, part, target, example, generate)
+    count = weights.values.shape[1]
+    heads = list(range(count)) if head is None else [check_position(head, count, "head")]
+    values = weights.values[:, heads]
+    head_names = [f"head {index}" for index in heads]
+    title = f"Attention: {subject.label}{f', {weights.part}' if weights.part else ''}"
+    queries, keys, folded = fold_weights(weights.queries, weights.keys, values)
+    panels = {
+        f"{layer_name}, {head_name}": matrix(folded[i, j])
+        for i, layer_name in enumerate(weights.layers)
+        for j, head_name in enumerate(head_names)
+    }
+    notes = list(reading.notes)
+    shape = f"{len(weights.queries)} × {len(weights.keys)} elements, neighbors merged"
+    about: dict[str, Any] = {
+        "note": "; ".join(notes if folded.size == values.size else [*notes, shape]),
+        "rows": tuple(queries),
+        "columns": tuple(keys),
+        "x": "attended to",
+        "y": "attends",
+        "low": 0.0,
+        "high": 1.0,
+    }
+    chart: View
+    if len(panels) == 1:
+        name, cells = next(iter(panels.items()))
+        chart = Heatmap(title=f"{title}, {name}", values=cells, **about)
+    else:
+        aligned = 1 < len(heads) <= MAX_PER_ROW and len(values) > 1  # a row of panels per layer
+        chart = HeatmapGrid(title=title, panels=panels, per_row=len(heads) if aligned else None, **about)
+    axes = {"layer": weights.layers, "head": head_names, "query": weights.queries, "key": weights.keys}
+    heads_averaged = values.shape[0] * values.shape[1]
+    note = f"mean over {heads_averaged} heads" if heads_averaged > 1 else ""
+    table = strongest_table(weights.queries, weights.keys, values.mean(axis=(0, 1)), note)
+    return Result(title, {"attention": NamedArray(values, axes)}, [chart], notes, [table])
+
+
+def show_image_attention(subject: Subject, reading: Reading) -> Result:
+    """Returns for each word of a caption the cells of the image that it attends to."""
+    attention = subject.predictor.image_attention(reading.encoded, reading.item)
+    if attention is None:
+        raise subject.unavailable("has no attention over images", "name another run")
+    rows, columns = attention.grid
+    weights = attention.weights.reshape(len(attention.words), rows, columns)
+    axes = {
+        "word": attention.words,
+        "row": [str(row) for row in range(rows)],
+        "column": [str(column) for column in range(columns)],
+    }
+    title = f"Attention of each word to the image: {subject.label}"
+    cells = [f"{row},{column}" for row in range(rows) for column in range(columns)]
+    table = strongest_table(attention.words, cells, attention.weights, "row and column of a cell")
+    arrays = {"attention": NamedArray(weights, axes)}
+    return Result(title, arrays, [attention.chart(title)], reading.notes, [table])
+
+
+def read_weights(
+    subject: Subject,
+    texts: Sequence[str],
+    layer: int | None = None,
+    part: str | None = None,
+    target: str | None = None,
+    example: int | None = None,
+    generate: int | None = None,
+) -> tuple[Reading, Weights]:
+    """Returns what is read, and the weights of one part of the network: of all layers, or of one."""
+    chosen = choose_part(subject, part)
+    kind = "cross_attention" if chosen == "cross" else "attention"
+    side = {"": "", "encoder": "encoder", "decoder": "decoder", "cross": "decoder"}[chosen]
+    prefix = f"{side}." if side else ""
+    names = [kind] if layer is None else [f"{prefix}layer{layer}.{kind}"]
+    trace: Mapping[str, Tensor]
+    if generate is not None:
+        if target is not None or example is not None or len(texts) != 1:
+            raise SeriatimError("inspect.generate", "--generate continues one text", "pass a text alone")
+        reading, trace = subject.generate(texts[0], generate, names)
+    else:
+        reading = subject.read(*texts, target=target, example=example)
+        trace = subject.run(reading, names)[1]
+    by_layer = {}
+    for name, value in trace.items():
+        parsed = TraceName.parse(name)
+        if parsed.side == side and parsed.part == kind and parsed.index is not None:
+            by_layer[parsed.index] = value[0].float().numpy()
+    if not by_layer:
+        layers = [TraceName.parse(name) for name in subject.trace_names]
+        check_position(layer or 0, sum(name.side == side and name.part == kind for name in layers), "layer")
+    values = np.stack([by_layer[index] for index in sorted(by_layer)])
+    queries = reading.predicted if chosen == "cross" else reading.elements(side, values.shape[2])
+    keys = reading.elements("encoder", values.shape[3]) if chosen == "cross" else queries
+    return reading, Weights(chosen, values, queries, keys, min(by_layer))
+
+
+def choose_part(subject: Subject, part: str | None) -> str:
+    """Returns the part to show, by default the first that there is."""
+    parts = attention_parts(subject)
+    if not parts:
+        raise subject.unavailable("has neither layers nor heads of attention", "omit --part, --layer and --head")
+    if part is None:
+        return parts[0]
+    if parts == [""]:
+        raise SeriatimError("inspect.part", f"{subject.label} is not an encoder–decoder", "omit --part")
+    if part not in parts:
+        raise SeriatimError("inspect.part", f'there is no part "{part}"', did_you_mean(part, parts))
+    return part
+
+
+def fold_weights(
+    queries: list[str], keys: list[str], values: np.ndarray, limit: int = MAX_CELLS
+) -> tuple[list[str], list[str], np.ndarray]:
+    """Returns weights (…,T,S) with at most `limit` cells on a side: means of neighboring queries, sums of neighboring
+    keys, so that rows still sum to one. A cell has the name of its first element."""
+    rows, columns = (range(0, len(names), -(-len(names) // limit)) for names in (queries, keys))
+    sums = np.add.reduceat(values, list(columns), axis=-1)
+    counts = np.diff([*rows, len(queries)])
+    means = np.add.reduceat(sums, list(rows), axis=-2) / counts[:, None]
+    return [queries[row] for row in rows], [keys[column] for column in columns], means
+
+
+def strongest_table(queries: list[str], keys: list[str], weights: np.ndarray, note: str = "") -> Table:
+    """Returns the keys with the largest weights (T,S) of each query, for terminals."""
+    rows = [
+        (query, ", ".join(f"{key} {weight:.2f}" for key, weight in strongest))
+        for query, strongest in Alignment(keys, queries, weights).strongest(least=0.005)
+    ]
+    if len(rows) > MAX_ROWS:
+        rows = [*rows[:MAX_ROWS], ("…", f"{len(queries) - MAX_ROWS} more")]
+    return Table(title="Largest weights", note=note, columns=("element", "attends to"), rows=tuple(rows))
+
+
+# Alignment
+
+
+def missing_alignment(subject: Subject) -> str:
+    if not subject.trained:
+        return "is not trained"
+    return "" if not subject.gradient_free and subject.predictor.aligner() is not None else "has no alignment"
+
+
+@view("alignment", missing_alignment)
+def show_alignment(subject: Subject, text: str, *, target: str | None = None, tokens: bool = False) -> Result:
+    """Of a target, by default of the model's own translation; word by word, or token by token.
+
+    The weights of a Transformer are the mean over the heads and blocks of its decoder.
+    """
+    align = subject.predictor.aligner()
+    assert align is not None
+    alignment = align(text, target, not tokens)
+    title = f"Alignment: {subject.label}"
+    axes = {"translation": alignment.target, "source": alignment.source}
+    chart = alignment.chart(title)
+    table = strongest_table(alignment.target, alignment.source, alignment.weights)
+    return Result(title, {"alignment": NamedArray(alignment.weights, axes)}, [chart], (), [table])
+
+
+# Entropy
+
+
+@view("entropy", missing_heads)
+def show_entropy(
+    subject: Subject,
+    *texts: str,
+    part: str | None = None,
+    target: str | None = None,
+    example: int | None = None,
+    generate: int | None = None,
+) -> Result:
+    """Means over the elements that attend. The largest possible entropy depends on how many elements may be attended
+    to: in a causal model on the position."""
+    reading, weights = read_weights(subject, texts, None, part, target, example, generate)
+    bits, largest = entropy(weights.values), max_entropy(weights)
+    means = {"entropy": bits.mean(axis=-1), "elements": np.exp2(bits).mean(axis=-1)}
+    if weights.part != "cross":  # positions of source and target are not comparable
+        means["distance"] = distance(weights.values).mean(axis=-1)
+    axes = {"layer": weights.layers, "head": weights.heads}
+    arrays = {name: NamedArray(values, axes) for name, values in means.items()}
+    arrays["possible"] = NamedArray(largest, {"query": weights.queries})
+    arrays["entropy by element"] = NamedArray(bits, {**axes, "query": weights.queries})
+    where = f"{subject.label}{f', {weights.part}' if weights.part else ''}"
+    high = float(largest.mean())
+    note = f"mean over {len(weights.queries)} elements; {high:.2f} bits are possible"
+    title = f"Entropy of attention: {where}"
+    labels: dict[str, Any] = {"rows": tuple(weights.layers), "columns": tuple(weights.heads), "low": 0.0}
+    charts: list[View] = [
+        Heatmap(title=f"{title} (bits)", values=matrix(means["entropy"]), high=high, note=note, **labels)
+    ]
+    if "distance" in means:
+        far = f"Mean distance attended to: {where} (elements)"
+        charts.append(Heatmap(title=far, values=matrix(means["distance"]), **labels))
+    rows = sorted(
+        (f"{layer}, {head}", *(round(float(values[i, j]), 4) for values in means.values()))
+        for i, layer in enumerate(weights.layers)
+        for j, head in enumerate(weights.heads)
+    )
+    rows.sort(key=lambda row: row[1])
+    columns = ("head", "bits", "elements", "distance")[: len(rows[0])]
+    average = f"on average {format_number(float(means['entropy'].mean()))} bits of {format_number(high)}"
+    table = Table(title="Heads, the narrowest first", note=average, columns=columns, rows=tuple(rows))
+    return Result(title, arrays, charts, reading.notes, [table])
+
+
+def entropy(weights: np.ndarray) -> np.ndarray:
+    """Returns the entropy of weights (…,S) in bits."""
+    logs = np.log2(weights, out=np.zeros_like(weights), where=weights > 0)
+    bits: np.ndarray = np.maximum(-(weights * logs).sum(axis=-1), 0.0)  # no −0
+    return bits
+
+
+def max_entropy(weights: Weights) -> np.ndarray:
+    """Returns the entropy of each query if all elements it may attend to had equal weights (T,)."""
+    count = len(weights.keys)
+    visible = np.arange(1, count + 1) if weights.causal else np.full(len(weights.queries), count)
+    return np.log2(visible.astype(np.float64))
+
+
+def distance(weights: np.ndarray) -> np.ndarray:
+    """Returns the mean distance, in elements, that each query attends to (…,T)."""
+    positions = np.arange(weights.shape[-1])
+    distances: np.ndarray = (weights * np.abs(positions[:, None] - positions)).sum(axis=-1)
+    return distances
