@@ -1,7 +1,7 @@
 """Commands that use a run, made from the capabilities of predictors.
 
 The declarations are read from JSON, so that --help needs no torch: `verbs.json` has those of the built-in tasks
-(written by `python -m seriatim.cli.verbs`, compared with the classes by a test), RUN/capabilities.json those of a run,
+(written by `python -m seriatim.runs.capabilities`, compared with the classes by a test), RUN/capabilities.json those of a run,
 plug-ins included. `predict` is the main capability of any run.
 """
 
@@ -159,14 +159,3 @@ def add_verb(group: typer.Typer, verb: Verb) -> None:
     columns = ", ".join(verb.outputs)
     help_text = f"{verb.summary}\n\nInputs: {' and '.join(verb.roles)}. Columns of the result: {columns}."
     group.command(verb.name, help=help_text, rich_help_panel=o.USE)(command)
-
-
-def write_verbs() -> None:
-    """Writes verbs.json from the classes of the built-in tasks."""
-    from ..runs.capabilities import all_capabilities
-
-    FILE.write_text(json.dumps(all_capabilities(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    write_verbs()

@@ -2,12 +2,14 @@
 
 A capability is declared once, on the predictor's class (`@capability`). From there it goes to two files:
 
-    cli/verbs.json               of all built-in tasks; a test compares it with the classes
+    cli/verbs.json               of all built-in tasks; `python -m seriatim.runs.capabilities` writes it anew
     RUN/capabilities.json        of the run's own task, plug-ins included; written when training starts
 """
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 from ..tasks import NAMES, load
@@ -54,3 +56,8 @@ def task_capabilities(task: type[Task[Any]]) -> dict[str, Any]:
 def all_capabilities() -> dict[str, Any]:
     """Returns the JSON of the capabilities of all built-in tasks, by task: the contents of verbs.json."""
     return {name: task_capabilities(load(name)) for name in NAMES}
+
+
+if __name__ == "__main__":
+    VERBS = Path(__file__).parents[1] / "cli" / "verbs.json"
+    VERBS.write_text(json.dumps(all_capabilities(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -145,15 +145,28 @@ class Run(RunFolder):
             `Predictions`, or a DataFrame if `inputs` is one. For a single input its record, or the first output
             column alone where the capability says so (`scalar`).
         """
-        single = is_single(inputs)
+        single = is_single(inputs) and not self._is_file(name, inputs)
         predictions = self.predictor.call(name, [inputs] if single else inputs, **options)
         return self._answer(name, inputs, predictions, single)
 
     def predict(self, inputs: Any, **options: Any) -> Any:
         """Returns the predictions of the first capability, its main output named "prediction"; see `call`."""
-        single = is_single(inputs)
+        single = is_single(inputs) and not self._is_file(next(iter(self.predictor.methods)), inputs)
         predictions = self.predictor.predict([inputs] if single else inputs, **options)
         return self._answer(next(iter(self.predictor.methods)), inputs, predictions, single, scalar=False)
+
+    def _is_file(self, name: str, inputs: Any) -> bool:
+        """Returns whether a string names a file, since it cannot be an input itself, as "new.csv" of a forecast."""
+        declared = self.predictor.methods.get(name)
+        schema = self.task.schema.inputs() if declared is None or declared.inputs is None else declared.inputs
+        kind = self.task.kinds.get(schema.input_role)
+        if not isinstance(inputs, str) or kind is None or kind not in schema[schema.input_role].kinds:
+            return False
+        try:
+            kind.parse(inputs)
+        except (ValueError, SeriatimError):
+            return Path(inputs).exists()
+        return False
 
     def _answer(self, name: str, inputs: Any, predictions: Predictions, single: bool, scalar: bool = True) -> Any:
         declared = self.predictor.methods[name]
@@ -179,9 +192,9 @@ class Run(RunFolder):
     @property
     def inspect(self) -> Inspector:
         """Views of the inside of the network: `run.inspect.attention("text")`; `run.inspect.available()` lists them."""
-        from ..inspect import Inspector
+        from .inspection import open_inspector
 
-        return Inspector(self)
+        return open_inspector(self)
 
     def plot(self) -> Lines:
         """Returns the curves of the training."""

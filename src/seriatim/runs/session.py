@@ -406,12 +406,15 @@ def open_warm_start(source: str) -> WarmStart:
 def check_model(config: Config) -> None:
     """Raises SeriatimError if the task cannot use a model of this architecture."""
     task_class, model = load_task(config.task.name), config.model
+    if model.gradient_free and model.name not in task_class.fitted_models:
+        cause = f"{model.name} is not trained by gradient descent and does not support the task {task_class.name}"
+        raise SeriatimError("task.model", cause, f"choose another --model, such as {task_class.default_model}")
     if model.encoder_decoder and not task_class.encoder_decoder:
         cause = f"{model.name} is an encoder–decoder, but the task {task_class.name} has one sequence"
-        raise SeriatimError("task.model", cause, "choose another --model")
+        raise SeriatimError("task.model", cause, f"choose another --model, such as {task_class.default_model}")
     if model.images_only and not task_class.images:
         cause = f"{model.name} reads images, but the task {task_class.name} has none"
-        raise SeriatimError("task.model", cause, "choose another --model")
+        raise SeriatimError("task.model", cause, f"choose another --model, such as {task_class.default_model}")
 
 
 def check_fingerprint(run: Run, task: Task[Any]) -> None:
