@@ -1,8 +1,8 @@
 """Commands that use a run, made from the capabilities of predictors.
 
 The declarations are read from JSON, so that --help needs no torch: `verbs.json` has those of the built-in tasks
-(written by `python -m seriatim.runs.capabilities`, compared with the classes by a test), RUN/capabilities.json those of a run,
-plug-ins included. `predict` is the main capability of any run.
+(written by `python -m seriatim.runs.capabilities`, compared with the classes by a test), RUN/capabilities.json those
+of a run, plug-ins included. `predict` is the main capability of any run.
 """
 
 from __future__ import annotations
