@@ -261,7 +261,9 @@ def _as_texts(column: Column) -> Iterable[str] | None:
     """Returns the texts of a column, lists of tokens with blanks between them; None for columns of other kinds."""
     if column.kind is TEXT:
         return cast(Iterable[str], column.values)
-    first = column.values[0] if column.kind not in (LABEL, LABELS) else None
+    if column.kind in (LABEL, LABELS):
+        return None
+    first = next((value for value in column.values if not isinstance(value, tuple) or value), None)
     if isinstance(first, tuple) and all(isinstance(token, str) for token in first):
         return (value if isinstance(value, str) else " ".join(value) for value in column.values)
     return None

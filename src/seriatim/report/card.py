@@ -95,7 +95,8 @@ def usage(run: RunData) -> list[str]:
     shell = [str(line["shell"]) for line in lines if line.get("shell")]
     python = [str(line["python"]) for line in lines if line.get("python")]
     again = f"seriatim train --config {shlex.quote(path)}/config.yaml  # trains it again"
-    program = ["import seriatim", "", f"run = seriatim.load({path!r})", *python]
+    imports = ["from pathlib import Path", ""] if any("Path(" in line for line in python) else []
+    program = [*imports, "import seriatim", "", f"run = seriatim.load({path!r})", *python]
     return [fence("\n".join([*shell, again]), "sh"), fence("\n".join(program), "python")]
 
 

@@ -200,6 +200,7 @@ class Task(ABC, Generic[E]):
     predictor_type: ClassVar[type[Predictor]]
     monitor: ClassVar[str] = "loss"  # the metric that selects the best weights; lower is better
     unit: ClassVar[str] = "examples"  # what the loss is averaged over
+    fitted_models: ClassVar[tuple[str, ...]] = ()  # gradient-free models that `fit` supports
     prefetch: ClassVar[bool] = False  # whether batches are made in a background thread
     encoder_decoder: ClassVar[bool] = False  # whether it accepts encoder–decoder models
     images: ClassVar[bool] = False  # whether it accepts models that read images only

@@ -199,7 +199,7 @@ class Predictor:
         source = None if own_data else open_source(inputs, data_dir)
         dataset = self.task.read_own_data(data_dir) if source is None else self.task.read(source, capability.inputs)
         checked = validate(capability.options, options, f"the options of {name}")
-        if not len(dataset):
+        if not len(dataset) and not own_data:
             return Predictions()
         predictions = Predictions(self.methods[name].method(self, dataset, checked))
         predictions.source = source if capability.per_row else None

@@ -161,6 +161,7 @@ class RegressPredictor(SequencePredictor):
 
 class RegressTask(SequenceTask):
     name = "regress"
+    fitted_models = ("nadaraya_watson",)
     schema = sequence_schema(
         Field("target", (NUMBER, NUMBERS), (*TARGET_NAMES, "value"), max_columns=None, target=True, one_alias=True)
     )

@@ -439,7 +439,7 @@ class SequencePredictor(EmbeddingPredictor):
             Usage(f"seriatim {capability} {run} {shell}", f"print(run.{capability}({python}))"),
             Usage(
                 f"seriatim {capability} {run} --data FILE --out predictions.csv",
-                f'print(run.{capability}("FILE").to_frame())',
+                f'print(run.{capability}(Path("FILE")).to_frame())',
             ),
         ]
 

@@ -98,6 +98,7 @@ class LanguageTask(Task[Encoded]):
     predictor_type = LanguageModelPredictor
     unit = "tokens"
     teacher_tokenizer = True
+    fitted_models = ("ngram",)
     default_fractions = (0.9, 0.05, 0.05)
     compared_models = ("ngram", "mlp", "rnn", "lstm", "gru", "tcn", "gpt")
     default_model = "lstm"
