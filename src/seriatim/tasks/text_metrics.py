@@ -10,9 +10,11 @@ CIDEr-D). COCO's word splitter is a Java program; ours lowercases and drops punc
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -158,11 +160,10 @@ def caption_metrics(hypotheses: Sequence[str], references: References, closed: b
         references: One or more captions of each image.
         closed: Whether exact matches come first; see `Scoring`.
     """
-    counts = NgramCounts.of(
-        [caption_words(text) for text in hypotheses], [[caption_words(text) for text in group] for group in references]
-    )
-    scores = coco_bleu(counts)
-    values = {"cider": float(cider(counts).mean())}
+    captions = [caption_words(text) for text in hypotheses]
+    reference_words = [[caption_words(text) for text in group] for group in references]
+    scores = coco_bleu(captions, reference_words)
+    values = {"cider": float(np.mean(cider(captions, reference_words)))}
     values |= {f"bleu{order}": 100 * scores[order - 1] for order in range(MAX_ORDER, 0, -1)}
     values = order_by_scoring(values, hypotheses, references, closed)
     several = f"refs:{'all' if any(len(group) > 1 for group in references) else 1}"
@@ -171,115 +172,62 @@ def caption_metrics(hypotheses: Sequence[str], references: References, closed: b
     return MetricValues(values | {"captions": float(len(hypotheses))}, signatures)
 
 
-@dataclass(frozen=True)
-class OrderCounts:
-    """The n-grams of one length: each entry counts one in a sentence, sorted by sentence and n-gram."""
-
-    sentences: np.ndarray  # (E,)
-    ngrams: np.ndarray  # (E,) numbers from 0
-    counts: np.ndarray  # (E,)
-    size: int  # distinct n-grams of all sentences
-
-    def take(self, entries: np.ndarray) -> OrderCounts:
-        return OrderCounts(self.sentences[entries], self.ngrams[entries], self.counts[entries], self.size)
+Words = Sequence[str]
+Ngrams = Counter[tuple[str, ...]]
 
 
-@dataclass(frozen=True)
-class NgramCounts:
-    """The n-grams of captions and references, counted once for all metrics. Captions are numbered by their image."""
-
-    caption_lengths: np.ndarray  # (P,) words
-    reference_lengths: np.ndarray  # (R,)
-    images: np.ndarray  # (R,) the image of each reference
-    orders: list[tuple[OrderCounts, OrderCounts]]  # of captions and references, for n = 1, 2, …
-
-    @classmethod
-    def of(cls, captions: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]) -> NgramCounts:
-        """Returns the counts of words; each image has a caption and one or more references."""
-        if len(captions) != len(references) or not len(captions) or not all(len(group) for group in references):
-            raise ValueError("each image has a caption and at least one reference")
-        sentences = [*captions, *(words for group in references for words in group)]
-        lengths = np.array([len(words) for words in sentences])
-        images = np.repeat(np.arange(len(captions)), [len(group) for group in references])
-        numbers: dict[str, int] = {}
-        flat = [numbers.setdefault(word, len(numbers)) for words in sentences for word in words]
-        orders = []
-        for counted in _count_orders(np.array(flat, dtype=np.int64), lengths):
-            is_caption = counted.sentences < len(captions)
-            rest = counted.take(~is_caption)
-            shifted = OrderCounts(rest.sentences - len(captions), rest.ngrams, rest.counts, rest.size)
-            orders.append((counted.take(is_caption), shifted))
-        return cls(lengths[: len(captions)], lengths[len(captions) :], images, orders)
+def count_ngrams(words: Words, order: int) -> Ngrams:
+    """Returns how often each n-gram of `order` words occurs."""
+    return Counter(zip(*(words[start:] for start in range(order)), strict=False))
 
 
-def _count_orders(flat: np.ndarray, lengths: np.ndarray) -> Iterator[OrderCounts]:
-    """Yields the counts for n = 1, 2, …; an n-gram is numbered by the (n−1)-gram before it and its last word."""
-    sentences = np.repeat(np.arange(len(lengths)), lengths)
-    remaining = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(flat))  # words to the end of the sentence
-    size = int(flat.max(initial=-1)) + 1
-    starts, ngrams, vocab_size = np.arange(len(flat)), flat, max(size, 1)
-    for order in range(1, MAX_ORDER + 1):
-        if order > 1:
-            fits = remaining[starts] >= order
-            starts = starts[fits]
-            distinct, ngrams = np.unique(ngrams[fits] * vocab_size + flat[starts + order - 1], return_inverse=True)
-            size = len(distinct)
-        keys, counts = np.unique(sentences[starts] * max(size, 1) + ngrams, return_counts=True)
-        yield OrderCounts(keys // max(size, 1), keys % max(size, 1), counts, size)
-
-
-def coco_bleu(table: NgramCounts) -> list[float]:
+def coco_bleu(captions: Sequence[Words], references: Sequence[Sequence[Words]]) -> list[float]:
     """Returns BLEU-1 to BLEU-4 of all captions, from 0 to 1, with the length of the closest reference."""
-    lengths, product, scores = table.caption_lengths, 1.0, []
-    for order, (captions, references) in enumerate(table.orders, 1):
-        size = max(captions.size, 1)
-        reference_keys = table.images[references.sentences] * size + references.ngrams
-        keys, positions = np.unique(reference_keys, return_inverse=True)
-        most = np.zeros(len(keys), dtype=np.int64)  # the largest count of an n-gram in a reference of an image
-        np.maximum.at(most, positions, references.counts)
-        entries, matches = _find_sorted(keys, captions.sentences * size + captions.ngrams)
-        correct = int(np.minimum(captions.counts[entries], most[matches]).sum())
-        total = int(np.maximum(lengths - order + 1, 0).sum())
+    product, scores = 1.0, []
+    for order in range(1, MAX_ORDER + 1):
+        correct = total = 0
+        for words, group in zip(captions, references, strict=True):
+            largest: Ngrams = Counter()  # the largest count of each n-gram in a reference
+            for reference in group:
+                largest |= count_ngrams(reference, order)
+            correct += (count_ngrams(words, order) & largest).total()
+            total += max(len(words) - order + 1, 0)
         product *= (correct + COCO_TINY) / (total + COCO_SMALL)
         scores.append(product ** (1 / order))
-    distances = np.abs(table.reference_lengths - lengths[table.images])
-    nearest = np.lexsort((table.reference_lengths, distances, table.images))
-    first = np.unique(table.images, return_index=True)[1]  # images are in order, also after the sort
-    closest = int(table.reference_lengths[nearest][first].sum())
-    ratio = (int(lengths.sum()) + COCO_TINY) / (closest + COCO_SMALL)
-    return [score * float(np.exp(1 - 1 / ratio)) for score in scores] if ratio < 1 else scores
+    closest = [
+        min((abs(len(words) - len(reference)), len(reference)) for reference in group)[1]
+        for words, group in zip(captions, references, strict=True)
+    ]
+    ratio = (sum(map(len, captions)) + COCO_TINY) / (sum(closest) + COCO_SMALL)
+    return [score * math.exp(1 - 1 / ratio) for score in scores] if ratio < 1 else scores
 
 
-def cider(table: NgramCounts) -> np.ndarray:
-    """Returns the CIDEr-D of each image (P,): the mean over its references and over n of ten times the cosine between
-    the n-grams of caption and reference, each weighted by the logarithm of its inverse document frequency."""
-    images = len(table.caption_lengths)
-    total = np.zeros(len(table.reference_lengths))
-    for captions, references in table.orders:
-        size = max(captions.size, 1)
-        reference_keys = table.images[references.sentences] * size + references.ngrams
-        frequency = np.bincount(np.unique(reference_keys) % size, minlength=size)
-        weights = np.log(images) - np.log(np.maximum(frequency, 1))
-        caption_values = captions.counts * weights[captions.ngrams]
-        reference_values = references.counts * weights[references.ngrams]
-        entries, matches = _find_sorted(captions.sentences * size + captions.ngrams, reference_keys)
-        common = np.minimum(caption_values[matches], reference_values[entries]) * reference_values[entries]
-        product = np.bincount(references.sentences[entries], common, len(total))
-        norms = np.sqrt(np.bincount(captions.sentences, caption_values**2, images))[table.images]
-        norms *= np.sqrt(np.bincount(references.sentences, reference_values**2, len(total)))
-        total += np.divide(product, norms, out=np.zeros_like(total), where=norms > 0)
-    # COCO measures length in bigrams, so that texts of no word and of one word are equally long.
-    reference_pairs, caption_pairs = (
-        np.maximum(lengths - 1, 0) for lengths in (table.reference_lengths, table.caption_lengths)
-    )
-    total *= np.exp(-((caption_pairs[table.images] - reference_pairs) ** 2) / (2 * CIDER_SIGMA**2))
-    means = np.bincount(table.images, total, images) / np.bincount(table.images, minlength=images)
-    return np.asarray(10 * means / MAX_ORDER)
+def cider(captions: Sequence[Words], references: Sequence[Sequence[Words]]) -> list[float]:
+    """Returns the CIDEr-D of each image: the mean over its references and over n of ten times the cosine between the
+    n-grams of caption and reference, each weighted by the logarithm of its inverse document frequency."""
+    totals = [[0.0] * len(group) for group in references]
+    for order in range(1, MAX_ORDER + 1):
+        counted = [[count_ngrams(reference, order) for reference in group] for group in references]
+        frequency = Counter(ngram for group in counted for ngram in set().union(*group))  # images with the n-gram
+        for image, words in enumerate(captions):
+            vector, norm = tf_idf(count_ngrams(words, order), frequency, len(captions))
+            for number, ngrams in enumerate(counted[image]):
+                other, other_norm = tf_idf(ngrams, frequency, len(captions))
+                common = sum(min(vector[ngram], value) * value for ngram, value in other.items() if ngram in vector)
+                totals[image][number] += common / (norm * other_norm) if norm and other_norm else 0.0
+    scores = []
+    for words, group, similarities in zip(captions, references, totals, strict=True):
+        # COCO measures length in bigrams, so that texts of no word and of one word are equally long.
+        differences = [max(len(words) - 1, 0) - max(len(reference) - 1, 0) for reference in group]
+        penalties = [math.exp(-(difference**2) / (2 * CIDER_SIGMA**2)) for difference in differences]
+        total = sum(value * penalty for value, penalty in zip(similarities, penalties, strict=True))
+        scores.append(10 * total / len(group) / MAX_ORDER)
+    return scores
 
 
-def _find_sorted(ordered: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns which keys are among the sorted ones, and their positions there."""
-    positions = np.searchsorted(ordered, keys)
-    entries = np.flatnonzero(positions < len(ordered))
-    entries = entries[ordered[positions[entries]] == keys[entries]]
-    return entries, positions[entries]
+def tf_idf(counts: Ngrams, frequency: Mapping[tuple[str, ...], int], images: int) -> tuple[dict[Any, float], float]:
+    """Returns the weighted counts of n-grams, and their norm."""
+    weights = {
+        ngram: count * (math.log(images) - math.log(max(frequency[ngram], 1))) for ngram, count in counts.items()
+    }
+    return weights, math.sqrt(sum(weight**2 for weight in weights.values()))

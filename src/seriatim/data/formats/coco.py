@@ -62,13 +62,8 @@ class Captions(Format):
         return "captions" in options.header_names
 
     def sniff(self, source: Source) -> bool:
-        streams = [stream for stream in source.streams if not is_image_name(stream.name)]
-        if len(streams) < len(source.streams):  # a folder with images
-            return bool(caption_files(source))
-        if len(streams) != 1:
-            captions = caption_streams(streams)
-            return bool(captions) and all(map(is_annotation, captions))
-        return is_annotation(streams[0])
+        files = [stream for stream, _ in caption_files(source)]
+        return bool(files) and (holds_images(source) or all(map(is_annotation, files)))
 
     def records(self, source: Source, options: ReadOptions, diagnostics: Diagnostics) -> Iterator[Record]:
         images = [stream for stream in source.streams if is_image_name(stream.name)]
@@ -114,12 +109,8 @@ def is_annotation(stream: Stream) -> bool:
     return FLICKR_LINE.match(head) is not None and is_image_name(head.partition("#")[0])
 
 
-def caption_streams(streams: Sequence[Stream]) -> list[Stream]:
-    """Returns the files whose names are usual for captions, by the first pattern that matches some."""
-    for pattern in (*SINGLE_FILES, *SPLIT_FILES):
-        if matches := [stream for stream in streams if pattern.fullmatch(PurePath(stream.name).name)]:
-            return matches
-    return []
+def holds_images(source: Source) -> bool:
+    return any(is_image_name(stream.name) for stream in source.streams)
 
 
 def caption_files(source: Source) -> list[tuple[Stream, str]]:
@@ -146,7 +137,7 @@ def caption_files(source: Source) -> list[tuple[Stream, str]]:
     if within:
         return within
     tables = [stream for stream in here if re.search(f"{TABLE}$", stream.name.lower())]
-    return [(only_file(source, tables), "")] if tables else []
+    return [(only_file(source, tables), "")] if tables and holds_images(source) else []
 
 
 def only_file(source: Source, streams: Sequence[Stream]) -> Stream:
