@@ -225,7 +225,7 @@ def test_data_in_memory_that_cannot_be() -> None:
 
 def test_reading_imports_neither_torch_nor_pandas() -> None:
     code = (
-        "import sys; from seriatim.data.source import open_source; from seriatim.data import check, split, export;"
+        "import sys; from seriatim.data.source import open_source; from seriatim.data import check, split;"
         "from seriatim.data.formats import *; find_format(open_source(['a']));"
         "print([name for name in ('torch', 'pandas', 'PIL', 'scipy', 'mido', 'polib') if name in sys.modules])"
     )

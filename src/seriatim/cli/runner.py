@@ -16,9 +16,8 @@ from ..core.config import Settings, validate
 from ..core.diagnostics import Diagnostics
 from ..core.errors import SeriatimError, did_you_mean
 from ..core.files import atomic_file
-from ..data import export
 from ..data.dataset import Dataset
-from ..data.formats import read_records
+from ..data.formats import export, read_records
 from ..data.kinds import TEXT
 from ..data.source import open_source
 from ..report.charts import View, format_number

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import SeriatimError
-from ..core.files import atomic_file
+from ...core.errors import SeriatimError
+from ...core.files import atomic_file
 
 EXTENSIONS = (".tsv", ".csv", ".jsonl", ".parquet", ".conll", ".conllu", ".txt")
 BATCH_ROWS = 10_000  # of a Parquet file that are converted at once
