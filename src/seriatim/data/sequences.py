@@ -18,7 +18,7 @@ class Sequences:
 
     @classmethod
     def of(cls, arrays: Iterable[Any], width: int | None = None) -> Sequences:
-        """Returns sequences from arrays (T,) of integers or (T,F) of floats; `width` is F, needed if there are no arrays."""
+        """Returns sequences from arrays (T,) of integers or (T,F) of floats; without arrays, `width` gives F."""
         parts = [np.asarray(array) for array in arrays]
         integers = width is None and all(np.issubdtype(part.dtype, np.integer) for part in parts)
         dtype = np.int64 if integers else np.float32
