@@ -1,152 +1,421 @@
-"""Writes what the documentation takes from the code: what a setting is and does is said in one place, its field.
+"""Writes the parts of the documentation that are generated from the code.
 
-python docs/make.py            writes docs/reference.md, and the parts of all other pages that are marked so:
-
-    <!-- made: idea lstm -->   what stands here is made anew   <!-- made -->
-
-python docs/make.py --check    tells whether all is current
+python docs/make.py            rewrites docs/reference/*.md, and in all other pages
+                               the sections between `<!-- generated: KIND NAME -->` and `<!-- end -->`,
+                               and the line numbers of links to the code: [`Class.method`](../src/seriatim/x.py#L12)
+python docs/make.py --check    fails if a page is not up to date
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
 
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
+from typer.main import get_command
 
+import seriatim
+from seriatim import cli, tasks
 from seriatim.core import registry
-from seriatim.data.catalogue import ENTRIES
-from seriatim.decode.options import DecodeSettings, TranslateSettings
-from seriatim.inspect import VIEWS
-from seriatim.training.settings import DistilSettings, TrainSettings
+from seriatim.data.catalogue import entries
+from seriatim.data.schema import Field
+from seriatim.decode.settings import BeamSettings, GenerationSettings
+from seriatim.inspect.catalog import OPTIONS, VIEWS
+from seriatim.runs.run import Run
+from seriatim.tasks.base import DataSettings, Task
+from seriatim.training.settings import DistillSettings, TrainSettings
 
 DOCS = Path(__file__).parent
-REFERENCE = DOCS / "reference.md"
-MADE = re.compile(r"(<!-- made: (\w+) ?(\S*) -->\n).*?(<!-- made -->)", flags=re.S)
+ROOT = DOCS.parent
+SECTION = re.compile(r"(<!-- generated: (\w+) ?(\S*) -->\n).*?(<!-- end -->)", flags=re.S)
+CODE_LINK = re.compile(r"\[`([\w.]+)(\(\))?`\]\(((?:\.\./)*)(src/[\w/]+\.py|tests/[\w/]+\.py)(?:#L\d+)?\)")
+EMBEDDING = "seriatim.tasks.embedding"  # its capabilities are those of every model of text, and have a page
+SHARED = ("json", "quiet", "plugin", "data_dir", "config", "sets", "print_config", "help")  # in every table of options
 
 
-def rows(settings: type[BaseModel], prefix: str) -> list[str]:
-    found = []
+# Markdown
+
+
+def escape(text: str) -> str:
+    """Returns a text with `<` written so that Markdown does not take "<eos>" for a tag; code spans stay."""
+    return re.sub(r"`[^`]*`|<", lambda match: "&lt;" if match[0] == "<" else match[0], text)
+
+
+def cell(text: str) -> str:
+    """Returns a text for a cell of a table."""
+    return escape(" ".join(text.split())).replace("|", "\\|")
+
+
+def table(headings: list[str], rows: list[list[str]]) -> str:
+    """Returns a Markdown table."""
+    lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def prose(docstring: str) -> str:
+    """Returns a docstring as Markdown, in which indented formulas are blocks of their own."""
+    lines = inspect.cleandoc(docstring).splitlines()
+    text = "\n".join(line if line.startswith("    ") else escape(line) for line in lines)
+    text = re.sub(r"(?m)^(?!    )(.+)\n(?=    )", r"\1\n\n", text)
+    return re.sub(r"(?m)^(    .+)\n(?=\S)", r"\1\n\n", text)
+
+
+# Settings
+
+
+def setting_rows(settings: type[BaseModel], prefix: str) -> list[list[str]]:
+    """Returns path, default and description of every setting, nested ones included."""
+    rows = []
     for name, field in settings.model_fields.items():
-        inner = [t for t in (field.annotation, *get_args(field.annotation)) if inspect.isclass(t)]
-        nested = next((t for t in inner if issubclass(t, BaseModel)), None)
+        types = [t for t in (field.annotation, *get_args(field.annotation)) if inspect.isclass(t)]
+        nested = next((t for t in types if issubclass(t, BaseModel)), None)
         if nested is not None:
-            found += rows(nested, f"{prefix}{name}.")
+            rows += setting_rows(nested, f"{prefix}{name}.")
+        elif name != "name" or prefix == "train.optimizer." or prefix == "train.schedule.":
+            default = field.get_default(call_default_factory=True)
+            shown = "required" if default is PydanticUndefined else f"`{format_default(default)}`"
+            rows.append([f"`{prefix}{name}`", shown, cell(field.description or "")])
+    return rows
+
+
+def format_default(value: Any) -> str:
+    """Returns a default as YAML writes it."""
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(format_default, value))}]"
+    return str(value)
+
+
+def settings_table(settings: type[BaseModel], prefix: str) -> str:
+    """Returns the table of all settings of a class."""
+    return table(["setting", "default", "description"], setting_rows(settings, prefix))
+
+
+# Sections of pages
+
+
+def model_docstring(name: str) -> str:
+    """Paper, idea and formulas of a model: the docstring of its module."""
+    return prose(registry.models.load(name).__doc__ or "")
+
+
+def model_settings(name: str) -> str:
+    """The settings of a model."""
+    return settings_table(registry.models.load(name).Settings, "model.")
+
+
+def task_module(task: type[Task[Any]]) -> ModuleType:
+    """Returns the module that defines a task."""
+    return sys.modules[task.__module__]
+
+
+def task_header(name: str) -> str:
+    """What a task declares: its idea, commands, columns, models and metric."""
+    task = tasks.load(name)
+    idea = prose((task_module(task).__doc__ or "").partition("\n")[2])
+    commands = [[f"`{verb}`", cell(text), inputs, outputs] for verb, text, inputs, outputs in capabilities(task)]
+    embedding = [name for name in task.predictor_type.methods if name not in dict(row[:2] for row in capabilities(task))]
+    facts = [
+        ["default model", f"`{task.default_model}`: {cell(task.default_model_reason)}"],
+        ["`compare` without `--models`", ", ".join(f"`{model}`" for model in task.compared_models)],
+        ["default split", " / ".join(f"{100 * share:g}" for share in task.default_fractions) + " %, " + policy(task)],
+        ["unit of the loss", task.unit],
+    ]
+    parts = [
+        idea,
+        table(["command, Python method", "what it does", "input", "result columns"], commands),
+        f"Models of text also have {', '.join(f'`{n}`' for n in embedding)}: [embeddings](../embeddings.md)."
+        if embedding
+        else "",
+        table(["column", "usual names", "holds"], [column_row(field) for field in task.schema.fields]),
+        table(["", ""], facts),
+        f"Settings: [reference](../reference/settings.md#task-{name}).",
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def policy(task: type[Task[Any]]) -> str:
+    """Returns how a task divides rows, in words."""
+    return cell(task.split_policy.describe())
+
+
+def capabilities(task: type[Task[Any]]) -> Iterator[tuple[str, str, str, str]]:
+    """Yields name, summary, inputs and outputs of each capability of a task itself, not those of embeddings."""
+    for name, method in task.predictor_type.methods.items():
+        if method.method.__module__ == EMBEDDING:
             continue
-        default = field.get_default(call_default_factory=True)
-        shown = "required" if default is PydanticUndefined else f"`{_value(default)}`"
-        found.append(f"| `{prefix}{name}` | {shown} | {_cell(field.description or '')} |")
-    return found
+        capability = method.describe(name, task.schema.inputs())
+        inputs = ", ".join(f.role if f.required else f"[{f.role}]" for f in capability.inputs.fields)
+        yield name, capability.summary, inputs, ", ".join(f"`{column}`" for column in capability.outputs)
 
 
-def _value(default: Any) -> str:
-    return "null" if default is None else str(default).lower() if isinstance(default, bool) else str(default)
+def column_row(field: Field) -> list[str]:
+    """Returns the row of a field: its role, usual column names and kinds."""
+    role = f"`{field.role}`" + (" (target)" if field.target else "") + ("" if field.required else ", optional")
+    names = [*map(str, field.aliases), *(" + ".join(group) for group in field.alias_groups)]
+    return [role, ", ".join(f"`{alias}`" for alias in names), ", ".join(kind.name for kind in field.kinds)]
 
 
-def _cell(text: str) -> str:
-    return _plain(text).replace("|", "\\|")
+def model_table(prefix: str) -> str:
+    """All models with a line on each; the argument is the path from the page to docs/models/."""
+    rows = [
+        [f"[`{name}`]({prefix or 'models/'}{name}.md)", cell(registry.models.summary(name))]
+        for name in registry.models.names()
+    ]
+    return table(["model", "what it is"], rows)
 
 
-def _plain(text: str) -> str:
-    """Signs that Markdown would take for a tag, as <eos>, written so that they are shown."""
-    return re.sub(r"`[^`]*`|<", lambda found: "&lt;" if found[0] == "<" else found[0], text)
+def task_table(prefix: str) -> str:
+    """All tasks with their commands; the argument is the path from the page to docs/tasks/."""
+    rows = []
+    for name in tasks.NAMES:
+        task = tasks.load(name)
+        first = cell((task_module(task).__doc__ or "").partition("\n")[0].rstrip("."))
+        verbs = ", ".join(f"`{verb}`" for verb, *_ in capabilities(task))
+        rows.append([f"[`{name}`]({prefix or 'tasks/'}{name}.md)", first, f"`{task.default_model}`", verbs])
+    return table(["task", "what it does", "default model", "commands"], rows)
 
 
-def table(settings: type[BaseModel], prefix: str) -> str:
-    return "\n".join(["| setting | default | what it does |", "|---|---|---|", *rows(settings, prefix)])
+def view_table(_: str) -> str:
+    """All views of `seriatim inspect`."""
+    return table(["view", "what it shows"], [[f"`--{name}`", cell(view.summary)] for name, view in VIEWS.items()])
 
 
-def prose(module: ModuleType) -> str:
-    """A docstring as Markdown: its formulas are indented, which Markdown shows as they stand."""
-    lines = inspect.cleandoc(module.__doc__ or "").splitlines()
-    paragraphs = "\n".join(line if line.startswith("    ") else _plain(line) for line in lines)
-    # A line of a formula may follow its paragraph at once, which Markdown would take for more of the paragraph.
-    paragraphs = re.sub(r"(?m)^(?!    )(.+)\n(?=    )", r"\1\n\n", paragraphs)
-    return re.sub(r"(?m)^(    .+)\n(?=\S)", r"\1\n\n", paragraphs)
+def view_options(_: str) -> str:
+    """The options of views."""
+    rows = [[f"`--{name.replace('_', '-')}`", cell(option.summary)] for name, option in OPTIONS.items()]
+    return table(["option", "what it does"], rows)
 
 
-# ── the parts of pages ────────────────────────────────────────────────────────────────────────────────────────────
+def catalogue_table(_: str) -> str:
+    """The data sets that can be named."""
+    rows = [[f"`{e.name}`", e.task, cell(e.summary), e.license] for _, e in sorted(all_data_sets().items())]
+    return table(["name", "task", "what it is", "license"], rows)
 
 
-def idea(model: str) -> str:
-    return prose(registry.models.load(model))
+def all_data_sets() -> dict[str, Any]:
+    """Returns the entries of the catalogue and the synthetic data sets by name."""
+    from seriatim.data.synthetic import SETS
+
+    return {**entries(), **SETS}
 
 
-def settings(model: str) -> str:
-    return table(registry.models.load(model).Settings, "model.")
+def capability_table(_: str) -> str:
+    """Commands that use a run, and the tasks that have them."""
+    owners: dict[str, list[str]] = {}
+    for name in tasks.NAMES:
+        for verb in tasks.load(name).predictor_type.methods:
+            owners.setdefault(verb, []).append(name)
+    return table(["command", "tasks"], [[f"`{verb}`", ", ".join(names)] for verb, names in owners.items()])
 
 
-def task(name: str) -> str:
-    """What is learned, without the first sentence, which says what the page has said."""
-    text = prose(registry.tasks.load(name))
-    return f"{text.partition(chr(10))[2].strip()}\n\nIts settings: [reference](reference.md#task-{name})."
+def config_sections(_: str) -> str:
+    """The sections of a configuration file."""
+    from seriatim.training.config import Config
+
+    rows = [[f"`{name}`", cell(field.description or "")] for name, field in Config.model_fields.items()]
+    return table(["key", "what it holds"], rows)
 
 
-def models(_: str) -> str:
-    lines = [f"| [`{name}`](models/{name}.md) | {registry.models.summary(name)} |" for name in registry.models.names()]
-    return "\n".join(["| model | what it is |", "|---|---|", *lines])
+SECTIONS: dict[str, Callable[[str], str]] = {
+    "model": model_docstring,
+    "settings": model_settings,
+    "task": task_header,
+    "models": model_table,
+    "tasks": task_table,
+    "views": view_table,
+    "view_options": view_options,
+    "catalogue": catalogue_table,
+    "capabilities": capability_table,
+    "config": config_sections,
+}
 
 
-def views(_: str) -> str:
-    lines = [f"| `--{name}` | {_cell(view.help)} |" for name, view in VIEWS.items()]
-    return "\n".join(["| view | what it shows |", "|---|---|", *lines])
+# Links to lines of code
 
 
-def catalogue(_: str) -> str:
-    lines = [f"| `{one.name}` | {one.task} | {_cell(one.summary)} | {one.licence} |" for one in ENTRIES.values()]
-    return "\n".join(["| name | task | what it is | licence |", "|---|---|---|---|", *lines])
+@cache
+def definitions(path: Path) -> dict[str, int]:
+    """Returns the line of every class, function, method (`Class.method`) and constant of a Python file."""
+    lines: dict[str, int] = {}
+
+    def visit(body: list[ast.stmt], prefix: str) -> None:
+        for node in body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                lines[prefix + node.name] = node.lineno
+                if isinstance(node, ast.ClassDef):
+                    visit(node.body, f"{prefix}{node.name}.")
+            elif isinstance(node, ast.Assign | ast.AnnAssign):
+                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                    if isinstance(target, ast.Name):
+                        lines.setdefault(prefix + target.id, node.lineno)
+
+    visit(ast.parse(path.read_text(encoding="utf-8")).body, "")
+    return lines
 
 
-PARTS: dict[str, Callable[[str], str]] = {
-    "idea": idea, "settings": settings, "task": task, "models": models, "views": views, "catalogue": catalogue,
-}  # fmt: skip
+def renumber(match: re.Match[str]) -> str:
+    """Returns a link to code with the line at which the named object is defined."""
+    name, call, up, file = match.groups()
+    path = ROOT / file
+    lines = definitions(path) if path.is_file() else {}
+    if name not in lines:
+        raise SystemExit(f"{file} does not define {name}")
+    return f"[`{name}{call or ''}`]({up}{file}#L{lines[name]})"
 
 
-def renewed(text: str) -> str:
-    """A page with its marked parts made anew."""
-    return MADE.sub(lambda found: f"{found[1]}\n{PARTS[found[2]](found[3])}\n\n{found[4]}", text)
+def update(text: str) -> str:
+    """Returns a page with its generated sections and line numbers up to date."""
+    text = SECTION.sub(lambda match: f"{match[1]}\n{SECTIONS[match[2]](match[3])}\n\n{match[4]}", text)
+    return CODE_LINK.sub(renumber, text)
 
 
-# ── the reference ─────────────────────────────────────────────────────────────────────────────────────────────────
+# Reference pages
+
+GENERATED = "Generated from the code by `make docs`."
 
 
-def task_pages() -> dict[str, str]:
-    """The page that explains each task: the one with the part that is made from it."""
-    pages = {path: path.read_text(encoding="utf-8") for path in sorted(DOCS.glob("*.md"))}
-    return {found[3]: path.name for path, text in pages.items() for found in MADE.finditer(text) if found[2] == "task"}
+def settings_reference() -> str:
+    """Every setting: of tasks, data, training, distillation and generation."""
+    parts = [
+        "# Settings",
+        f"{GENERATED} Set any of them with `--set PATH=VALUE`, or in a [`--config`](../config.md) file.",
+    ]
+    for name in tasks.NAMES:
+        task = tasks.load(name)
+        first = cell((task_module(task).__doc__ or "").partition("\n")[0])
+        parts += [f"## Task `{name}`", f"{first} [More](../tasks/{name}.md)."]
+        parts += [settings_table(task.settings_type, "task.")]
+    parts += ["## Data", "The same for every task.", settings_table(DataSettings, "data.")]
+    parts += ["## Training", settings_table(TrainSettings, "train.")]
+    parts += ["## Distillation", settings_table(DistillSettings, "distill.")]
+    parts += ["## Generation", "Options of `generate`.", settings_table(GenerationSettings, "")]
+    parts += ["## Beam search", "Options of `translate` and `caption`.", settings_table(BeamSettings, "")]
+    parts += ["## Models", "The settings of a model are on its page.", model_table("../models/")]
+    return "\n\n".join(parts) + "\n"
 
 
-def reference() -> str:
-    parts = ["# Reference", "Made by `make docs` from the code. Set any of these with `--set` or in a `--config` file."]
-    pages = task_pages()
-    for name in registry.tasks.names():
-        module = registry.tasks.load(name)
-        parts += [f"## Task `{name}`", f"{registry.tasks.summary(name)}: [more]({pages[name]})."]
-        parts += [table(module.Settings, "task."), table(module.DataSettings, "data.")]
-    parts += ["## Training", table(TrainSettings, "train."), "## Distilling", table(DistilSettings, "distil.")]
-    parts += ["## Generating", table(DecodeSettings, "")]
-    parts += ["## Translating", table(TranslateSettings, "")]
-    parts += ["## Models", "The settings of a model stand on its page:", models("")]
+def commands(command: Any, path: str = "seriatim") -> Iterator[tuple[str, Any]]:
+    """Yields the path of each command that does something, in the order of --help."""
+    inner = getattr(command, "commands", {})
+    if not inner:
+        yield path, command
+    for name, child in inner.items():
+        yield from commands(child, f"{path} {name}")
+
+
+def command_section(path: str, command: Any) -> str:
+    """Returns usage, summary and options of a command."""
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    options = [p for p in command.params if p.param_type_name == "option" and p.name not in SHARED]
+    usage = " ".join([path, *(argument_usage(p) for p in arguments), "[OPTIONS]" if options else ""]).strip()
+    summary = escape(" ".join(inspect.cleandoc(command.help or "").split("\n\n")[0].split()))
+    parts = [f"### {path.removeprefix('seriatim ')}", f"    {usage}", summary]
+    if options:
+        rows = [[", ".join(f"`{name}`" for name in p.opts), cell(p.help or "")] for p in options]
+        parts.append(table(["option", "what it does"], rows))
+    return "\n\n".join(parts)
+
+
+def argument_usage(argument: Any) -> str:
+    """Returns an argument as usage lines show it."""
+    name = (argument.metavar or argument.name.upper()).strip("[]")
+    name += "…" if argument.nargs == -1 and not name.endswith("…") else ""
+    return name if argument.required else f"[{name}]"
+
+
+def command_reference() -> str:
+    """Every command with its options."""
+    root = get_command(cli.app)
+    panels: dict[str, list[tuple[str, Any]]] = {}
+    for path, command in commands(root):
+        top = root.commands[path.split()[1]]
+        panels.setdefault(getattr(top, "rich_help_panel", None) or "Machine", []).append((path, command))
+    shared = [
+        ["`--json`", "Print the result as JSON."],
+        ["`--quiet`, `-q`", "No progress, no notes."],
+        ["`--plugin FILE`", "A Python file that defines a [task or model](../adding.md)."],
+        ["`--data-dir FOLDER`", "A local copy of the catalogue data sets; also the variable `SERIATIM_DATA`."],
+        ["`--config FILE`, `--set A.B=C`, `--print-config`", "[Settings](../config.md) of a training."],
+    ]
+    parts = ["# Commands", f"{GENERATED} `seriatim COMMAND --help` shows the same."]
+    parts += ["Options that many commands share:", table(["option", "what it does"], shared)]
+    parts += ["Exit codes: 0; 1 a failure; 2 a mistake in the input; 130 Ctrl-C; 143 SIGTERM."]
+    for panel, members in panels.items():
+        parts += [f"## {panel}", *(command_section(path, command) for path, command in members)]
+    return "\n\n".join(parts) + "\n"
+
+
+def function_section(function: Any, name: str) -> str:
+    """Returns signature and docstring of a function as Markdown."""
+    target = function.fget if isinstance(function, property) else getattr(function, "func", function)
+    signature = "" if target is not function else str(inspect.signature(function)).replace("'", "")
+    signature = re.sub(r"\bself, |\(self\)", lambda m: "()" if m[0] == "(self)" else "", signature)
+    text = inspect.cleandoc(target.__doc__ or "")
+    summary, _, arguments = text.partition("\n\nArgs:\n")
+    arguments, _, returns = arguments.partition("\n\nReturns:\n")
+    pairs = re.findall(r"(?m)^    (\w+): ((?:.+\n?(?:        .+\n?)*))", arguments + "\n")
+    parts = [f"### {name}", f"    {name}{signature}", escape(summary)]
+    if pairs:
+        parts.append(table(["argument", ""], [[f"`{argument}`", cell(body)] for argument, body in pairs]))
+    if returns:
+        parts.append(f"Returns: {escape(' '.join(returns.split()))}")
+    return "\n\n".join(parts)
+
+
+def python_reference() -> str:
+    """The functions of the package and the methods of a run."""
+    parts = ["# Python API", GENERATED, "## seriatim"]
+    functions = [name for name in seriatim.__all__ if callable(getattr(seriatim, name)) and name[0].islower()]
+    order = ["train", "resume", "load", "predict", "evaluate", "compare", "distill", "average"]
+    for name in sorted(functions, key=lambda n: order.index(n) if n in order else len(order)):
+        parts.append(function_section(getattr(seriatim, name), f"seriatim.{name}"))
+    parts += [
+        "## Run",
+        "What `seriatim.train` and `seriatim.load` return. Reading files of the folder imports no torch.",
+    ]
+    own = ["predict", "call", "evaluate", "inspect", "plot", "ensemble", "int8", "config", "network", "predictor"]
+    files = ["settings", "summary", "notes", "capabilities", "history", "samples", "evaluation", "inspection"]
+    for name in own + files:
+        member = next(vars(base)[name] for base in Run.__mro__ if name in vars(base))
+        parts.append(function_section(member, f"run.{name}"))
+    parts += [
+        "## Capabilities",
+        "A run has a method for each capability of its task, `run.translate(inputs, **options)`:",
+    ]
+    parts += [capability_table(""), "The options are those of the [commands](commands.md), with `_` for `-`."]
     return "\n\n".join(parts) + "\n"
 
 
 def pages() -> dict[Path, str]:
-    """All that is made, by file."""
-    others = [path for path in sorted(DOCS.rglob("*.md")) if path != REFERENCE]
-    return {path: renewed(path.read_text(encoding="utf-8")) for path in others} | {REFERENCE: reference()}
+    """Returns the up-to-date text of every page."""
+    reference = DOCS / "reference"
+    made = {
+        reference / "settings.md": settings_reference(),
+        reference / "commands.md": command_reference(),
+        reference / "python.md": python_reference(),
+    }
+    others = [path for path in [*sorted(DOCS.rglob("*.md")), ROOT / "README.md"] if path not in made]
+    return {path: update(path.read_text(encoding="utf-8")) for path in others} | made
 
 
 if __name__ == "__main__":
-    old = {path: text for path, text in pages().items() if path.read_text(encoding="utf-8") != text}
+    stale = {
+        path: text for path, text in pages().items() if not path.is_file() or path.read_text(encoding="utf-8") != text
+    }
     if "--check" in sys.argv:
-        names = ", ".join(str(path.relative_to(DOCS.parent)) for path in old)
-        sys.exit(f"{names}: old, `python docs/make.py` makes them anew" if old else 0)
-    for path, text in old.items():
+        names = ", ".join(str(path.relative_to(ROOT)) for path in stale)
+        sys.exit(f"{names}: not up to date; run `python docs/make.py`" if stale else 0)
+    for path, text in stale.items():
+        path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
-        print(path)
+        print(path.relative_to(ROOT))

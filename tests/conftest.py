@@ -51,11 +51,11 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def desk(tmp_path: Path, book: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A working folder with a small file of every name that the documentation uses."""
-    from desk import lay
+    from desk import write_files
     from pages import DOCS, blocks
     from seriatim.core import registry
 
-    lay(tmp_path, book.read_text(encoding="utf-8"))
+    write_files(tmp_path, book.read_text(encoding="utf-8"))
     model = blocks((DOCS / "adding.md").read_text(encoding="utf-8"), "python")[0]
     (tmp_path / "mymodel.py").write_text(model.text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)

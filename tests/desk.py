@@ -1,4 +1,4 @@
-"""Small files of the names and kinds that the documentation uses."""
+"""Small files with the names and formats that the documentation uses."""
 
 from __future__ import annotations
 
@@ -8,35 +8,39 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from seriatim.data.midi import write_midi
+from seriatim.data.formats.midi import write_midi
 
 NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
-def lay(folder: Path, book: str) -> None:
-    """Puts all of them into a folder."""
-    _texts(folder, book)
-    _tables(folder)
-    _words(folder)
-    _pairs(folder)
-    _questions(folder)
-    _series(folder)
-    _music(folder)
-    _photos(folder)
-    _images(folder)
+def write_files(folder: Path, book: str) -> None:
+    """Writes all files into a folder."""
+    write_texts(folder, book)
+    write_tables(folder)
+    write_words(folder)
+    write_pairs(folder)
+    write_questions(folder)
+    write_series(folder)
+    write_music(folder)
+    write_photos(folder)
+    write_images(folder)
 
 
-def _write(path: Path, rows: list[str]) -> None:
+def write_lines(path: Path, rows: list[str]) -> None:
+    """Writes a line per row."""
     path.write_text("\n".join(rows) + "\n", encoding="utf-8")
 
 
-def _texts(folder: Path, book: str) -> None:
+def write_texts(folder: Path, book: str) -> None:
+    """Writes a book, lists of texts and a file of texts per class."""
     (folder / "book.txt").write_text(book + "the students opened their books.\n" * 40, encoding="utf-8")
-    _write(folder / "more.txt", ["The dog saw the old man. The cat bit the hat. The new dog bit the man.", ""] * 60)
+    write_lines(
+        folder / "more.txt", ["The dog saw the old man. The cat bit the hat. The new dog bit the man.", ""] * 60
+    )
     texts = ["a touching love story", "a film about war", "they fall in love", "the bank gave me cash"]
-    _write(folder / "texts.txt", texts)
-    _write(folder / "texts.csv", ["review", *texts])
-    _write(folder / "texts.jsonl", [json.dumps({"text": text}) for text in texts])
+    write_lines(folder / "texts.txt", texts)
+    write_lines(folder / "texts.csv", ["review", *texts])
+    write_lines(folder / "texts.jsonl", [json.dumps({"text": text}) for text in texts])
     films = folder / "films"
     films.mkdir()
     for word, name in (("fine café", "pos"), ("dull café", "neg")):
@@ -44,26 +48,30 @@ def _texts(folder: Path, book: str) -> None:
         (films / f"{name}.txt").write_text("\n".join(lines) + "\n", encoding="cp1252")
 
 
-def _tables(folder: Path) -> None:
+def write_tables(folder: Path) -> None:
+    """Writes tables with labels, numbers and two texts, and arrays."""
     texts = [f"a {word} film number {n}" for n in range(20) for word in ("fine", "dull")]
-    _write(folder / "reviews.csv", ["text,label", *(f"{text},{'good' if 'fine' in text else 'bad'}" for text in texts)])
-    _write(folder / "new.csv", ["text", "a fine film"])
-    _write(folder / "proteins.csv", ["sequence,fitness", *(f"{'MKV' * (1 + n % 5)},{n % 5}" for n in range(40))])
-    _write(folder / "points.csv", ["x,y", *(f"{n / 10},{n % 7}" for n in range(60))])
+    write_lines(
+        folder / "reviews.csv", ["text,label", *(f"{text},{'good' if 'fine' in text else 'bad'}" for text in texts)]
+    )
+    write_lines(folder / "new.csv", ["text", "a fine film"])
+    write_lines(folder / "proteins.csv", ["sequence,fitness", *(f"{'MKV' * (1 + n % 5)},{n % 5}" for n in range(40))])
+    write_lines(folder / "points.csv", ["x,y", *(f"{n / 10},{n % 7}" for n in range(60))])
     labels = ("entailment", "contradiction")
     pairs = [f"A man sees {n} dogs.,There are {n + k} dogs.,{labels[k]}" for n in range(30) for k in (0, 1)]
-    _write(folder / "nli.csv", ["premise,hypothesis,label", *pairs])
-    _write(folder / "new-pairs.csv", ["premise,hypothesis", "It rains.,It is wet."])
-    _write(folder / "others.csv", ["a,b,gold", *(pairs[:6])])
-    _write(folder / "lines.txt", ["It rains.\tIt is wet.", "A man sleeps.\tA man is awake."])
-    alike = [{"sentence1": f"a dog {n}", "sentence2": f"a cat {n}", "score": n % 5} for n in range(40)]
-    _write(folder / "sts.jsonl", [json.dumps(one) for one in alike])
+    write_lines(folder / "nli.csv", ["premise,hypothesis,label", *pairs])
+    write_lines(folder / "new-pairs.csv", ["premise,hypothesis", "It rains.,It is wet."])
+    write_lines(folder / "others.csv", ["a,b,gold", *(pairs[:6])])
+    write_lines(folder / "lines.txt", ["It rains.\tIt is wet.", "A man sleeps.\tA man is awake."])
+    similar = [{"sentence1": f"a dog {n}", "sentence2": f"a cat {n}", "score": n % 5} for n in range(40)]
+    write_lines(folder / "sts.jsonl", [json.dumps(row) for row in similar])
     rng = np.random.default_rng(0)
     np.save(folder / "x.npy", rng.standard_normal((40, 12)).astype(np.float32))
     np.save(folder / "labels.npy", np.arange(40) % 2)
 
 
-def _words(folder: Path) -> None:
+def write_words(folder: Path) -> None:
+    """Writes words with tags, as CoNLL and CoNLL-U."""
     words = ["Mary\tB-PER", "Smith\tI-PER", "lives\tO", "in\tO", "Oslo\tB-LOC", ".\tO", ""]
     (folder / "words.conll").write_text("\n".join(words * 20), encoding="utf-8")
     (folder / "new.conll").write_text("Mary\nlives\n.\n\n", encoding="utf-8")
@@ -73,82 +81,84 @@ def _words(folder: Path) -> None:
         (folder / f"{name}.conllu").write_text("\n".join([*rows, ""] * sentences) + "\n", encoding="utf-8")
 
 
-def _pairs(folder: Path) -> None:
-    both = [(f"They see {a} and {b} .", f"Ils voient {b} et {a} .") for a in NUMBERS for b in NUMBERS]
-    _write(folder / "pairs.tsv", [f"{source}\t{target}" for source, target in both])
-    _write(folder / "new.tsv", [f"{source}\t{target}" for source, target in both[:3]])
-    _write(folder / "in.txt", [source for source, _ in both[:3]])
-    _write(folder / "train.en", [source for source, _ in both])
-    _write(folder / "train.fr", [target for _, target in both])
+def write_pairs(folder: Path) -> None:
+    """Writes pairs of sentences, as a table and as aligned files."""
+    pairs = [(f"They see {a} and {b} .", f"Ils voient {b} et {a} .") for a in NUMBERS for b in NUMBERS]
+    write_lines(folder / "pairs.tsv", [f"{source}\t{target}" for source, target in pairs])
+    write_lines(folder / "new.tsv", [f"{source}\t{target}" for source, target in pairs[:3]])
+    write_lines(folder / "in.txt", [source for source, _ in pairs[:3]])
+    write_lines(folder / "train.en", [source for source, _ in pairs])
+    write_lines(folder / "train.fr", [target for _, target in pairs])
 
 
-def _questions(folder: Path) -> None:
+def write_questions(folder: Path) -> None:
+    """Writes questions about passages, as SQuAD."""
     towns = ("Oslo", "Rome", "Paris", "Bonn", "Cairo", "Lima", "Bern", "Kyiv", "Riga", "Quito", "Delhi", "Seoul")
     articles = []
     for town in towns:
         passage = f"{town} is a town. {town} has a river, and {town} has seven hills."
-        asked = [("What is a town?", town), ("How many hills are there?", "seven")]
-        answered = [
+        questions = [("What is a town?", town), ("How many hills are there?", "seven")]
+        records = [
             {"id": f"{town}{n}", "question": question, "answers": [{"text": text, "answer_start": passage.index(text)}]}
-            for n, (question, text) in enumerate(asked)
+            for n, (question, text) in enumerate(questions)
         ]
-        articles.append({"title": town, "paragraphs": [{"context": passage, "qas": answered}]})
-    whole = json.dumps({"version": "1.1", "data": articles})
+        articles.append({"title": town, "paragraphs": [{"context": passage, "qas": records}]})
+    text = json.dumps({"version": "1.1", "data": articles})
     for name in ("squad.json", "train-v1.1.json"):
-        (folder / name).write_text(whole, encoding="utf-8")
+        (folder / name).write_text(text, encoding="utf-8")
     (folder / "dev-v1.1.json").write_text(json.dumps({"version": "1.1", "data": articles[:2]}), encoding="utf-8")
     (folder / "article.txt").write_text("Oslo won against Bergen. There were seven games.\n", encoding="utf-8")
 
 
-def _series(folder: Path) -> None:
+def write_series(folder: Path) -> None:
+    """Writes a monthly series and hourly ones."""
     months = [f"{1949 + n // 12}-{1 + n % 12:02},{100 + n + 10 * (n % 12)}" for n in range(168)]
-    _write(folder / "passengers.csv", ["Month,Passengers", *months[:144]])
-    _write(folder / "newer.csv", ["Month,Passengers", *months])
+    write_lines(folder / "passengers.csv", ["Month,Passengers", *months[:144]])
+    write_lines(folder / "newer.csv", ["Month,Passengers", *months])
     hours = [f"2016-07-{1 + n // 24:02} {n % 24:02}:00,{n % 24 + n / 100},{(n * 7) % 11}" for n in range(31 * 24)]
-    _write(folder / "hours.csv", ["date,load,OT", *hours])
+    write_lines(folder / "hours.csv", ["date,load,OT", *hours])
 
 
-def _music(folder: Path) -> None:
+def write_music(folder: Path) -> None:
+    """Writes ten pieces as MIDI files."""
     (folder / "chorales").mkdir()
     for piece in range(10):
         roll = np.zeros((20, 88), np.float32)
         roll[np.arange(20), 30 + (np.arange(20) + piece) % 12] = 1
-        write_midi(folder / "chorales" / f"{piece}.mid", roll)
-    write_midi(folder / "opening.mid", roll)
+        (folder / "chorales" / f"{piece}.mid").write_bytes(write_midi(roll))
+    (folder / "opening.mid").write_bytes(write_midi(roll))
 
 
-def _photos(folder: Path) -> None:
-    """Pictures of 16 × 16 pixels with captions beside them, in a table and as COCO has them."""
+def write_photos(folder: Path) -> None:
+    """Writes images of 16 × 16 pixels with captions: a table, and a COCO file."""
     photos, rows = folder / "photos", ["image,caption"]
     photos.mkdir()
-    images, notes = [], []
+    images, annotations = [], []
     for number in range(24):
-        colour, side = ("red", "blue")[number % 2], ("left", "right")[number // 2 % 2]
-        picture = np.full((16, 16, 3), 230, np.uint8)
-        picture[4:12, (0 if side == "left" else 8) + number % 5 :][:, :4] = (
-            (200, 0, 0) if colour == "red" else (0, 0, 200)
-        )
-        Image.fromarray(picture).save(photos / f"{number}.png")
-        for text in (f"a {colour} block on the {side}", f"on the {side} is a {colour} block"):
+        color, side = ("red", "blue")[number % 2], ("left", "right")[number // 2 % 2]
+        image = np.full((16, 16, 3), 230, np.uint8)
+        image[4:12, (0 if side == "left" else 8) + number % 5 :][:, :4] = (200, 0, 0) if color == "red" else (0, 0, 200)
+        Image.fromarray(image).save(photos / f"{number}.png")
+        for text in (f"a {color} block on the {side}", f"on the {side} is a {color} block"):
             rows.append(f"{number}.png,{text}")
-            notes.append({"image_id": number, "caption": text})
+            annotations.append({"image_id": number, "caption": text})
         images.append({"id": number, "file_name": f"{number}.png"})
-    Image.fromarray(picture).save(folder / "photo.png")
-    _write(photos / "captions.csv", rows)
-    annotations = {"images": images, "annotations": notes}
-    (folder / "captions_val2017.json").write_text(json.dumps(annotations), encoding="utf-8")
+    Image.fromarray(image).save(folder / "photo.png")
+    write_lines(photos / "captions.csv", rows)
+    coco = {"images": images, "annotations": annotations}
+    (folder / "captions_val2017.json").write_text(json.dumps(coco), encoding="utf-8")
 
 
-def _images(folder: Path) -> None:
-    """Pictures of 16 × 16 pixels, those of a label in a folder of its own, and a table of them."""
+def write_images(folder: Path) -> None:
+    """Writes images of 16 × 16 pixels: a folder per label, and a table of paths."""
     rows = ["path,label,weight"]
     for number in range(24):
         label = ("bars", "dots")[number % 2]
         (folder / "images" / label).mkdir(parents=True, exist_ok=True)
-        picture = np.full((16, 16, 3), 230, np.uint8)
-        picture[2 + number % 3 :: 4, slice(None) if label == "bars" else slice(number % 2, None, 4)] = 40
-        Image.fromarray(picture).save(folder / "images" / label / f"{number}.png")
+        image = np.full((16, 16, 3), 230, np.uint8)
+        image[2 + number % 3 :: 4, slice(None) if label == "bars" else slice(number % 2, None, 4)] = 40
+        Image.fromarray(image).save(folder / "images" / label / f"{number}.png")
         rows.append(f"images/{label}/{number}.png,{label},{3 + number / 10}")
-    _write(folder / "pictures.csv", rows)
-    Image.fromarray(picture).save(folder / "a.png")
-    Image.fromarray(picture).resize((40, 30)).save(folder / "b.jpg")
+    write_lines(folder / "images.csv", rows)
+    Image.fromarray(image).save(folder / "a.png")
+    Image.fromarray(image).resize((40, 30)).save(folder / "b.jpg")
