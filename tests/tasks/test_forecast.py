@@ -357,12 +357,15 @@ def test_missing_values_are_not_evaluated(tmp_path: Path) -> None:
     assert all(np.isfinite(value) for value in metrics.values())
 
 
-def test_a_split_without_known_values_is_not_there(tmp_path: Path) -> None:
+def test_a_split_without_known_values_is_an_error(tmp_path: Path) -> None:
     values = [None if 90 <= i < 115 else value for i, value in enumerate(waves())]
-    task, network = make_task(write_table(tmp_path, {"y": values}))
-    assert "validation" not in task.encoded
-    with pytest.raises(SeriatimError, match="there is no validation split"):
-        task.evaluate(network, "validation")
+    assert "no known value of the target" in error(write_table(tmp_path, {"y": values})).cause
+
+
+def test_a_split_that_is_not_there_is_named(tmp_path: Path) -> None:
+    task, network = make_task(write_table(tmp_path, {"y": waves()}))
+    with pytest.raises(SeriatimError, match="there is no dev split to evaluate on"):
+        task.evaluate(network, "dev")
 
 
 # Errors
@@ -372,15 +375,13 @@ def test_series_that_are_too_short_are_named(tmp_path: Path) -> None:
     rows = [f"{name},{DAY + i},{i * 7 % 5}" for name, count in (("A", 90), ("B", 20)) for i in range(count)]
     path = tmp_path / "short.csv"
     path.write_text("\n".join(["id,date,y", *rows]), encoding="utf-8")
-    assert error(path).cause == (
-        "series B is too short: 14 steps in the training split, where a context of 14 and a horizon of 3 need 17"
-    )
+    assert error(path).cause.startswith("2 problems")
+    need = "series B is too short: 14 steps, where a context of 14 and a horizon of 3 need 17"
+    assert need in error(path).cause
     task, _ = make_task(path, context_length=None, horizon=2)
     assert task.processor.context_length == 7  # chosen so that it fits
-    assert (
-        "2 of its 16 steps are in the validation split, where a horizon of 3 needs 3"
-        in error(path, context_length=4).cause
-    )
+    need = "series B is too short: 16 steps, 2 of them after the earlier splits, where a horizon of 3 needs 3"
+    assert error(path, context_length=4).cause == need
 
 
 def test_a_constant_target_is_an_error_and_another_column_a_note(tmp_path: Path) -> None:

@@ -76,33 +76,25 @@ class ComposeSettings(Settings):
 
 
 class ByPiece(SplitPolicy):
-    """Random pieces, at least one in each split."""
+    """Random pieces, at least one in each split; if there are fewer pieces than splits, each is cut in time."""
 
     reports_overlap: ClassVar[bool] = False
     unit: ClassVar[str] = "pieces"
 
     def divide(self, dataset: Dataset, fractions: Fractions) -> list[Dataset]:
-        order = np.argsort(np.random.PCG64(SPLIT_SEED).random_raw(len(dataset)), kind="stable")
-        sizes = [max(1, round_half_up(share * len(dataset))) if share else 0 for share in fractions[1:]]
-        while sum(sizes) >= len(dataset):  # one piece at least is for training
+        count = len(dataset)
+        if count < sum(share > 0 for share in fractions):
+            return self._cut(dataset, fractions)
+        order = np.argsort(np.random.PCG64(SPLIT_SEED).random_raw(count), kind="stable")
+        sizes = [max(1, round_half_up(share * count)) if share else 0 for share in fractions[1:]]
+        while sum(sizes) >= count:  # one piece at least is for training
             sizes[sizes.index(max(sizes))] -= 1
-        cuts = [len(dataset) - sum(sizes), len(dataset) - sizes[1]]
-        return [dataset.take(np.sort(rows)) for rows in np.split(order, cuts)]
+        return [dataset.take(np.sort(rows)) for rows in np.split(order, [count - sum(sizes), count - sizes[1]])]
 
-    def describe(self) -> str:
-        return "by piece"
-
-
-class WithinPieces(SplitPolicy):
-    """Each piece is cut in time: for fewer pieces than splits."""
-
-    reports_overlap: ClassVar[bool] = False
-    unit: ClassVar[str] = "pieces"
-
-    def divide(self, dataset: Dataset, fractions: Fractions) -> list[Dataset]:
-        shares = [0.0, *np.cumsum(fractions)[:2].tolist(), 1.0]
+    @staticmethod
+    def _cut(dataset: Dataset, fractions: Fractions) -> list[Dataset]:
         splits = []
-        for first, last in itertools.pairwise(shares):
+        for first, last in itertools.pairwise([0.0, *np.cumsum(fractions)[:2].tolist(), 1.0]):
             parts = [r[round_half_up(first * len(r)) : round_half_up(last * len(r))] for r in dataset[ROLE]]
             column = replace(dataset.columns[ROLE][0], values=ROLL.store(parts))
             rows = np.array([row for row, part in enumerate(parts) if len(part) > 1], dtype=np.int64)
@@ -110,7 +102,7 @@ class WithinPieces(SplitPolicy):
         return splits
 
     def describe(self) -> str:
-        return "each piece in time"
+        return "by piece, or each piece in time if there are few"
 
 
 def to_rolls(pieces: Dataset, step: float, diagnostics: Diagnostics) -> Dataset:
@@ -193,13 +185,12 @@ class MusicPredictor(Predictor):
 
         Notes are (first frame, frame after the last, MIDI pitch).
         """
-        openings = list(dataset[ROLE]) or [None]
-        return [self._compose_piece(opening, options) for opening in openings]
-
-    def _compose_piece(self, opening: np.ndarray | None, options: ComposeSettings) -> dict[str, Any]:
-        roll = compose(self.network, 1, options.frames, options.temperature, options.seed, opening)[0]
-        roll = roll if opening is None else np.concatenate([opening, roll])
-        return {"notes": [list(note) for note in find_notes(roll)], "frames": len(roll)}
+        records = []
+        for opening in list(dataset[ROLE]) or [np.zeros((0, KEYS), np.float32)]:
+            composed = compose(self.network, 1, options.frames, options.temperature, options.seed, opening)[0]
+            roll = np.concatenate([opening, composed])
+            records.append({"notes": [list(note) for note in find_notes(roll)], "frames": len(roll)})
+        return records
 
     def format_file(self, extension: str, predictions: Predictions) -> bytes:
         """Returns a composed piece as a MIDI file."""
@@ -290,13 +281,6 @@ class MusicTask(Task[Encoded]):
     processor: MusicProcessor
 
     # Data
-
-    @classmethod
-    def choose_split(cls, config: TaskConfig, dataset: Dataset) -> tuple[SplitPolicy, Fractions]:
-        """Splits by piece; fewer pieces than splits are each cut in time."""
-        fractions = config.data.fractions or cls.default_fractions
-        few = len(dataset) < sum(fraction > 0 for fraction in fractions)
-        return WithinPieces() if few else cls.split_policy, fractions
 
     @classmethod
     def read_training_data(

@@ -15,12 +15,8 @@ import numpy as np
 
 SECOND = 1_000_000  # in microseconds, as are all steps of time
 MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86_400 * SECOND
-NAMED_STEPS = {  # step → its name, and the usual season in steps
+NAMED_STEPS = {  # step → its name, and the usual season in steps; of other steps below a day it is the day
     MINUTE: ("every minute", 60),
-    5 * MINUTE: ("every 5 minutes", 288),
-    10 * MINUTE: ("every 10 minutes", 144),
-    15 * MINUTE: ("every 15 minutes", 96),
-    30 * MINUTE: ("every 30 minutes", 48),
     HOUR: ("hourly", 24),
     DAY: ("daily", 7),
     7 * DAY: ("weekly", 52),
@@ -244,7 +240,7 @@ def useful_cycles(frequency: Frequency, span: float) -> tuple[str, ...]:
     """Returns the cycles of the calendar that are longer than a step and occur twice within `span` microseconds."""
     if not frequency.has_dates:
         return ()
-    step = {"business": DAY, "months": 30 * DAY * frequency.step}.get(frequency.kind, frequency.step)
+    step = frequency.microseconds
     return tuple(name for name, length in CYCLES.items() if step < 0.6 * length and span >= 2 * length)
 
 

@@ -60,7 +60,6 @@ class SeriesEncoded(Encoded):
     observed: np.ndarray  # (rows,N) False for missing targets
     known: np.ndarray  # (rows,K) float32, the future columns, scaled
     raw: list[np.ndarray]  # of each series the variables (steps,N+P+K) in the units of the data
-    future_rows: list[np.ndarray]  # of each series its future columns after the last step (further,K)
     scalers: list[Scaler]
     items: Origins
 
@@ -144,15 +143,13 @@ def encode_series(
     sizes = np.array([len(array) for array in values], dtype=np.int64)
     history = dataset["history"].astype(np.int64) if "history" in dataset else np.zeros(len(values), np.int64)
     parts: list[tuple[np.ndarray, ...]] = []
-    ahead = []
     for row, (array, scaler) in enumerate(zip(values, scalers, strict=True)):
         steps = len(array)
-        ahead.append(dataset["future"][row][steps:] if processor.future else np.zeros((0, 0)))
         table = np.full((steps + horizon, len(processor.variables)), np.nan)
         table[:steps] = array
         if processor.future:
-            given = ahead[-1][:horizon]
-            table[steps : steps + len(given), others:] = given
+            further = dataset["future"][row][steps : steps + horizon]
+            table[steps : steps + len(further), others:] = further
         scaled = scaler.apply(table)
         filled = fill_forward(scaled)
         level = np.zeros_like(filled)
@@ -181,7 +178,6 @@ def encode_series(
         observed=observed,
         known=known,
         raw=values,
-        future_rows=ahead,
         scalers=scalers,
         items=all_windows(sizes, processor.context_length, horizon),
     )

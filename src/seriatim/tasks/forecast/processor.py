@@ -129,7 +129,6 @@ class ForecastProcessor(Processor[SeriesEncoded]):
             check_positive(train, names["target"], frequency)
         season = choose_season(settings, frequency, histories, pooled, diagnostics)
         length = choose_context(settings, [len(array) for array in values], season, pooled, diagnostics)
-        check_lengths(train, length, settings.horizon, diagnostics)
         check_constant(train, values, names, pooled, diagnostics)
         groups = [np.concatenate(values)] if pooled else values
         scalers = [Scaler.fit(group, settings.scaling, logs) for group in groups]
@@ -205,9 +204,33 @@ class ForecastProcessor(Processor[SeriesEncoded]):
     def encode(self, dataset: Dataset, diagnostics: Diagnostics) -> SeriesEncoded:
         """Returns the series as arrays; items are the forecast origins of a backtest, in training all windows.
 
-        New series are scaled by their first `context_length` steps.
+        New series are scaled by their first `context_length` steps. Series that are too short are reported; those of
+        a split by series are left out.
         """
-        return self.encode_scaled(dataset, self.context_length)
+        if self.logs:
+            check_positive(dataset, self.targets, self.frequency)
+        sizes = np.array([len(values) for values in dataset["target"]])
+        history = dataset["history"].astype(np.int64) if "history" in dataset else np.zeros(len(dataset), np.int64)
+        required = np.where(history > 0, self.horizon, self.context_length + self.horizon)
+        short = np.flatnonzero(sizes - history < required)
+        if "divided" in dataset and 0 < len(short) < len(dataset):
+            diagnostics.note(f"{len(short):,} series are left out, since they have fewer than {required[0]} steps")
+            dataset = dataset.take(np.setdiff1d(np.arange(len(dataset)), short))
+            short = short[:0]
+        for row in short.tolist():
+            steps = f"{sizes[row]} steps"
+            need = f"a context of {self.context_length} and a horizon of {self.horizon} need {required[row]}"
+            if history[row]:
+                steps += f", {sizes[row] - history[row]} of them after the earlier splits"
+                need = f"a horizon of {self.horizon} needs {required[row]}"
+            remedy = "lower --horizon or --context-length, change data.fractions, or remove the series"
+            cause = f"{describe_series(dataset, row)} is too short: {steps}, where {need}"
+            diagnostics.report("data.too-short", cause, remedy)
+        encoded = self.encode_scaled(dataset, self.context_length)
+        if not len(short) and not len(encoded.backtest(None)):
+            cause = f"{dataset.name}: a split of series has no known value of the target"
+            diagnostics.report("data.empty", cause, "change data.fractions")
+        return encoded
 
     def encode_scaled(self, dataset: Dataset, scaling_steps: int | None) -> SeriesEncoded:
         """Returns the series as arrays; new ones are scaled by their first `scaling_steps` steps, None for all."""
@@ -264,20 +287,6 @@ def check_recursive(settings: ForecastSettings, past: Sequence[str]) -> None:
     if settings.quantiles:
         cause = "the quantiles of one step do not give those of several steps"
         raise SeriatimError("task.recursive", cause, "choose task.mode=direct for quantiles")
-
-
-def check_lengths(train: Dataset, length: int, horizon: int, diagnostics: Diagnostics) -> None:
-    """Raises an error that names the series which are too short for one training window."""
-    required = length + horizon
-    for row, values in enumerate(train["target"]):
-        if len(values) < required:
-            cause = (
-                f"{describe_series(train, row)} is too short: {len(values)} steps in the training split, "
-                f"where a context of {length} and a horizon of {horizon} need {required}"
-            )
-            remedy = "lower --horizon or --context-length, change data.fractions, or remove the series"
-            diagnostics.report("data.too-short", cause, remedy)
-    diagnostics.raise_problems()
 
 
 def check_constant(

@@ -23,10 +23,9 @@ from ...core.diagnostics import Diagnostics
 from ...core.errors import SeriatimError
 from ...core.random import numpy_stream
 from ...data.dataset import Dataset
-from ...data.kinds import Kind
 from ...data.reader import read_dataset
 from ...data.schema import Schema
-from ...data.series import SCHEMA, AlongTime, BySeries, Frequency, describe_series, make_series
+from ...data.series import SCHEMA, AlongTime, BySeries, Frequency, make_series
 from ...data.source import Source, open_source
 from ...data.split import Fractions, SplitPolicy
 from ...nn.backbone import BackboneSettings
@@ -40,7 +39,7 @@ from ..predictor import Predictor
 from .encoded import Origins, SeriesEncoded
 from .metrics import fit_linear, forecast_metrics, linear_forecast, median_index, naive_forecast
 from .predictor import ForecastPredictor, forecast_origins, read_context
-from .processor import ForecastProcessor, ForecastSettings, check_positive, check_recursive
+from .processor import ForecastProcessor, ForecastSettings
 from .views import describe_forecasts, make_views
 
 MANY_SERIES, SHORT_SERIES = 100, 200  # at least so many series, all shorter than this, are split by series
@@ -132,48 +131,6 @@ class ForecastTask(Task[SeriesEncoded]):
             parts[name] = self.read_training_data(part, config, diagnostics, series)
         return list(AlongTime().separate(parts, diagnostics).values())[-1].without("history")
 
-    def __init__(
-        self,
-        config: TaskConfig,
-        processor: ForecastProcessor,
-        columns: Mapping[str, str],
-        kinds: Mapping[str, Kind],
-        datasets: Mapping[str, Dataset] | None = None,
-        diagnostics: Diagnostics | None = None,
-    ) -> None:
-        diagnostics = Diagnostics() if diagnostics is None else diagnostics
-        kept = {name: self._check_split(processor, name, rows, diagnostics) for name, rows in (datasets or {}).items()}
-        diagnostics.raise_problems()
-        super().__init__(config, processor, columns, kinds, kept, diagnostics)
-        check_recursive(self.settings, processor.past)
-        for split in [name for name, encoded in self.encoded.items() if not len(encoded.backtest(None))]:
-            del self.encoded[split]  # no value of it is known
-
-    @staticmethod
-    def _check_split(processor: ForecastProcessor, split: str, series: Dataset, diagnostics: Diagnostics) -> Dataset:
-        """Reports series with too few steps in a split; of series that are split by series the others are kept."""
-        horizon, length = processor.horizon, processor.context_length
-        sizes = np.array([len(values) for values in series["target"]])
-        history = series["history"].astype(np.int64) if "history" in series else np.zeros(len(series), np.int64)
-        short = np.flatnonzero(np.where(history > 0, sizes - history < horizon, sizes < length + horizon))
-        if split == "train":
-            return series
-        if processor.logs:
-            check_positive(series, processor.targets, processor.frequency)
-        if "divided" in series and 0 < len(short) < len(series):
-            diagnostics.note(
-                f"{split}: {len(short):,} series are left out, since they have fewer than {length + horizon} steps"
-            )
-            return series.take(np.setdiff1d(np.arange(len(series)), short))
-        for row in short.tolist():
-            steps = f"{sizes[row] - history[row]} of its {sizes[row]} steps are in the {split} split"
-            need = f"a context of {length} and a horizon of {horizon} need {length + horizon}"
-            need = f"a horizon of {horizon} needs {horizon}" if history[row] else need
-            remedy = "lower --horizon or --context-length, change data.fractions, or remove the series"
-            cause = f"{describe_series(series, row)} is too short: {steps}, where {need}"
-            diagnostics.report("data.too-short", cause, remedy)
-        return series
-
     # Network
 
     def network(self, model: BackboneSettings) -> Network:
@@ -201,9 +158,8 @@ class ForecastTask(Task[SeriesEncoded]):
         """Returns contexts (B,T,F), and targets (B,T,steps,N) relative to their anchors, with a mask of known ones."""
         origins, steps = encoded.items.take(items), self.settings.steps
         inputs, mask, rows = read_context(encoded, origins, steps)
-        asked = rows if self.every_step else rows[:, -1:]
-        if not self.every_step and mask is not None:
-            asked = (encoded.starts[origins.series] + origins.positions - 1)[:, None]
+        last = (encoded.starts[origins.series] + origins.positions - 1)[:, None]
+        asked = rows if self.every_step else last
         targets, known = encoded.targets_after(origins.series, asked, steps)
         if self.every_step and mask is not None:
             known = known & mask[:, :, None, None]

@@ -25,12 +25,8 @@ def make_views(
 ) -> list[View]:
     """Returns plots of forecasts, the error by step of the horizon and by series, and the calibration.
 
-    Args:
-        encoded: The series.
-        origins: Where the forecasts begin.
-        quantiles: The forecasts (n,horizon,N,Q) in the units of the data.
-        levels: The quantiles; () for a single forecast.
-        simple: The baselines (n,horizon,N) by name.
+    Forecasts `quantiles` (n,horizon,N,Q) and baselines `simple` (n,horizon,N) are in the units of the data; `levels`
+    are the quantiles, () for a single forecast.
     """
     references = encoded.references(origins)
     forecasts = quantiles[..., median_index(levels)]
@@ -75,17 +71,9 @@ def plot_forecast(
     baseline: tuple[str, np.ndarray] | None = None,
     actual: bool = False,
 ) -> ForecastPlot:
-    """Returns the plot of one forecast after its history.
+    """Returns the plot of a target from the origin `item` on; see `make_views`.
 
-    Args:
-        encoded: The series.
-        origins: Where the forecasts begin.
-        item: The origin.
-        target: The variable.
-        quantiles: The forecasts (n,horizon,N,Q) in the units of the data.
-        levels: The quantiles; () for a single forecast.
-        baseline: The name and the forecasts (n,horizon,N) of a baseline.
-        actual: Whether what came is known.
+    A `baseline` is a name with its forecasts (n,horizon,N); `actual` tells whether what came is known.
     """
     processor, series, position = encoded.processor, int(origins.series[item]), int(origins.positions[item])
     shown = min(max(processor.context_length, 2 * processor.horizon), MAX_HISTORY)
@@ -113,14 +101,11 @@ def plot_forecast(
     )
 
 
-def plot_steps(references: np.ndarray, forecasts: Mapping[str, np.ndarray]) -> View:
-    """Returns the mean absolute error of each forecast by the step of the horizon; a table if there is one step."""
+def plot_steps(references: np.ndarray, forecasts: Mapping[str, np.ndarray]) -> Lines:
+    """Returns the mean absolute error of each forecast (n,horizon,N) by the step of the horizon."""
     errors = {name: step_errors(references, values) for name, values in forecasts.items()}
     title, note = "Error by step of the horizon", "mean absolute error of the forecast so many steps ahead"
     steps = references.shape[1]
-    if steps == 1:
-        cells = tuple((name, values[0]) for name, values in errors.items())
-        return Table(title="Error of the next step", columns=("forecast", "mae"), rows=cells)
     x = row(np.arange(1, steps + 1))
     lines = tuple(Series(name, x, row(np.array(y)), dashed=name != "model") for name, y in errors.items())
     return Lines(
