@@ -215,7 +215,7 @@ def _read_tokenizers(path: Path, separate: bool, problems: list[str]) -> dict[st
     tokenizer = load(path)
     if not separate or tokenizer is None:
         return {} if tokenizer is None else {"tokenizer": tokenizer}
-    target = load(path / TARGET_FOLDER) if (path / TARGET_FOLDER).is_dir() else tokenizer
+    target = load(path / TARGET_FOLDER if (path / TARGET_FOLDER).is_dir() else path)  # another object, even if equal
     return {"tokenizer": tokenizer if target is None else target, "source_tokenizer": tokenizer}
 
 
