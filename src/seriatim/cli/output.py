@@ -136,5 +136,7 @@ def format_duration(seconds: float | None) -> str:
 
 def one_line(value: Any) -> str:
     """Returns a value on a single line, so that line N of the output belongs to line N of the input."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
     text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
     return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")

@@ -62,9 +62,9 @@ def answer(request: Request) -> None:
     if request.int8:
         predictor = predictor.quantize()
     name = next(iter(predictor.methods)) if request.verb == "predict" else request.verb
-    if name not in predictor.methods:
+    if name not in predictor.capabilities:
         cause = f"{request.run} is a run of the task {predictor.task.name}, which has no {name}"
-        raise SeriatimError("run.capability", cause, did_you_mean(name, predictor.methods))
+        raise SeriatimError("run.capability", cause, did_you_mean(name, predictor.capabilities))
     capability = predictor.capabilities[name]
     options = validate(capability.options, request.options, f"the options of {name}")
     check_outputs(request, predictor)
@@ -269,7 +269,11 @@ def print_records(request: Request, capability: Capability, parts: Iterator[Reco
                     print("\t".join(columns))
                 print("\t".join(one_line(cells.get(column, "")) for column in columns))
             else:
-                print(describe_record(record, main) if sys.stdout.isatty() else one_line(record[main]))
+                several = capability.scalar and isinstance(record[main], list)  # hypotheses of one input, best first
+                if several:
+                    print("\t".join(map(one_line, record[main])))
+                else:
+                    print(describe_record(record, main) if sys.stdout.isatty() else one_line(record[main]))
         sys.stdout.flush()
 
 

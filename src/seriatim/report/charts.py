@@ -11,6 +11,7 @@ import binascii
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self, cast
 
 import numpy as np
@@ -199,6 +200,18 @@ class Chart(ABC):
     def alt_text(self) -> str:
         """The text for readers who do not see the chart."""
         return f"{self.title}: {self.summary()}."
+
+    def save(self, path: str | Path) -> None:
+        """Writes the chart as .svg, .png, .html (offline, with tooltips) or .json."""
+        from .render import save
+
+        save(self, path)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """Returns the chart for a notebook: a drawing that needs no network, and its alt text."""
+        from .render import to_svg
+
+        return {"image/svg+xml": to_svg(self), "text/plain": self.alt_text}
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -53,6 +53,12 @@ def task_capabilities(task: type[Task[Any]]) -> dict[str, Any]:
     return {name: capability_to_json(method.describe(name, inputs)) for name, method in methods.items()}
 
 
+def predictor_capabilities(task: Task[Any]) -> dict[str, Any]:
+    """Returns the JSON of each capability of the predictor of a prepared task, which may lack some of its class."""
+    capabilities = task.predictor_type(task, None).capabilities
+    return {name: capability_to_json(capability) for name, capability in capabilities.items()}
+
+
 def all_capabilities() -> dict[str, Any]:
     """Returns the JSON of the capabilities of all built-in tasks, by task: the contents of verbs.json."""
     return {name: task_capabilities(load(name)) for name in NAMES}

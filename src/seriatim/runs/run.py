@@ -183,6 +183,11 @@ class Run(RunFolder):
 
     # Understanding
 
+    @property
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """The metrics by split, as computed when training ended; empty before."""
+        return dict(self.summary.get("metrics", {}))
+
     def evaluate(self, data: Any = None, **options: Any) -> dict[str, float]:
         """Returns the metrics on the run's test split, or on other data; see `seriatim.evaluate`."""
         from .session import evaluate_run

@@ -33,7 +33,7 @@ from ..training.cost import parameter_count, peak_memory, reset_peak_memory, sol
 from ..training.distillation import Teacher
 from ..training.loop import Loop, fit_events, stop_signals
 from ..training.settings import TrainSettings
-from .capabilities import task_capabilities
+from .capabilities import predictor_capabilities
 from .run import WEIGHTS, Run, save_task
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Session:
         if ranks.is_first:
             self._write_settings()
             save_task(self.folder, task)
-            Run(self.folder).write_capabilities(task_capabilities(type(task)))
+            Run(self.folder).write_capabilities(predictor_capabilities(task))
         if not self.config.model.gradient_free:
             return self._fit(task, ranks, warm_start, teacher)
         if ranks.is_first:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -48,12 +48,14 @@ from ..data.vectors import (
 from ..nn.heads import Pool
 from ..nn.inputs import WordInput
 from ..nn.network import as_float32
+from ..report.charts import Scatter, View, embedding_charts
 from .base import Encoded, padding_mask
 from .batching import Batch, run_batches
 from .predictor import Predictor, capability
 
 Pooling = Literal["mean", "cls", "max", "last"]
 MAX_ELEMENTS = 2_048  # of a batch: more do not fit the caches of a CPU
+MAX_LABEL = 40  # characters of a text beside a point
 BLOCK_TEXTS = 2_048  # that are embedded together: enough to batch similar lengths
 MAX_LISTED = 3  # sentences in an error
 CONTEXT = 28  # characters of a sentence on each side of a word, where it is shown
@@ -495,6 +497,24 @@ class EmbeddingPredictor(Predictor):
             {"text": text, "start": first, "end": last, "tokens": tokens, "vector": vector, "static_vector": static}
             for text, (first, last), tokens, vector, static in rows
         ]
+
+    def charts(
+        self, name: str, dataset: Dataset, options: Settings, predictions: Sequence[Mapping[str, Any]]
+    ) -> list[View]:
+        if isinstance(options, WordOptions):
+            labels = [str(record["text"])[:MAX_LABEL] for record in predictions]
+            vectors = {"in context": "vector", "without context": "static_vector"}
+            return [
+                Scatter.of_vectors(
+                    np.stack([record[key] for record in predictions]), labels, title=f"{options.word}, {title}"
+                )
+                for title, key in vectors.items()
+            ]
+        if isinstance(options, EmbedOptions):
+            return embedding_charts(
+                [str(record["text"]) for record in predictions], np.stack([record["vector"] for record in predictions])
+            )
+        return super().charts(name, dataset, options, predictions)
 
 
 def text_blocks(texts: Iterable[str]) -> Iterator[list[str]]:

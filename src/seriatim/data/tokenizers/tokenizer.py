@@ -287,7 +287,7 @@ class Tokenizer:
         what = "words" if self.drops_whitespace else "characters"
         remedy = "use words of the training text, or train with tokenizer.kind=byte-bpe, which encodes every text"
         if self.kind in ("char", "bpe"):
-            remedy = "train with tokenizer.byte_fallback=true, which encodes unknown characters as bytes"
+            remedy = "train with task.tokenizer.byte_fallback=true, which encodes unknown characters as bytes"
         cause = f"these {what} are not in the tokenizer's vocabulary: {shown}{more}"
         return SeriatimError("tokenizer.unknown", cause, remedy)
 
