@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.io
+import scipy.sparse
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -19,11 +20,12 @@ from seriatim.core.diagnostics import Diagnostics
 from seriatim.core.errors import SeriatimError
 from seriatim.data.formats import ReadOptions, read_records
 from seriatim.data.formats.arrays import is_array_file, load_arrays
+from seriatim.data.formats.mat import read_mat
 from seriatim.data.images import PixelSequence
 from seriatim.data.source import Stream, open_source
 from task_helpers import prepare, refused
 
-FUZZ = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FUZZ = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 DTYPES = st.sampled_from([np.uint8, np.int8, np.int16, np.uint16, np.int32, np.float32, np.float64])
 X = np.arange(12.0).reshape(3, 4)
 
@@ -208,20 +210,83 @@ def test_names_of_array_files() -> None:
         assert not is_array_file(stream(name)), name
 
 
-def test_mat_as_scipy_reads_it(tmp_path: Path) -> None:
-    boxes = np.empty((1, 2), object)
-    boxes[0, :] = [np.eye(3), np.ones((2, 3))]
-    struct_box = np.empty((1, 1), object)
-    struct_box[0, 0] = {"a": 1}
-    content = {"x": boxes, "y": np.arange(2), "s": {"a": 1}, "c": np.ones((1, 1)) * 1j, "box": struct_box}
+def assert_same(ours: Any, theirs: np.ndarray) -> None:
+    assert ours.dtype == theirs.dtype.newbyteorder("=")
+    assert ours.shape == theirs.shape
+    assert np.array_equal(ours, theirs, equal_nan=ours.dtype.kind == "f")
+
+
+@FUZZ
+@given(
+    whole=hnp.arrays(DTYPES, hnp.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=4)),
+    cells=st.lists(hnp.arrays(DTYPES, hnp.array_shapes(min_dims=2, max_dims=2, min_side=0, max_side=4)), max_size=4),
+    compressed=st.booleans(),
+    logical=st.booleans(),
+)
+def test_mat_as_scipy_reads_it(
+    whole: np.ndarray, cells: list[np.ndarray], compressed: bool, logical: bool, tmp_path: Path
+) -> None:
+    boxes = np.empty((1, len(cells)), object)
+    for number, cell in enumerate(cells):
+        boxes[0, number] = cell
+    content: dict[str, Any] = {"whole": whole > 0 if logical else whole, "a_rather_long_name": boxes, "text": "abc"}
+    scipy.io.savemat(tmp_path / "x.mat", content, do_compression=compressed)
+    expected = scipy.io.loadmat(tmp_path / "x.mat", mat_dtype=True)
+    result = read_mat("x.mat", (tmp_path / "x.mat").read_bytes())
+    assert result.others == {"text": "text"}
+    assert_same(result.arrays["whole"], expected["whole"])
+    theirs = expected["a_rather_long_name"].ravel()
+    for ours, other in zip(result.arrays["a_rather_long_name"], theirs, strict=True):
+        assert_same(ours, other)
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "value"),
+    [
+        ("b", 1, -5),
+        ("B", 2, 250),
+        ("h", 3, -500),
+        ("H", 4, 65_000),
+        ("i", 5, -70_000),
+        ("I", 6, 4e9),
+        ("f", 7, 2.5),
+        ("d", 9, 0.1),
+        ("q", 12, -(2**40)),
+        ("Q", 13, 2**40),
+    ],
+)
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_mat_of_any_byte_order_and_number_type(kind: str, code: int, value: float, order: str, tmp_path: Path) -> None:
+    """A matrix (1,1) of doubles, stored in a smaller type as MATLAB does, by machines of both byte orders."""
+    number = struct.pack(order + kind, value if kind in "fd" else int(value))
+    body = struct.pack(f"{order}IIII", 6, 8, 6, 0) + struct.pack(f"{order}IIii", 5, 8, 1, 1)
+    body += struct.pack(f"{order}I", 1 << 16 | 1) + b"x\0\0\0"  # a name short enough for the tag
+    body += struct.pack(f"{order}II", code, len(number)) + number.ljust(8, b"\0")
+    mark = b"\x00\x01IM" if order == "<" else b"\x01\x00MI"
+    data = b"MATLAB 5.0".ljust(124) + mark + struct.pack(f"{order}II", 14, len(body)) + body
+    (tmp_path / "x.mat").write_bytes(data)
+    result = read_mat("x.mat", data).arrays["x"]
+    assert_same(result, scipy.io.loadmat(tmp_path / "x.mat", mat_dtype=True)["x"])
+    assert result == [[value]]
+
+
+def test_variables_of_mat_files_that_are_no_numbers(tmp_path: Path) -> None:
+    box, nest = np.empty((1, 1), object), np.empty((1, 1), object)
+    box[0, 0] = {"a": 1}
+    nest[0, 0] = np.empty((1, 1), object)
+    nest[0, 0][0, 0] = np.ones((1, 1))
+    sparse = scipy.sparse.csc_matrix(np.eye(2))
+    content = {"s": {"a": 1}, "c": np.ones((1, 1)) * 1j, "box": box, "nest": nest, "sparse": sparse}
     scipy.io.savemat(tmp_path / "x.mat", content)
-    arrays = load(tmp_path / "x.mat")
-    assert set(arrays) == {"x", "y"}
-    assert [cell.shape for cell in arrays["x"]] == [(3, 3), (2, 3)]
-    assert arrays["y"].shape == (1, 2)
-    scipy.io.savemat(tmp_path / "y.mat", {"s": {"a": 1}, "c": np.ones((1, 1)) * 1j})
-    with pytest.raises(SeriatimError, match=r"holds no numbers .*c is of complex numbers") as error:
-        load(tmp_path / "y.mat")
+    assert read_mat("x.mat", (tmp_path / "x.mat").read_bytes()).others == {
+        "s": "a struct",
+        "c": "of complex numbers",
+        "box": "a cell array that holds a struct",
+        "nest": "a cell array of cell arrays",
+        "sparse": "a sparse matrix",
+    }
+    with pytest.raises(SeriatimError, match=r"holds no numbers .*s is a struct") as error:
+        load(tmp_path / "x.mat")
     assert error.value.code == "data.mat"
 
 
@@ -281,7 +346,7 @@ MAKERS: dict[str, Callable[[Path], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("name", ["x.npy", "x.npz", "x.npy.gz", "x-idx3-ubyte"])
+@pytest.mark.parametrize("name", MAKERS)
 def test_truncated_files(name: str, tmp_path: Path) -> None:
     whole, path = MAKERS[name](tmp_path), tmp_path / name
     path.write_bytes(whole)
@@ -292,9 +357,10 @@ def test_truncated_files(name: str, tmp_path: Path) -> None:
             arrays = load(path)
         except SeriatimError as error:
             assert name in error.cause  # noqa: PT017
-        else:  # truncated behind the numbers
-            assert name.endswith(".gz")
-            np.testing.assert_array_equal(arrays[""], expected[""])
+        else:  # truncated between two variables, or behind the numbers
+            assert name.endswith((".mat", ".gz"))
+            first = next(iter(arrays))
+            np.testing.assert_array_equal(np.concatenate(arrays[first]), np.concatenate(expected[first]))
 
 
 @FUZZ
@@ -312,8 +378,8 @@ def test_changed_bytes(name: str, changes: dict[int, int], tmp_path: Path) -> No
 
 def test_files_of_other_formats(tmp_path: Path) -> None:
     for name, data, message in (
-        ("a.mat", b"MATLAB 7.3 MAT-file".ljust(600), "level"),
-        ("b.mat", b"\0\0\0\0" * 100, "MATLAB file of level 5"),
+        ("a.mat", b"MATLAB 7.3 MAT-file".ljust(600), "level 7.3"),
+        ("b.mat", b"\0\0\0\0" * 100, "not a MATLAB file of level 5"),
         ("c.idx", b"\0\0\x07\x03" + bytes(20), "c.idx: not an IDX file: begins with 00000703"),
         ("d.idx", idx(np.ones((3, 2, 2), np.uint8)) + b"\0", "13 bytes of numbers, but its shape"),
         ("e.npy", b"PK", "not a .npy file"),

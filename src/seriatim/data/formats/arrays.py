@@ -27,6 +27,7 @@ from ..location import Location
 from ..source import Source
 from ..stream import COMPRESSED, Stream
 from .base import Format, ReadOptions, Record
+from .mat import read_mat
 
 EXTENSIONS = ("npy", "npz", "mat", "idx")
 IDX_FILE = re.compile(r"idx\d[-_.]u?byte$")
@@ -274,34 +275,8 @@ def load_idx(name: str, data: bytes) -> np.ndarray:
 
 def load_mat(name: str, data: bytes) -> dict[str, Array]:
     """Returns the numeric arrays of a MATLAB file of level 5, and its cell arrays of numbers as lists."""
-    try:
-        from scipy.io import loadmat
-    except ImportError:
-        cause = f"{name}: reading .mat files needs scipy"
-        raise SeriatimError("dependency.missing", cause, "pip install 'seriatim[mat]'") from None
-    try:
-        variables = loadmat(io.BytesIO(data), mat_dtype=False)
-    except NotImplementedError:
-        cause = f"{name}: a MATLAB file of level 7.3 (HDF5), which is not supported"
-        raise SeriatimError("data.mat", cause, "save it with -v7, or with numpy.savez") from None
-    except Exception as error:  # the many ways in which reading damaged bytes fails
-        reason = " ".join(str(error).split())[:100] or type(error).__name__
-        cause = f"{name}: not a MATLAB file of level 5, or damaged ({reason})"
-        raise SeriatimError("data.mat", cause, "download it again, or save it with -v7 or numpy.savez") from None
-    arrays: dict[str, Array] = {}
-    others: dict[str, str] = {}
-    for variable, value in variables.items():
-        if variable.startswith("__"):
-            continue
-        cells = value.ravel(order="F").tolist() if isinstance(value, np.ndarray) and value.dtype == object else None
-        if cells and all(isinstance(cell, np.ndarray) and cell.dtype.kind in "biuf" for cell in cells):
-            arrays[variable] = cells
-        elif isinstance(value, np.ndarray) and value.dtype.kind in "biufUS":
-            arrays[variable] = value
-        else:
-            kind = "a cell array of other things" if cells is not None else "not an array of numbers"
-            others[variable] = "of complex numbers" if np.iscomplexobj(value) else kind
-    if not any(isinstance(array, list) or array.dtype.kind in "biuf" for array in arrays.values()):
-        content = ", ".join(f"{variable} is {kind}" for variable, kind in others.items()) or "it is empty"
-        raise SeriatimError("data.mat", f"{name}: holds no numbers ({content})", "save the numbers as a matrix")
-    return arrays
+    content = read_mat(name, data)
+    if not content.arrays:
+        others = ", ".join(f"{variable} is {kind}" for variable, kind in content.others.items()) or "it is empty"
+        raise SeriatimError("data.mat", f"{name}: holds no numbers ({others})", "save the numbers as a matrix")
+    return dict(content.arrays)
