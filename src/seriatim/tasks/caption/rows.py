@@ -142,6 +142,7 @@ def locate_images(
     bases = [home, home.parent] if folder is None else [_existing_folder(folder, home)]
     root = find_image_folder(list(dict.fromkeys(names.values())), bases)
     located = {path: Path(os.path.normpath(os.path.join(root, name))) for path, name in names.items()}
+    located = {path: file if file.is_file() or not path.is_file() else path for path, file in located.items()}
     missing = {path for path in names if not located[path].is_file()}
     if missing and (missing_files == "error" or (missing_files == "skip" and len(missing) == len(names))):
         listed: dict[Path, str] = {}
