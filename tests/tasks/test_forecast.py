@@ -526,3 +526,10 @@ def test_a_validation_file_that_continues_the_training_file(tmp_path: Path) -> N
     assert (int(task.encoded["validation"].history[0]), int(task.encoded["validation"].sizes[0])) == (100, 140)
     predictions = task.predictor(task.build()).call("forecast", None)
     assert predictions[0]["time"] == "2024-05-20"  # after the end of both
+
+
+def test_a_file_without_a_past_column_of_the_model_is_refused(tmp_path: Path) -> None:
+    task, network = make_task(write_table(tmp_path, {"y": waves(), "z": waves(seed=1)}), columns={"target": "y"})
+    other = write_table(tmp_path, {"y": waves(60)}, "other.csv")
+    with pytest.raises(SeriatimError, match="0 past columns, where the model was trained on z"):
+        task.predictor(network).call("forecast", other)

@@ -159,8 +159,8 @@ class ForecastProcessor(Processor[SeriesEncoded]):
         )
         if anchor != "linear":
             return processor
-        weights = fit_linear(replace(processor, anchor="none").encode(train, diagnostics), length, settings.steps)
-        data = np.stack(weights).astype(np.float32).tobytes()
+        encoded = replace(processor, anchor="none").encode_scaled(train, length)
+        data = np.stack(fit_linear(encoded, length, settings.steps)).astype(np.float32).tobytes()
         return replace(processor, linear_weights=base64.b64encode(data).decode())
 
     @cached_property
@@ -234,14 +234,12 @@ class ForecastProcessor(Processor[SeriesEncoded]):
 
     def encode_scaled(self, dataset: Dataset, scaling_steps: int | None) -> SeriesEncoded:
         """Returns the series as arrays; new ones are scaled by their first `scaling_steps` steps, None for all."""
-        if (names := variable_names(dataset)) and len(names["target"]) != len(self.targets):
-            cause = f"{dataset.name}: {len(names['target'])} variables to forecast, the model has {len(self.targets)}"
-            raise SeriatimError("data.features", cause, f"pass {', '.join(self.targets)}")
-        for role, expected in (("past", self.past), ("future", self.future)):
-            if len(names[role]) != len(expected):
-                missing = next(name for name in (*expected, *names[role]) if name not in names[role] or not expected)
-                cause = f'{dataset.name}: has no column "{missing}", which the model was trained on'
-                raise SeriatimError("data.column", cause, f"pass the {role} columns {', '.join(expected)}")
+        for role, names in variable_names(dataset).items():
+            expected = {"target": self.targets, "past": self.past, "future": self.future}[role]
+            if len(names) != len(expected):
+                columns = ", ".join(expected) or "none"
+                cause = f"{dataset.name}: {len(names)} {role} columns, where the model was trained on {columns}"
+                raise SeriatimError("data.column", cause, f"name the same: data.columns.{role}={columns}")
         values = [join_variables(dataset, row) for row in range(len(dataset))]
         scalers = [
             self.scaler(name, array[:scaling_steps]) for name, array in zip(dataset["series"], values, strict=True)
@@ -250,17 +248,14 @@ class ForecastProcessor(Processor[SeriesEncoded]):
 
 
 def variable_names(dataset: Dataset) -> dict[str, Names]:
-    """Returns the variables of each role of a data set of series."""
-    names: dict[str, Names] = {}
-    for role in ("target", "past", "future"):
-        if role not in dataset:
-            names[role] = ()
-            continue
+    """Returns the variables of each role of a data set of series; those of separate columns are named "value"."""
+    names: dict[str, Names] = {"target": (), "past": (), "future": ()}
+    for role in names.keys() & dataset.columns.keys():
         column = dataset.columns[role][0]
         width = column.values[0].shape[1]
-        listed = tuple(column.name.split(","))
         plain = (SEPARATE_NAME,) if width == 1 else tuple(f"column {number}" for number in range(1, width + 1))
-        names[role] = listed if len(listed) == width and width + len(dataset) > 0 else plain
+        listed = tuple(column.name.split(","))
+        names[role] = listed if len(listed) == width else plain
     return names
 
 
