@@ -241,11 +241,11 @@ class Subject:
         if tokenizer is None and not any(text.strip() for text in texts):
             raise SeriatimError("inspect.text", "the text is empty", "pass another one")
         encoded = predictor.encode_inputs([texts[0] if len(texts) == 1 else texts])
-        reads_tokens = tokenizer is not None and not self.encoder_decoder  # those are not truncated
         if len(encoded) > 1:
             raise self.too_long()
-        if reads_tokens and encoded.rows is None and len(encoded):  # windows are cut without loss
-            tokens = sum(len(ids) for ids in tokenizer.encode_many(list(texts), strict=False))  # type: ignore[union-attr]
+        cut = encoded.rows is None and not self.encoder_decoder  # windows and sources are not truncated
+        if tokenizer is not None and cut and len(encoded):
+            tokens = sum(len(ids) for ids in tokenizer.encode_many(list(texts), strict=False))
             if encoded.lengths[0] < tokens:
                 raise self.too_long()
         if self.encoder_decoder or target is not None:

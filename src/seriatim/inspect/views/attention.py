@@ -17,7 +17,7 @@ import numpy as np
 from torch import Tensor
 
 from ...core.errors import SeriatimError, did_you_mean
-from ...report.charts import Heatmap, HeatmapGrid, Table, View, format_number, matrix
+from ...report.charts import Cell, Heatmap, HeatmapGrid, Table, View, format_number, matrix
 from ...tasks.alignment import Alignment
 from ...tasks.inspection import check_position
 from ..result import NamedArray, Result
@@ -297,12 +297,11 @@ def show_entropy(
     if "distance" in means:
         far = f"Mean distance attended to: {where} (elements)"
         charts.append(Heatmap(title=far, values=matrix(means["distance"]), **labels))
-    rows = sorted(
-        (f"{layer}, {head}", *(round(float(values[i, j]), 4) for values in means.values()))
-        for i, layer in enumerate(weights.layers)
-        for j, head in enumerate(weights.heads)
-    )
-    rows.sort(key=lambda row: row[1])
+    rows: list[tuple[Cell, ...]] = []
+    for index in np.argsort(means["entropy"], axis=None, kind="stable").tolist():
+        i, j = divmod(index, len(weights.heads))
+        figures = (round(float(values[i, j]), 4) for values in means.values())
+        rows.append((f"{weights.layers[i]}, {weights.heads[j]}", *figures))
     columns = ("head", "bits", "elements", "distance")[: len(rows[0])]
     average = f"on average {format_number(float(means['entropy'].mean()))} bits of {format_number(high)}"
     table = Table(title="Heads, the narrowest first", note=average, columns=columns, rows=tuple(rows))

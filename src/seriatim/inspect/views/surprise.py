@@ -122,8 +122,8 @@ def show_surprise(
         shown = [(f"{context} {names[n]} ({n})".strip(), n) for n, context in zip(order, before, strict=True)]
         finite = [(label, n) for label, n in shown if np.isfinite(bits[n])]
         labels = tuple(label.replace("␣", "·") for label, _ in finite)  # a blank that fonts of charts have
-        values = row(bits[[n for _, n in finite]])
-        charts.append(Bars(title="Most surprising tokens", labels=labels, values=values, x="surprise in bits"))
+        shares = row(bits[[n for _, n in finite]])
+        charts.append(Bars(title="Most surprising tokens", labels=labels, values=shares, x="surprise in bits"))
     return Result(title, arrays, charts, notes_on(scored), details)
 
 

@@ -1,0 +1,268 @@
+"""What depth does to gradients, and what skip connections are for: layer by layer, from the image to the output.
+
+    size          ‖∂loss/∂W‖ of each convolution
+    similarity    cos(∂loss/∂z(x), ∂loss/∂z(x′)), z the output of a convolution, x′ the image x with a little noise
+
+With batch norm the gradients of a plain stack do not vanish. They grow on the way down, by a factor per layer, so that
+a step that suits the last layers is far too long for the first; and the gradients of two nearly equal images have
+nothing in common at a layer: they are shattered to noise. Skips slow both down. Yang et al., "A mean field theory of
+batch normalization" (2019); Balduzzi et al., "The shattered gradients problem" (2017). Norms use the statistics of the
+batch, as in training.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ...core.errors import SeriatimError
+from ...core.random import derive, numpy_stream, torch_stream
+from ...models.resnet import Settings
+from ...nn.heads import VectorHead
+from ...nn.images import FeatureMapInput
+from ...nn.network import Network, as_float32, assemble
+from ...nn.resnet import BatchNorm, Convolution, ResNet
+from ...report.charts import Cell, Lines, Series, Table, format_number, row
+from ..result import NamedArray, Result
+from ..subject import Subject
+from . import view
+
+DEFAULT_LAYERS = (20, 56)
+MIN_LAYERS, MAX_LAYERS = 8, 1_202  # of a stack for small images
+IMAGES = 32
+SHAPE = (3, 16, 16)  # of random images
+LABELS = 10  # of random images
+NOISE = 0.01  # relative to the standard deviation of the pixels
+
+Loss = Callable[[Any, Tensor], Tensor]  # mean loss of a network over images (n,C,H,W)
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The gradients of a network's convolutions, the first layer first."""
+
+    name: str
+    skips: bool
+    layers: int
+    sizes: np.ndarray  # (L,) norms
+    similarities: np.ndarray  # (L,) cosines
+    before: bool  # of a trained model: before its training
+
+    @property
+    def growth(self) -> float:
+        """The ratio of the gradients of the first layer and the last."""
+        return float(self.sizes[0] / self.sizes[-1]) if self.sizes[-1] > 0 else float("nan")
+
+
+def missing_resnet(subject: Subject) -> str:
+    if not isinstance(subject.settings, Settings):
+        return "is not a residual network"
+    if subject.trained and subject.encoder_decoder:
+        return "has a decoder behind its residual network"
+    return ""
+
+
+@view("depth", missing_resnet)
+def show_depth(subjects: Sequence[Subject], *, layers: str | Sequence[int] | None = None, seed: int = 0) -> Result:
+    """A model's name stands for fresh stacks of some numbers of `layers` (6n+2, as 20,56), plain and residual, which
+    read random images; a run for its network before and after training, over images of its validation split."""
+    if layers is not None and any(subject.trained for subject in subjects):
+        raise SeriatimError("inspect.layers", "a run has the layers that it was trained with", "omit --layers")
+    stacks: list[Stack] = []
+    for subject in subjects:
+        stacks += trained_stacks(subject) if subject.trained else fresh_stacks(subject, parse_layers(layers), seed)
+    longest = max(len(stack.sizes) for stack in stacks)
+    axes = {"network": [stack.name for stack in stacks], "layer": [str(n + 1) for n in range(longest)]}
+
+    def padded(rows: Sequence[np.ndarray]) -> np.ndarray:
+        return np.stack([np.pad(line, (0, longest - len(line)), constant_values=np.nan) for line in rows])
+
+    arrays = {
+        "size": NamedArray(padded([stack.sizes for stack in stacks]), axes),
+        "similarity": NamedArray(padded([stack.similarities for stack in stacks]), axes),
+    }
+    curves = [
+        depth_chart(stacks, [stack.sizes for stack in stacks], "Size of the gradients", "‖∂loss/∂W‖", log=True),
+        depth_chart(
+            stacks,
+            [stack.similarities for stack in stacks],
+            "Similarity of the gradients of two nearly equal images",
+            "cosine of ∂loss/∂z of both",
+        ),
+    ]
+    notes = depth_notes(stacks)
+    if not all(subject.trained for subject in subjects):
+        size = f"{IMAGES} random images of {SHAPE[1]} × {SHAPE[2]} pixels"
+        notes.append(f"fresh networks with the settings of their model read {size}")
+    return Result("What depth does to gradients", arrays, [*curves, depth_table(stacks)], notes)
+
+
+# Measuring
+
+
+def fresh_stacks(subject: Subject, layers: Sequence[int], seed: int) -> list[Stack]:
+    """Returns stacks of all depths, plain and residual, over the same random images."""
+    generator = numpy_stream(seed, "depth")
+    images = torch.from_numpy(generator.integers(0, 256, (IMAGES, *SHAPE), dtype=np.uint8))
+    targets = torch.from_numpy(generator.integers(0, LABELS, IMAGES))
+
+    def loss(network: Any, x: Tensor) -> Tensor:
+        return F.cross_entropy(as_float32(network(x)[0]), targets)
+
+    stacks = []
+    for count in layers:
+        for skips in (False, True):
+            settings = subject.settings.model_copy(update={"layers": count, "skips": skips})
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(derive(seed, "init"))
+                network = make_classifier(settings)
+            name = f"{'residual' if skips else 'plain'}, {count} layers"
+            stacks.append(Stack(name, skips, count, *measure_gradients(network, images, loss), before=False))
+    return stacks
+
+
+def make_classifier(settings: Any) -> Network:
+    """Returns a classifier of random images."""
+    inputs: FeatureMapInput = settings.image_input(SHAPE)
+    inputs.mean.fill_(0.5)
+    inputs.std.fill_(12**-0.5)  # of the uniform distribution on [0, 1]
+    length = inputs.grid[0] * inputs.grid[1]
+    return assemble(settings, inputs, inputs.width, length, lambda backbone: VectorHead(backbone.width, LABELS, "mean"))
+
+
+def trained_stacks(subject: Subject) -> list[Stack]:
+    """Returns the network before and after training, over the first images of the validation split."""
+    task, split = subject.task, subject.split
+    encoded = task.encoded[split]
+    batch = task.collate(encoded, np.arange(min(IMAGES, len(encoded))))
+
+    def loss(network: Any, x: Tensor) -> Tensor:
+        given = replace(batch.to(x.device), inputs=x)
+        return task.loss(task.forward(network, given), given) / len(x)
+
+    with torch.random.fork_rng(devices=[]):
+        fresh = task.build()
+    device = next(subject.network.parameters()).device
+    stacks, skips = [], bool(getattr(subject.settings, "skips", True))
+    for network, before in ((fresh.to(device), True), (subject.network, False)):
+        name = f"{subject.label}, before training" if before else subject.label
+        figures = measure_gradients(network, batch.inputs.to(device), loss)
+        stacks.append(Stack(name, skips, len(figures[0]) + 1, *figures, before=before))
+    return stacks
+
+
+def measure_gradients(network: Any, images: Tensor, loss: Loss) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the norms of the gradients of each convolution's weights, and the cosines of the gradients of its outputs
+    for images and slightly changed ones. The network is copied: norms in training mode would store statistics."""
+    network = copy.deepcopy(network).eval()
+    for module in network.modules():
+        if isinstance(module, BatchNorm):
+            module.train()
+    x = images.float()
+    noise = torch.randn(x.shape, generator=torch_stream(0, "neighbours")).to(x.device)
+    changed = x + NOISE * 255 * network.input.std.view(-1, 1, 1) * noise
+    weights, outputs = layer_gradients(network, x, loss)
+    others = layer_gradients(network, changed, loss)[1]
+    sizes = np.array([float(gradient.double().norm()) for gradient in weights])
+    return sizes, np.array([mean_cosine(*pair) for pair in zip(outputs, others, strict=True)])
+
+
+def layer_gradients(network: Any, x: Tensor, loss: Loss) -> tuple[list[Tensor], list[Tensor]]:
+    """Returns the gradients by the weights and by the outputs (n,C,h,w) of each convolution on the main path."""
+    layers = main_convolutions(network.input.resnet)
+    outputs: dict[int, Tensor] = {}
+
+    def keep(index: int) -> Callable[..., None]:
+        def hook(module: nn.Module, inputs: Any, output: Tensor) -> None:
+            outputs[index] = output
+
+        return hook
+
+    handles = [layer.register_forward_hook(keep(index)) for index, layer in enumerate(layers)]
+    try:
+        with torch.enable_grad():
+            value = loss(network, x)
+            variables = [layer.weight for layer in layers] + [outputs[index] for index in range(len(layers))]
+            gradients = list(torch.autograd.grad(value, variables))
+    finally:
+        for handle in handles:
+            handle.remove()
+    return gradients[: len(layers)], gradients[len(layers) :]
+
+
+def main_convolutions(resnet: ResNet) -> list[Convolution]:
+    """Returns the convolutions between image and output, without those of skip connections."""
+    blocks: Any = resnet.blocks
+    inner = [part.convolution for block in blocks for part in (block.first, block.second)]
+    return [resnet.stem.convolution, *inner]
+
+
+def mean_cosine(gradients: Tensor, others: Tensor) -> float:
+    """Returns the mean over images of the cosine; 0 where a gradient is zero."""
+    a, b = gradients.flatten(1).double(), others.flatten(1).double()
+    lengths = a.norm(dim=1) * b.norm(dim=1)
+    return float(((a * b).sum(dim=1) / lengths.clamp_min(1e-300)).mean())
+
+
+def parse_layers(layers: str | Sequence[int] | None) -> list[int]:
+    """Returns numbers of layers from a text such as "20,56"."""
+    parts = DEFAULT_LAYERS if layers is None else layers.split(",") if isinstance(layers, str) else layers
+    try:
+        counts = sorted({int(part) for part in parts})
+    except ValueError:
+        counts = []
+    if not counts or any(not MIN_LAYERS <= count <= MAX_LAYERS or (count - 2) % 6 for count in counts):
+        cause = f"stacks have 6n+2 layers, {MIN_LAYERS} or more, not {layers}"
+        raise SeriatimError("inspect.layers", cause, "such as --layers 20,56")
+    return counts
+
+
+# Showing
+
+
+def depth_chart(
+    stacks: Sequence[Stack], values: Sequence[np.ndarray], title: str, axis: str, log: bool = False
+) -> Lines:
+    """Returns curves from the last layer to the first, where they lie apart."""
+    series = tuple(
+        Series(stack.name, tuple(float(n) for n in range(len(line))), row(line[::-1]), dashed=stack.before)
+        for stack, line in zip(stacks, values, strict=True)
+    )
+    before = any(stack.before for stack in stacks)
+    note = "dashed: before training; solid: after it" if before else "before training"
+    return Lines(title=title, note=note, x="layers before the last", y=axis, series=series, log_y=log, join="depth")
+
+
+def depth_table(stacks: Sequence[Stack]) -> Table:
+    columns = ("network", "size at the first layer", "at the last", "ratio", "similarity at the first", "at the last ")
+    rows: list[tuple[Cell, ...]] = []
+    for stack in stacks:
+        values = (stack.sizes[0], stack.sizes[-1], stack.growth, stack.similarities[0], stack.similarities[-1])
+        rows.append((stack.name, *(format_number(float(value)) for value in values)))
+    return Table(title="Gradients at the first layer and the last", columns=columns, rows=tuple(rows))
+
+
+def depth_notes(stacks: Sequence[Stack]) -> list[str]:
+    """Compares the deepest stacks that differ in their skips alone."""
+    notes = []
+    for before in (True, False):
+        group = [stack for stack in stacks if stack.before == before]
+        by_kind = {(stack.layers, stack.skips): stack for stack in group}
+        depths = [count for count, skips in by_kind if skips and (count, False) in by_kind]
+        if depths:
+            plain, residual = by_kind[max(depths), False], by_kind[max(depths), True]
+            when = "after training" if any(stack.before for stack in stacks) and not before else "before training"
+            notes.append(
+                f"{max(depths)} layers {when}: gradients of the first layer are {format_number(plain.growth)} times "
+                f"those of the last without skips, {format_number(residual.growth)} times with them; those of two "
+                f"nearly equal images have a cosine of {plain.similarities[0]:.2f} there without skips, of "
+                f"{residual.similarities[0]:.2f} with them"
+            )
+    return notes

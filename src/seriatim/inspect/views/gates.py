@@ -1,0 +1,270 @@
+"""Gates of recurrent layers over a text: how much is written, kept and output at each element.
+
+    LSTM  C_t = F ⊙ C_{t−1} + I ⊙ C̃,  H_t = O ⊙ tanh(C_t)        GRU  H_t = Z ⊙ H_{t−1} + (1 − Z) ⊙ H̃
+
+A forget gate F or update gate Z near 1 keeps what was read, one near 0 forgets it. A plain RNN has no gates: its state
+is shown, and the share of saturated units, which pass no gradient on. Units are averaged, drawn in rows, or one alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from ...core.errors import SeriatimError
+from ...report.charts import Cell, HeatmapGrid, Lines, Series, Table, TokenStrip, View, matrix, row
+from ...tasks.inspection import check_position
+from ..result import NamedArray, Result
+from ..subject import Reading, Subject
+from ..trace import TraceName
+from . import view
+
+GATES = ("input", "forget", "output", "reset", "update")
+KEEPING = ("forget", "update")
+STATES = ("cell", "hidden")
+MAX_UNITS = 24  # rows of a heatmap
+MAX_COLUMNS = 120  # elements of a heatmap; of more, neighbors are averaged
+CLOSED, OPEN = 0.1, 0.9  # Karpathy et al., "Visualizing and understanding recurrent networks" (2015)
+SATURATED = 0.95  # |tanh| above passes less than a tenth of a gradient
+MAX_MAPS = 2  # layers that are drawn unit by unit
+MIN_CURVE = 4  # elements below which a curve shows less than the table
+MAX_STRIP = 600  # elements of a text that is drawn
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer in one direction: its gates and states (T,D) by name."""
+
+    index: int
+    name: str  # "encoder, layer 0, backward"
+    elements: list[str]
+    first_sequence: bool  # whether it reads the first sequence, not the target
+    parts: dict[str, np.ndarray]
+
+    @property
+    def gates(self) -> list[str]:
+        return [name for name in GATES if name in self.parts]
+
+    @property
+    def keeping(self) -> str:
+        """The gate that keeps the state, "" if there is none."""
+        return next((name for name in KEEPING if name in self.parts), "")
+
+    def values(self, part: str) -> np.ndarray:
+        """Returns a part as it is output: a cell passes through tanh."""
+        return np.tanh(self.parts[part]) if part == "cell" else self.parts[part]
+
+    @property
+    def bounded(self) -> bool:
+        """Whether states are between −1 and 1, not those of a relu."""
+        hidden = self.parts["hidden"]
+        return bool(self.gates) or bool((np.abs(hidden) <= 1).all() and (hidden < 0).any())
+
+    @property
+    def saturated(self) -> np.ndarray:
+        """The units (T,D) of a plain RNN that pass hardly any gradient on."""
+        hidden = self.parts["hidden"]
+        return np.abs(hidden) > SATURATED if self.bounded else hidden <= 0
+
+
+def missing_states(subject: Subject) -> str:
+    return "" if any(is_recurrent(name, subject) for name in subject.trace_names) else "has no recurrent layers"
+
+
+def is_recurrent(name: str, subject: Subject) -> bool:
+    """Returns whether a name is the state of a recurrent layer: of one with gates, or that records nothing else."""
+    parsed = TraceName.parse(name)
+    if parsed.part.endswith("_gate"):
+        return True
+    siblings = {other for other in subject.trace_names if other.rpartition(".")[0] == name.rpartition(".")[0]}
+    plain = parsed.part == "hidden" and parsed.kind == "layer" and len(siblings) == 1
+    traits = subject.settings.traits
+    return plain and (traits.carries_state or traits.directions == 2)
+
+
+@view("gates", missing_states)
+def show_gates(
+    subject: Subject,
+    *texts: str,
+    layer: int | None = None,
+    unit: int | None = None,
+    target: str | None = None,
+    example: int | None = None,
+) -> Result:
+    """All layers, or one, counted from 0; all units averaged, or one of a layer (by default of the first)."""
+    reading = subject.read(*texts, target=target, example=example)
+    trace = subject.run(reading, (*(f"{name}_gate" for name in GATES), *STATES))[1]
+    layers = read_layers(trace, reading)
+    number = 0 if layer is None and unit is not None else layer
+    chosen = [one for one in layers if number in (None, one.index)]
+    if not chosen:
+        last = max(one.index for one in layers)
+        raise SeriatimError("inspect.layer", f"there is no layer {layer}", f"choose from 0 to {last}")
+    if unit is not None:
+        check_position(unit, min(one.parts["hidden"].shape[1] for one in chosen), "unit")
+    arrays = {}
+    for one in chosen:
+        for part, values in one.parts.items():
+            units = list(range(values.shape[1])) if unit is None else [unit]
+            axes = {"element": one.elements, "unit": [f"unit {index}" for index in units]}
+            arrays[f"{one.name}, {part}"] = NamedArray(values[:, units], axes)
+    title = f"{'Gates' if chosen[0].gates else 'States'}: {subject.label}"
+    written = subject.written_elements(reading) if subject.trained else reading.names
+    charts: list[View] = []
+    if unit is not None:
+        tables = []
+        for one in chosen:
+            charts += unit_strips(one, unit, written if one.first_sequence else one.elements)
+            columns = ("element", *map(describe_part, one.parts))
+            cells = zip(one.elements, *(one.values(part)[:, unit].tolist() for part in one.parts), strict=True)
+            tables.append(Table(title=f"{one.name}, unit {unit}", columns=columns, rows=tuple(cells)))
+        return Result(f"{title}, unit {unit}", arrays, charts, reading.notes, tables)
+    for one in chosen:
+        charts += layer_charts(one, written if one.first_sequence else one.elements, subject.label)
+    notes = list(reading.notes)
+    if layer is not None or len(chosen) <= MAX_MAPS:
+        for one in chosen:
+            tokens = written if one.first_sequence else one.elements
+            charts += unit_maps(one, tokens, f"{subject.label}, {one.name}")
+    else:
+        notes.append("choose a layer to see its units: --layer")
+    return Result(title, arrays, [*charts, figures_table(chosen)], notes)
+
+
+def read_layers(trace: Mapping[str, Tensor], reading: Reading) -> list[Layer]:
+    """Returns the recurrent layers of a trace, those of an encoder before those of its decoder."""
+    grouped: dict[tuple[bool, int, str], dict[str, np.ndarray]] = {}
+    names: dict[tuple[bool, int, str], TraceName] = {}
+    for name, values in trace.items():
+        parsed = TraceName.parse(name)
+        part = parsed.part.removesuffix("_gate")
+        if parsed.index is not None and part in GATES + STATES:
+            key = (parsed.side == "decoder", parsed.index, parsed.direction)
+            grouped.setdefault(key, {})[part] = values[0].float().numpy()
+            names[key] = parsed
+    layers = []
+    for key in sorted(grouped, key=lambda key: key[:2]):
+        parts = {part: grouped[key][part] for part in GATES + STATES if part in grouped[key]}
+        if "hidden" in parts:
+            elements = reading.elements(names[key].side, len(parts["hidden"]))
+            layers.append(Layer(key[1], names[key].location, elements, not key[0], parts))
+    return layers
+
+
+def layer_charts(layer: Layer, tokens: list[str], label: str) -> list[View]:
+    """Returns means over units as curves, and the keeping gate over the text."""
+    where = f"{label}, {layer.name}"
+    charts: list[View] = []
+    if len(tokens) >= MIN_CURVE:
+        means = {describe_part(name): layer.parts[name].mean(axis=1) for name in layer.gates}
+        if "cell" in layer.parts:
+            means["|tanh(cell)|"] = np.abs(layer.values("cell")).mean(axis=1)
+        means["|state|"] = np.abs(layer.parts["hidden"]).mean(axis=1)
+        note = ""
+        if not layer.gates:
+            name = "saturated units" if layer.bounded else "silent units"
+            means[name] = layer.saturated.mean(axis=1)
+            note = f"saturated: |h| above {SATURATED}" if layer.bounded else "silent: at 0, where relu has no gradient"
+        positions = tuple(float(n) for n in range(len(tokens)))
+        charts.append(
+            Lines(
+                title=f"Mean over units: {where}",
+                note=note,
+                x="element",
+                y="mean over units",
+                series=tuple(Series(name, positions, row(values)) for name, values in means.items()),
+            )
+        )
+    if len(tokens) <= MAX_STRIP:
+        keeping = layer.keeping
+        values = layer.parts[keeping] if keeping else np.abs(layer.parts["hidden"])
+        name = f"{keeping.capitalize()} gate" if keeping else "Size of the state"
+        charts.append(
+            TokenStrip(
+                title=f"{name}, mean over units: {where}",
+                tokens=tuple(tokens),
+                values=row(values.mean(axis=1)),
+                label="mean",
+                low=0,
+            )
+        )
+    return charts
+
+
+def unit_maps(layer: Layer, tokens: list[str], where: str) -> list[View]:
+    """Returns heatmaps with units as rows, those that keep most first; of many units evenly spaced ones."""
+    ranked = layer.parts[layer.keeping] if layer.keeping else np.abs(layer.parts["hidden"])
+    order = np.argsort(-ranked.mean(axis=0), kind="stable")
+    units = order[np.unique(np.linspace(0, len(order) - 1, MAX_UNITS).round().astype(int))]
+    names = [token if token.strip() else name for token, name in zip(tokens, layer.elements, strict=True)]
+    columns = np.array_split(np.arange(len(names)), min(len(names), MAX_COLUMNS))
+    count = f"{len(units)} of {len(order)} units" if len(units) < len(order) else "all units"
+    ranking = f"their mean {layer.keeping} gate" if layer.keeping else "the mean size of their state"
+    merged = f"; {len(names):,} elements, neighbors averaged" if len(columns) < len(names) else ""
+    about: dict[str, Any] = {
+        "rows": tuple(f"unit {unit}" for unit in units),
+        "columns": tuple(names[positions[0]] for positions in columns),
+        "x": "element",
+        "y": "unit",
+        "note": f"{count}, by {ranking}{merged}",
+        "per_row": 1 if len(columns) > 30 else 2,
+    }
+
+    def folded(part: str) -> np.ndarray:
+        values = layer.values(part)[:, units]  # (T,rows)
+        return np.stack([values[positions].mean(axis=0) for positions in columns], axis=1)
+
+    charts: list[View] = []
+    if layer.gates:
+        panels = {describe_part(name): matrix(folded(name)) for name in layer.gates}
+        charts.append(HeatmapGrid(title=f"Gates by unit: {where}", panels=panels, low=0, high=1, **about))
+    panels = {describe_part(name): matrix(folded(name)) for name in STATES if name in layer.parts}
+    ends: dict[str, Any] = {"low": -1, "high": 1, "diverging": True} if layer.bounded else {}
+    charts.append(HeatmapGrid(title=f"States by unit: {where}", panels=panels, **ends, **about))
+    return charts
+
+
+def unit_strips(layer: Layer, unit: int, tokens: list[str]) -> list[View]:
+    """Returns the gates and states of one unit over the text."""
+    charts: list[View] = []
+    for part in layer.parts:
+        name = describe_part(part)
+        ends: dict[str, Any] = {"low": -1, "high": 1, "diverging": True} if layer.bounded else {}
+        ends = {"low": 0, "high": 1} if part in GATES else ends
+        charts.append(
+            TokenStrip(
+                title=f"{name[:1].upper()}{name[1:]}: {layer.name}, unit {unit}",
+                tokens=tuple(tokens),
+                values=row(layer.values(part)[:, unit]),
+                label=name,
+                **ends,
+            )
+        )
+    return charts
+
+
+def describe_part(part: str) -> str:
+    return f"{part} gate" if part in GATES else "tanh(cell)" if part == "cell" else "state"
+
+
+def figures_table(layers: list[Layer]) -> Table:
+    """Returns how often gates are nearly closed or open; of plain RNNs the size of the state."""
+    rows: list[tuple[Cell, ...]] = []
+    for layer in layers:
+        for name in layer.gates:
+            values = layer.parts[name]
+            shares = float((values < CLOSED).mean()), float((values > OPEN).mean())
+            rows.append((layer.name, describe_part(name), float(values.mean()), *shares))
+        if not layer.gates:
+            hidden = np.abs(layer.parts["hidden"])
+            shares = float((hidden < CLOSED).mean()), float(layer.saturated.mean())
+            rows.append((layer.name, "size of the state", float(hidden.mean()), *shares))
+    above = f"share above {OPEN}"
+    if not layers[0].gates:
+        above = f"share saturated (above {SATURATED})" if layers[0].bounded else "share silent (at 0)"
+    columns = ("layer", "part", "mean", f"share below {CLOSED}", above)
+    return Table(title="Gates" if layers[0].gates else "States", columns=columns, rows=tuple(rows))

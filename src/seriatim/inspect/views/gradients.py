@@ -1,0 +1,264 @@
+"""How far back the gradient of the last loss reaches: ‖∂loss_T/∂x_t‖ over the distance T − t, also before training.
+
+x_t is the vector that enters the backbone at t, which every architecture has. In a plain RNN the path from there to
+the loss is a product of T − t matrices, and the gradient vanishes; an LSTM or GRU keeps what its gates leave open;
+attention is one step away from everything; a convolution ends with its receptive field. Each curve is the mean over
+several sequences, relative to the gradient at the last element. Beside it: how often gradients were clipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ...core.errors import SeriatimError
+from ...core.random import derive, numpy_stream
+from ...nn.network import as_float32, token_network
+from ...report.charts import Annotation, Cell, Lines, Series, Table, View, row
+from ..result import NamedArray, Result
+from ..subject import GradientHistory, Subject
+from . import view
+
+CONTEXT_LENGTH = 128  # elements of a sequence
+SEQUENCES = 32
+FRESH_TOKENS = 64  # distinct tokens that fresh networks read
+STREAM_TOKENS = 20_000  # of the validation split that sequences are taken from
+DISTANCES = (1, 10, 50, 100)  # in the table
+SMALLEST = 1e-30  # near the smallest number of single precision
+
+Inputs = list[
+    tuple[Any, Tensor | None]
+]  # network inputs (n,T,…), and the tokens that follow (n,) if they are predicted
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The norm of the gradient by distance (T,), relative to distance 0."""
+
+    label: str
+    before: bool  # of a trained model: before its training
+    norms: np.ndarray
+    sequences: int
+    has_loss: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.label}, before training" if self.before else self.label
+
+    @property
+    def distance(self) -> int:
+        """The largest distance from which any gradient arrives."""
+        return int(np.flatnonzero(self.norms > SMALLEST).max(initial=0))
+
+    @property
+    def factor(self) -> float | None:
+        """The factor per element: the slope of the logarithm of the norms, without distance 0."""
+        positions = np.flatnonzero(self.norms[1:] > SMALLEST) + 1
+        if len(positions) < 2:
+            return None
+        return float(np.exp(np.polyfit(positions, np.log(self.norms[positions]), 1)[0]))
+
+
+def missing_gradients(subject: Subject) -> str:
+    if subject.gradient_free:
+        return "is not a network and has no gradients"
+    if subject.encoder_decoder:
+        return "is an encoder–decoder; this view shows networks over one sequence"
+    if not any(True for _ in subject.backbone.parameters()):
+        return "reads no sequence: it sees an image at once"
+    return ""
+
+
+@view("gradients", missing_gradients)
+def show_gradients(subjects: Sequence[Subject], *texts: str, context_length: int = CONTEXT_LENGTH) -> Result:
+    """Over sequences of at most `context_length` elements: of the texts, of a run's own validation split, or of random
+    tokens for networks that are not trained."""
+    if context_length < 2:
+        raise SeriatimError("inspect.length", f"{context_length} elements have no distance", "--context-length 2")
+    reaches = [reach for subject in subjects for reach in subject_reaches(subject, texts, context_length)]
+    longest = max(len(reach.norms) for reach in reaches)
+    if longest < 2:
+        raise SeriatimError("inspect.length", "a sequence of one element has no distance", "pass a longer one")
+    values = np.full((len(reaches), longest), np.nan)
+    for line, reach in zip(values, reaches, strict=True):
+        line[: len(reach.norms)] = reach.norms
+    names = [reach.name for reach in reaches]
+    factors = np.array([np.nan if reach.factor is None else reach.factor for reach in reaches])
+    distances = [str(distance) for distance in range(longest)]
+    arrays = {
+        "gradient": NamedArray(values, {"network": names, "distance": distances}),
+        "factor": NamedArray(factors, {"network": names}),
+    }
+    charts: list[View] = [reach_chart(reaches), reach_table(reaches)]
+    histories = {
+        subject.label: history
+        for subject in subjects
+        if subject.load_history is not None and (history := subject.load_history()) is not None
+    }
+    for label, history in histories.items():
+        steps = [str(int(step)) for step in history.steps]
+        arrays[f"norm, {label}"] = NamedArray(history.norms, {"step": steps})
+    if histories:
+        charts += [history_chart(histories), clipping_table(histories)]
+    notes = reach_notes(reaches, all(subject.trained for subject in subjects))
+    return Result("How far back the gradient of the last loss reaches", arrays, charts, notes)
+
+
+def subject_reaches(subject: Subject, texts: Sequence[str], length: int) -> list[Reach]:
+    """Returns the reach before training and, of a trained model, after it, over the same sequences."""
+    if not subject.trained:
+        settings: Any = subject.settings
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive(0, "init"))
+            network = token_network(settings, FRESH_TOKENS, length).eval()
+        rows = numpy_stream(0, "gradients").integers(0, FRESH_TOKENS, (SEQUENCES, length + 1))
+        return [Reach(subject.label, False, mean_norms(network, next_token_inputs(rows)), len(rows), True)]
+    readout = subject.predictor.token_readout()
+    predicts_next = readout is not None and readout.predicts_next
+    inputs = token_windows(subject, texts, length) if predicts_next else example_inputs(subject, texts, length)
+    count = sum(len(tensors if isinstance(tensors, Tensor) else tensors[0]) for tensors, _ in inputs)
+    networks = ((True, subject.untrained_network()), (False, subject.network))
+    return [
+        Reach(subject.label, before, mean_norms(network, inputs), count, predicts_next) for before, network in networks
+    ]
+
+
+def token_windows(subject: Subject, texts: Sequence[str], length: int) -> Inputs:
+    """Returns windows of the texts, or of the validation split, and the tokens that follow them."""
+    limit = subject.backbone.context_length
+    tokenizer = subject.predictor.processor.tokenizers["tokenizer"]
+    sources = [np.asarray(ids) for ids in tokenizer.encode_many(list(texts), strict=False)] if texts else []
+    if not texts:
+        stream = subject.task.stream(subject.split)
+        sources = [np.empty(0) if stream is None else np.asarray(stream[:STREAM_TOKENS])]
+    size = min(length if limit is None else min(length, limit), min(len(ids) for ids in sources) - 1)
+    if size < 1:
+        raise SeriatimError("inspect.length", "a text of one token has no next token", "pass a longer one")
+    windows = []
+    for ids in sources:
+        starts = np.unique(np.linspace(0, len(ids) - size - 1, -(-SEQUENCES // len(sources))).round().astype(int))
+        windows += [ids[start : start + size + 1] for start in starts]
+    return next_token_inputs(np.stack(windows))
+
+
+def next_token_inputs(rows: np.ndarray) -> Inputs:
+    tokens = torch.from_numpy(rows.astype(np.int64))
+    return [(tokens[:, :-1], tokens[:, -1])]
+
+
+def example_inputs(subject: Subject, texts: Sequence[str], length: int) -> Inputs:
+    """Returns the last elements of the texts, or of the first sequences of the model's own data."""
+    if texts:
+        pairs = subject.predictor.texts_per_input == (2,)
+        readings = [subject.read(*texts)] if pairs else [subject.read(text) for text in texts]
+    else:
+        count = min(SEQUENCES, len(subject.task.examples(subject.split)))
+        readings = [subject.read(example=number) for number in range(count)]
+    inputs: Inputs = []
+    for reading in readings:
+        tensor = reading.inputs
+        sequence = isinstance(tensor, Tensor) and tensor.dim() < 4  # words with spellings and images stay whole
+        inputs.append((tensor[:, -length:] if sequence else tensor, None))
+    return inputs
+
+
+def mean_norms(network: Any, inputs: Inputs) -> np.ndarray:
+    """Returns the mean norm by distance, relative to distance 0, as far back as half of the sequences go."""
+    rows = [line for tensors, targets in inputs for line in gradient_norms(network, tensors, targets)]
+    longest = int(np.median([len(line) for line in rows]))
+    means = np.array([np.mean([line[n] for line in rows if len(line) > n]) for n in range(longest)])
+    return means / means[0]
+
+
+def gradient_norms(network: Any, inputs: Any, targets: Tensor | None = None) -> np.ndarray:
+    """Returns ‖∂loss_T/∂x_t‖ of each sequence by distance, 0 first (n,T).
+
+    The loss is that of the next token; without targets, the last output in a random direction.
+    """
+    device = next(network.parameters()).device
+    inputs = inputs.to(device) if isinstance(inputs, Tensor) else inputs
+    with torch.inference_mode(False), torch.enable_grad():
+        vectors = network.input(inputs).detach().clone().requires_grad_()
+        output: Tensor = network.backbone(vectors)[0][:, -1]  # (n,D)
+        if targets is not None:
+            scores = as_float32(network.head(output[:, None])[:, 0])
+            loss = F.cross_entropy(scores, targets.to(device), reduction="sum")
+        else:
+            direction = torch.randn(output.shape, generator=torch.Generator().manual_seed(derive(0, "gradients")))
+            loss = (output * direction.to(device)).sum()
+        (gradient,) = torch.autograd.grad(loss, vectors)
+    norms: np.ndarray = gradient.double().norm(dim=-1).flip(1).cpu().numpy()
+    return norms
+
+
+def reach_chart(reaches: Sequence[Reach]) -> Lines:
+    before = any(reach.before for reach in reaches)
+    series = []
+    for reach in reaches:
+        positions = np.flatnonzero(reach.norms > SMALLEST)
+        x, y = tuple(float(n) for n in positions), row(reach.norms[positions])
+        series.append(Series(reach.name, x, y, dashed=reach.before))
+    return Lines(
+        title="How far back the gradient of the last loss reaches",
+        note="dashed: before training; solid: after it" if before else "before training",
+        x="distance T − t in elements",
+        y="norm of ∂loss_T/∂x_t, relative to T",
+        series=tuple(series),
+        log_y=True,
+        join="gradients",
+    )
+
+
+def reach_table(reaches: Sequence[Reach]) -> Table:
+    distances = [n for n in DISTANCES if n < max(len(reach.norms) for reach in reaches)]
+    rows: list[tuple[Cell, ...]] = []
+    for reach in reaches:
+        values = [float(reach.norms[n]) if n < len(reach.norms) else None for n in distances]
+        rows.append((reach.name, reach.factor, reach.distance, *values))
+    columns = ("network", "factor per element", "reaches back", *(f"at distance {n}" for n in distances))
+    return Table(title="Reach of the gradient", columns=columns, rows=tuple(rows))
+
+
+def reach_notes(reaches: Sequence[Reach], all_trained: bool) -> list[str]:
+    count, longest = max(reach.sequences for reach in reaches), max(len(reach.norms) for reach in reaches)
+    notes = [f"mean over {count} sequence{'s' * (count > 1)} of up to {longest} elements"]
+    if not all_trained:
+        notes.append(f"networks that are not trained read {FRESH_TOKENS} kinds of random tokens")
+    if others := list(dict.fromkeys(reach.label for reach in reaches if not reach.has_loss)):
+        notes.append(f"{', '.join(others)}: not of the loss but of the last output in a random direction")
+    if short := [reach.name for reach in reaches if reach.distance < len(reach.norms) - 1]:
+        notes.append(f"no gradient arrives from further back than the table says: {'; '.join(short)}")
+    return notes
+
+
+# Clipping
+
+
+def history_chart(histories: dict[str, GradientHistory]) -> Lines:
+    """Returns the norm of the whole gradient over the training, and the norms it was clipped at."""
+    levels = sorted({history.clip for history in histories.values() if history.clip is not None})
+    return Lines(
+        title="Norm of the gradient during training",
+        note="before clipping, at the recorded steps",
+        x="step",
+        y="norm",
+        series=tuple(Series(label, row(history.steps), row(history.norms)) for label, history in histories.items()),
+        log_y=True,
+        annotations=tuple(Annotation(f"clipped above {level:g}", y=level) for level in levels),
+    )
+
+
+def clipping_table(histories: dict[str, GradientHistory]) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for label, (_, norms, clip) in histories.items():
+        clipped = 0 if clip is None else int((norms > clip).sum())
+        share = f"{100 * clipped / len(norms):.1f} %"
+        rows.append((label, clip, len(norms), clipped, share, float(np.median(norms)), float(norms.max())))
+    columns = ("network", "clipped above", "recorded steps", "clipped", "share", "median norm", "largest norm")
+    return Table(title="Clipping during training", columns=columns, rows=tuple(rows))
