@@ -528,6 +528,18 @@ def test_a_validation_file_that_continues_the_training_file(tmp_path: Path) -> N
     assert predictions[0]["time"] == "2024-05-20"  # after the end of both
 
 
+def test_series_that_only_the_training_file_has_are_continued_too(tmp_path: Path) -> None:
+    rows = [f"{name},{DAY + i},{value}" for name in "AB" for i, value in enumerate(waves(60))]
+    later = [f"A,{DAY + 60 + i},{value}" for i, value in enumerate(waves(20, seed=1))]
+    for name, lines in (("train.csv", rows), ("later.csv", later)):
+        (tmp_path / name).write_text("\n".join(["id,date,y", *lines]), encoding="utf-8")
+    train, validation = str(tmp_path / "train.csv"), str(tmp_path / "later.csv")
+    config = api.configure("forecast", train, "gru", {"model": {"width": 4}}, validation=validation)
+    task = ForecastTask.prepare(config.task_config())
+    predictions = task.predictor(task.build()).call("forecast", None)
+    assert {row["series"]: row["time"] for row in predictions} == {"A": "2024-03-21", "B": "2024-03-01"}
+
+
 def test_a_file_without_a_past_column_of_the_model_is_refused(tmp_path: Path) -> None:
     task, network = make_task(write_table(tmp_path, {"y": waves(), "z": waves(seed=1)}), columns={"target": "y"})
     other = write_table(tmp_path, {"y": waves(60)}, "other.csv")

@@ -117,3 +117,18 @@ def continue_series(earlier: Dataset, later: Dataset) -> Dataset:
     if "time" in later:
         changed["time"] = (replace(changed["time"][0], values=np.array(starts)),)
     return replace(later, columns=changed).with_column("history", NUMBER, history)
+
+
+def latest_series(splits: list[Dataset]) -> Dataset:
+    """Returns each series as the last of the splits that has it holds it."""
+    kept: list[Dataset] = []
+    names: set[str] = set()
+    for split in reversed(splits):
+        new = [row for row, name in enumerate(split["series"]) if name not in names]
+        kept.insert(0, split.take(np.array(new, dtype=np.int64)).without("history"))
+        names |= set(split["series"])
+    columns = {
+        role: (replace(column, values=np.concatenate([part[role] for part in kept])),)
+        for role, (column,) in kept[0].columns.items()
+    }
+    return replace(kept[0], columns=columns, locations=np.concatenate([part.locations for part in kept]))

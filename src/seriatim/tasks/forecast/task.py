@@ -25,7 +25,7 @@ from ...core.random import numpy_stream
 from ...data.dataset import Dataset
 from ...data.reader import read_dataset
 from ...data.schema import Schema
-from ...data.series import SCHEMA, AlongTime, BySeries, Frequency, make_series
+from ...data.series import SCHEMA, AlongTime, BySeries, Frequency, latest_series, make_series
 from ...data.source import Source, open_source
 from ...data.split import Fractions, SplitPolicy
 from ...nn.backbone import BackboneSettings
@@ -129,7 +129,7 @@ class ForecastTask(Task[SeriesEncoded]):
         parts = {"train": series}
         for name, part in zip(("validation", "test"), named, strict=False):
             parts[name] = self.read_training_data(part, config, diagnostics, series)
-        return list(AlongTime().separate(parts, diagnostics).values())[-1].without("history")
+        return latest_series(list(AlongTime().separate(parts, diagnostics).values()))
 
     # Network
 
