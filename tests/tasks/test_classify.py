@@ -269,6 +269,28 @@ def test_truncation_is_noted(films: pd.DataFrame) -> None:
     assert any("training sequences are truncated to 3 elements" in note for note in diagnostics.notes)
 
 
+def test_truncation_outside_the_training_split_is_noted(films: pd.DataFrame, tmp_path: Path) -> None:
+    """A model with learned positions is built for the longest training sequence."""
+    films.to_csv(tmp_path / "train.csv", index=False)
+    other = write(tmp_path / "other.csv", f"text,label\n{'fine ' * 40},good\nso dull,bad\n")
+    diagnostics = Diagnostics()
+    model = {"name": "gpt", "heads": 2, "layers": 1}
+    files = {"validation": str(other), "test": str(other)}
+    task = prepare("classify", tmp_path / "train.csv", model, diagnostics=diagnostics, **files)
+    limit = task.processor.input.max_length
+    assert limit == task.encoded["train"].lengths.max() == task.encoded["test"].lengths.max()
+    for split in files:
+        note = f"1 of 2 {split} sequences are truncated to {limit} elements (task.context_length)"
+        assert note in diagnostics.notes
+    assert not any("truncated" in note for note in trained_notes(films))  # a recurrent network reads any length
+
+
+def trained_notes(films: pd.DataFrame) -> list[str]:
+    diagnostics = Diagnostics()
+    prepare("classify", films, diagnostics=diagnostics)
+    return diagnostics.notes
+
+
 def test_pretrained_tokenizer_and_labels() -> None:
     tokenizer = Tokenizer.train(TokenizerSettings(kind="word"), ["a fine film"])
     processor = ClassifyProcessor.from_pretrained({"tokenizer": tokenizer}, 12, ("neg", "pos"))

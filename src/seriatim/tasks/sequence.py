@@ -143,7 +143,28 @@ class SequenceTask(Task[Encoded]):
     processor: SequenceProcessor
     settings: PooledSettings
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        for split, dataset in self.datasets.items():
+            if split != "train" and split in self.encoded:  # `InputCodec.fit` notes those of the training split
+                self._note_truncated(split, dataset)
+
     # Data
+
+    def _note_truncated(self, split: str, dataset: Dataset) -> None:
+        """Notes how many sequences of a split are longer than the model reads: it is built for the training split."""
+        codec, inputs = self.processor.input, self.encoded[split].inputs
+        if (
+            not isinstance(codec, (TextCodec, NumberCodec))
+            or codec.max_length is None
+            or not isinstance(inputs, Sequences)
+        ):
+            return
+        rows = np.flatnonzero(inputs.lengths == codec.max_length)
+        whole = replace(codec, max_length=None).encode(dataset.take(rows), "input")
+        if truncated := int((whole.lengths > codec.max_length).sum()):
+            count = f"{truncated:,} of {len(dataset):,} {split} sequences"
+            self.diagnostics.note(f"{count} are truncated to {codec.max_length:,} elements (task.context_length)")
 
     @classmethod
     def training_schema(cls, config: TaskConfig) -> Schema:
