@@ -77,6 +77,7 @@ def read_dataset(
     diagnostics: Diagnostics | None = None,
     trained_columns: Mapping[str, str] | None = None,
     trained_kinds: Mapping[str, Kind] | None = None,
+    allow_empty: bool = False,
 ) -> Dataset:
     """Reads a source, assigns its columns to roles and parses the cells.
 
@@ -88,6 +89,7 @@ def read_dataset(
         diagnostics: Receives the guesses as notes, and each cell that cannot be parsed as a problem.
         trained_columns: Role → column names of the training data, used if this source has them.
         trained_kinds: Role → kind of the training data, used if it accepts the cells of this source.
+        allow_empty: Whether a source without rows gives an empty data set, as in prediction.
     """
     options = ReadOptions() if options is None else options
     diagnostics = Diagnostics() if diagnostics is None else diagnostics
@@ -105,7 +107,8 @@ def read_dataset(
     if not header.columns:
         diagnostics.raise_problems()
         roles_to_read = [field.role for field in schema.fields if field.required]
-        if trained_kinds is not None and schema.absent and set(roles_to_read) <= trained_kinds.keys():
+        predicts = allow_empty or bool(schema.absent)
+        if trained_kinds is not None and predicts and set(roles_to_read) <= trained_kinds.keys():
             return _no_rows(source, roles_to_read, trained_kinds)  # no inputs, no predictions
         raise SeriatimError("data.empty", f"{source.name} has no rows", "pass a file with data")
     defaults = {

@@ -242,6 +242,8 @@ class Schema:
                 return header.columns.index(name)
             if name.isdecimal() and 1 <= int(name) <= len(header.columns):
                 return int(name) - 1
+            if list(header.columns) == ["block"]:  # `documents.BLOCK_COLUMN`
+                raise SeriatimError("data.column", f"{header.name} is plain text and has no columns", "omit --column")
             cause = f'{header.name}: there is no column "{name}"'
             raise SeriatimError("data.column", cause, did_you_mean(name, header.columns))
 
@@ -336,6 +338,8 @@ class Schema:
         return (matching[open_roles.index(field.role)],) if len(matching) == len(open_roles) else ()
 
     def _unresolved(self, field: Field, header: Header, assigned: Roles) -> SeriatimError:
+        if all(is_blank(cell) for name in header.columns for cell in header.samples[name]):
+            return SeriatimError("data.empty", f"{header.name} holds only white space", "pass a file with data")
         candidates = list(self._candidates(field, header, assigned).values())
         kinds = " or ".join(kind.name for kind in field.kinds)
         columns = ", ".join(f"{name} ({header.guess_kind(name).name})" for name in header.columns)

@@ -118,6 +118,8 @@ def add_fine_tuning_defaults(values: dict[str, Any]) -> dict[str, Any]:
     if start.decoder_start is not None and "decoder_start" in load(str(task["name"])).settings_type.model_fields:
         values = values | {"task": {"decoder_start": start.decoder_start, **task}}
     train = values.get("train") or {}
+    if not isinstance(train, Mapping):
+        return values  # `make_config` reports it
     endless = all(train.get(end) is None for end in ENDS)
     defaults = FINE_TUNING | ({"epochs": FINE_TUNING_EPOCHS} if endless else {})
     return values | {"model": {**start.model, **model}, "train": merge(defaults, train)}

@@ -94,12 +94,12 @@ class Run(RunFolder):
         if not file.is_file():
             raise SeriatimError("run.untrained", f"{self.path} has no weights yet", f"`seriatim resume {self.path}`")
         tensors = load_tensors(file)
-        if self.config.model.gradient_free:
-            return self.task.restore(self.config.model, tensors)
-        network = self.task.network(self.config.model)
         try:
+            if self.config.model.gradient_free:
+                return self.task.restore(self.config.model, tensors)
+            network = self.task.network(self.config.model)
             load_weights(network, tensors)
-        except (KeyError, ValueError) as error:
+        except (KeyError, ValueError, SeriatimError) as error:
             cause = f"{file} does not fit the settings of {self.path}: {error}"
             raise SeriatimError("run.damaged", cause, "restore config.yaml and the weights of one training") from None
         return network.eval()

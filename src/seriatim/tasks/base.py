@@ -390,10 +390,12 @@ class Task(ABC, Generic[E]):
             schema: The fields to read; by default all, targets included.
             columns: Role → column names that differ from those of the training data.
         """
-        diagnostics = Diagnostics()
+        diagnostics, predicts = Diagnostics(), schema is not None
         schema = self.schema if schema is None else schema
         options = self.config.data.read_options()
-        rows = read_dataset(open_source(source), schema, columns, options, diagnostics, self.columns, self.kinds)
+        rows = read_dataset(
+            open_source(source), schema, columns, options, diagnostics, self.columns, self.kinds, predicts
+        )
         diagnostics.raise_problems()
         return rows
 

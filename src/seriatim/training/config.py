@@ -50,7 +50,7 @@ def make_config(values: Mapping[str, Any], origin: str = "the settings") -> Conf
     for section, key in (("task", "name"), ("model", "name"), ("data", "source")):
         if isinstance(values.get(section), str):
             values[section] = {key: values[section]}
-        if section == "model":  # after the task, which has a default
+        if section == "model" and isinstance(values.get("model") or {}, Mapping):  # after the task, with a default
             default = tasks.load(str(values["task"]["name"])).default_model
             values["model"] = {"name": default, **(values.get("model") or {})}
         if not isinstance(values.get(section), Mapping) or key not in values[section]:
@@ -64,10 +64,10 @@ def make_config(values: Mapping[str, Any], origin: str = "the settings") -> Conf
     if model.tokenizer_defaults and isinstance(tokenizer, Mapping) and "kind" not in tokenizer:
         # A vocabulary size alone, as --vocab-size 8000, is that of the model's usual tokenizer.
         values["task"]["tokenizer"] = {**model.tokenizer_defaults, **tokenizer}
-    train = values.get("train") or {}
-    has_end = any(train.get(name) is not None for name in ENDS)  # an end set by the user replaces those of the task
-    defaults = {key: value for key, value in task.train_defaults(values).items() if not (has_end and key in ENDS)}
-    values["train"] = defaults | dict(train)
+    if isinstance(train := values.get("train") or {}, Mapping):  # else `validate` reports it
+        has_end = any(train.get(name) is not None for name in ENDS)  # an end set by the user replaces the task's
+        defaults = {key: value for key, value in task.train_defaults(values).items() if not (has_end and key in ENDS)}
+        values["train"] = defaults | dict(train)
     schema = create_model("Config", __base__=Config, task=(task.settings_type, ...), model=(model, ...))
     config = validate(schema, values, origin)
     return config.model_copy(update={"task": task.resolve_settings(config.task, config.model_dump(mode="json"))})
