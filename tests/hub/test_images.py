@@ -1,4 +1,4 @@
-"""Models of pictures in the format of transformers, whole folders: imported, asked, exported, begun from."""
+"""Models of images in the format of transformers, whole folders: imported, asked, exported, begun from."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 import seriatim
 from helpers import shaken
 from seriatim.core.errors import SeriatimError
-from seriatim.exchange import export_model, import_model
+from seriatim.runs.exchange import export_model, import_model
 
 transformers: Any = pytest.importorskip("transformers")
 SIDE, LABELS = 16, {0: "bars", 1: "dots", 2: "other"}
@@ -40,13 +40,13 @@ def folder_of(kind: str, path: Path, **preprocessor: Any) -> Any:
     return model.eval()
 
 
-def pictures(count: int) -> np.ndarray:
+def images(count: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, (count, SIDE, SIDE, 3), dtype=np.uint8)
 
 
 def answers(model: Any, values: np.ndarray) -> torch.Tensor:
-    mean, deviation = (torch.tensor(SPREAD[name]).view(3, 1, 1) for name in ("image_mean", "image_std"))
-    pixels = (torch.from_numpy(values).permute(0, 3, 1, 2) / 255 - mean) / deviation
+    mean, std = (torch.tensor(SPREAD[name]).view(3, 1, 1) for name in ("image_mean", "image_std"))
+    pixels = (torch.from_numpy(values).permute(0, 3, 1, 2) / 255 - mean) / std
     with torch.no_grad():
         found: torch.Tensor = model(pixels).logits.softmax(dim=-1)
     return found
@@ -56,9 +56,9 @@ def answers(model: Any, values: np.ndarray) -> torch.Tensor:
 def test_a_folder_becomes_a_run_and_a_folder_again(kind: str, tmp_path: Path) -> None:
     theirs = folder_of(kind, tmp_path / "theirs")
     run = import_model(tmp_path / "theirs", tmp_path / "run")
-    values = pictures(3)
-    wanted = answers(theirs, values)
-    for one, row in zip(run.predict(list(values)), wanted, strict=True):
+    values = images(3)
+    expected = answers(theirs, values)
+    for one, row in zip(run.predict(list(values), probabilities=True), expected, strict=True):
         assert one["probabilities"] == pytest.approx(dict(zip(LABELS.values(), row.tolist(), strict=True)), abs=1e-5)
         assert one["prediction"] == LABELS[int(row.argmax())]
     out = export_model(run.path, tmp_path / "again")
@@ -67,7 +67,7 @@ def test_a_folder_becomes_a_run_and_a_folder_again(kind: str, tmp_path: Path) ->
     assert after.keys() == before.keys() - counted
     assert all(torch.equal(after[name], before[name]) for name in after)
     opened = type(theirs).from_pretrained(out).eval()
-    torch.testing.assert_close(answers(opened, values), wanted, rtol=0, atol=1e-6)
+    torch.testing.assert_close(answers(opened, values), expected, rtol=0, atol=1e-6)
     about = json.loads((out / "preprocessor_config.json").read_text(encoding="utf-8"))
     for name, value in SPREAD.items():
         assert about[name] == pytest.approx(value)
@@ -78,13 +78,13 @@ def test_a_folder_becomes_a_run_and_a_folder_again(kind: str, tmp_path: Path) ->
 def test_a_training_begins_with_their_weights(kind: str, tmp_path: Path) -> None:
     """Also with how they brought pixels to numbers; the head is fresh where labels are others."""
     folder_of(kind, tmp_path / "theirs")
-    for number, value in enumerate(pictures(24)):
+    for number, value in enumerate(images(24)):
         path = tmp_path / "images" / ("dark" if number % 2 else "light") / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(value // 3 if number % 2 else value).save(path)
     run = seriatim.train(
         "classify", str(tmp_path / "images"), start=str(tmp_path / "theirs"), out=tmp_path / "run", steps=1,
-        settings={"train": {"batch": 4, "optimiser": {"rate": 1e-9}}},
+        report=False, settings={"train": {"batch_size": 4, "optimizer": {"lr": 1e-9}}},
     )  # fmt: skip
     found = load_file(run.path / "model.safetensors")
     torch.testing.assert_close(found["input.mean"], torch.tensor(SPREAD["image_mean"]))
@@ -92,8 +92,8 @@ def test_a_training_begins_with_their_weights(kind: str, tmp_path: Path) -> None
         "resnet": ("input.resnet.blocks.3.second.convolution", "resnet.encoder.stages.3.layers.0.layer.1.convolution"),
         "vit": ("backbone.blocks.1.feedforward.hidden", "vit.encoder.layer.1.intermediate.dense"),
     }[kind]
-    wanted = load_file(tmp_path / "theirs" / "model.safetensors")[f"{other}.weight"]
-    torch.testing.assert_close(found[f"{name}.weight"], wanted, rtol=0, atol=1e-6)
+    expected = load_file(tmp_path / "theirs" / "model.safetensors")[f"{other}.weight"]
+    torch.testing.assert_close(found[f"{name}.weight"], expected, rtol=0, atol=1e-6)
     assert len(found["head.output.weight"]) == 2
 
 
@@ -122,13 +122,13 @@ def test_what_has_no_counterpart_is_refused(
 
 
 def test_small_pictures_have_no_form_there(tmp_path: Path) -> None:
-    for number, value in enumerate(pictures(24)):
+    for number, value in enumerate(images(24)):
         path = tmp_path / "images" / ("dark" if number % 2 else "light") / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(value // 3 if number % 2 else value).save(path)
     run = seriatim.train(
-        "classify", str(tmp_path / "images"), "resnet", out=tmp_path / "run", steps=1,
-        settings={"model": {"width": 4}, "train": {"batch": 4}},
+        "classify", str(tmp_path / "images"), "resnet", out=tmp_path / "run", steps=1, report=False,
+        settings={"model": {"width": 4}, "train": {"batch_size": 4}},
     )  # fmt: skip
-    with pytest.raises(SeriatimError, match="stem for small pictures"):
+    with pytest.raises(SeriatimError, match="stem for small images"):
         export_model(run.path, tmp_path / "there")

@@ -13,9 +13,13 @@ import torch
 
 import seriatim
 from seriatim.cli import run as cli
-from seriatim.exchange import export_model, import_model
+from seriatim.runs.exchange import export_model, import_model
 
-TINY: dict[str, Any] = {"model": {"width": 16, "heads": 2, "layers": 2, "context": 48}, "train": {"batch": 8}}
+TINY: dict[str, Any] = {
+    "model": {"width": 16, "heads": 2, "layers": 2, "context_length": 48},
+    "train": {"batch_size": 8},
+}
+COLUMNS = {"columns": {"input": "text", "target": "label"}}
 TEXTS = ["a fine film, warm and long", "so dull", "What a fine day; what a film!", "dull"]
 
 
@@ -51,7 +55,7 @@ def trained(folder: Path, name: str, task: str, source: str, model: str, /, **se
     out = folder / name
     if not out.exists():
         merged = {key: TINY.get(key, {}) | settings.get(key, {}) for key in TINY.keys() | settings.keys()}
-        seriatim.train(task, str(folder / source), model, settings=merged, steps=6, out=out)
+        seriatim.train(task, str(folder / source), model, settings=merged, steps=6, out=out, report=False)
         export_model(out, folder / f"{name}-hf")
     return seriatim.load(out), folder / f"{name}-hf"
 
@@ -79,26 +83,26 @@ def scores(model: Any, tokenizer: Any, texts: list[str]) -> torch.Tensor:
 
 @pytest.mark.parametrize(("target", "separator"), [("label", None), ("kinds", "|")])
 def test_labels(folder: Path, target: str, separator: str | None) -> None:
-    data = {"data": {"column": "text", "target": target, "separator": separator}}
+    data = {"data": {"columns": {"input": "text", "target": target}, "label_separator": separator}}
     run, there = trained(folder, f"classify-{target}", "classify", "films.csv", "bert", **data)
     model, tokenizer = opened("AutoModelForSequenceClassification", there)
     found = scores(model, tokenizer, TEXTS)
     chances = found.sigmoid() if separator else found.softmax(dim=-1)
-    for answer, row in zip(run.predict(TEXTS), chances.tolist(), strict=True):
+    for answer, row in zip(run.predict(TEXTS, probabilities=True), chances.tolist(), strict=True):
         close(list(answer["probabilities"].values()), row)
         assert list(answer["probabilities"]) == list(model.config.id2label.values())
     back = import_model(there, folder / f"classify-{target}-back")
     assert back.config.task.name == "classify"
-    close([list(one["probabilities"].values()) for one in back.predict(TEXTS)], chances)
+    close([list(one["probabilities"].values()) for one in back.predict(TEXTS, probabilities=True)], chances)
 
 
 def test_values(folder: Path) -> None:
-    data = {"data": {"column": "text", "target": "value"}}
+    data = {"data": {"columns": {"input": "text", "target": "value"}}}
     run, there = trained(folder, "regress", "regress", "films.csv", "bert", **data)
     found = scores(*opened("AutoModelForSequenceClassification", there), TEXTS)
-    close([one["value"] for one in run.predict(TEXTS)], found[:, 0])
+    close([one["prediction"] for one in run.predict(TEXTS)], found[:, 0])
     back = import_model(there, folder / "regress-back")
-    close([one["value"] for one in back.predict(TEXTS)], found[:, 0])
+    close([one["prediction"] for one in back.predict(TEXTS)], found[:, 0])
 
 
 def test_tags(folder: Path) -> None:
@@ -130,18 +134,18 @@ def test_answers(folder: Path) -> None:
     sums = {(i, j): float(found.start_logits[0, i] + found.end_logits[0, j]) for i in inside for j in inside if j >= i}
     best = max(sums, key=sums.__getitem__)
     span = encoded["offset_mapping"]
-    answer = run.answer(passage, question)
-    assert answer.text == passage[span[best[0]][0] : span[best[1]][1]]
+    answer = run.answer((passage, question))
+    assert answer["answer"] == passage[span[best[0]][0] : span[best[1]][1]]
     back = import_model(there, folder / "answer-back")
-    assert back.answer(passage, question).text == answer.text
-    assert not back.predictor.coder.unanswerable
+    assert back.answer((passage, question))["answer"] == answer["answer"]
+    assert not back.task.processor.unanswerable
     config = json.loads((there / "config.json").read_text("utf-8"))
     (there / "config.json").write_text(json.dumps(config | {"seriatim_unanswerable": True}), "utf-8")
-    assert import_model(there, folder / "answer-or-none-back").predictor.coder.unanswerable
+    assert import_model(there, folder / "answer-or-none-back").task.processor.unanswerable
 
 
 def test_pretrained(folder: Path) -> None:
-    few = {"task": {"length": 32}, "data": {"fractions": [0.6, 0.2, 0.2]}}
+    few = {"task": {"context_length": 32}, "data": {"fractions": [0.6, 0.2, 0.2]}}
     run, there = trained(folder, "pretrain", "pretrain", "documents.txt", "bert", **few)
     model, tokenizer = opened("AutoModelForPreTraining", there)
     text = "a fine [MASK] that warm"
@@ -149,24 +153,23 @@ def test_pretrained(folder: Path) -> None:
     with torch.no_grad():
         found = model(**encoded).prediction_logits.softmax(dim=-1)
     place = encoded["input_ids"][0].tolist().index(tokenizer.mask_token_id)
-    likely = run.predict(text)["gaps"][0]
-    for one in likely:
+    for one in run.fill(text)["masks"][0]:
         index = tokenizer.convert_tokens_to_ids(one["token"])
         close(one["probability"], found[0, place, index])
     back = import_model(there, folder / "pretrain-back")
-    close(back.embed([text]), run.embed([text]))
+    close(back.embed(text), run.embed(text))
     with torch.no_grad():
-        close(run.embed([text], normalise=False)[0], model.bert(**encoded).last_hidden_state[0].mean(dim=0))
+        close(run.embed(text, normalize=False), model.bert(**encoded).last_hidden_state[0].mean(dim=0))
 
 
 def test_language(folder: Path) -> None:
-    run, there = trained(folder, "language", "language", "book.txt", "gpt", task={"length": 48})
+    run, there = trained(folder, "language", "language", "book.txt", "gpt", task={"context_length": 48})
     model, tokenizer = opened("AutoModelForCausalLM", there)
     text = "a fine film that"
     ids = tokenizer(f"\n{text}", add_special_tokens=False, return_tensors="pt")["input_ids"]
     with torch.no_grad():
         chances = model(ids).logits[0, -1].softmax(dim=-1)
-    ours = {one.token: one.probability for one in run.next(text, top=5)}
+    ours = {row["token"]: row["probability"] for row in run.next(text, top=5)}
     close(sorted(ours.values()), sorted(chances.topk(5).values.tolist()))
     back = import_model(there, folder / "language-back")
     assert back.generate(text, max_tokens=8) == run.generate(text, max_tokens=8)
@@ -176,7 +179,7 @@ def test_a_foreign_gpt_says_what_it_says_there(folder: Path) -> None:
     """Its prompts are read as they stand: no token of ours before them."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    _, made = trained(folder, "language", "language", "book.txt", "gpt", task={"length": 48})
+    _, made = trained(folder, "language", "language", "book.txt", "gpt", task={"context_length": 48})
     there = folder / "foreign-gpt"
     torch.manual_seed(1)
     size = json.loads((made / "config.json").read_text("utf-8"))["vocab_size"]
@@ -191,15 +194,17 @@ def test_a_foreign_gpt_says_what_it_says_there(folder: Path) -> None:
     assert run.generate("a fine film", max_tokens=8, temperature=0) == tokenizer.decode(found[0, ids.shape[1] :])
     with torch.no_grad():
         likely = model(ids).logits[0, :-1].log_softmax(dim=-1).gather(1, ids[0, 1:, None]).sum()
-    assert run.score("a fine film").log_probability == pytest.approx(float(likely), rel=1e-4)
+    assert run.score("a fine film")["log_probability"] == pytest.approx(float(likely), rel=1e-4)
 
 
 @pytest.mark.parametrize("norm", ["before", "after"])
 def test_translations(folder: Path, norm: str) -> None:
     model = {"width": 16, "heads": 2, "layers": 2, "norm": norm}
     out, there = folder / f"translate-{norm}", folder / f"translate-{norm}-hf"
-    settings = {"model": model, "train": {"batch": 8}}
-    seriatim.train("translate", str(folder / "pairs.tsv"), "transformer", settings=settings, steps=6, out=out)
+    settings = {"model": model, "train": {"batch_size": 8}}
+    seriatim.train(
+        "translate", str(folder / "pairs.tsv"), "transformer", settings=settings, steps=6, out=out, report=False
+    )
     export_model(out, there)
     run = seriatim.load(out)
     peer, tokenizer = opened("AutoModelForSeq2SeqLM", there)
@@ -209,7 +214,7 @@ def test_translations(folder: Path, norm: str) -> None:
         found = peer.generate(**encoded, num_beams=1, do_sample=False, max_new_tokens=6)
     said = tokenizer.batch_decode(found, skip_special_tokens=True)
     ours = run.translate(texts, beams=1, max_tokens=6)
-    assert [one.split() for one in said] == [one.split() for one in ours]
+    assert [one.split() for one in said] == [row["translation"].split() for row in ours]
     back = import_model(there, folder / f"translate-{norm}-back")
     assert back.translate(texts, beams=2) == run.translate(texts, beams=2)
 
@@ -217,12 +222,11 @@ def test_translations(folder: Path, norm: str) -> None:
 def test_what_has_no_counterpart_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = folder / "lstm"
     seriatim.train("classify", str(folder / "films.csv"), "lstm", steps=2, out=out,
-                   settings={"data": {"column": "text", "target": "label"}})  # fmt: skip
-    assert cli(["export", str(out), "--to", "transformers"]) == 2
+                   settings={"data": COLUMNS}, report=False)  # fmt: skip
+    assert cli(["export", str(out), "--format", "transformers"]) == 2
     assert "export.format" in capsys.readouterr().err
     pooled = folder / "pooled"
-    data = {"column": "text", "target": "label"}
     seriatim.train("classify", str(folder / "films.csv"), "bert", steps=2, out=pooled, pooling="mean",
-                   settings=TINY | {"data": data})  # fmt: skip
-    assert cli(["export", str(pooled), "--to", "transformers"]) == 2
-    assert "--pooling first" in capsys.readouterr().err
+                   settings=TINY | {"data": COLUMNS}, report=False)  # fmt: skip
+    assert cli(["export", str(pooled), "--format", "transformers"]) == 2
+    assert "task.pooling=first" in capsys.readouterr().err

@@ -19,16 +19,17 @@ from seriatim.core import registry
 from seriatim.core.errors import SeriatimError
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.hub import reading, writing
+from seriatim.hub.mappings import by_model_type
+from seriatim.nn.encoder_decoder import encoder_decoder_network
 from seriatim.nn.network import token_network, weights
-from seriatim.nn.pair import pair_network
 
 WEIGHTS = "model.safetensors"
 BLOCK = "bert.encoder.layer.1"
 
 
-def learnt(kind: Any, size: int) -> Tokenizer:
+def trained(kind: Any, size: int) -> Tokenizer:
     texts = ["the old cat saw a new hat, and the man sat\n", "a dog bit the unhappy man; he was not amused\n"]
-    return Tokenizer.train(TokenizerSettings(kind=kind, size=size), texts)
+    return Tokenizer.train(TokenizerSettings(kind=kind, vocab_size=size), texts)
 
 
 BERT = {"vocab_size": 50, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 12}
@@ -54,8 +55,8 @@ def model_tensors() -> dict[str, Tensor]:
     }
     norms = ["embeddings", *(f"encoder.layer.{i}.{part}" for i in range(2) for part in ("attention.output", "output"))]
     shapes |= {f"{place}.LayerNorm.{kind}": (8,) for place in norms for kind in ("weight", "bias")}
-    found = {f"bert.{name}": torch.randn(shape) for name, shape in shapes.items()}
-    return found | {"classifier.weight": torch.randn(3, 8), "classifier.bias": torch.randn(3)}
+    tensors = {f"bert.{name}": torch.randn(shape) for name, shape in shapes.items()}
+    return tensors | {"classifier.weight": torch.randn(3, 8), "classifier.bias": torch.randn(3)}
 
 
 @pytest.fixture
@@ -76,21 +77,21 @@ def stored(folder: Path, change: Callable[[dict[str, Tensor]], Any]) -> None:
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / WEIGHTS)
 
 
-def refused(folder: Path, code: str, *said: str) -> SeriatimError:
+def refused(folder: Path, code: str, *texts: str) -> SeriatimError:
     with pytest.raises(SeriatimError) as caught:
-        reading.read(folder)
+        reading.read_model(folder)
     error = caught.value
     assert error.code == code
     assert error.exit_code == 2
     assert error.remedy
-    for one in said:
-        assert one in error.cause, error.cause
+    for text in texts:
+        assert text in error.cause, error.cause
     return error
 
 
 def test_whole_as_it_is(folder: Path) -> None:
-    found = reading.read(folder)
-    assert (found.head.task, found.labels, found.notes) == ("classify", ("LABEL_0", "LABEL_1", "LABEL_2"), [])
+    model = reading.read_model(folder)
+    assert (model.head.kind, model.labels, model.notes) == ("classification", ("LABEL_0", "LABEL_1", "LABEL_2"), [])
 
 
 # What is no model
@@ -129,7 +130,7 @@ def test_types_that_are_not_known(folder: Path, kind: Any, said: str) -> None:
 def test_architectures_that_are_not_known(folder: Path, named: Any) -> None:
     changed(folder, architectures=named)
     if isinstance(named, str):  # no list: as if it were not there
-        assert reading.read(folder).head.architecture == "BertModel"
+        assert reading.read_model(folder).head.architecture == "BertModel"
         return
     error = refused(folder, "hub.architecture", named[0])
     assert "BertForTokenClassification" in error.remedy
@@ -156,7 +157,7 @@ def test_all_problems_of_a_config_at_once(folder: Path) -> None:
     [
         ({"num_attention_heads": 3}, "width 8 is not a multiple of heads 3"),
         ({"hidden_dropout_prob": 1.5}, "dropout"),
-        ({"layer_norm_eps": "small"}, "epsilon"),
+        ({"layer_norm_eps": "small"}, "eps"),
         ({"hidden_act": ["gelu"]}, "hidden_act"),
         ({"num_hidden_layers": 10**9}, "layers"),
         ({"id2label": {"0": "a", "2": "b"}}, "id2label"),
@@ -192,11 +193,11 @@ def test_all_missing_tensors_and_wrong_shapes_at_once(folder: Path) -> None:
         f"the tensor {BLOCK}.output.dense.bias is missing",
         "the tensor bert.embeddings.LayerNorm.weight is missing",
         "the tensor classifier.bias is missing",
-        f"the tensor {BLOCK}.attention.self.key.weight has the shape (8, 6); config.json asks for (8, 8)",
-        f"the tensor {BLOCK}.intermediate.dense.weight has the shape (8, 12); config.json asks for (12, 8)",
-        "the tensor bert.embeddings.position_embeddings.weight has the shape (9, 8); config.json asks for (10, 8)",
-        "the tensor classifier.weight has the shape (4, 8); config.json asks for (3, 8)",
-        "the tensor bert.pooler.dense.bias holds int8",
+        f"the tensor {BLOCK}.attention.self.key.weight has the shape (8, 6); config.json describes (8, 8)",
+        f"the tensor {BLOCK}.intermediate.dense.weight has the shape (8, 12); config.json describes (12, 8)",
+        "the tensor bert.embeddings.position_embeddings.weight has the shape (9, 8); config.json describes (10, 8)",
+        "the tensor classifier.weight has the shape (4, 8); config.json describes (3, 8)",
+        "the tensor bert.pooler.dense.bias has the type int8",
     )
     assert error.cause.count("\n  - ") == 8
 
@@ -210,17 +211,17 @@ def test_weights_of_another_model(folder: Path) -> None:
 def test_a_config_of_another_size(folder: Path) -> None:
     changed(folder, intermediate_size=16, vocab_size=51)
     error = refused(
-        folder, "hub.unfit", "(12, 8); config.json asks for (16, 8)", "(50, 8); config.json asks for (51, 8)"
+        folder, "hub.unfit", "(12, 8); config.json describes (16, 8)", "(50, 8); config.json describes (51, 8)"
     )
     assert error.cause.count("\n  - ") == 7
 
 
 def test_a_vocabulary_larger_than_the_table(folder: Path) -> None:
-    tokenizer = learnt("bert", 60)
-    assert tokenizer.size > 50
+    tokenizer = trained("bert", 60)
+    assert tokenizer.vocab_size > 50
     tokenizer.save(folder / "tokenizer.json")
     stored(folder, lambda tensors: tensors.pop("classifier.bias"))
-    error = refused(folder, "hub.unfit", f"{tokenizer.size} tokens", "50 rows", "classifier.bias is missing")
+    error = refused(folder, "hub.unfit", f"{tokenizer.vocab_size} tokens", "50 rows", "classifier.bias is missing")
     assert error.cause.count("\n  - ") == 2
 
 
@@ -350,14 +351,15 @@ def test_variants_that_have_no_counterpart(config: dict[str, Any], said: str, tm
 def written(tmp_path: Path, kind: str, joint: bool = True, **values: Any) -> Path:
     """A folder of ours, of a network with some settings."""
     settings = registry.models.load(values["name"]).Settings(width=8, layers=1, heads=2, **values)
-    tokenizer = learnt("bpe", 50)
+    tokenizer = trained("bpe", 50)
     if values["name"] == "gpt":
-        network: Any = token_network(settings, tokenizer.size, 9)
+        network: Any = token_network(settings, tokenizer.vocab_size, 9)
     else:
-        network = pair_network(settings, tokenizer.size, tokenizer.size, joint, 9)
-    form = next(form for form in registry.models.load(values["name"]).HUB if form.kind == kind)
+        network = encoder_decoder_network(settings, tokenizer.vocab_size, tokenizer.vocab_size, joint, 9)
+    mapping = by_model_type()[kind]
     ids = {"eos_token_id": 1, "pad_token_id": 1, "decoder_start_token_id": 1}
-    writing.write(tmp_path / "out", form, form.heads[0], settings, weights(network), tokenizer, ids)
+    head, tokenizers = mapping.heads[0], {"tokenizer": tokenizer}
+    writing.write_model(tmp_path / "out", mapping, head, settings, weights(network), tokenizers, ids)
     return tmp_path / "out"
 
 
@@ -372,7 +374,7 @@ def test_marian_with_positions_of_its_own(tmp_path: Path) -> None:
     folder = written(tmp_path, "marian", name="transformer", norm="after")
     name = "model.encoder.embed_positions.weight"
     stored(folder, lambda tensors: tensors.update({name: torch.zeros(512, 8)}))
-    refused(folder, "hub.unfit", f"{name} holds other positions than sinusoids")
+    refused(folder, "hub.unfit", f"{name} has other positions than sinusoids")
 
 
 @pytest.mark.parametrize(
@@ -385,7 +387,7 @@ def test_marian_with_positions_of_its_own(tmp_path: Path) -> None:
         ("marian", {"name": "transformer", "norm": "after", "positions": "learned"}, "model.positions"),
         ("blenderbot", {"name": "transformer", "tie": False}, "model.tie"),
         ("blenderbot", {"name": "transformer", "embedding": 6}, "model.embedding"),
-        ("blenderbot", {"name": "transformer", "joint": False}, "data.joint"),
+        ("blenderbot", {"name": "transformer", "joint": False}, "task.joint"),
     ],
 )
 def test_networks_that_have_no_place_there(kind: str, values: dict[str, Any], said: str, tmp_path: Path) -> None:

@@ -21,13 +21,13 @@ from torch import Tensor, nn
 import seriatim
 from helpers import shaken
 from seriatim.core import registry
-from seriatim.core.exchange import Copies, Form, Head
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
-from seriatim.decode.options import TranslateSettings
-from seriatim.exchange import export_model, import_model
 from seriatim.hub import reading, writing
+from seriatim.hub.mapping import HubHead, ModelMapping, TiedMap
+from seriatim.hub.mappings import MAPPINGS
+from seriatim.nn.encoder_decoder import encoder_decoder_network
 from seriatim.nn.network import load_weights, token_network, weights
-from seriatim.nn.pair import pair_network
+from seriatim.runs.exchange import export_model, import_model
 
 transformers: Any = pytest.importorskip("transformers")
 CLOSE = {"rtol": 0, "atol": 1e-5}
@@ -39,13 +39,14 @@ SENTENCES = [
 ]
 
 
-def learnt(kind: Any, size: int = 90, **settings: Any) -> Tokenizer:
-    return Tokenizer.train(TokenizerSettings(kind=kind, size=size, **settings), [f"{one}\n" for one in SENTENCES * 3])
+def trained(kind: Any, vocab_size: int = 90, **settings: Any) -> Tokenizer:
+    texts = [f"{text}\n" for text in SENTENCES * 3]
+    return Tokenizer.train(TokenizerSettings(kind=kind, vocab_size=vocab_size, **settings), texts)
 
 
 @pytest.fixture(scope="module")
 def tokens() -> dict[str, Tokenizer]:
-    return {"bert": learnt("bert", lowercase=True), "bpe": learnt("bpe"), "two": learnt("bpe", 75)}
+    return {"bert": trained("bert", lowercase=True), "bpe": trained("bpe"), "two": trained("bpe", 75)}
 
 
 def ragged(lengths: list[int]) -> Tensor:
@@ -80,7 +81,7 @@ def framed(tokenizer: Tokenizer) -> dict[str, Tensor]:
         ids[row, 0] = tokenizer.cls
         for segment, size in enumerate(sizes):
             size = size if len(sizes) > 1 or row == 2 else 10
-            ids[row, place : place + size] = torch.randint(5, tokenizer.size, (size,))
+            ids[row, place : place + size] = torch.randint(5, tokenizer.vocab_size, (size,))
             ids[row, place + size] = tokenizer.sep
             segments[row, place : place + size + 1] = segment
             place += size + 1
@@ -90,14 +91,14 @@ def framed(tokenizer: Tokenizer) -> dict[str, Tensor]:
 
 def plain(tokenizer: Tokenizer) -> dict[str, Tensor]:
     real = ragged([11, 4, 1])
-    return {"ids": torch.randint(2, tokenizer.size, real.shape) * real, "real": real}
+    return {"ids": torch.randint(2, tokenizer.vocab_size, real.shape) * real, "real": real}
 
 
 def paired(tokenizer: Tokenizer) -> dict[str, Tensor]:
     """Their padding token has no gradient; it stands here only where nothing looks."""
     real = ragged([9, 5, 1])
-    ids = torch.randint(2, tokenizer.size, real.shape) * real
-    return {"ids": ids, "real": real, "target": torch.randint(2, tokenizer.size, (3, 7))}
+    ids = torch.randint(2, tokenizer.vocab_size, real.shape) * real
+    return {"ids": ids, "real": real, "target": torch.randint(2, tokenizer.vocab_size, (3, 7))}
 
 
 def asked(batch: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -134,13 +135,13 @@ def pretrained(network: Any, batch: dict[str, Tensor]) -> Outputs:
 
 
 def both_pretrained(peer: Any, batch: dict[str, Tensor]) -> Outputs:
-    found = peer(**asked(batch))
-    return [found.prediction_logits[batch["real"]], found.seq_relationship_logits]
+    result = peer(**asked(batch))
+    return [result.prediction_logits[batch["real"]], result.seq_relationship_logits]
 
 
 def spans(network: Any, batch: dict[str, Tensor]) -> Outputs:
-    found = network(batch["ids"], batch["real"])[0][batch["real"]]
-    return [found[:, 0], found[:, 1]]
+    result = network(batch["ids"], batch["real"])[0][batch["real"]]
+    return [result[:, 0], result[:, 1]]
 
 
 def translated(network: Any, batch: dict[str, Tensor]) -> Outputs:
@@ -148,8 +149,8 @@ def translated(network: Any, batch: dict[str, Tensor]) -> Outputs:
 
 
 def both_of_body(peer: Any, batch: dict[str, Tensor]) -> Outputs:
-    found = peer(**asked(batch))
-    return [found.last_hidden_state[batch["real"]], found.pooler_output]
+    result = peer(**asked(batch))
+    return [result.last_hidden_state[batch["real"]], result.pooler_output]
 
 
 def gpt_body(peer: Any, batch: dict[str, Tensor]) -> Outputs:
@@ -235,7 +236,7 @@ def random_peer(case: Case, index: int, tokenizer: Tokenizer) -> Any:
     torch.manual_seed(index)
     model = getattr(transformers, case.architecture)
     shape = (BERT if case.tokenizer == "bert" else {}) | case.shapes[index]
-    peer: Any = shaken(model(model.config_class(vocab_size=tokenizer.size, **shape)))
+    peer: Any = shaken(model(model.config_class(vocab_size=tokenizer.vocab_size, **shape)))
     if "Blenderbot" in case.architecture:  # of its two tables of positions ours has one
         peer.model.decoder.embed_positions.weight.data.copy_(peer.model.encoder.embed_positions.weight)
     return peer
@@ -249,9 +250,9 @@ def saved(peer: Any, folder: Path, tokenizer: Tokenizer) -> Path:
 
 def gradients(outputs: Outputs, module: nn.Module) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(7)
-    wanted = [torch.randn(one.shape, generator=generator) for one in outputs]
+    expected = [torch.randn(one.shape, generator=generator) for one in outputs]
     module.zero_grad()
-    sum((one * other).sum() for one, other in zip(outputs, wanted, strict=True)).backward()  # type: ignore[union-attr]
+    sum((one * other).sum() for one, other in zip(outputs, expected, strict=True)).backward()  # type: ignore[union-attr]
     named = module.named_parameters()
     return {name: torch.zeros_like(p) if p.grad is None else p.grad.clone() for name, p in named}
 
@@ -262,7 +263,7 @@ def bridge(request: Any, tokens: dict[str, Tokenizer], tmp_path_factory: Any) ->
     case, index = request.param
     tokenizer = tokens[case.tokenizer]
     if case.shapes[index].get("share_encoder_decoder_embeddings", True) is False:
-        case.shapes[index]["decoder_vocab_size"] = tokenizer.size
+        case.shapes[index]["decoder_vocab_size"] = tokenizer.vocab_size
     peer = random_peer(case, index, tokenizer)
     folder = tmp_path_factory.mktemp("bridge")
     run = import_model(saved(peer, folder / "theirs", tokenizer), folder / "run")
@@ -272,29 +273,30 @@ def bridge(request: Any, tokens: dict[str, Tokenizer], tmp_path_factory: Any) ->
 
 def test_what_they_save_gives_the_same_outputs_and_gradients(bridge: Any) -> None:
     case, peer, run, batch, folder = bridge
-    network = run.predictor.model
+    network = run.network
     assert run.config.task.name == case.task
     theirs, ours = case.theirs(peer, batch), case.ours(network, batch)
     assert len(theirs) == len(ours)
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other, **CLOSE)
-    found = reading.read(folder / "theirs")
+    model = reading.read_model(folder / "theirs")
     settings = run.config.model
-    mine, wanted = gradients(ours, network), gradients(theirs, peer)
-    there = [one for one in found.head.optional if one.theirs[0] in wanted]
-    entries = [one for one in (*found.form.entries(settings, found.head), *there) if one.theirs[0] in wanted]
-    assert {name for one in entries for name in one.theirs} == {
+    mine, expected = gradients(ours, network), gradients(theirs, peer)
+    present = [entry for entry in model.head.optional if entry.hub_names[0] in expected]
+    maps = (*model.mapping.maps(settings, model.head), *present)
+    entries = [entry for entry in maps if entry.hub_names[0] in expected]
+    assert {name for entry in entries for name in entry.hub_names} == {
         name for name, parameter in peer.named_parameters() if parameter.requires_grad
     }
     for entry in entries:
-        if isinstance(entry, Copies):
+        if isinstance(entry, TiedMap):
             torch.testing.assert_close(
-                mine[entry.ours], sum(wanted[name] for name in entry.theirs), rtol=1e-4, atol=1e-4
+                mine[entry.name], sum(expected[name] for name in entry.hub_names), rtol=1e-4, atol=1e-4
             )
             continue
-        for name, gradient in entry.write(mine[entry.ours]).items():
+        for name, gradient in entry.write(mine[entry.name]).items():
             torch.testing.assert_close(
-                gradient, wanted[name], rtol=1e-4, atol=1e-4, msg=lambda said, n=name: f"{n}: {said}"
+                gradient, expected[name], rtol=1e-4, atol=1e-4, msg=lambda said, n=name: f"{n}: {said}"
             )
 
 
@@ -307,8 +309,8 @@ def test_and_goes_back_as_it_was(bridge: Any) -> None:
         before = {f"transformer.{name}": tensor for name, tensor in before.items()}
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], tensor) for name, tensor in after.items())
-    again, told = getattr(transformers, case.architecture).from_pretrained(back, output_loading_info=True)
-    assert not any(told[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys")), told
+    again, info = getattr(transformers, case.architecture).from_pretrained(back, output_loading_info=True)
+    assert not any(info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
     for one, other in zip(case.theirs(again.eval(), batch), case.theirs(peer, batch), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
 
@@ -316,19 +318,20 @@ def test_and_goes_back_as_it_was(bridge: Any) -> None:
 # Networks of ours, as they are trained by default and otherwise
 
 
-def form_of(settings: Any, architecture: str, tensors: dict[str, Tensor]) -> tuple[Form, Head]:
-    for form in registry.models.load(settings.name).HUB:
-        for head in form.heads:
-            names = {entry.ours for entry in (*form.entries(settings, head), *head.optional)}
-            if head.architecture == architecture and tensors.keys() - form.made(settings).keys() <= names:
-                return form, head
+def mapping_of(settings: Any, architecture: str, tensors: dict[str, Tensor]) -> tuple[ModelMapping, HubHead]:
+    for mapping in MAPPINGS:
+        if mapping.model == settings.name and mapping.supports(settings):
+            for head in mapping.heads:
+                names = {entry.name for entry in (*mapping.maps(settings, head), *head.optional)}
+                if head.architecture == architecture and tensors.keys() - mapping.constants(settings).keys() <= names:
+                    return mapping, head
     raise KeyError(architecture)
 
 
 SMALL = {"width": 12, "layers": 2, "heads": 3}
 OURS: list[tuple[str, dict[str, Any]]] = [
     ("GPT2LMHeadModel", {"name": "gpt"}),
-    ("GPT2LMHeadModel", {"name": "gpt", "activation": "gelu", "feedforward": 5, "epsilon": 1e-4, "dropout": 0.3}),
+    ("GPT2LMHeadModel", {"name": "gpt", "activation": "gelu", "feedforward": 5, "eps": 1e-4, "dropout": 0.3}),
     ("OpenAIGPTLMHeadModel", {"name": "gpt", "norm": "after"}),
     ("OpenAIGPTLMHeadModel", {"name": "gpt", "norm": "after", "activation": "relu", "feedforward": 48}),
     ("BlenderbotForConditionalGeneration", {"name": "transformer"}),
@@ -350,37 +353,35 @@ def test_networks_of_ours_are_theirs(
 
     def built(model: Any) -> Any:
         if model.name == "gpt":
-            return token_network(model, source.size, 13)
-        return pair_network(model, source.size, target.size, not apart, 15)
+            return token_network(model, source.vocab_size, 13)
+        return encoder_decoder_network(model, source.vocab_size, target.vocab_size, not apart, 15)
 
     network: Any = shaken(built(settings))
     ids = {"eos_token_id": target.eos, "pad_token_id": target.eos, "decoder_start_token_id": target.eos}
-    form, head = form_of(settings, architecture, weights(network))
-    assert form.suits(settings)
-    writing.write(tmp_path / "a", form, head, settings, weights(network), source, ids, target if apart else None)
+    mapping, head = mapping_of(settings, architecture, weights(network))
+    tokenizers = {"tokenizer": target} | ({"source_tokenizer": source} if apart else {})
+    writing.write_model(tmp_path / "a", mapping, head, settings, weights(network), tokenizers, ids)
 
     auto = transformers.AutoModelForCausalLM if settings.name == "gpt" else transformers.AutoModelForSeq2SeqLM
-    peer, told = auto.from_pretrained(tmp_path / "a", output_loading_info=True)
+    peer, info = auto.from_pretrained(tmp_path / "a", output_loading_info=True)
     assert type(peer).__name__ == architecture
-    assert not any(told[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys")), told
+    assert not any(info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
     batch = plain(target) if settings.name == "gpt" else paired(target)
-    found = placed(network, batch) if settings.name == "gpt" else translated(network, batch)
-    wanted = steps("logits")(peer.eval(), batch) if settings.name == "gpt" else whole("logits")(peer.eval(), batch)
-    torch.testing.assert_close(found[0], wanted[0], **CLOSE)
+    result = placed(network, batch) if settings.name == "gpt" else translated(network, batch)
+    expected = steps("logits")(peer.eval(), batch) if settings.name == "gpt" else whole("logits")(peer.eval(), batch)
+    torch.testing.assert_close(result[0], expected[0], **CLOSE)
 
-    again = reading.read(tmp_path / "a")
+    again = reading.read_model(tmp_path / "a")
     assert not again.notes
-    expected = form.made(settings) | weights(network)
+    expected = mapping.constants(settings) | weights(network)
     assert expected.keys() == again.tensors.keys()
     assert all(torch.equal(tensor, again.tensors[name]) for name, tensor in expected.items())
-    read: Any = built(registry.models.load(settings.name).Settings(**again.model)).eval()
+    read: Any = built(registry.models.load(settings.name).Settings(**again.settings)).eval()
     load_weights(read, again.tensors)
     same = placed(read, batch) if settings.name == "gpt" else translated(read, batch)
-    torch.testing.assert_close(same[0], found[0], rtol=0, atol=1e-6)
-    assert again.tokenizer is not None
-    assert again.source_tokenizer is not None
-    assert again.tokenizer.names == target.names
-    assert again.source_tokenizer.names == source.names
+    torch.testing.assert_close(same[0], result[0], rtol=0, atol=1e-6)
+    assert again.tokenizers["tokenizer"].names == target.names
+    assert again.tokenizers.get("source_tokenizer", target).names == source.names
 
 
 # Tokenizers
@@ -388,7 +389,7 @@ def test_networks_of_ours_are_theirs(
 TEXTS = [*SENTENCES, "the cat.  A hat", "tab\tand  blanks ", "unseen words: zebra 😀 Ωμέγα", "\n a line\nanother", ""]
 KINDS = {
     "bert": {"lowercase": True},
-    "byte-bpe": {"size": 300},
+    "byte-bpe": {"vocab_size": 300},
     "bpe": {},
     "word": {},
     "wordpiece": {},
@@ -403,7 +404,7 @@ TYPES = {"bert": ["bert"], "byte-bpe": ["gpt2", "openai-gpt", "marian", "blender
 )
 def test_tokenizers_of_ours_are_theirs(kind: str, model_type: str, tmp_path: Path) -> None:
     """The same ids for the same texts, with what stands around them; and the same special tokens."""
-    ours = learnt(kind, **KINDS[kind])
+    ours = trained(kind, **KINDS[kind])
     closed = model_type in ("marian", "blenderbot")
     writing.write_tokenizer(tmp_path, ours, 512, closed)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
@@ -411,8 +412,8 @@ def test_tokenizers_of_ours_are_theirs(kind: str, model_type: str, tmp_path: Pat
     end = [ours.eos] if closed else []
     for text in TEXTS:
         ids = ours.encode(text, strict=False)
-        assert peer(text)["input_ids"] == [*(ours.frame(ids) if ours.framed else ids), *end], text
-    if ours.framed:
+        assert peer(text)["input_ids"] == [*(ours.frame(ids) if ours.has_cls_sep else ids), *end], text
+    if ours.has_cls_sep:
         pair = peer(TEXTS[0], TEXTS[1])
         both = ours.frame(ours.encode(TEXTS[0], strict=False), ours.encode(TEXTS[1], strict=False))
         assert pair["input_ids"] == both.tolist()
@@ -423,7 +424,7 @@ def test_tokenizers_of_ours_are_theirs(kind: str, model_type: str, tmp_path: Pat
     assert (peer.eos_token_id, peer.unk_token_id) == (ours.eos, ours.unk)
     assert peer.pad_token_id == (ours.eos if ours.pad is None else ours.pad)
     assert (peer.cls_token_id, peer.sep_token_id, peer.mask_token_id) == (ours.cls, ours.sep, ours.mask)
-    assert len(peer) == ours.size
+    assert len(peer) == ours.vocab_size
     assert peer.model_max_length == 512
     again = Tokenizer.load(tmp_path)
     assert all(again.encode(text, strict=False).tolist() == ours.encode(text, strict=False).tolist() for text in TEXTS)
@@ -473,21 +474,21 @@ def as_pickles(peer: Any, folder: Path) -> None:
 def test_every_layout_of_weights_is_read(layout: Any, peer: Any, tmp_path: Path) -> None:
     peer.save_pretrained(tmp_path / "b")  # first: it is what names the architecture in the config
     layout(peer, tmp_path)
-    found, wanted = reading.read(tmp_path), reading.read(tmp_path / "b")
-    assert not found.notes
-    assert found.tensors.keys() == wanted.tensors.keys()
-    assert all(torch.equal(tensor, wanted.tensors[name]) for name, tensor in found.tensors.items())
+    result, expected = reading.read_model(tmp_path), reading.read_model(tmp_path / "b")
+    assert not result.notes
+    assert result.tensors.keys() == expected.tensors.keys()
+    assert all(torch.equal(tensor, expected.tensors[name]) for name, tensor in result.tensors.items())
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_weights_of_other_precision_are_read_as_singles(dtype: torch.dtype, peer: Any, tmp_path: Path) -> None:
     peer.save_pretrained(tmp_path)
-    wanted = load_file(tmp_path / "model.safetensors")
-    save_file({name: one.to(dtype) for name, one in wanted.items()}, tmp_path / "model.safetensors", {"format": "pt"})
-    found = reading.read(tmp_path)
-    assert all(tensor.dtype == torch.float32 for tensor in found.tensors.values())
+    expected = load_file(tmp_path / "model.safetensors")
+    save_file({name: one.to(dtype) for name, one in expected.items()}, tmp_path / "model.safetensors", {"format": "pt"})
+    result = reading.read_model(tmp_path)
+    assert all(tensor.dtype == torch.float32 for tensor in result.tensors.values())
     torch.testing.assert_close(
-        found.tensors["input.weight"], wanted["bert.embeddings.word_embeddings.weight"].to(dtype).float()
+        result.tensors["input.weight"], expected["bert.embeddings.word_embeddings.weight"].to(dtype).float()
     )
 
 
@@ -495,16 +496,16 @@ def test_gpt2_as_it_lies_on_the_hub(tokens: dict[str, Tokenizer], tmp_path: Path
     """Without the prefix of its body, with the constant triangles, and with the tied table a second time."""
     gpt = next(case for case in CASES if case.architecture == "GPT2LMHeadModel")
     random_peer(gpt, 0, tokens["bpe"]).save_pretrained(tmp_path)
-    wanted = reading.read(tmp_path)
+    expected = reading.read_model(tmp_path)
     stored = load_file(tmp_path / "model.safetensors")
     bare = {name.removeprefix("transformer."): tensor for name, tensor in stored.items()}
     more = {f"h.{index}.attn.bias": torch.ones(1, 1, 13, 13).tril() for index in range(2)}
     more |= {f"h.{index}.attn.masked_bias": torch.tensor(-1e4) for index in range(2)}
     more["lm_head.weight"] = bare["wte.weight"].clone()
     save_file(bare | more, tmp_path / "model.safetensors", {"format": "pt"})
-    found = reading.read(tmp_path)
-    assert not found.notes
-    assert all(torch.equal(tensor, wanted.tensors[name]) for name, tensor in found.tensors.items())
+    result = reading.read_model(tmp_path)
+    assert not result.notes
+    assert all(torch.equal(tensor, expected.tensors[name]) for name, tensor in result.tensors.items())
 
 
 def test_a_table_with_rows_to_spare_is_cut_and_told(tokens: dict[str, Tokenizer], tmp_path: Path) -> None:
@@ -512,13 +513,12 @@ def test_a_table_with_rows_to_spare_is_cut_and_told(tokens: dict[str, Tokenizer]
     case = next(case for case in CASES if case.architecture == "BertForMaskedLM")
     peer = random_peer(case, 0, tokenizer)
     saved(peer, tmp_path / "exact", tokenizer)
-    peer.resize_token_embeddings(tokenizer.size + 6)
+    peer.resize_token_embeddings(tokenizer.vocab_size + 6)
     saved(peer, tmp_path / "padded", tokenizer)
-    found, wanted = reading.read(tmp_path / "padded"), reading.read(tmp_path / "exact")
-    assert found.notes == [
-        f"the table of vectors has {tokenizer.size + 6} rows for {tokenizer.size} tokens; the rest is left out"
-    ]
-    assert all(torch.equal(tensor, wanted.tensors[name]) for name, tensor in found.tensors.items())
+    result, expected = reading.read_model(tmp_path / "padded"), reading.read_model(tmp_path / "exact")
+    rows = f"the token vectors have {tokenizer.vocab_size + 6} rows for {tokenizer.vocab_size} tokens"
+    assert result.notes == [f"{rows}; the rest is left out"]
+    assert all(torch.equal(tensor, expected.tensors[name]) for name, tensor in result.tensors.items())
 
 
 def test_a_body_takes_no_more_than_it_needs(peer: Any, tmp_path: Path) -> None:
@@ -526,25 +526,26 @@ def test_a_body_takes_no_more_than_it_needs(peer: Any, tmp_path: Path) -> None:
     peer.save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["BertModel"]}))
-    found = reading.read(tmp_path)
-    assert found.head.task == "pretrain"
-    assert {name for name in found.tensors if name.startswith("head.")} == {"head.pooler.weight", "head.pooler.bias"}
-    assert len(found.notes) == 1
-    assert "classifier.weight" in found.notes[0]
+    result = reading.read_model(tmp_path)
+    assert result.head.kind == "pretraining"
+    assert {name for name in result.tensors if name.startswith("head.")} == {"head.pooler.weight", "head.pooler.bias"}
+    assert len(result.notes) == 1
+    assert "classifier.weight" in result.notes[0]
 
 
 def test_a_body_without_its_pooler_gets_a_new_one(tokens: dict[str, Tokenizer], tmp_path: Path) -> None:
     peer = transformers.BertModel(
-        transformers.BertConfig(vocab_size=tokens["bert"].size, **BERT), add_pooling_layer=False
+        transformers.BertConfig(vocab_size=tokens["bert"].vocab_size, **BERT), add_pooling_layer=False
     )
     said: list[str] = []
     run = import_model(saved(shaken(peer), tmp_path / "theirs", tokens["bert"]), tmp_path / "run", said.append)
-    assert [one for one in said if "pooler.dense.weight, pooler.dense.bias: these begin anew" in one]
+    assert [one for one in said if "pooler.dense.weight, pooler.dense.bias: these are initialized" in one]
     batch = framed(tokens["bert"])
-    found = body(run.predictor.model, batch)[0]
-    torch.testing.assert_close(found, peer(**asked(batch)).last_hidden_state[batch["real"]], **CLOSE)
-    assert 0.01 < run.predictor.model.head.pooler.weight.std() < 0.03
-    assert "head.pooler.weight" not in reading.read(tmp_path / "theirs").tensors  # what begins with it begins fresh
+    result = body(run.network, batch)[0]
+    torch.testing.assert_close(result, peer(**asked(batch)).last_hidden_state[batch["real"]], **CLOSE)
+    assert 0.01 < run.network.head.pooler.weight.std() < 0.03
+    # a warm start from it has a new pooler, too
+    assert "head.pooler.weight" not in reading.read_model(tmp_path / "theirs").tensors
 
 
 # Runs, from the text to the answer
@@ -571,8 +572,8 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("norm", "tokenizer", "architecture"),
     [
-        ("before", {"kind": "bpe", "size": 40}, "BlenderbotForConditionalGeneration"),
-        ("after", {"kind": "bpe", "size": 40}, "MarianMTModel"),
+        ("before", {"kind": "bpe", "vocab_size": 40}, "BlenderbotForConditionalGeneration"),
+        ("after", {"kind": "bpe", "vocab_size": 40}, "MarianMTModel"),
         ("after", {"kind": "word"}, "MarianMTModel"),
     ],
 )
@@ -581,8 +582,9 @@ def test_a_translator_says_the_same_there(
 ) -> None:
     """Trained here, asked here and there: tokens, beginning, beam search and what is never said are all the same."""
     model = {"preset": "tiny", "width": 24, "heads": 2, "layers": 1, "decoder_layers": 1, "norm": norm}
-    settings = {"model": model, "data": {"tokenizer": tokenizer}}
-    run = seriatim.train("translate", str(pairs), "transformer", settings=settings, out=tmp_path / "run", steps=1)
+    settings = {"model": model, "task": {"tokenizer": tokenizer}}
+    arguments = {"settings": settings, "out": tmp_path / "run", "steps": 1, "report": False}
+    run = seriatim.train("translate", str(pairs), "transformer", **arguments)
     run = made_random(run)
     folder = export_model(run.path)
     assert folder == tmp_path / "run" / "transformers"
@@ -593,22 +595,23 @@ def test_a_translator_says_the_same_there(
     texts = ["two one", "five", "three four one two", "five five two"]
     said = peer.generate(**source(texts, padding=True, return_tensors="pt"), num_beams=4, max_length=13)
     options = {"beams": 4, "nbest": 4, "max_tokens": 12, "length_norm": "power", "replace_unknown": False}
-    found = run.translations(texts, TranslateSettings(**options))
+    result = run.translate(texts, **options)
     theirs = [[token for token in row[1:] if token != target.eos_token_id] for row in said.tolist()]
-    assert [[token for token in one[0].tokens if token != target.eos_token_id] for one in found] == theirs
     assert len({tuple(one) for one in theirs}) > 1
-    assert [one[0].text.split() for one in found] == [target.decode(one).split() for one in theirs]
+    assert [row["translation"][0].split() for row in result] == [target.decode(one).split() for one in theirs]
     again = import_model(folder, tmp_path / "again")
-    assert again.translate(texts, **options) == [[one.text for one in answers] for answers in found]
+    texts_again = [row["translation"] for row in again.translate(texts, **options)]
+    assert texts_again == [row["translation"] for row in result]
 
 
 def test_a_language_model_goes_on_the_same_there(book: Path, tmp_path: Path) -> None:
     """A text begins a line with a model that was trained here, and goes on doing so where it comes back."""
     settings = {
         "model": {"width": 16, "layers": 1, "heads": 2},
-        "data": {"tokenizer": {"kind": "byte-bpe", "size": 300}},
+        "task": {"tokenizer": {"kind": "byte-bpe", "vocab_size": 300}, "context_length": 32},
     }
-    run = seriatim.train("language", str(book), "gpt", settings=settings, out=tmp_path / "run", steps=1, length=32)
+    arguments = {"settings": settings, "out": tmp_path / "run", "steps": 1, "report": False}
+    run = seriatim.train("language", str(book), "gpt", **arguments)
     run = made_random(run)
     folder = export_model(run.path)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -619,7 +622,7 @@ def test_a_language_model_goes_on_the_same_there(book: Path, tmp_path: Path) -> 
     for one in (run, again):
         assert "\nthe old cat" + one.generate("the old cat", temperature=0, max_tokens=12) == tokenizer.decode(said)
         loss = peer(**given, labels=given["input_ids"]).loss.item() * (given["input_ids"].shape[1] - 1)
-        assert one.score("the old cat").log_probability == pytest.approx(-loss, abs=1e-4)
+        assert one.score("the old cat")["log_probability"] == pytest.approx(-loss, abs=1e-4)
 
 
 def test_a_classifier_of_pairs_answers_the_same_there(tmp_path: Path) -> None:
@@ -628,11 +631,18 @@ def test_a_classifier_of_pairs_answers_the_same_there(tmp_path: Path) -> None:
     lines = [json.dumps({"first": one, "second": other, "label": label}) for one, other, label in rows]
     (tmp_path / "pairs.jsonl").write_text("\n".join(lines), encoding="utf-8")
     settings = {
-        "model": {"width": 16, "layers": 1, "heads": 2, "context": 60},
-        "data": {"tokenizer": {"kind": "bert", "size": 90, "lowercase": True}, "column": "first,second"},
+        "model": {"width": 16, "layers": 1, "heads": 2, "context_length": 60},
+        "task": {"tokenizer": {"kind": "bert", "vocab_size": 90, "lowercase": True}},
+        "data": {"columns": {"input": "first,second"}},
     }
     run = seriatim.train(
-        "classify", str(tmp_path / "pairs.jsonl"), "bert", settings=settings, out=tmp_path / "run", steps=1
+        "classify",
+        str(tmp_path / "pairs.jsonl"),
+        "bert",
+        settings=settings,
+        out=tmp_path / "run",
+        steps=1,
+        report=False,
     )
     run = made_random(run)
     folder = export_model(run.path)
@@ -640,9 +650,9 @@ def test_a_classifier_of_pairs_answers_the_same_there(tmp_path: Path) -> None:
     peer = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
     asked = [(SENTENCES[0], SENTENCES[1]), (SENTENCES[2], SENTENCES[2]), ("a hat", SENTENCES[3])]
     given = tokenizer([one for one, _ in asked], [other for _, other in asked], padding=True, return_tensors="pt")
-    wanted = peer(**given).logits.softmax(-1).detach()
+    expected = peer(**given).logits.softmax(-1).detach()
     for one in (run, import_model(folder, tmp_path / "again")):
-        for answer, row in zip(one.predict(asked), wanted, strict=True):
+        for answer, row in zip(one.predict(asked, probabilities=True), expected, strict=True):
             assert answer["probabilities"] == pytest.approx(
                 {peer.config.id2label[index]: value for index, value in enumerate(row.tolist())}, abs=1e-5
             )
@@ -660,10 +670,10 @@ def test_the_first_gpt_with_its_own_tokenizer(tmp_path: Path) -> None:
     tokenizer = transformers.OpenAIGPTTokenizer.from_pretrained(tmp_path / "theirs")
     run = import_model(tmp_path / "theirs", tmp_path / "run")
     ids = tokenizer("The cat sat, the man.")["input_ids"]
-    assert run.predictor.tokenizer.encode("The cat sat, the man.").tolist() == ids
+    assert run.task.processor.tokenizer.encode("The cat sat, the man.").tolist() == ids
     given = torch.tensor([ids[:6]])  # as they stand: nothing is set before them
-    wanted = peer(given).logits[0].log_softmax(-1)[:-1].gather(1, given[0, 1:, None]).sum().item()
-    assert run.score(tokenizer.decode(ids[:6])).log_probability == pytest.approx(wanted, abs=1e-4)
+    expected = peer(given).logits[0].log_softmax(-1)[:-1].gather(1, given[0, 1:, None]).sum().item()
+    assert run.score(tokenizer.decode(ids[:6]))["log_probability"] == pytest.approx(expected, abs=1e-4)
 
 
 def test_a_translator_of_theirs_is_trained_on(pairs: Path, tokens: dict[str, Tokenizer], tmp_path: Path) -> None:
@@ -674,8 +684,8 @@ def test_a_translator_of_theirs_is_trained_on(pairs: Path, tokens: dict[str, Tok
     imported = import_model(folder, tmp_path / "imported")
     batch = paired(tokens["bpe"])
     for number, source in enumerate([folder, imported.path]):
-        settings = {"start": str(source), "train": {"optimiser": {"rate": 1e-9}}}
+        settings = {"start": str(source), "train": {"optimizer": {"lr": 1e-9}}}
         out = tmp_path / f"run{number}"
-        run = seriatim.train("translate", str(pairs), settings=settings, out=out, steps=1)
-        assert run.predictor.coder.begin == peer.config.decoder_start_token_id == 0
-        torch.testing.assert_close(translated(run.predictor.model, batch), whole("logits")(peer, batch), **CLOSE)
+        run = seriatim.train("translate", str(pairs), settings=settings, out=out, steps=1, report=False)
+        assert run.task.processor.start_token == peer.config.decoder_start_token_id == 0
+        torch.testing.assert_close(translated(run.network, batch), whole("logits")(peer, batch), **CLOSE)
