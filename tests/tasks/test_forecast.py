@@ -545,3 +545,22 @@ def test_a_file_without_a_past_column_of_the_model_is_refused(tmp_path: Path) ->
     other = write_table(tmp_path, {"y": waves(60)}, "other.csv")
     with pytest.raises(SeriatimError, match="0 past columns, where the model was trained on z"):
         task.predictor(network).call("forecast", other)
+
+
+def test_lists_have_the_variables_of_the_model_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "plain.csv"
+    lines = [f"{z},{y}" for y, z in zip(waves(), waves(seed=1), strict=True)]
+    path.write_text("\n".join(["z,y", *lines]), encoding="utf-8")
+    task, network = make_task(path, columns={"target": "y"})
+    steps = np.stack([waves(), waves(seed=1)], axis=1)  # the target, then the past column
+    predictor = task.predictor(network)
+    listed, from_file = predictor.call("forecast", [steps.tolist()]), predictor.call("forecast", str(path))
+    assert [row["time"] for row in listed] == [row["time"] for row in from_file] == [140, 141, 142]
+    assert {row["variable"] for row in listed} == {"y"}
+    with pytest.raises(SeriatimError, match="3 numbers per step, the model reads 2"):
+        predictor.call("forecast", [np.ones((20, 3))])
+
+
+def test_a_model_of_one_named_column_reads_lists(tmp_path: Path) -> None:
+    task, network = make_task(write_table(tmp_path, {"y": waves(), "z": waves()}), columns={"target": "y", "past": ""})
+    assert len(task.predictor(network).call("forecast", ["9 10 11 12"])) == 3

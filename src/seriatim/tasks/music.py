@@ -24,18 +24,7 @@ from ..core.diagnostics import Diagnostics
 from ..core.errors import SeriatimError
 from ..core.random import numpy_stream, torch_stream
 from ..data.dataset import Column, Dataset
-from ..data.formats.midi import (
-    KEYS,
-    LOWEST,
-    PITCHES,
-    ROLE,
-    ROLL,
-    Midi,
-    find_notes,
-    round_half_up,
-    sample_roll,
-    write_midi,
-)
+from ..data.formats.midi import KEYS, LOWEST, ROLE, ROLL, Midi, find_notes, round_half_up, sample_roll, write_midi
 from ..data.kinds import LABEL, NUMBER, Kind
 from ..data.schema import SPLIT_FIELD, Field, Schema
 from ..data.sequences import Sequences
@@ -123,7 +112,7 @@ def to_rolls(pieces: Dataset, step: float, diagnostics: Diagnostics) -> Dataset:
             outside += others
         else:
             roll = piece
-            if roll.size and roll.shape[1] == PITCHES:
+            if roll.size and roll.shape[1] > KEYS:  # all pitches of MIDI
                 outside += int(roll[:, :LOWEST].sum() + roll[:, LOWEST + KEYS :].sum())
                 roll = roll[:, LOWEST : LOWEST + KEYS]
         rolls.append(np.ascontiguousarray(roll, np.float32).reshape(-1, KEYS))

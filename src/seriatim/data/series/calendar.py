@@ -22,17 +22,7 @@ NAMED_STEPS = {  # step → its name, and the usual season in steps; of other st
     7 * DAY: ("weekly", 52),
 }
 NAMED_MONTHS = {1: ("monthly", 12), 3: ("quarterly", 4), 12: ("yearly", None)}
-DATE_FORMATS = (
-    "%Y/%m/%d",
-    "%d.%m.%Y",
-    "%m/%d/%Y",
-    "%d/%m/%Y",
-    "%d-%m-%Y",
-    "%b %Y",
-    "%B %Y",
-    "%d %b %Y",
-    "%Y.%m.%d",
-)
+DATE_FORMATS = ["%Y/%m/%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%b %Y", "%B %Y", "%d %b %Y", "%Y.%m.%d"]
 CLOCK_FORMATS = ("", " %H:%M", " %H:%M:%S")
 COMPACT_DATE = re.compile(r"(19|20)\d\d(0[1-9]|1[0-2])([0-2]\d|3[01])")  # 20200131 is a date, not a number
 QUARTER = re.compile(r"(\d{4})[- ]?Q([1-4])")

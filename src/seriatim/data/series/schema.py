@@ -94,11 +94,6 @@ def describe_values(values: Sequence[Any], locations: Sequence[Any], report: Rep
     return [f"{known.min():.6g} to {known.max():.6g}, mean {known.mean():.6g}"] if len(known) else []
 
 
-def describe_range(values: Sequence[Any], locations: Sequence[Any], report: Report) -> list[str]:
-    """Returns the first and the last time for the data check."""
-    return [f"from {values[0]} to {values[-1]}"]
-
-
 class ValueKind(Kind):
     """Numbers of which the first rows may all be missing."""
 
@@ -108,7 +103,7 @@ class ValueKind(Kind):
 
 
 # The format of times follows from the whole column, so cells are kept until `make_series` parses them together.
-TIME = Kind("date or number", parse_time_cell, parse_all=parse_time_column, examine=describe_range)
+TIME = Kind("date or number", parse_time_cell, parse_all=parse_time_column)
 VALUE = ValueKind(
     "number",
     parse_value,

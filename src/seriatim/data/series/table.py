@@ -64,13 +64,9 @@ def make_series(
         blocks, frequency = grid_rows(rows, frequency, diagnostics)
     counts = [len(names[role]) for role in ("target", "past", "future")]
     if rows.kind("target") is not HISTORY and counts[0] > 1 and not multivariate:
-        separate = np.r_[0, counts[0] : sum(counts)]
+        others = np.arange(counts[0], sum(counts))
         blocks = [
-            replace(
-                block,
-                name=f"{block.name}/{column}" if block.name else column,
-                values=block.values[:, np.r_[number, separate[1:]]],
-            )
+            replace(block, name=f"{block.name}/{column}".lstrip("/"), values=block.values[:, [number, *others]])
             for block in blocks
             for number, column in enumerate(names["target"])
         ]
@@ -90,8 +86,10 @@ def read_blocks(rows: Dataset, variables: Mapping[str, str]) -> tuple[list[Block
         raise SeriatimError("data.features", cause, "give every series the same variables")
     width = widths.pop()
     all_names = [SEPARATE_NAME] if width == 1 else [f"column {number}" for number in range(1, width + 1)]
-    chosen = {role: [name.strip() for name in names.split(",")] for role, names in variables.items() if names}
-    chosen = {role: [name for name in names if name != column.name] for role, names in chosen.items()}
+    listed = {role: names for role, names in variables.items() if width > 1 and names}
+    if column.name not in all_names:  # the array itself may be named, too
+        listed = {role: names for role, names in listed.items() if names != column.name}
+    chosen = {role: [name.strip() for name in names.split(",")] for role, names in listed.items()}
     for name in (name for names in chosen.values() for name in names):
         if name not in all_names:
             cause = f'{rows.name}: the array has no column "{name}"'

@@ -10,6 +10,7 @@ split, and a forecast sees only the steps before its origin.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -25,7 +26,7 @@ from ...core.random import numpy_stream
 from ...data.dataset import Dataset
 from ...data.reader import read_dataset
 from ...data.schema import Schema
-from ...data.series import SCHEMA, AlongTime, BySeries, Frequency, latest_series, make_series
+from ...data.series import HISTORY, SCHEMA, AlongTime, BySeries, Frequency, latest_series, make_series
 from ...data.source import Source, open_source
 from ...data.split import Fractions, SplitPolicy
 from ...nn.backbone import BackboneSettings
@@ -115,8 +116,17 @@ class ForecastTask(Task[SeriesEncoded]):
         """Returns the series of further data, with the columns and the frequency of the training data."""
         unused = {role: "" for role in self.schema.roles if role not in self.columns}
         rows = super().read(source, self.schema, unused | dict(columns or {}))
-        frequency = self.processor.frequency
-        return make_series(rows, self.settings.multivariate, Diagnostics(), frequency, self.config.data.columns)
+        processor, variables = self.processor, self.config.data.columns
+        if not all(name.startswith("column ") for name in variables.values()) or not variables:
+            # Lists of numbers that are passed have the variables in this order.
+            widths = {len(v[0]) for v in rows["target"] if len(v)} if rows.kind("target") is HISTORY else set()
+            if widths - {len(processor.variables)}:
+                cause = f"{rows.name}: {max(widths)} numbers per step, the model reads {len(processor.variables)}"
+                raise SeriatimError("predict.input", cause, f"pass {', '.join(processor.variables)}")
+            numbers = itertools.count(1)
+            roles = {"target": processor.targets, "past": processor.past, "future": processor.future}
+            variables = {role: ",".join(f"column {next(numbers)}" for _ in names) for role, names in roles.items()}
+        return make_series(rows, self.settings.multivariate, Diagnostics(), processor.frequency, variables)
 
     def read_own_data(self, data_dir: str | None = None) -> Dataset:
         """Returns the series the run was trained on, with those of the validation and test files that continue them."""
