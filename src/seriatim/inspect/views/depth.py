@@ -241,7 +241,7 @@ def depth_chart(
 
 
 def depth_table(stacks: Sequence[Stack]) -> Table:
-    columns = ("network", "size at the first layer", "at the last", "ratio", "similarity at the first", "at the last ")
+    columns = ("network", "first size", "last size", "ratio", "first similarity", "last similarity")
     rows: list[tuple[Cell, ...]] = []
     for stack in stacks:
         values = (stack.sizes[0], stack.sizes[-1], stack.growth, stack.similarities[0], stack.similarities[-1])

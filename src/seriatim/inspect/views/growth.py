@@ -1,0 +1,268 @@
+"""Time and memory over the length of a sequence, measured, beside the theory.
+
+The exponent of a cost is the slope of its logarithm over that of the length, by least squares over the longer half of
+the lengths, where linear and constant parts weigh least.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...core.errors import SeriatimError
+from ...core.random import derive
+from ...models.mlp import WindowMLP
+from ...models.tcn import CausalConv
+from ...nn.attention_scores import Score
+from ...nn.encoder_decoder import EncoderDecoderSettings
+from ...nn.recurrent import Cell as RecurrentCell
+from ...nn.transformer import SelfAttention
+from ...report.charts import Cell, Lines, Series, Table, View, row
+from ..cost import Pass, one_thread
+from ..result import NamedArray, Result
+from ..subject import Subject
+from . import view
+
+LENGTHS = tuple(64 << power for power in range(8))  # 64 … 8,192
+BUDGET = 20.0  # seconds for each curve
+MAX_MEMORY = 2**30  # bytes up to which attention that stores its weights is timed
+MIN_REPEATS, MAX_REPEATS = 3, 9
+REPEAT_SECONDS = 0.3  # of all repeats of a pass
+CLOCK_TICK = 1e-3  # seconds: some clocks have no shorter ones
+PASSES = ("forward", "forward and backward")
+NOTES = {
+    "seconds": "time: of one sequence on one core, the median of several passes",
+    "bytes": "memory: of the tensors that live at once, without the weights",
+}
+Notify = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Theory:
+    """The costs of one layer over n elements of width d."""
+
+    layer: str
+    time: str
+    memory: str
+    steps: str  # that cannot be parallel
+    path: str  # the longest between two elements
+
+
+ATTENTION = Theory("self-attention", "n²·d", "n·d", "1", "1")
+STORED_ATTENTION = Theory("self-attention that stores its weights", "n²·d", "n²·heads", "1", "1")
+RECURRENT = Theory("recurrent", "n·d²", "n·d", "n", "n")
+ATTENDING = Theory("recurrent, with attention to the source", "n·d² + n²·d", "n·d + n²", "n", "n")
+CONVOLUTION = Theory("convolution over k", "k·n·d²", "n·d", "1", "log_k n")
+WINDOW = Theory("window of k", "k·n·d²", "k·n·d", "1", "1, at most k back")
+UNKNOWN = Theory("", "", "", "", "")
+
+
+@dataclass
+class Curve:
+    """The measured costs of one way of computing a model: for every length forward, and with backward."""
+
+    name: str
+    run: Pass
+    theory: Theory
+    counted: bool = False  # whether its bytes are known before it is timed
+    seconds: list[tuple[float, float]] = field(default_factory=list)
+    bytes: list[tuple[float, float]] = field(default_factory=list)
+    spent: float = 0.0
+    stopped: str = ""  # why it was measured no further
+
+    def array(self, costs: list[tuple[float, float]], count: int) -> np.ndarray:
+        """Returns costs (2, lengths), NaN where they were not measured."""
+        return np.array([*costs, *[(math.nan, math.nan)] * (count - len(costs))]).T
+
+
+def missing_growth(subject: Subject) -> str:
+    if subject.settings.images_only and not subject.settings.encoder_decoder:
+        return "reads images of one size"
+    return "is not a network" if subject.gradient_free else ""
+
+
+@view("growth", missing_growth)
+def show_growth(
+    subjects: Sequence[Subject],
+    *,
+    lengths: str | Sequence[int] | None = None,
+    budget: float = BUDGET,
+    notify: Notify | None = None,
+) -> Result:
+    """Over `lengths` such as 64,128,256; a curve that would need more than `budget` seconds ends earlier."""
+    measured_lengths = parse_lengths(lengths)
+    with one_thread():
+        curves = measure_curves(subjects, measured_lengths, budget, notify)
+    names, columns = [curve.name for curve in curves], [str(n) for n in measured_lengths]
+    arrays: dict[str, NamedArray] = {}
+    exponents: dict[str, np.ndarray] = {}
+    charts: list[View] = []
+    for what, unit, factor in (("seconds", "milliseconds", 1e3), ("bytes", "megabytes", 1e-6)):
+        costs = [curve.seconds if what == "seconds" else curve.bytes for curve in curves]
+        values = np.stack([
+            curve.array(cost, len(columns)) for curve, cost in zip(curves, costs, strict=True)
+        ])  # (curves, 2, lengths)  # fmt: skip
+        arrays[what] = NamedArray(values, {"model": names, "pass": PASSES, "length": columns})
+        exponents[what] = np.array([[fit_exponent(measured_lengths, line) for line in both] for both in values])
+        series = []
+        for curve, line, (_, exponent) in zip(curves, values, exponents[what].tolist(), strict=True):
+            shown = np.flatnonzero(line[1] > 0)
+            x = tuple(float(measured_lengths[n]) for n in shown)
+            name = f"{curve.name}: n^{format_exponent(exponent)}"
+            dashed = curve.theory is STORED_ATTENTION
+            series.append(Series(name, x, row(factor * line[1][shown]), dashed=dashed))
+        charts.append(
+            Lines(
+                title=f"{'Time' if what == 'seconds' else 'Memory'} over the length n, forward and backward",
+                note=NOTES[what],
+                x="length n",
+                y=unit,
+                series=tuple(series),
+                log_x=True,
+                log_y=True,
+                markers=True,
+            )
+        )
+    both = np.stack([exponents["seconds"], exponents["bytes"]])
+    arrays["exponents"] = NamedArray(both, {"of": ["time", "memory"], "model": names, "pass": PASSES})
+    charts.append(theory_table(curves, exponents))
+    notes = [*NOTES.values(), *(curve.stopped for curve in curves if curve.stopped)]
+    return Result("Growth with the length of a sequence", arrays, charts, notes)
+
+
+def measure_curves(
+    subjects: Sequence[Subject], lengths: Sequence[int], budget: float, notify: Notify | None = None
+) -> list[Curve]:
+    """Returns the curves of all models, measured length by length in turns."""
+    curves = [curve for subject in subjects for curve in make_curves(subject, lengths)]
+    for before, length in pairwise([0, *lengths]):
+        for curve in curves:
+            check_limits(curve, lengths, before, length, budget)
+        active = [curve for curve in curves if not curve.stopped]
+        if notify is not None and active:
+            notify(f"length {length:,}: {', '.join(curve.name for curve in active)}")
+        time_curves(active, length)
+        for curve in active:
+            if not curve.counted:
+                curve.bytes.append(count_bytes(curve.run, length))
+    return curves
+
+
+def make_curves(subject: Subject, lengths: Sequence[int]) -> list[Curve]:
+    """Returns the curve of a model as it is, and if it has attention one that stores the weights."""
+    settings: Any = subject.settings
+    longest = max(lengths)
+    if "context_length" in type(settings).model_fields:
+        settings = settings.model_copy(update={"context_length": longest})
+    width = settings.input_width(tied=True)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive(0, "init"))
+        backbone = settings.build(width, longest)
+    sizes = (settings.source_width(width), width) if isinstance(settings, EncoderDecoderSettings) else (width,)
+    curves = [Curve(subject.label, Pass(backbone, *sizes), find_theory(backbone))]
+    if curves[0].theory is ATTENTION:
+        stored = Pass(backbone, *sizes, equations=True)
+        sizes_of = [count_bytes(stored.on_meta_device(), length) for length in lengths]
+        name = f"{subject.label}, weights stored"
+        curves.append(Curve(name, stored, STORED_ATTENTION, counted=True, bytes=sizes_of))
+    return curves
+
+
+def find_theory(backbone: torch.nn.Module) -> Theory:
+    """Returns the theory of an architecture by the modules it has."""
+
+    def has(*kinds: type) -> bool:
+        return any(isinstance(module, kinds) for module in backbone.modules())
+
+    if has(SelfAttention):
+        return ATTENTION
+    if has(RecurrentCell):
+        return ATTENDING if has(Score) else RECURRENT
+    return CONVOLUTION if has(CausalConv) else WINDOW if has(WindowMLP) else UNKNOWN
+
+
+def check_limits(curve: Curve, lengths: Sequence[int], before: int, length: int, budget: float) -> None:
+    """Ends a curve whose next passes would need too much memory or time."""
+    if curve.stopped:
+        return
+    if curve.counted and (needed := curve.bytes[lengths.index(length)][1]) > MAX_MEMORY:
+        until = f"up to {before:,}" if before else "at no length"
+        curve.stopped = f"{curve.name} is timed {until}: at {length:,} it needs {needed / 1e9:.1f} GB"
+        return
+    if not before:
+        return
+    times = [sum(both) for both in curve.seconds]
+    slope = fit_exponent(lengths[: len(times)][-2:], times[-2:]) if len(times) > 1 else 2.0
+    expected = times[-1] * (length / before) ** min(max(slope, 1.0), 2.0)
+    if curve.spent + (1 + MIN_REPEATS) * expected > budget:
+        curve.stopped = (
+            f"{curve.name} is timed up to {before:,}: {length:,} would take more than its {budget:g} seconds"
+        )
+
+
+def time_curves(curves: Sequence[Curve], length: int) -> None:
+    """Adds medians; the first passes warm up and tell how often to repeat."""
+    first = [[curve.run.seconds(length, backward) for backward in (False, True)] for curve in curves]
+    repeats = [max(MIN_REPEATS, min(MAX_REPEATS, int(REPEAT_SECONDS / max(sum(both), CLOCK_TICK)))) for both in first]
+    times: list[list[tuple[float, float]]] = [[] for _ in curves]
+    for turn in range(max(repeats, default=0)):
+        for index, curve in enumerate(curves):
+            if turn < repeats[index]:
+                times[index].append((curve.run.seconds(length, False), curve.run.seconds(length, True)))
+    for curve, measured, both in zip(curves, times, first, strict=True):
+        forward, backward = (statistics.median(values) for values in zip(*measured, strict=True))
+        curve.seconds.append((forward, backward))
+        curve.spent += sum(both) + sum(map(sum, measured))
+
+
+def count_bytes(run: Pass, length: int) -> tuple[float, float]:
+    return float(run.bytes(length, False)), float(run.bytes(length, True))
+
+
+def fit_exponent(lengths: Sequence[int], values: Sequence[float] | np.ndarray) -> float:
+    """Returns the exponent over the longer half of the lengths with a value; NaN for fewer than two."""
+    pairs = [(n, value) for n, value in zip(lengths, values, strict=True) if value > 0]
+    half = pairs[-max(2, -(-len(pairs) // 2)) :]
+    if len(half) < 2:
+        return math.nan
+    x, y = np.log([n for n, _ in half]), np.log([value for _, value in half])
+    return float(np.polyfit(x, y, 1)[0])
+
+
+def parse_lengths(lengths: str | Sequence[int] | None) -> list[int]:
+    """Returns lengths from a text such as "64,128"."""
+    if lengths is None:
+        return list(LENGTHS)
+    parts = lengths.split(",") if isinstance(lengths, str) else lengths
+    try:
+        numbers = sorted({int(part) for part in parts})
+    except ValueError:
+        numbers = []
+    if len(numbers) < 2 or numbers[0] < 1:
+        raise SeriatimError("inspect.lengths", f"{lengths} are not lengths", "name two or more, as 64,128,256")
+    return numbers
+
+
+def theory_table(curves: Sequence[Curve], exponents: dict[str, np.ndarray]) -> Table:
+    columns = (
+        "model", "layer", "time", "exponent forward", "with backward", "memory", "memory forward",
+        "memory with backward", "sequential steps", "longest path",
+    )  # fmt: skip
+    rows: list[tuple[Cell, ...]] = []
+    for index, curve in enumerate(curves):
+        time, memory = (map(format_exponent, exponents[what][index].tolist()) for what in ("seconds", "bytes"))
+        theory = curve.theory
+        rows.append((curve.name, theory.layer, theory.time, *time, theory.memory, *memory, theory.steps, theory.path))
+    note = "exponents of n over the longer half of the lengths; theory: of one layer of width d"
+    return Table(title="Exponents, measured, beside the theory", note=note, columns=columns, rows=tuple(rows))
+
+
+def format_exponent(value: float) -> str:
+    return "…" if math.isnan(value) else f"{value:.2f}".replace("-", "−")
