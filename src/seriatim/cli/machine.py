@@ -22,7 +22,6 @@ OPTIONAL = {
     "transformers": "compare with Hugging Face models",
     "mido": "read and write MIDI files",
     "polib": "read gettext files",
-    "scipy": "read .mat files",
     "openpyxl": "read Excel files",
     "datasets": "read data sets of the Hugging Face hub",
     "kenlm": "compare with KenLM",
