@@ -564,3 +564,38 @@ def test_lists_have_the_variables_of_the_model_in_order(tmp_path: Path) -> None:
 def test_a_model_of_one_named_column_reads_lists(tmp_path: Path) -> None:
     task, network = make_task(write_table(tmp_path, {"y": waves(), "z": waves()}), columns={"target": "y", "past": ""})
     assert len(task.predictor(network).call("forecast", ["9 10 11 12"])) == 3
+
+
+GOLDEN = [  # settings, losses of six steps, and metrics of the test split, all computed by version 0
+    (
+        {"quantiles": (0.1, 0.5, 0.9)},
+        [0.2131194, 0.2091468, 0.210615, 0.1987983, 0.2229356, 0.2102796],
+        {"loss": 0.180139, "mse": 2.417279, "mae": 1.267853, "mase": 1.067794, "smape": 0.10609, "coverage": 0.357143},
+    ),
+    (
+        {"mode": "recursive", "anchor": "linear"},
+        [0.3553586, 0.2578657, 0.3652916, 0.2722795, 0.3234154, 0.3634217],
+        {"loss": 0.350497, "mse": 1.968061, "mae": 1.036185, "mase": 0.872682, "smape": 0.08687},
+    ),
+]
+
+
+@pytest.mark.parametrize(("settings", "losses", "metrics"), GOLDEN, ids=["quantiles", "recursive"])
+def test_training_is_that_of_version_0(
+    settings: dict[str, Any], losses: list[float], metrics: dict[str, float], tmp_path: Path
+) -> None:
+    values = waves()
+    values[50] = None
+    task, network = make_task(write_table(tmp_path, {"y": values}), **settings)
+    optimizer = torch.optim.Adam(network.parameters(), 1e-3)
+    trained = []
+    for step in range(6):
+        batch = task.batch(37 * step, 0, 8, 8)
+        loss = task.loss(task.forward(network.train(), batch), batch) / batch.count
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        trained.append(loss.item())
+    assert trained == pytest.approx(losses, abs=1e-6)
+    evaluated = task.evaluate(network, "test")
+    assert {name: evaluated[name] for name in metrics} == pytest.approx(metrics, abs=1e-5)
