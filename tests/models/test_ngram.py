@@ -303,7 +303,7 @@ def test_many_searches_at_once_find_what_few_find():
 def test_ranking_is_a_stable_sort(length, largest):
     """Places go along in lower bits, and where there is no room for them they are found apart."""
     values = np.random.default_rng(0).integers(-min(largest, 100), largest, length)
-    ascending, order = counting.ranked(values)
+    ascending, order = counting.sort_with_indices(values)
     np.testing.assert_array_equal(order, np.argsort(values, kind="stable"))
     np.testing.assert_array_equal(ascending, np.sort(values))
 
@@ -318,7 +318,7 @@ def test_a_vocabulary_without_room_for_places_changes_nothing(boundary, monkeypa
         order = np.argsort(values, kind="stable")
         return values[order], order
 
-    monkeypatch.setattr(counting, "ranked", apart)
+    monkeypatch.setattr(counting, "sort_with_indices", apart)
     assert_same_tensors(packed, fit(text, 13, boundary, order=4))
     np.testing.assert_array_equal(packed.log_probs(held_out), scores)
 

@@ -97,10 +97,10 @@ class NativeGenerator:
         choice: TokenChoice,
         uniforms: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, NativeState]:
-        """Returns up to `steps` tokens of each row after `tokens` and their log-probabilities, both (N,steps), and a state.
+        """Returns up to `steps` tokens of each row after `tokens`, their log-probabilities, and a state.
 
-        −1 marks tokens after the end of a row. The state is that of the rows that have not ended, before their last
-        token.
+        Both are (N,steps); −1 marks tokens after the end of a row. The state is that of the rows that have not ended,
+        before their last token.
         """
         generated, log_probs, inner = self.generator.go(
             tokens,

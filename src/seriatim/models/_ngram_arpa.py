@@ -5,14 +5,14 @@ r"""ARPA files, the plain-text form of back-off models that SRILM, KenLM and oth
     \1-grams:                     log10 p, the tokens, log10 of the back-off weight where it is a context
     -0.7  the  -0.3
 
-Tokens are parted by white space there, so what would break that is written with a backslash: `\s` space, `\n`
+Tokens are separated by white space, so special characters are escaped: `\s` space, `\n`
 `\t` `\r` `\\` as in Python, `\e` the empty token, `\u2028;` any other white space or unprintable character, and
 a leading `\` before a token that looks like <s>, </s> or <UNK> but is none. A word of another program's file that
-is not written this way, as `C:\dir`, is taken as it stands.
+is not a valid escape, such as `C:\dir`, is unchanged.
 
-The model's boundary is written as </s> with its probability and as <s> with its back-off weight. KenLM wants
-<s>, </s> and <unk> in every file: where the model has no such token they stand there with −99, the custom for
-a probability of zero, and are passed over in reading.
+The model's boundary is written as </s> with its probability and as <s> with its back-off weight. KenLM expects <s>,
+</s> and <unk> in every file: if the model has no such token they are written with −99, a probability of zero, and are
+skipped when reading.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _unescape_match(match: re.Match[str]) -> str:
     return chr(int(match[1], 16)) if match[1] else LONG[match[0]]
 
 
-# ── writing ───────────────────────────────────────────────────────────────────────────────────────────────────
+# Writing
 
 
 def write(path: str | Path, tokens: Sequence[str], levels: Levels, vocab_size: int, boundary: int | None) -> None:
@@ -76,12 +76,12 @@ def write(path: str | Path, tokens: Sequence[str], levels: Levels, vocab_size: i
     if len(names) != vocab_size or len(set(names)) != vocab_size:
         raise SeriatimError(
             "arpa.vocabulary",
-            f"the model has {vocab_size:,} tokens, and {len(set(names)):,} different names were given for them",
-            "give one name for each token id",
+            f"the model has {vocab_size:,} tokens, and {len(set(names)):,} different names are there for them",
+            "pass one name for each token id",
         )
     filled = [level for level in levels if len(level[0])]  # pruning may have emptied the highest orders
     extra = [name for name in ("<unk>",) if name not in names] + ["<s>"] + ["</s>"] * (boundary is None)
-    with atomic_file(path) as aside, open(aside, "wb") as file:
+    with atomic_file(path) as temporary, open(temporary, "wb") as file:
         file.write(b"\\data\\\n")
         for m, (keys, _, _) in enumerate(filled, start=1):
             file.write(f"ngram {m}={len(keys) + (len(extra) if m == 1 else 0)}\n".encode())
@@ -99,7 +99,7 @@ def write(path: str | Path, tokens: Sequence[str], levels: Levels, vocab_size: i
 
 
 def _lines(levels: Levels, names: list[str], vocab_size: int, boundary: int | None, weights: bool) -> Iterator[Any]:
-    """The lines of the highest level, a block of bytes at a time; pyarrow writes numbers far faster than Python."""
+    """Yields the lines of the highest level in blocks of bytes; pyarrow formats numbers far faster than Python."""
     import pyarrow as pa
     from pyarrow import compute
 
@@ -120,28 +120,28 @@ def _lines(levels: Levels, names: list[str], vocab_size: int, boundary: int | No
         if weights:
             backs = _log10(back_off[block])
             if boundary is not None:
-                backs[columns[-1] == boundary] = 0.0  # of </s>; that of <s> stands in its own line
+                backs[columns[-1] == boundary] = 0.0  # of </s>; that of <s> is in its own line
             fields += [tab, pa.array(_nine_digits(backs)).cast(text)]
         lines = compute.binary_join_element_wise(*fields, end, nothing)
         yield lines.buffers()[2].slice(0, compute.sum(compute.binary_length(lines)).as_py())
 
 
 def _nine_digits(values: Array) -> Array:
-    """Rounded so that each number's shortest decimal form, which is what pyarrow writes, has nine digits at most."""
+    """Returns numbers whose shortest decimal form, which pyarrow writes, has at most nine digits."""
     rounded, sizes = values.copy(), np.abs(values)
-    some = sizes > 1e-13  # below it the power of ten would be inexact
-    scale = 10.0 ** (8 - np.floor(np.log10(sizes[some])))
-    rounded[some] = np.round(values[some] * scale) / scale
+    large = sizes > 1e-13  # below it the power of ten would be inexact
+    scale = 10.0 ** (8 - np.floor(np.log10(sizes[large])))
+    rounded[large] = np.round(values[large] * scale) / scale
     return rounded
 
 
 def _columns(levels: Levels, keys: Array, vocab_size: int) -> list[Array]:
-    """The token ids of n-grams, first to last: each key names its last token and its place one order below."""
+    """Returns the token ids of n-grams, first to last: a key contains its last token and an index one order below."""
     columns = []
     for m in range(len(levels) - 1, -1, -1):
-        places, last = np.divmod(keys, vocab_size)
+        indices, last = np.divmod(keys, vocab_size)
         columns.append(last)
-        keys = levels[m - 1][0][places]
+        keys = levels[m - 1][0][indices]
     return columns[::-1]
 
 
@@ -150,11 +150,11 @@ def _log10(values: Array) -> Array:
     return tens
 
 
-# ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────
+# Reading
 
 
 class _Lines:
-    """The lines of a file that are not empty, with their numbers, for errors that name the place."""
+    """The non-empty lines of a file, with their numbers for error messages."""
 
     def __init__(self, path: Path, file: Iterator[str]) -> None:
         self.path, self.number = path, 0
@@ -175,12 +175,12 @@ class _Lines:
         return SeriatimError(
             "arpa.malformed",
             f"{self.path}, line {self.number if line is None else line}: {what}",
-            "make the ARPA file again",
+            "create the ARPA file again",
         )
 
 
 def read(path: str | Path, tokens: Sequence[str] | None, boundary: int | None) -> tuple[Levels, list[str], int | None]:
-    """The levels, the names of the ids, and the id that plays <s> and </s>."""
+    """Returns the levels, the names of the ids, and the id that is <s> and </s>."""
     path = Path(path)
     if not path.is_file():
         raise SeriatimError("arpa.missing", f"there is no ARPA file {path}", "check the path")
@@ -211,16 +211,16 @@ def _header(lines: _Lines) -> list[int]:
 
 
 def _section(lines: _Lines, m: int, sizes: list[int]) -> Iterator[tuple[int, float, list[str], float]]:
-    """(line number, ln p, tokens, ln back-off) of each n-gram of order m, as many as the header promised."""
+    """Yields (line number, ln p, tokens, ln back-off) of each n-gram of order m, as many as the header says."""
     if m > 1 and lines.next() != f"\\{m}-grams:":
         raise lines.error(f"expected \\{m}-grams: after {sizes[m - 2]:,} {m - 1}-grams")
     for _ in range(sizes[m - 1]):
         text = lines.next()
-        fields = text.replace("\t", " ").split(" ")  # a bare split() would also part at white space inside a word
+        fields = text.replace("\t", " ").split(" ")  # split() would also split at other white space inside a word
         if "" in fields:
             fields = [field for field in fields if field]
         if len(fields) not in (m + 1, m + 2):
-            raise lines.error(f"expected log10 p, {m} tokens and perhaps a back-off weight, got {text[:60]!r}")
+            raise lines.error(f"expected log10 p, {m} tokens and optionally a back-off weight, got {text[:60]!r}")
         yield lines.number, _number(lines, fields[0]), fields[1 : m + 1], _number(lines, *fields[m + 1 :])
 
 
@@ -240,14 +240,14 @@ def _unigrams(
     tokens: Sequence[str] | None,
     boundary: int | None,
 ) -> tuple[tuple[Array, Array, Array], list[str], dict[str, int]]:
-    """The first level, the names, and the id of every word of the file."""
-    found: dict[str, tuple[float, float]] = {}
+    """Returns the first level, the names, and the id of every word of the file."""
+    unigrams: dict[str, tuple[float, float]] = {}
     for _, log_prob, (word,), back_off in rows:
-        if word in found:
-            raise lines.error(f"{word!r} stands there twice")
-        found[word] = log_prob, back_off
-    absent = [word for word in ("<unk>", "</s>") if found.get(word, (-math.inf, 0))[0] == -math.inf]
-    words = [word for word in found if word != "<s>" and word not in absent]
+        if word in unigrams:
+            raise lines.error(f"{word!r} occurs twice")
+        unigrams[word] = log_prob, back_off
+    absent = [word for word in ("<unk>", "</s>") if unigrams.get(word, (-math.inf, 0))[0] == -math.inf]
+    words = [word for word in unigrams if word != "<s>" and word not in absent]
     if tokens is None:
         names = [word if word == "</s>" else unescape(word) for word in words]
         ids = {word: i for i, word in enumerate(words)}
@@ -258,47 +258,47 @@ def _unigrams(
             odd = sorted(set(ids) ^ set(words))[:5]
             raise SeriatimError(
                 "arpa.vocabulary",
-                f"{lines.path} holds other tokens than the vocabulary: {', '.join(odd) or 'a name given twice'}",
-                "read it with the vocabulary it was made for, or without one",
+                f"{lines.path} has other tokens than the vocabulary: {', '.join(odd) or 'a name occurs twice'}",
+                "read it with its own vocabulary, or without one",
             )
     log_probs, weights = np.zeros((2, len(names)), np.float32)
     for word in words:
-        log_probs[ids[word]], weights[ids[word]] = found[word]
-    if "</s>" in ids and "<s>" in found:
-        weights[ids["</s>"]] = found["<s>"][1]
+        log_probs[ids[word]], weights[ids[word]] = unigrams[word]
+    if "</s>" in ids and "<s>" in unigrams:
+        weights[ids["</s>"]] = unigrams["<s>"][1]
     return (np.arange(len(names)), log_probs, weights), names, ids
 
 
 def _level(
     lines: _Lines, m: int, sizes: list[int], levels: Levels, ids: dict[str, int], vocab_size: int
 ) -> tuple[Array, Array, Array]:
-    """The n-grams of order m as sorted keys; each must continue an n-gram of the order below."""
+    """Returns the n-grams of order m as sorted keys; each must continue an n-gram of the order below."""
     starts = {word: i for word, i in ids.items() if word != "</s>"}
     if "</s>" in ids:
         starts["<s>"] = ids["</s>"]
     rows, numbers, log_probs, weights = [], array("q"), array("f"), array("f")
     for number, log_prob, words, weight in _section(lines, m, sizes):
         try:
-            # <s> is a context only at the very begin, </s> a prediction only at the very end.
+            # <s> may only be first, </s> only last.
             rows.append([starts[words[0]], *[ids[word] for word in words[1:]]])
         except KeyError as error:
-            raise lines.error(f"{error.args[0]!r} is no 1-gram, or stands where it cannot") from None
+            raise lines.error(f"{error.args[0]!r} is no 1-gram, or is at a wrong position") from None
         if "</s>" in words[:-1]:
             raise lines.error("nothing can follow </s>")
         numbers.append(number)
         log_probs.append(log_prob)
         weights.append(weight)
     grams, line = np.array(rows, np.int64).reshape(-1, m), np.array(numbers)
-    places = grams[:, 0]
+    indices = grams[:, 0]
     for column, (keys, _, _) in zip(range(1, m - 1), levels[1:], strict=True):
-        wanted = places * vocab_size + grams[:, column]
-        places = search(keys, wanted)
-        lost = np.append(keys, -1)[places] != wanted
-        if lost.any():
-            raise lines.error("its first tokens are no n-gram of the order below", int(line[lost][0]))
-    keys = places * vocab_size + grams[:, -1]
-    ranked = np.argsort(keys, kind="stable")
-    again = np.flatnonzero(np.diff(keys[ranked]) == 0)
-    if len(again):
-        raise lines.error("this n-gram stands there twice", int(line[ranked[again + 1]].min()))
-    return keys[ranked], np.array(log_probs)[ranked], np.array(weights)[ranked]
+        expected = indices * vocab_size + grams[:, column]
+        indices = search(keys, expected)
+        missing = np.append(keys, -1)[indices] != expected
+        if missing.any():
+            raise lines.error("its first tokens are no n-gram of the order below", int(line[missing][0]))
+    keys = indices * vocab_size + grams[:, -1]
+    order = np.argsort(keys, kind="stable")
+    repeated = np.flatnonzero(np.diff(keys[order]) == 0)
+    if len(repeated):
+        raise lines.error("this n-gram occurs twice", int(line[order[repeated + 1]].min()))
+    return keys[order], np.array(log_probs)[order], np.array(weights)[order]

@@ -7,8 +7,8 @@ Bahdanau et al., "Neural machine translation by jointly learning to align and tr
 
 New since seq2seq: the decoder reads all of the source at every step, and learns what to read: attention. The weights α
 show which source words a target word depends on. Any score can be used (`score`); additive is the paper's. Further
-layers of the decoder are above the one that attends. If the score needs queries and keys of equal size (dot, scaled_dot,
-distance), each direction of the encoder has half the width.
+layers of the decoder are above the one that attends. If the score needs queries and keys of equal size (dot,
+scaled_dot, distance), each direction of the encoder has half the width.
 """
 
 from __future__ import annotations

@@ -124,17 +124,17 @@ class NGram:
         if len(tokens) == 0:
             raise SeriatimError("ngram.empty", "the text has no tokens", "use a text that is not empty")
         if boundary is not None and not 0 <= boundary < vocab_size:
-            raise counting.bad_token(np.array([boundary]), 0, vocab_size)
-        unigrams, run = counting.count(tokens, vocab_size, settings.order, boundary, chunk, progress)
-        keys = [np.arange(vocab_size), *(level for level, _ in run)]
-        counts = [unigrams, *(count for _, count in run)]
+            raise counting.token_error(np.array([boundary]), 0, vocab_size)
+        unigrams, higher = counting.count(tokens, vocab_size, settings.order, boundary, chunk, progress)
+        keys = [np.arange(vocab_size), *(level for level, _ in higher)]
+        counts = [unigrams, *(count for _, count in higher)]
         keep, pruned = _within_budget(keys, counts, settings.entries, vocab_size)
         suffixes = counting.suffixes(keys, vocab_size)
         adjusted = counts
         if settings.smoothing not in DIRECT:
             adjusted = counting.continuations(keys, counts, suffixes, tokens, vocab_size, boundary)
         discounts = np.array([_discounts(level, settings.smoothing) for level in adjusted])
-        finished = _finish(keys, adjusted, suffixes, discounts, keep, settings, vocab_size)
+        finished = _probabilities(keys, adjusted, suffixes, discounts, keep, settings, vocab_size)
         model = cls(finished, settings, vocab_size, boundary)
         model.discounts, model.pruned = discounts, pruned
         return model
@@ -142,54 +142,59 @@ class NGram:
     # Scoring
 
     def log_probs(self, tokens: Array, context: Array | None = None) -> Array:
-        """log p (natural) of each token given all before it; `context` stands before the first."""
+        """Returns the natural log p of each token after all earlier ones; `context` precedes the first."""
         return self._score(tokens, context)[0]
 
     def order_used(self, tokens: Array, context: Array | None = None) -> Array:
-        """The order of the n-gram found for each token: lower than `order` where the model had to back off."""
+        """Returns the order of the longest stored n-gram that ends with each token: below `order` if it backs off."""
         return self._score(tokens, context)[1]
 
     def shares(self, tokens: Array, context: Array | None = None) -> Array:
-        """How much of the probability of each token comes from each order, (T,order): of interpolated smoothing, where
-        p(w | h) is what the counts of the whole context give, plus γ(h) times what a shorter one says."""
-        before = self._before(context)
-        line = self._checked(np.concatenate([before, tokens]))
+        """Returns the share of each order in the probability of each token (T,order), for interpolated smoothing.
+
+        p(w | h) is the discounted count of the whole context, plus γ(h) times the p of a shorter one.
+        """
+        before = self._relevant_context(context)
+        line = self._check_ids(np.concatenate([before, tokens]))
         parts = np.zeros((self.order, len(line)))
         self._score_line(line, parts)
         return (parts / parts.sum(axis=0)).T[len(before) :]
 
     def next_log_probs(self, contexts: Array) -> Array:
-        """log p of every next token: contexts (N, order−1), ending with the last token, −1 where nothing → (N, V).
+        """Returns the log p of every next token (N,V).
 
-        With smoothing `none` the row of a never-seen context is −inf throughout (see `has_distribution`).
+        With smoothing `none` the row of an unseen context is −inf (see `has_distribution`).
+
+        Args:
+            contexts: The last order−1 tokens (N,order−1), padded with −1 on the left.
         """
         contexts = np.asarray(contexts)
         score = np.repeat(self.levels[0].log_probs[None, :-1], len(contexts), axis=0)  # (N,V)
-        for m, (places, whole) in enumerate(self._contexts(contexts)):
-            score = self._back_off(self.levels[m], places[:, None], whole[:, None], score)
+        for m, (indices, whole) in enumerate(self._find_contexts(contexts)):
+            score = self._back_off(self.levels[m], indices[:, None], whole[:, None], score)
             keys = self.levels[m + 1].keys
-            begin, end = (np.searchsorted(keys, (places + more) * self.vocab_size) for more in (0, 1))
-            rows = np.repeat(np.arange(len(places)), end - begin)
+            begin, end = (np.searchsorted(keys, (indices + offset) * self.vocab_size) for offset in (0, 1))
+            rows = np.repeat(np.arange(len(indices)), end - begin)
             stored = np.arange(len(rows)) + np.repeat(begin - np.cumsum(end - begin) + (end - begin), end - begin)
             score[rows, keys[stored] % self.vocab_size] = self.levels[m + 1].log_probs[stored]
         return score
 
     def has_distribution(self, contexts: Array) -> Array:
-        """Which of the contexts (N, order−1) have a distribution; with smoothing all of them."""
+        """Returns which of the contexts (N,order−1) have a distribution; with smoothing all have."""
         known = np.ones(len(contexts), bool)
         if self.settings.smoothing == "none" and not self.pruned:
-            for level, (places, whole) in zip(self.levels, self._contexts(np.asarray(contexts)), strict=False):
-                known &= ~whole | level.context[places]
+            for level, (indices, whole) in zip(self.levels, self._find_contexts(np.asarray(contexts)), strict=False):
+                known &= ~whole | level.context[indices]
         return known
 
     def advance(self, tokens: Tensor, state: Tensor | None = None, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """tokens (B,T) → log p of what comes after each (B,T,V), and the state: the last order−1 tokens, −1: none."""
+        """Returns the log p of the token after each (B,T,V), and the state: the last order−1 tokens, −1 for none."""
         B, T = tokens.shape
         n = self.order - 1
         if state is None:
             state = tokens.new_full((B, n), -1)
         if mask is not None:
-            tokens = tokens.masked_fill(~mask, 0)  # what padding holds need not be an id
+            tokens = tokens.masked_fill(~mask, 0)  # padding need not be a valid id
         line = torch.cat([state, tokens], dim=1)  # (B, n+T)
         windows = line.unfold(1, n, 1)[:, 1:] if n else line.new_zeros(B, T, 0)  # (B,T,n)
         flat = self.next_log_probs(windows.reshape(B * T, n).cpu().numpy())
@@ -198,100 +203,99 @@ class NGram:
         return log_probs, line.gather(1, lengths[:, None] + torch.arange(n, device=tokens.device))
 
     def _score(self, tokens: Array, context: Array | None) -> tuple[Array, Array]:
-        n, before = self.order - 1, self._before(context)
+        n, before = self.order - 1, self._relevant_context(context)
         scores, orders = np.empty(len(tokens)), np.empty(len(tokens), np.int8)
         for start in range(0, len(tokens), QUERY):
             new = np.asarray(tokens[start : start + QUERY])
-            line = self._checked(np.concatenate([before, new]))
+            line = self._check_ids(np.concatenate([before, new]))
             window = slice(start, start + len(new))
             scores[window], orders[window] = (values[len(before) :] for values in self._score_line(line))
             before = line[max(0, len(line) - n) :]
         return scores, orders
 
-    def _before(self, context: Array | None) -> Array:
-        """What of a context matters, behind the boundary where it is all there is."""
+    def _relevant_context(self, context: Array | None) -> Array:
+        """Returns the last order−1 tokens of a context, after a boundary if there are fewer."""
         n = self.order - 1
         before = np.zeros(0, np.int64) if context is None else np.asarray(context)[max(0, len(context) - n) :]
         return np.concatenate([[self.boundary], before]) if self.boundary is not None and len(before) < n else before
 
     def _score_line(self, line: Array, parts: Array | None = None) -> tuple[Array, Array]:
-        """The same for one array of ids with nothing before it; entry t of a result belongs to line[t]. `parts` (order,
-        T) take what each order adds to p."""
+        """Returns log p and order of each token of an array; `parts` (order,T) receives each order's share of p."""
         score, order = self.levels[0].log_probs[line].astype(np.float64), np.ones(len(line), np.int8)
-        places = line  # of the n-gram that starts here, −1 where it is not stored
+        indices = line  # of the n-gram that starts here, −1 if it is not stored
         whole = np.ones(len(line), bool)  # whether it crosses no boundary
         if parts is not None:
             parts[0] = np.exp(score)
         for m, level in enumerate(self.levels[1:], start=1):
-            contexts, whole = places[:-1], whole[:-1]
+            contexts, whole = indices[:-1], whole[:-1]
             if m > 1 and self.boundary is not None:
                 whole = whole & (line[m - 1 : -1] != self.boundary)
-            places = self._find(level, contexts, line[m:])
-            found = places >= 0
+            indices = self._find(level, contexts, line[m:])
+            stored = indices >= 0
             rest = self._back_off(self.levels[m - 1], contexts, whole, score[m:])
-            score[m:] = np.where(found, level.log_probs[places], rest)
-            order[m:][found] = m + 1
+            score[m:] = np.where(stored, level.log_probs[indices], rest)
+            order[m:][stored] = m + 1
             if parts is not None:
                 parts[:m, m:] *= np.exp(self.levels[m - 1].back_off[contexts])
-                parts[m, m:] = np.where(found, np.maximum(np.exp(score[m:]) - np.exp(rest), 0.0), 0.0)
+                parts[m, m:] = np.where(stored, np.maximum(np.exp(score[m:]) - np.exp(rest), 0.0), 0.0)
         return score, order
 
     def _find(self, level: Level, contexts: Array, tokens: Array) -> Array:
-        """The places of n-grams, −1 where not stored, as after a context of −1."""
-        places = np.full(len(contexts), -1)
-        asked = np.flatnonzero(contexts >= 0)  # of a new text's longer contexts most are not stored
-        keys = contexts[asked] * self.vocab_size + tokens[asked]
-        found = counting.search(level.keys, keys)
-        stored = level.keys[found] == keys
-        places[asked[stored]] = found[stored]
-        return places
+        """Returns the indices of n-grams in a level, −1 if not stored, as after a context of −1."""
+        indices = np.full(len(contexts), -1)
+        rows = np.flatnonzero(contexts >= 0)  # most longer contexts of a new text are not stored
+        keys = contexts[rows] * self.vocab_size + tokens[rows]
+        candidates = counting.search(level.keys, keys)
+        stored = level.keys[candidates] == keys
+        indices[rows[stored]] = candidates[stored]
+        return indices
 
-    def _contexts(self, contexts: Array) -> list[tuple[Array, Array]]:
-        """For the last 1, 2, … tokens: where they are stored, and whether they are there and cross no boundary."""
-        contexts = self._checked(contexts, least=-1)
+    def _find_contexts(self, contexts: Array) -> list[tuple[Array, Array]]:
+        """Returns, for the last 1, 2, … tokens, their indices and whether they exist and cross no boundary."""
+        contexts = self._check_ids(contexts, lowest=-1)
         if contexts.shape[1:] != (self.order - 1,) or ((contexts[:, 1:] < 0) & (contexts[:, :-1] >= 0)).any():
             raise SeriatimError(
                 "ngram.context",
-                f"contexts of shape {contexts.shape}, or with −1 after a token; wanted (N, {self.order - 1})",
-                "fill what is missing on the left with −1",
+                f"contexts of shape {contexts.shape}, or with −1 after a token; expected (N, {self.order - 1})",
+                "pad on the left with −1",
             )
         if self.boundary is not None:
-            contexts = np.where(contexts < 0, self.boundary, contexts)  # before the text stands a boundary
-        found = []
+            contexts = np.where(contexts < 0, self.boundary, contexts)  # a boundary precedes the text
+        results = []
         for first in range(contexts.shape[1] - 1, -1, -1):
-            places = contexts[:, first]
+            indices = contexts[:, first]
             for m, column in enumerate(range(first + 1, contexts.shape[1]), start=1):
-                places = self._find(self.levels[m], places, contexts[:, column])
+                indices = self._find(self.levels[m], indices, contexts[:, column])
             inner = contexts[:, first + 1 :]
             crosses = (inner == self.boundary).any(1) if self.boundary is not None else contexts[:, first] < 0
-            found.append((places, ~crosses))
-        return found
+            results.append((indices, ~crosses))
+        return results
 
     def _back_off(self, level: Level, contexts: Array, whole: Array, shorter: Array) -> Array:
-        """log p of what is not stored after these contexts, where `shorter` is what one token less would say."""
+        """Returns the log p of tokens not stored after these contexts, from their log p after shorter ones."""
         weights: Array = level.back_off[contexts]
-        backed: Array = weights + shorter
+        interpolated: Array = weights + shorter
         if not self._direct:
-            return backed
+            return interpolated
         uniform = np.float32(-np.log(self.vocab_size))
         unseen = np.float32(-np.inf) if self.settings.smoothing == "none" else uniform
-        answer = shorter if self.pruned else np.where(whole, unseen, shorter)
-        return np.where(level.context[contexts], weights + uniform, answer)
+        without_context = shorter if self.pruned else np.where(whole, unseen, shorter)
+        return np.where(level.context[contexts], weights + uniform, without_context)
 
-    def _checked(self, ids: Array, least: int = 0) -> Array:
-        if ids.size and not least <= int(ids.min()) <= int(ids.max()) < self.vocab_size:
-            raise counting.bad_token(ids, least, self.vocab_size)
+    def _check_ids(self, ids: Array, lowest: int = 0) -> Array:
+        if ids.size and not lowest <= int(ids.min()) <= int(ids.max()) < self.vocab_size:
+            raise counting.token_error(ids, lowest, self.vocab_size)
         return ids.astype(np.int64, copy=False)
 
     # Storage
 
     @property
     def entries(self) -> int:
-        """How many numbers are stored: log p of each n-gram, log γ of each that is a context."""
+        """The number of stored numbers: log p of each n-gram, log γ of each context."""
         return sum(len(level.keys) - 1 + int(np.count_nonzero(level.context)) for level in self.levels)
 
     def describe(self) -> dict[str, Any]:
-        """What is stored: n-grams by order, numbers, bytes, and the discounts where they are known."""
+        """Returns the n-grams by order, the numbers and bytes stored, and the discounts if they are known."""
         return {
             "ngrams": [len(level.keys) - 1 for level in self.levels],
             "entries": self.entries,
@@ -302,60 +306,63 @@ class NGram:
 
     def tensors(self) -> dict[str, Array]:
         boundary = -1 if self.boundary is None else self.boundary
-        found = {"pruned": np.array([self.pruned], np.uint8), "boundary": np.array([boundary])}
+        tensors = {"pruned": np.array([self.pruned], np.uint8), "boundary": np.array([boundary])}
         if self.discounts is not None:
-            found["discounts"] = self.discounts
+            tensors["discounts"] = self.discounts
         for m, level in enumerate(self.levels, start=1):
-            found |= {f"log_probs.{m}": level.log_probs[:-1], f"back_off.{m}": level.back_off[:-1]}
-            found |= {f"keys.{m}": level.keys[:-1]} if m > 1 else {}  # unigrams: every id
-        return found
+            tensors |= {f"log_probs.{m}": level.log_probs[:-1], f"back_off.{m}": level.back_off[:-1]}
+            tensors |= {f"keys.{m}": level.keys[:-1]} if m > 1 else {}  # unigrams: every id
+        return tensors
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Array], settings: Settings, vocab_size: int) -> NGram:
-        """The inverse of `tensors`."""
+        """Returns the model of stored tensors: the inverse of `tensors`."""
         named = {"keys.1": np.arange(vocab_size), **tensors}
         try:
-            run = [
+            levels = [
                 (named[f"keys.{m}"], named[f"log_probs.{m}"], named[f"back_off.{m}"])
                 for m in range(1, settings.order + 1)
             ]
-            if any(len({*map(len, level)}) > 1 for level in run):
+            if any(len({*map(len, level)}) > 1 for level in levels):
                 raise KeyError("tensors of equal length for each order")
             boundary = int(named["boundary"][0])
-            model = cls(run, settings, vocab_size, None if boundary < 0 else boundary)
+            model = cls(levels, settings, vocab_size, None if boundary < 0 else boundary)
             model.pruned, model.discounts = bool(named["pruned"][0]), named.get("discounts")
         except (KeyError, IndexError) as error:
             raise SeriatimError(
-                "ngram.tensors", f"these are not the tensors of this n-gram model: {error}", "load the whole folder"
+                "ngram.tensors", f"these are not the tensors of this n-gram model: {error}", "copy the whole folder"
             ) from None
         return model
 
     def write_arpa(self, path: str | Path, tokens: Sequence[str]) -> None:
-        """Writes an ARPA file; `tokens` are the ids' names (see `_ngram_arpa` for how spaces in them are written)."""
+        """Writes an ARPA file; `tokens` are the names of the ids (`_ngram_arpa` escapes spaces in them)."""
         if self._direct:
             raise SeriatimError(
                 "arpa.smoothing",
-                f"an ARPA file can hold models that back off to shorter contexts; {self.settings.smoothing} does not",
+                f"ARPA files hold models that back off to shorter contexts; {self.settings.smoothing} does not",
                 "use the smoothing kneser-ney or modified-kneser-ney",
             )
-        run = [(level.keys[:-1], level.log_probs[:-1], level.back_off[:-1]) for level in self.levels]
-        arpa.write(path, tokens, run, self.vocab_size, self.boundary)
+        levels = [(level.keys[:-1], level.log_probs[:-1], level.back_off[:-1]) for level in self.levels]
+        arpa.write(path, tokens, levels, self.vocab_size, self.boundary)
 
     @classmethod
     def read_arpa(
         cls, path: str | Path, tokens: Sequence[str] | None = None, boundary: int | None = None
     ) -> tuple[NGram, list[str]]:
-        """The model and the names of its ids: the file's own in their order, or `tokens` where given.
+        """Returns the model and the names of its ids.
 
-        `boundary` is the id in `tokens` that plays <s> and </s>, unless one is named "</s>".
+        Args:
+            path: The ARPA file.
+            tokens: The names of the ids; by default those of the file, in order.
+            boundary: The id in `tokens` that is <s> and </s>, unless one is named "</s>".
         """
-        run, names, boundary = arpa.read(path, tokens, boundary)
-        settings = validate(Settings, {"name": "ngram", "order": len(run)}, str(path))
-        return cls(run, settings, len(names), boundary), names
+        levels, names, boundary = arpa.read(path, tokens, boundary)
+        settings = validate(Settings, {"name": "ngram", "order": len(levels)}, str(path))
+        return cls(levels, settings, len(names), boundary), names
 
 
 def _discounts(counts: Array, smoothing: str) -> tuple[float, ...]:
-    """What is taken from counts of 1, of 2, and of 3 and more."""
+    """Returns the discounts of counts of 1, of 2, and of 3 and more."""
     if smoothing in DIRECT:
         return (0.0, 0.0, 0.0)
     n = np.bincount(np.minimum(counts, 5), minlength=6).astype(float)  # n[j]: n-grams counted j times
@@ -363,11 +370,11 @@ def _discounts(counts: Array, smoothing: str) -> tuple[float, ...]:
     if not n[1 : max(3, kinds + 1)].all():
         return FALLBACK[kinds]
     y = n[1] / (n[1] + 2 * n[2])
-    found = tuple(float(j - (j + 1) * y * n[j + 1] / n[j]) for j in (1, 2, 3)) if kinds == 3 else (float(y),) * 3
-    return found if all(0 < value <= j for j, value in enumerate(found, start=1)) else FALLBACK[kinds]
+    discounts = tuple(float(j - (j + 1) * y * n[j + 1] / n[j]) for j in (1, 2, 3)) if kinds == 3 else (float(y),) * 3
+    return discounts if all(0 < value <= j for j, value in enumerate(discounts, start=1)) else FALLBACK[kinds]
 
 
-def _finish(
+def _probabilities(
     keys: list[Array],
     counts: list[Array],
     suffixes: list[Array],
@@ -376,9 +383,9 @@ def _finish(
     settings: Settings,
     vocab_size: int,
 ) -> list[tuple[Array, Array, Array]]:
-    """From counts to (keys, log p, log γ), from the unigrams up, as each order leans on the one below.
+    """Returns (keys, log p, log γ) of each order, from the unigrams up, as each order depends on the one below.
 
-    What is dropped is dropped from the highest order down, so the places of what stays below never change.
+    N-grams are dropped from the highest order down, so the indices in lower orders do not change.
     """
     direct = settings.smoothing in DIRECT
     added = settings.k * vocab_size if settings.smoothing == "add-k" else 0.0
@@ -398,24 +405,24 @@ def _finish(
 def _interpolate(
     counts: Array, parents: Array, contexts: int, discounts: Array, keep: Array, base: Array, added: float
 ) -> tuple[Array, Array]:
-    """p of each n-gram and log γ of each context; what is not kept leaves all its mass to γ."""
-    taken = np.where(keep, np.append(0.0, discounts)[np.minimum(counts, 3)], counts)
+    """Returns p of each n-gram and log γ of each context; the mass of dropped n-grams goes to γ."""
+    discounted = np.where(keep, np.append(0.0, discounts)[np.minimum(counts, 3)], counts)
     total = np.bincount(parents, counts, contexts) + added
     used = total > added
-    share = np.divide(np.bincount(parents, taken, contexts) + added, total, out=np.ones(contexts), where=used)
-    return (counts - taken) / total[parents] + share[parents] * base, _log(share)
+    share = np.divide(np.bincount(parents, discounted, contexts) + added, total, out=np.ones(contexts), where=used)
+    return (counts - discounted) / total[parents] + share[parents] * base, _log(share)
 
 
 def _within_budget(
     keys: list[Array], counts: list[Array], budget: int | None, vocab_size: int
 ) -> tuple[list[Array], bool]:
-    """Which n-grams stay: from the highest order down the rarest go, until the numbers to store are few enough."""
+    """Returns which n-grams are kept, and whether any is dropped: the rarest of the highest order are dropped first."""
     keep = [np.ones(len(level), bool) for level in keys]
     pruned = False
     for m in range(len(keys) - 1, 0, -1):
         if budget is None:
             break
-        below = vocab_size + sum(len(level) + _contexts_in(level // vocab_size) for level in keys[1:m])
+        below = vocab_size + sum(len(level) + _count_contexts(level // vocab_size) for level in keys[1:m])
         ranked = np.argsort(-counts[m], kind="stable")
         cost = np.ones(len(ranked), np.int64)  # an n-gram costs its log p, and the first of a context log γ too
         cost[np.unique(keys[m][ranked] // vocab_size, return_index=True)[1]] = 2
@@ -427,8 +434,8 @@ def _within_budget(
     return keep, pruned
 
 
-def _contexts_in(parents: Array) -> int:
-    return int(np.count_nonzero(np.diff(parents, prepend=-1)))  # parents ascend, as keys do
+def _count_contexts(parents: Array) -> int:
+    return int(np.count_nonzero(np.diff(parents, prepend=-1)))  # parents are sorted, as keys are
 
 
 def _log(values: Array) -> Array:

@@ -44,7 +44,7 @@ class CausalConv(nn.Module):
         return self._convolve(extended, dilation=self.dilation), last_window(extended, mask, self.before)
 
     def sparse(self, x: Tensor, stride: int) -> Tensor:
-        """Returns every stride-th output, the last one included, of every dilation-th element x, the last one included."""
+        """Returns every stride-th output, up to the last, of every dilation-th element x, up to the last."""
         extended = extend_window(x, None, self.direction.shape[2] - 1)
         return self._convolve(extended[:, (x.shape[1] - 1) % stride :], stride=stride)
 

@@ -6,9 +6,9 @@ attends to earlier ones and, in each block, to the whole source:
     encoder: x ← x + Self(x)    x ← x + W_2 f(W_1 x)
     decoder: y ← y + Self(y)    y ← y + Cross(y, x)    y ← y + W_2 f(W_1 y)
 
-with a layer norm at each part, and positions added to the token vectors. New since Bahdanau's attention: nothing is read
-step by step, so that a whole batch of pairs is a few large matrix products. The norm is before each part by default
-(`norm: after` is the paper's, which needs a warm-up of some thousand steps).
+with a layer norm at each part, and positions added to the token vectors. New since Bahdanau's attention: nothing is
+read step by step, so that a whole batch of pairs is a few large matrix products. The norm is before each part by
+default (`norm: after` is the paper's, which needs a warm-up of some thousand steps).
 Initialization: Glorot for all matrices, as in the paper's code; tokens normal with 1/√width.
 """
 

@@ -6,8 +6,8 @@ Dosovitskiy et al., "An image is worth 16x16 words: Transformers for image recog
     x ← x + Attention(norm x)    x ← x + W₂ gelu(W₁ norm x)    y = norm x
 
 New since ResNet: that neighboring pixels belong together is learned, positions included; from the first block on every
-patch attends to all others. With little data this is a disadvantage, with much data an advantage. The first element, the
-class token, represents the whole image, as in BERT. Positions are learned for one size of images.
+patch attends to all others. With little data this is a disadvantage, with much data an advantage. The first element,
+the class token, represents the whole image, as in BERT. Positions are learned for one size of images.
 Initialization: normal, 0.02.
 """
 

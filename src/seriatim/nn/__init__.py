@@ -1,1 +1,1 @@
-"""The small parts that architectures are made of."""
+"""The building blocks of architectures: layers, inputs, heads, losses, traces."""

@@ -3,8 +3,8 @@
     c_t = Σ_i α(s_{t−1}, m_i) m_i        s_t = f([y_{t−1}; c_t], s_{t−1})        ŝ_t = tanh(W [s_t; c_t; y_{t−1}])
 
 The memory m (B,S,E) may be the outputs of an encoder over tokens (Bahdanau et al. 2015) or the grid of an image (Xu et
-al. 2015), which adds a gate for the whole context: c_t ← σ(w·s_{t−1} + b) c_t. In the papers the query is s_{t−1}, which
-has not read the last token. Optionally the last token is part of the query: α(s_{t−1} + U y_{t−1}, m_i).
+al. 2015), which adds a gate for the whole context: c_t ← σ(w·s_{t−1} + b) c_t. In the papers the query is s_{t−1},
+which has not read the last token. Optionally the last token is part of the query: α(s_{t−1} + U y_{t−1}, m_i).
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ class BackboneSettings(ModelSettings):
         return min(self.width, 128) if self.embedding is None else self.embedding
 
     def input_scale(self, size: int, tied: bool) -> float:
-        """Returns the factor of token vectors in an encoder–decoder: tied ones are initialized small, for the output."""
+        """Returns the factor of token vectors in an encoder–decoder: tied ones are small, for the output."""
         return math.sqrt(size) if tied else 1.0
 
     def token_input(self, vocab_size: int, separator: int | None = None, tied: bool = False) -> TokenInput:

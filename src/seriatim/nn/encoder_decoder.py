@@ -65,7 +65,7 @@ class EncoderDecoderSettings(BackboneSettings):
     encoder_decoder: ClassVar[bool] = True
 
     def source_width(self, inputs: int) -> int:
-        """Returns the size of source vectors for target vectors of `inputs` numbers; images have content and position."""
+        """Returns the size of source vectors for target vectors of size `inputs`; images have content and position."""
         return 2 * inputs if self.images_only else inputs
 
 

@@ -6,8 +6,8 @@ All logits of a batch would be N·V numbers, and their gradient as many again. H
 become probabilities in place, then their own gradient, and are multiplied into the gradients of h, W and b before the
 next chunk overwrites them. So the forward pass computes the gradients; the backward pass only scales them.
 
-Label smoothing by ε mixes the target with the mean over all tokens, ε/V each. The mean logit is linear in h, so it needs
-no logits: h·mean(W) + mean(b).
+Label smoothing by ε mixes the target with the mean over all tokens, ε/V each. The mean logit is linear in h, so it
+needs no logits: h·mean(W) + mean(b).
 """
 
 from __future__ import annotations
