@@ -17,19 +17,20 @@ from seriatim.core.errors import SeriatimError
 from seriatim.data.check import check
 from seriatim.data.dataset import Dataset
 from seriatim.data.reader import read_dataset
-from seriatim.data.series import (
-    SCHEMA,
-    AlongTime,
-    BySeries,
+from seriatim.data.series.calendar import (
+    DAY,
+    HOUR,
     Frequency,
-    Scaler,
+    TimeError,
     cycle_features,
     infer_frequency,
-    make_series,
     parse_times,
     useful_cycles,
 )
-from seriatim.data.series.calendar import DAY, HOUR, TimeError
+from seriatim.data.series.scaling import Scaler
+from seriatim.data.series.schema import SCHEMA
+from seriatim.data.series.split import AlongTime, BySeries
+from seriatim.data.series.table import make_series
 from seriatim.data.source import open_source
 
 

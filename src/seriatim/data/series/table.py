@@ -73,6 +73,7 @@ def make_series(
         counts[0] = 1
     series = build_dataset(rows, blocks, counts, frequency, diagnostics)
     check_future(series, frequency)
+    check_leaks(series)
     note_missing(series, diagnostics)
     return series
 
@@ -249,23 +250,29 @@ def note_missing(series: Dataset, diagnostics: Diagnostics) -> None:
         diagnostics.note(f"and {len(incomplete) - MAX_LISTED:,} more series with missing values")
 
 
-def check_future(series: Dataset, frequency: Frequency) -> None:
-    """Raises an error if a future column lacks a value within a series, or equals a target up to scale and offset."""
-    if "future" not in series:
-        return
-    for number, name in enumerate(series.columns["future"][0].name.split(",")):
-        for row, target in enumerate(series["target"]):
-            future = series["future"][row][: len(target), number]
-            empty_row = np.isnan(target).all(axis=1) & np.isnan(future)
-            lacking = np.isnan(future) & ~empty_row
+def check_future(series: Dataset, frequency: Frequency, further: int = 0) -> None:
+    """Raises an error if a future column lacks a value within a series, or in the `further` steps after it."""
+    for number, name in enumerate(series.columns["future"][0].name.split(",") if "future" in series else ()):
+        for row, (target, future) in enumerate(zip(series["target"], series["future"], strict=True)):
+            values = np.full(len(target) + further, np.nan)
+            known = future[: len(values), number]
+            values[: len(known)] = known
+            lacking = np.isnan(values)
+            lacking[: len(target)] &= ~np.isnan(target).all(axis=1)
             if lacking.any():
                 time = frequency.format(frequency.after(start_time(series, row), np.array([lacking.argmax()]))[0])
                 cause = f'{describe_series(series, row)}: the future column "{name}" has no value at {time}'
-                raise SeriatimError("data.future", cause, "fill it in, or name the column as data.columns.past")
+                add_rows = f"add {further} rows after the end with {name} filled in and the target empty"
+                remedy = add_rows if further else "fill it in, or name the column as data.columns.past"
+                raise SeriatimError("data.future", cause, remedy)
+
+
+def check_leaks(series: Dataset) -> None:
+    """Raises an error if a future column equals a target up to scale and offset."""
+    for number, name in enumerate(series.columns["future"][0].name.split(",") if "future" in series else ()):
         known = np.concatenate([f[: len(t), number] for t, f in zip(series["target"], series["future"], strict=True)])
-        targets = np.concatenate(list(series["target"]))
-        for target in range(targets.shape[1]):
-            if is_linear_copy(known, targets[:, target]):
+        for target in np.concatenate(list(series["target"])).T:
+            if is_linear_copy(known, target):
                 cause = f'the future column "{name}" is a function of the target, which leaks what is forecast'
                 raise SeriatimError("data.leak", cause, f"remove {name} from data.columns.future")
 

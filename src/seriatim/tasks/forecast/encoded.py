@@ -13,7 +13,8 @@ import numpy as np
 
 from ...data.dataset import Dataset
 from ...data.sequences import Sequences
-from ...data.series import Frequency, Scaler, cycle_features
+from ...data.series.calendar import Frequency, cycle_features
+from ...data.series.scaling import Scaler
 from ...data.series.table import start_time
 from ..base import Encoded
 

@@ -14,8 +14,9 @@ from ...core.config import Settings
 from ...core.errors import SeriatimError
 from ...data.dataset import Dataset
 from ...data.kinds import LABEL, NUMBER
-from ...data.series import SCHEMA, Frequency, describe_series
-from ...data.series.schema import TIME
+from ...data.series.calendar import Frequency
+from ...data.series.schema import SCHEMA, TIME
+from ...data.series.table import check_future
 from ...nn.network import as_float32
 from ...report.charts import View
 from ..batching import MAX_ELEMENTS
@@ -171,7 +172,7 @@ class ForecastPredictor(Predictor):
             cause = "the model reads the calendar, so series need times"
             remedy = "pass a file with its time column (--data), or train with task.calendar=false"
             raise SeriatimError("predict.times", cause, remedy)
-        self._check_future(dataset)
+        check_future(dataset, Frequency.parse(dataset["frequency"][0]), self.processor.horizon)
         encoded = self.processor.encode_scaled(dataset, None)
         origins = self._ends(encoded)
         scaled = forecast_origins(self.network, encoded, self.task.settings, origins)
@@ -181,22 +182,6 @@ class ForecastPredictor(Predictor):
     def _ends(self, encoded: SeriesEncoded) -> Origins:
         counted = np.ones((len(encoded.sizes), self.processor.horizon), dtype=bool)
         return Origins(np.arange(len(encoded.sizes)), encoded.sizes, counted)
-
-    def _check_future(self, dataset: Dataset) -> None:
-        """Raises an error if a future column lacks a value within the horizon."""
-        frequency, horizon = Frequency.parse(dataset["frequency"][0]), self.processor.horizon
-        for row, target in enumerate(dataset["target"]) if self.processor.future and "future" in dataset else ():
-            ahead = dataset["future"][row][len(target) :]
-            for number, name in enumerate(self.processor.future):
-                values = np.full(horizon, np.nan)
-                values[: min(len(ahead), horizon)] = ahead[:horizon, number]
-                if np.isnan(values).any():
-                    step = len(target) + int(np.isnan(values).argmax())
-                    start = dataset["time"][row] if "time" in dataset else 0.0
-                    time = frequency.format(frequency.after(start, np.array([step]))[0])
-                    cause = f'{describe_series(dataset, row)}: the future column "{name}" has no value at {time}'
-                    remedy = f"add {horizon} rows after the end with {name} filled in and the target empty"
-                    raise SeriatimError("data.future", cause, remedy)
 
     @property
     def texts_per_input(self) -> tuple[int, ...]:

@@ -20,8 +20,9 @@ from ...core.config import Settings
 from ...core.diagnostics import Diagnostics
 from ...core.errors import SeriatimError
 from ...data.dataset import Dataset
-from ...data.series import Frequency, Scaler, Scaling, constant_columns, describe_series, useful_cycles
-from ...data.series.table import SEPARATE_NAME, start_time
+from ...data.series.calendar import Frequency, useful_cycles
+from ...data.series.scaling import Scaler, Scaling, constant_columns
+from ...data.series.table import SEPARATE_NAME, describe_series, start_time
 from ...data.tokenizers import Tokenizer
 from ..base import Processor, TaskConfig
 from .encoded import SeriesEncoded, encode_series

@@ -26,7 +26,10 @@ from ...core.random import numpy_stream
 from ...data.dataset import Dataset
 from ...data.reader import read_dataset
 from ...data.schema import Schema
-from ...data.series import HISTORY, SCHEMA, AlongTime, BySeries, Frequency, latest_series, make_series
+from ...data.series.calendar import Frequency
+from ...data.series.schema import HISTORY, SCHEMA
+from ...data.series.split import AlongTime, BySeries, latest_series
+from ...data.series.table import make_series
 from ...data.source import Source, open_source
 from ...data.split import Fractions, SplitPolicy
 from ...nn.backbone import BackboneSettings
