@@ -8,6 +8,7 @@ row thus costs the speed of its block, not of its file.
 
 from __future__ import annotations
 
+import codecs
 import io
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ from .source import Source, Stream
 from .stream import reading
 
 BLOCK_BYTES = 1 << 25  # bytes of a block, which becomes a shard
+CHECKED_BYTES = 1 << 20  # that are decoded at a time
 Cells = dict[str, pa.Array]  # column → cells
 ParseRecords = Callable[[Iterator[Record], Diagnostics], Dataset]
 
@@ -112,9 +114,11 @@ def block_bounds(data: bytes) -> tuple[np.ndarray, np.ndarray]:
     content = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(content == 0x0A).astype(np.int64) + 1
     byte_at = np.concatenate([[0], ends])
-    continuation = np.cumsum((content & 0xC0) == 0x80, dtype=np.int64)  # bytes that begin no character
-    at = byte_at - np.concatenate([[0], continuation[ends - 1]])  # characters before each line
     lines, total = [0], len(ends)
+    at = byte_at.copy()  # characters before each line
+    if total and not data.isascii():
+        continuation = (content[: ends[-1]] & 0xC0) == 0x80  # bytes that begin no character
+        at[1:] -= np.cumsum(np.add.reduceat(continuation, byte_at[:-1], dtype=np.int64))
     while lines[-1] < total:
         start = lines[-1]
         end = int(np.searchsorted(at, at[start] + BLOCK_SIZE + 1, side="right")) - 1
@@ -150,16 +154,30 @@ def read_blocks(stream: Stream, encoding: str, position: Mapping[str, int], quot
             if part:
                 first, end, line = line + 1, end + len(part), line + part.count(b"\n") + (not part.endswith(b"\n"))
                 try:
-                    text = part.decode(encoding)  # Arrow does not check text that it does not parse
+                    data = check_utf8(part, encoding) if utf8 else part.decode(encoding).encode()
                 except UnicodeDecodeError as error:
                     raise stream.encoding_error(error, encoding, first, end - len(part)) from None
                 if b"\0" in part:
                     raise stream.binary_error(first + part.count(b"\n", 0, part.index(b"\0")))
-                data = part if utf8 else text.encode()
                 data = (data.removeprefix(b"\xef\xbb\xbf") if first == 1 else data).replace(b"\r\n", b"\n")
                 yield Block(data if data.endswith(b"\n") else data + b"\n", first, part, end)
             if last:
                 return
+
+
+def check_utf8(data: bytes, encoding: str) -> bytes:
+    """Returns the data, or raises an error if it is not UTF-8 or ASCII: Arrow does not check text it does not parse.
+
+    It is decoded in pieces, since a Python string takes up to four times the memory.
+    """
+    decoder = codecs.getincrementaldecoder(encoding)()
+    try:
+        for start in range(0, len(data), CHECKED_BYTES):
+            decoder.decode(data[start : start + CHECKED_BYTES], final=start + CHECKED_BYTES >= len(data))
+    except UnicodeDecodeError:
+        data.decode(encoding)  # raises the error with the position in the whole of it
+        raise
+    return data
 
 
 def skip(file: io.BufferedIOBase, count: int) -> None:

@@ -214,14 +214,21 @@ class HashedGroups(SplitPolicy):
         return f"of the distinct values of {self.role}, chosen by a hash{most}"
 
     def divide(self, dataset: Dataset, fractions: Fractions) -> list[Dataset]:
-        groups = dataset.group_ids([self.role], self.key)
+        def assign() -> np.ndarray:
+            groups = dataset.group_ids([self.role], self.key)
+            return self._assign_groups(dataset, groups, fractions)[groups]
+
+        name = f"split hashed {self.role} {self.max_groups} {fractions}"
+        return take_splits(dataset, dataset.remember(name, assign))
+
+    def _assign_groups(self, dataset: Dataset, groups: np.ndarray, fractions: Fractions) -> np.ndarray:
+        """Returns the split (0, 1, 2) of each group: those with the smallest hashes are test, then validation."""
         first_rows = np.unique(groups, return_index=True)[1]
-        values = dataset[self.role]
-        digests = [
-            hashlib.blake2b(self.key(values[int(row)]).encode("utf-8", "replace"), digest_size=16).digest()
-            for row in first_rows
-        ]
-        order = sorted(range(len(digests)), key=digests.__getitem__)
+        digests = np.empty(len(first_rows), dtype="S16")  # not Python objects: there may be millions
+        for number, value in enumerate(dataset[self.role][first_rows]):
+            digests[number] = hashlib.blake2b(self.key(value).encode("utf-8", "replace"), digest_size=16).digest()
+        high, low = digests.view(">u8").reshape(-1, 2).T
+        order = np.lexsort((low, high))
         _, validation, test = fractions
         is_default = fractions == self.default_fractions
         if not test and math.isclose(validation, 1 / 9):  # the default, drawn from the rows of a training file alone
@@ -237,4 +244,4 @@ class HashedGroups(SplitPolicy):
         assignment = np.zeros(len(order), dtype=np.int8)
         assignment[order[: sizes[2]]] = 2
         assignment[order[sizes[2] : sizes[2] + sizes[1]]] = 1
-        return take_splits(dataset, assignment[groups])
+        return assignment
