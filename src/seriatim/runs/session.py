@@ -24,6 +24,7 @@ from ..data.tokenizers import Tokenizer
 from ..nn.network import load_weights
 from ..report.charts import View, views_to_json
 from ..tasks import load as load_task
+from ..tasks import summary as task_summary
 from ..tasks.base import Task
 from ..training import distillation
 from ..training.callbacks import Callback, Outcome, Recorder
@@ -335,6 +336,7 @@ class Session:
             "task": task.name,
             "model": self.config.model.name,
             "monitor": task.monitor,
+            "task_summary": task_summary(type(task)),
             "model_summary": registry.models.summary(self.config.model.name),
             "gradient_free": self.config.model.gradient_free,
             "unit": task.unit,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,14 @@ def load(name: str) -> type[Task[Any]]:
 def names() -> list[str]:
     """Returns the names of all tasks: built in, registered from files, and of installed packages."""
     return sorted({*NAMES, *Task.registry, *(point.name for point in entry_points(group=ENTRY_POINTS))})
+
+
+def summary(task: type[Task[Any]]) -> str:
+    """Returns the first sentence of the docstring of a task's module or package."""
+    name = task.__module__
+    if name.startswith(f"{__name__}.") and name.count(".") > __name__.count(".") + 1:
+        name = name.rpartition(".")[0]
+    return (sys.modules[name].__doc__ or "").partition("\n")[0].rstrip(".")
 
 
 def load_all() -> dict[str, type[Task[Any]]]:

@@ -1,4 +1,4 @@
-"""Forecasting of time series: see `task`."""
+"""Forecast the next values of one or more time series."""
 
 from __future__ import annotations
 
