@@ -83,7 +83,7 @@ def is_recurrent(name: str, subject: Subject) -> bool:
     siblings = {other for other in subject.trace_names if other.rpartition(".")[0] == name.rpartition(".")[0]}
     plain = parsed.part == "hidden" and parsed.kind == "layer" and len(siblings) == 1
     traits = subject.settings.traits
-    return plain and (traits.carries_state or traits.directions == 2)
+    return plain and (traits.carries_state or traits.directions == 2 or subject.settings.encoder_decoder)
 
 
 @view("gates", missing_states)
