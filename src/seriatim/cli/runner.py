@@ -169,8 +169,9 @@ def read_inputs(request: Request, run: Run, predictor: Predictor, capability: Ca
     elif request.inputs == ["-"] or not request.inputs:
         if sys.stdin.isatty():
             note(f"a {' and a '.join(roles)} per line; ctrl-D ends")
-        while lines := list(islice(sys.stdin, 1 if sys.stdin.isatty() else ROWS)):
-            yield task.read([parse_line(line, roles, fixed) for line in lines], schema)
+        lines = read_stdin()
+        while part := list(islice(lines, 1 if sys.stdin.isatty() else ROWS)):
+            yield task.read([parse_line(line, roles, fixed) for line in part], schema)
     elif len(roles) == 1:
         inputs = list(request.inputs)
         if TEXT not in schema[roles[0]].kinds and len(inputs) == 1 and Path(inputs[0]).exists():
@@ -185,6 +186,17 @@ def read_inputs(request: Request, run: Run, predictor: Predictor, capability: Ca
         first, rest = request.inputs[: len(shared)], request.inputs[len(shared) :]
         records = [dict(zip(roles, (*first, text), strict=True)) | fixed for text in rest]
         yield task.read(records, schema)
+
+
+def read_stdin() -> Iterator[str]:
+    """Yields the lines of standard input, which are UTF-8 whatever the locale says."""
+    for number, line in enumerate(getattr(sys.stdin, "buffer", sys.stdin), start=1):
+        try:
+            text = line if isinstance(line, str) else line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError:
+            remedy = "convert it first, as `iconv -f latin1 -t utf-8` does"
+            raise SeriatimError("file.encoding", f"stdin, line {number}: not UTF-8", remedy) from None
+        yield text.rstrip("\r\n")
 
 
 def read_fixed(text: str) -> str:
@@ -202,7 +214,6 @@ def read_fixed(text: str) -> str:
 
 def parse_line(line: str, roles: Sequence[str], fixed: Mapping[str, str]) -> dict[str, Any]:
     """Returns the record of a line: a JSON object, a text, or for several roles texts with tabs between them."""
-    line = line.rstrip("\r\n")
     if line.startswith("{"):
         try:
             return json.loads(line) | fixed

@@ -116,6 +116,9 @@ def read_dataset(
         for role, names in (trained_columns or {}).items()
         if role in schema.roles and set(names.split(",")) <= set(header.columns)
     }
+    if allow_empty:  # an empty input has no kind by which its column could be found
+        blank = {name for name in header.columns if all(map(is_blank, header.samples[name]))}
+        defaults |= {field.role: field.role for field in schema.fields if field.role in blank}
     roles = schema.resolve(header, defaults | overrides, diagnostics)
     explicit = {role for role in roles if role in overrides or role in defaults}
     kinds = {

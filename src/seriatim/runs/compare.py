@@ -123,7 +123,9 @@ def check_same_settings(folder: Path, config: Config) -> None:
     """Raises SeriatimError if a folder holds a run with other settings, sizes that a budget solves for aside."""
     if not has_started(folder):
         return
-    solved = {"width", "order", "entries", config.model.budget_field} if config.params is not None else set()
+    solved: set[str] = set()
+    if config.params is not None:
+        solved = {"order", "entries"} if config.model.gradient_free else {"width", config.model.budget_field}
     stored, requested = Run(folder).config.model_dump(mode="json"), config.model_dump(mode="json")
     for values in (stored, requested):
         values["model"] = {name: value for name, value in values["model"].items() if name not in solved}
