@@ -18,7 +18,7 @@ from seriatim.data.dataset import Dataset
 from seriatim.data.formats import ReadOptions
 from seriatim.data.reader import read_dataset
 from seriatim.data.source import open_source
-from seriatim.tasks.answer.schema import SCHEMA, GroupedByArticle, locate_answers
+from seriatim.tasks.answer.questions import SCHEMA, GroupedByArticle, locate_answers
 
 NASTY = "Zu\u0308rich\r\nliegt 🇨🇭 in der Schweiz.\u2028東京は首都。 \u200fשלום עולם\u200f — 👩\u200d🚀 e\u0301te\u0301"
 

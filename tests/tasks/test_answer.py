@@ -26,12 +26,9 @@ from seriatim.data.reader import read_dataset
 from seriatim.data.source import open_source
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.report.charts import SpanText, Table, views_to_json
-from seriatim.tasks.answer import AnswerTask
-from seriatim.tasks.answer.metrics import answer_metrics, nearest_names, normalize_answer, score_answer
-from seriatim.tasks.answer.processor import AnswerEncoded, AnswerProcessor, Passages
-from seriatim.tasks.answer.schema import SCHEMA
-from seriatim.tasks.answer.search import search_spans
-from seriatim.tasks.answer.task import AnswerOptions, AnswerPredictor, mask_scores, span_losses
+from seriatim.tasks.answer import AnswerOptions, AnswerPredictor, AnswerTask, mask_scores, span_losses
+from seriatim.tasks.answer.questions import SCHEMA, answer_metrics, nearest_names, normalize_answer, score_answer
+from seriatim.tasks.answer.spans import AnswerEncoded, AnswerProcessor, Passages, search_spans
 from seriatim.tasks.base import IGNORED, DataSettings, TaskConfig
 
 KINDS = ["word", "wordpiece", "bpe", "byte-bpe", "char", "unigram", "bert"]

@@ -241,7 +241,7 @@ def test_what_has_no_vectors_raises_an_error(bert: EmbeddingPredictor) -> None:
     rows = {"x": [[float(n), 1.0] for n in range(30)], "label": ["a", "b"] * 15}
     task_class = load("classify")
     task = task_class.prepare(config(task_class.settings_type(), model("gru")), data=rows)
-    with pytest.raises(SeriatimError, match="does not read text"):
+    with pytest.raises(SeriatimError, match='has no capability "embed"'):
         task.predictor(task.network(task.config.model)).call("embed", ["a text"])
     with pytest.raises(SeriatimError, match="input 2 is 7, not a text"):
         bert.embedder()(["a text", 7])  # type: ignore[list-item]

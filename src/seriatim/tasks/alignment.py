@@ -12,7 +12,7 @@ import numpy as np
 from ..data.tokenizers import UNK, Tokenizer
 from ..report.charts import Heatmap, Image, ImageOverlay, matrix
 
-# Scripts without spaces between words (Thai, Burmese, Khmer, Japanese, Chinese): each token is shown by itself.
+# Scripts without spaces between words (Thai, Burmese, Khmer, Japanese, Chinese): a word may be next to other letters.
 UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]")
 SPACE = "␣"  # as `Tokenizer.token` shows it
 

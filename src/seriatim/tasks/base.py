@@ -29,12 +29,14 @@ from ..data.split import Fractions, SplitPolicy, Stratified, split
 from ..data.tokenizers import Tokenizer
 from ..nn.backbone import BackboneSettings
 from ..report.charts import View
-from .batching import LARGE_COUNT, Batch, LengthSampler, PoolSampler, Sampler, run_batches
+from .batching import LARGE_COUNT, Batch, LengthSampler, PoolSampler, Sampler, evenly_spaced, run_batches
 from .predictor import Predictor
 from .stored import Stored
 
 IGNORED = -1  # the target of elements that have none, such as padding
 Metrics = dict[str, float]
+Tokenizers = Mapping[str, Tokenizer]  # by the name of their field: "tokenizer", of the source "source_tokenizer"
+Values = Mapping[str, Any]  # a configuration, or a section of it, as nested plain values
 
 
 # Settings
@@ -120,9 +122,7 @@ class Processor(Stored, ABC, Generic[E]):
 
     @classmethod
     @abstractmethod
-    def fit(
-        cls, train: Dataset, config: TaskConfig, pretrained: Mapping[str, Tokenizer], diagnostics: Diagnostics
-    ) -> Self:
+    def fit(cls, train: Dataset, config: TaskConfig, pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:
         """Returns a processor fitted on the training split.
 
         Args:
@@ -134,11 +134,7 @@ class Processor(Stored, ABC, Generic[E]):
 
     @classmethod
     def from_pretrained(
-        cls,
-        tokenizers: Mapping[str, Tokenizer],
-        max_length: int,
-        labels: tuple[str, ...] = (),
-        config: Mapping[str, Any] | None = None,
+        cls, tokenizers: Tokenizers, max_length: int, labels: tuple[str, ...] = (), config: Values | None = None
     ) -> Self:
         """Returns the processor of a model that was trained elsewhere.
 
@@ -212,7 +208,7 @@ class Task(ABC, Generic[E]):
     hub_head: ClassVar[str | None] = None  # the head of a `transformers` model that the network corresponds to
 
     @classmethod
-    def model_defaults(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    def model_defaults(cls, values: Values) -> Values:
         """Returns settings of the model that suit the task; those that the user names take precedence.
 
         Args:
@@ -221,7 +217,7 @@ class Task(ABC, Generic[E]):
         return {}
 
     @classmethod
-    def resolve_settings(cls, settings: Settings, values: Mapping[str, Any]) -> Settings:
+    def resolve_settings(cls, settings: Settings, values: Values) -> Settings:
         """Returns the validated settings of the task, changed where they depend on other sections.
 
         Args:
@@ -231,16 +227,16 @@ class Task(ABC, Generic[E]):
         return settings
 
     @classmethod
-    def hub_settings(cls, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    def hub_settings(cls, config: Values) -> Values:
         """Returns settings of the task for a model of `transformers` with this config.json."""
         return {}
 
-    def hub_config(self) -> Mapping[str, Any]:
+    def hub_config(self) -> Values:
         """Returns entries of config.json that `hub_settings` and `Processor.from_pretrained` read."""
         return {}
 
     @classmethod
-    def train_defaults(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    def train_defaults(cls, values: Values) -> Values:
         """Returns settings of the training loop that suit the task; see `model_defaults`."""
         return {}
 
@@ -260,10 +256,12 @@ class Task(ABC, Generic[E]):
     ) -> None:
         self.config, self.settings, self.processor = config, config.task, processor
         self.columns, self.kinds = dict(columns), dict(kinds)
-        self.datasets = dict(datasets or {})
         self.diagnostics = Diagnostics() if diagnostics is None else diagnostics
+        self.datasets = self.select_rows(dict(datasets or {}))
         self.encoded: dict[str, E] = {name: self.encode(rows) for name, rows in self.datasets.items() if len(rows)}
         self._sampler = self.make_sampler(self.encoded["train"]) if "train" in self.encoded else None
+        for name, encoded in self.encoded.items():
+            self.note_encoded(name, encoded)
 
     # Data
 
@@ -399,8 +397,22 @@ class Task(ABC, Generic[E]):
         diagnostics.raise_problems()
         return rows
 
+    def select_rows(self, datasets: dict[str, Dataset]) -> dict[str, Dataset]:
+        """Returns the splits without rows that must not be trained or evaluated on; by default all rows."""
+        return datasets
+
     def encode(self, dataset: Dataset) -> E:
         return self.processor.encode(dataset, self.diagnostics)
+
+    def note_encoded(self, split: str, encoded: E) -> None:
+        """Notes what a user should know of an encoded split, such as how many sequences are truncated."""
+
+    def require_split(self, split: str) -> E:
+        """Returns an encoded split, or raises an error that names those that there are."""
+        if split not in self.encoded:
+            cause = f"there is no {split} split to evaluate on"
+            raise SeriatimError("data.no-split", cause, f"there is: {', '.join(self.encoded) or 'none'}")
+        return self.encoded[split]
 
     def fingerprint(self) -> str:
         """Returns a hash of the training split: a run that is resumed must have the same."""
@@ -506,12 +518,12 @@ class Task(ABC, Generic[E]):
             split: The name of the split.
             limit: Evaluates on evenly spaced rows with about this many elements; by default on all rows.
         """
-        encoded = self.encoded[split]
+        encoded = self.require_split(split)
         rows = np.arange(len(encoded)) if encoded.rows is None else encoded.rows
         count, elements = int(rows.max()) + 1, max(int(encoded.lengths.sum()), 1)
         if limit is not None:
             count = max(int(count * min(limit / elements, 1.0)), 1)
-        sampled_rows = np.linspace(0, int(rows.max()), count).astype(np.int64)
+        sampled_rows = evenly_spaced(int(rows.max()) + 1, count)
         items = np.flatnonzero(np.isin(rows, sampled_rows))  # all windows of a sampled row
         total_loss, targets = 0.0, 0
 

@@ -73,6 +73,11 @@ def run_batches(
     return results
 
 
+def evenly_spaced(count: int, most: int) -> np.ndarray:
+    """Returns at most `most` of the numbers below `count`, the first and the last among them, at even distances."""
+    return np.linspace(0, count - 1, min(most, count)).astype(np.int64)
+
+
 class Sampler(ABC):
     """Chooses the items of each training step, as a pure function of the seed and the step."""
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -49,9 +49,10 @@ from ..nn.heads import Pool
 from ..nn.inputs import WordInput
 from ..nn.network import as_float32
 from ..report.charts import Scatter, View, embedding_charts
+from .alignment import UNSPACED
 from .base import Encoded, padding_mask
 from .batching import Batch, run_batches
-from .predictor import Predictor, capability
+from .predictor import Predictor, Record, capability
 
 Pooling = Literal["mean", "cls", "max", "last"]
 MAX_ELEMENTS = 2_048  # of a batch: more do not fit the caches of a CPU
@@ -59,8 +60,6 @@ MAX_LABEL = 40  # characters of a text beside a point
 BLOCK_TEXTS = 2_048  # that are embedded together: enough to batch similar lengths
 MAX_LISTED = 3  # sentences in an error
 CONTEXT = 28  # characters of a sentence on each side of a word, where it is shown
-# Scripts without blanks between words (Thai, Burmese, Khmer, Japanese, Chinese): a word may be next to other letters.
-UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]")
 TEXTS = Schema((Field("text", (TEXT,), ("sentence", "content", "prompt", "source")),), positions=("text",))
 
 
@@ -424,12 +423,12 @@ class EmbeddingPredictor(Predictor):
 
     def open_writer(
         self, name: str, options: Settings, path: Path, run: str
-    ) -> AbstractContextManager[Callable[[Sequence[dict[str, Any]]], None]] | None:
+    ) -> AbstractContextManager[Callable[[Sequence[Record]], None]] | None:
         if not isinstance(options, EmbedOptions) or path.suffix.lower() not in EXTENSIONS:
             return super().open_writer(name, options, path, run)
 
         @contextmanager
-        def opened() -> Iterator[Callable[[Sequence[dict[str, Any]]], None]]:
+        def opened() -> Iterator[Callable[[Sequence[Record]], None]]:
             width = self.embedder().width
             with self.vector_writer(path, width, options.pooling, options.normalize, run) as writer:
                 yield lambda records: writer.write(
@@ -439,7 +438,7 @@ class EmbeddingPredictor(Predictor):
         return opened()
 
     @capability(outputs={"vector": NUMBERS, "text": TEXT}, options=EmbedOptions, inputs=TEXTS, scalar=True)
-    def embed(self, dataset: Dataset, options: EmbedOptions) -> list[dict[str, Any]]:
+    def embed(self, dataset: Dataset, options: EmbedOptions) -> list[Record]:
         """Compute a vector for each text."""
         embedder = self.embedder(options.pooling, options.normalize)
         records = [
@@ -457,7 +456,7 @@ class EmbeddingPredictor(Predictor):
         inputs=TEXTS,
         per_row=False,
     )
-    def nearest(self, dataset: Dataset, options: NearestOptions) -> list[dict[str, Any]]:
+    def nearest(self, dataset: Dataset, options: NearestOptions) -> list[Record]:
         """Find the texts most similar to each input, in a file or among the other inputs."""
         queries, among = dataset["text"], options.among
         vectors = open_vectors(among) if isinstance(among, str) else None
@@ -489,7 +488,7 @@ class EmbeddingPredictor(Predictor):
         inputs=TEXTS,
         per_row=False,
     )
-    def words(self, dataset: Dataset, options: WordOptions) -> list[dict[str, Any]]:
+    def words(self, dataset: Dataset, options: WordOptions) -> list[Record]:
         """Compute the vectors of a word wherever it occurs: in its context, and without it."""
         result = self.word_vectors(options.word, list(dataset["text"]), options.normalize, options.strict)
         rows = zip(result.sentences, result.spans, result.tokens, result.contextual, result.static, strict=True)
@@ -498,9 +497,7 @@ class EmbeddingPredictor(Predictor):
             for text, (first, last), tokens, vector, static in rows
         ]
 
-    def charts(
-        self, name: str, dataset: Dataset, options: Settings, predictions: Sequence[Mapping[str, Any]]
-    ) -> list[View]:
+    def charts(self, name: str, dataset: Dataset, options: Settings, predictions: Sequence[Record]) -> list[View]:
         if isinstance(options, WordOptions):
             labels = [str(record["text"])[:MAX_LABEL] for record in predictions]
             vectors = {"in context": "vector", "without context": "static_vector"}

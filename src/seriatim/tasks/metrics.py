@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 Scores = Sequence[np.ndarray] | np.ndarray
+MAX_EXPONENT = 700.0  # e to a higher power is not a number
+
+
+def perplexity(loss: float) -> float:
+    """Returns e^loss, limited to what a number can be."""
+    return math.exp(min(loss, MAX_EXPONENT))
 
 
 # Classes

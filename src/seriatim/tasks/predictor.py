@@ -51,7 +51,8 @@ class Capability:
     own_data: bool = False  # whether it reads the data of the run if there are no inputs
 
 
-PredictMethod = Callable[[Any, Dataset, Any], list[dict[str, Any]]]  # (predictor, dataset, options) → records
+Record = dict[str, Any]  # a prediction: column → value
+PredictMethod = Callable[[Any, Dataset, Any], list[Record]]  # (predictor, dataset, options) → records
 
 
 @dataclass(frozen=True)
@@ -94,9 +95,9 @@ def capability(
     return lambda method: CapabilityMethod(method, outputs, options, inputs, per_row, scalar, own_data)
 
 
-def flatten(record: Mapping[str, Any]) -> dict[str, Any]:
+def flatten(record: Mapping[str, Any]) -> Record:
     """Returns a record with a column `column.key` for each entry of a mapping, as of probabilities by label."""
-    cells: dict[str, Any] = {}
+    cells: Record = {}
     for column, value in record.items():
         cells |= (
             {f"{column}.{key}": item for key, item in value.items()} if isinstance(value, Mapping) else {column: value}
@@ -104,7 +105,7 @@ def flatten(record: Mapping[str, Any]) -> dict[str, Any]:
     return cells
 
 
-class Predictions(list[dict[str, Any]]):
+class Predictions(list[Record]):
     """Predictions as records, one or more per input row."""
 
     source: Source | None = None  # the input, if there is one record per row of it
@@ -312,15 +313,13 @@ class Predictor:
 
     # Files and documentation
 
-    def charts(
-        self, name: str, dataset: Dataset, options: Settings, predictions: Sequence[Mapping[str, Any]]
-    ) -> list[View]:
+    def charts(self, name: str, dataset: Dataset, options: Settings, predictions: Sequence[Record]) -> list[View]:
         """Returns charts of the predictions of a capability, such as an alignment; by default none."""
         return []
 
     def open_writer(
         self, name: str, options: Settings, path: Path, run: str
-    ) -> AbstractContextManager[Callable[[Sequence[dict[str, Any]]], None]] | None:
+    ) -> AbstractContextManager[Callable[[Sequence[Record]], None]] | None:
         """Returns a function that writes records of a capability to a file as they come; None for the usual formats.
 
         Args:

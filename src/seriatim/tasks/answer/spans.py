@@ -5,19 +5,29 @@
 A passage is encoded once, however many questions there are, and windows are assembled when a batch needs them. A
 passage longer than the model reads has several windows, which overlap. Each span belongs to the window in which it is
 nearest to the middle and is scored there alone, so that no span counts twice.
+
+The best spans are searched by the scores of their start and end, over all windows of a passage:
+
+    score(i, j) = start_i + end_j        i ≤ j < i + answer_length        p(i, j) = exp(score) / Σ exp(scores)
+
+All spans are compared, not only those between the best starts and the best ends. If a question may have no answer, the
+null element takes part with its score: the lowest over the windows, as in BERT.
 """
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
+import torch
 from pydantic import Field as Setting
 from pydantic import field_validator
+from torch import Tensor
+from torch.nn import functional as F
 
 from ...core.config import Settings
 from ...core.diagnostics import Diagnostics
@@ -25,14 +35,19 @@ from ...core.errors import SeriatimError
 from ...data.dataset import Dataset
 from ...data.sequences import Sequences
 from ...data.tokenizers import Tokenizer, TokenizerSettings, with_default_kind
-from ..base import IGNORED, Encoded, Processor, TaskConfig
+from ..base import IGNORED, Encoded, Processor, TaskConfig, Tokenizers, Values
+from ..batching import run_batches
 from ..codecs import fit_tokenizer, model_tokenizer
-from .schema import Answer, locate_answers
+from .questions import Answer, locate_answers
 
 ANSWER_LENGTH = 30  # tokens, unless many training answers are longer
 MIN_LENGTH = 8  # of a window in which question and passage both have room
 UNANSWERABLE_KEY = "seriatim_unanswerable"  # in config.json of an exported model
 FAR = np.iinfo(np.int64).max // 4
+MAX_SPANS = 1 << 22  # of a batch that is searched at once
+
+
+# Encoding
 
 
 class AnswerSettings(Settings):
@@ -227,9 +242,7 @@ class AnswerProcessor(Processor[AnswerEncoded]):
     longest: int = 1  # elements of the longest training window
 
     @classmethod
-    def fit(
-        cls, train: Dataset, config: TaskConfig, pretrained: Mapping[str, Tokenizer], diagnostics: Diagnostics
-    ) -> Self:
+    def fit(cls, train: Dataset, config: TaskConfig, pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:
         settings: AnswerSettings = config.task
         if config.model.traits.directions == 2:
             diagnostics.note(f"{config.model.name} reads in both directions (model.bidirectional)")
@@ -269,11 +282,7 @@ class AnswerProcessor(Processor[AnswerEncoded]):
 
     @classmethod
     def from_pretrained(
-        cls,
-        tokenizers: Mapping[str, Tokenizer],
-        max_length: int,
-        labels: tuple[str, ...] = (),
-        config: Mapping[str, Any] | None = None,
+        cls, tokenizers: Tokenizers, max_length: int, labels: tuple[str, ...] = (), config: Values | None = None
     ) -> Self:
         unanswerable = bool((config or {}).get(UNANSWERABLE_KEY))
         tokenizer, settings = tokenizers["tokenizer"], AnswerSettings()
@@ -379,3 +388,100 @@ def find_answer_tokens(answers: list[list[Answer]], passages: Passages, passage:
             if first <= last:
                 answer_spans[row] = first, last
     return spans
+
+
+# Search
+
+
+@dataclass(frozen=True)
+class BestSpans:
+    """The k best spans of n questions, best first."""
+
+    rows: np.ndarray  # (n,) the questions, in order
+    spans: np.ndarray  # (n,k,2) first and last token among those of all passages; IGNORED: there are no more
+    scores: np.ndarray  # (n,k) −∞ there
+    null: np.ndarray  # (n,) the score of no answer
+    total: np.ndarray  # (n,) log Σ exp(score) over all spans, and no answer if that is possible
+
+    def characters(self, encoded: AnswerEncoded, rank: int = 0) -> list[tuple[int, int]]:
+        """Returns start and end characters of the spans of a rank; (0, 0) if there is none."""
+        first, last = self.spans[:, rank].T
+        exists = first != IGNORED
+        characters = np.zeros((len(first), 2), np.int64)
+        passages = encoded.passages
+        characters[exists] = np.stack([passages.starts[first[exists]], passages.ends[last[exists]]], axis=1)
+        return [(start, end) for start, end in characters.tolist()]
+
+    def is_null(self, threshold: float) -> np.ndarray:
+        """Returns whether no answer is better than the best span by more than the threshold (n,)."""
+        missing = self.scores[:, 0] == -np.inf
+        with np.errstate(invalid="ignore"):
+            null: np.ndarray = missing | (self.null - self.scores[:, 0] > threshold)
+        return null
+
+
+def search_spans(
+    encoded: AnswerEncoded, items: np.ndarray, scores: Sequence[np.ndarray], answer_length: int, count: int = 1
+) -> BestSpans:
+    """Returns the `count` best spans of each question.
+
+    Args:
+        encoded: The windows.
+        items: Those that were scored (n,), all windows of each of their questions.
+        scores: Start and end scores (2,T) of each of them, −∞ outside of its choices.
+        answer_length: The longest span, in tokens.
+        count: The number of spans.
+    """
+    lengths = encoded.lengths[items]
+
+    def run(batch: np.ndarray) -> list[tuple[np.ndarray, ...]]:
+        padded = np.full((len(batch), 2, int(lengths[batch].max())), -np.inf, dtype=scores[0].dtype)
+        for n, item in enumerate(batch.tolist()):
+            padded[n, :, : lengths[item]] = scores[item][:, : lengths[item]]
+        columns = search_windows(encoded, items[batch], torch.from_numpy(padded), answer_length, count)
+        return list(zip(*columns, strict=True))
+
+    results = run_batches(lengths, run, max_elements=MAX_SPANS // answer_length)
+    tokens, values, totals, nulls = (np.stack(column) for column in zip(*results, strict=True))
+    rows, index = np.unique(encoded.rows[items], return_inverse=True)
+    null = np.full(len(rows), np.inf)
+    np.minimum.at(null, index, nulls)
+    total = np.full(len(rows), -np.inf)
+    np.logaddexp.at(total, index, totals)
+    if encoded.unanswerable:
+        total = np.logaddexp(total, null)
+    flat_rows = np.repeat(index, count)
+    order = np.lexsort((-values.ravel(), flat_rows))
+    flat_rows = flat_rows[order]
+    rank = np.arange(len(flat_rows)) - np.searchsorted(flat_rows, flat_rows)
+    selected = (rank < count) & (values.ravel()[order] > -np.inf)
+    spans = np.full((len(rows), count, 2), IGNORED, dtype=np.int64)
+    best = np.full((len(rows), count), -np.inf)
+    spans[flat_rows[selected], rank[selected]] = tokens.reshape(-1, 2)[order][selected]
+    best[flat_rows[selected], rank[selected]] = values.ravel()[order][selected]
+    return BestSpans(rows, spans, best, null, total)
+
+
+def search_windows(
+    encoded: AnswerEncoded, items: np.ndarray, scores: Tensor, answer_length: int, count: int
+) -> tuple[np.ndarray, ...]:
+    """Returns the best spans (B,k,2) of windows, their scores (B,k), the log sum of all spans (B,) and the score of no
+    answer (B,), from start and end scores (B,2,T)."""
+    steps = scores.shape[2]
+    selectable = torch.from_numpy(encoded.selectable(items))[:, :steps]
+    start, end = scores.masked_fill(~selectable[:, None], -torch.inf).unbind(dim=1)  # (B,T)
+    reach = min(answer_length, steps)
+    ends = F.pad(end, (0, reach - 1), value=-torch.inf).unfold(1, reach, 1)  # (B,T,L): of spans of length 1 … L
+    sums = start[..., None] + ends
+    windows = encoded.inputs
+    offset = windows.first[items] - windows.offsets[items]  # from an element to its position in the passage
+    if (np.abs(encoded.owned[items]) < FAR).any():  # a passage has several windows
+        middles = torch.arange(steps)[:, None] * 2 + torch.arange(reach)  # first + last element
+        owned = torch.from_numpy(encoded.owned[items] - 2 * offset[:, None])[:, None, None]  # (B,1,1,2)
+        sums = sums.masked_fill((middles < owned[..., 0]) | (middles >= owned[..., 1]), -torch.inf)
+    flat = F.pad(sums.flatten(1), (0, max(count - steps * reach, 0)), value=-torch.inf)
+    values, positions = flat.topk(count, dim=1)
+    tokens = torch.stack([positions // reach, positions // reach + positions % reach], dim=-1).numpy()  # (B,k,2)
+    tokens = tokens + (offset + windows.passages.starts[windows.passage[items]])[:, None, None]
+    null = scores[torch.arange(len(items)), :, torch.from_numpy(encoded.null[items])].sum(dim=-1)
+    return tokens, values.double().numpy(), flat.logsumexp(dim=1).double().numpy(), null.double().numpy()
