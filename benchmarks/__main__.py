@@ -1,4 +1,7 @@
-"""`make bench`: every benchmark in a process of its own; figures as JSON in results/, then a table and a plot."""
+"""`make bench`: every benchmark in a process of its own; figures as JSON in results/, then a table and a plot.
+
+    python -m benchmarks [--quick] [NAME …]
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,18 @@ BENCHMARKS = (
     "loss",
     "ngram",
     "translate",
-    "pictures",
+    "images",
     "loading",
     "captions",
     "generate",
     "beam",
     "growth",
+    "data",
 )
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or BENCHMARKS:
-        subprocess.run([sys.executable, "-m", f"benchmarks.{name}"], check=True)
-    summary.main()
+    options = [argument for argument in sys.argv[1:] if argument.startswith("-")]
+    for name in [argument for argument in sys.argv[1:] if argument not in options] or BENCHMARKS:
+        subprocess.run([sys.executable, "-m", f"benchmarks.{name}", *options], check=True)
+    if "--quick" not in options:
+        summary.main()

@@ -25,7 +25,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -229,10 +229,8 @@ def descendants(process: int) -> list[int]:
     result = [process]
     for number in result:
         for path in Path(f"/proc/{number}/task").glob("*/children"):
-            try:
+            with suppress(OSError):  # it has ended meanwhile
                 result += [int(child) for child in path.read_text().split()]
-            except OSError:
-                pass  # it has ended meanwhile
     return result
 
 
@@ -251,7 +249,8 @@ def measure(kind: str, competitor: str, path: Path, cache: Path) -> list[dict[st
     command = [sys.executable, "-m", "benchmarks.data", "--competitor", competitor, "--only", kind, "--file", str(path)]
     environment = os.environ | {"SERIATIM_CACHE": str(cache)}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as child:
-        assert child.stdin is not None and child.stdout is not None
+        assert child.stdin is not None
+        assert child.stdout is not None
         sampler = MemorySampler(child.pid)
         if Path("/proc/self/smaps_rollup").exists():
             sampler.start()

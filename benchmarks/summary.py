@@ -1,8 +1,8 @@
-"""All that was measured, on one page: results/table.md, and results/ratios.svg and .png.
+"""All results on one page: results/table.md, and results/ratios.svg and .png.
 
     python -m benchmarks.summary
 
-A dot is a peer, its place how many times longer it takes than Seriatim: left of the line at 1 it is the faster one.
+A dot is a peer; its position says how many times longer it takes than Seriatim. Left of the line at 1 it is faster.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import altair as alt
 from benchmarks.timing import RESULTS
 
 
-def measured() -> list[dict[str, Any]]:
-    """One row for each competitor of each benchmark."""
-    found = []
+def read_results() -> list[dict[str, Any]]:
+    """Returns one row for each competitor of each benchmark that compares times."""
+    rows = []
     for path in sorted(RESULTS.glob("*.json")):
         result = json.loads(path.read_text(encoding="utf-8"))
-        for name, row in result["rows"].items() if isinstance(result.get("rows"), dict) else ():
-            found.append({"benchmark": result["name"], "competitor": name, "own": name == result["own"], **row})
-    return found
+        for name, row in result["rows"].items() if "own" in result else ():
+            rows.append({"benchmark": result["name"], "competitor": name, "own": name == result["own"], **row})
+    return rows
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    lines = ["| benchmark | who | median | best | times ours | of the limit |", "|---|---|---|---|---|---|"]
+def format_table(rows: list[dict[str, Any]]) -> str:
+    lines = ["| benchmark | competitor | median | best | times ours | of the limit |", "|---|---|---|---|---|---|"]
     for row in rows:
         share = f"{row['share_of_limit']:.0%}" if "share_of_limit" in row else ""
         times = f"{row['median'] * 1e3:,.2f} ms | {row['best'] * 1e3:,.2f} ms | {row['ratio']:.2f}×"
@@ -34,14 +34,14 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def chart(rows: list[dict[str, Any]]) -> alt.LayerChart:
+def make_chart(rows: list[dict[str, Any]]) -> alt.LayerChart:
     peers = [row for row in rows if not row["own"] and not row["competitor"].startswith("seriatim")]
     base = alt.Chart(alt.Data(values=peers))
     dots = base.mark_point(filled=True, size=60, opacity=0.8).encode(
         x=alt.X("ratio:Q", title="times as long as Seriatim", scale=alt.Scale(type="log")),
         y=alt.Y("benchmark:N", title=None, sort=None, axis=alt.Axis(labelLimit=260)),
         color=alt.Color("competitor:N", title=None, scale=alt.Scale(scheme="tableau20")),
-        shape=alt.Shape("competitor:N", title=None),  # there are more of them than colours
+        shape=alt.Shape("competitor:N", title=None),  # there are more competitors than colors
         tooltip=["benchmark:N", "competitor:N", alt.Tooltip("ratio:Q", format=".2f")],
     )
     level = alt.Chart(alt.Data(values=[{"ratio": 1}])).mark_rule(strokeDash=[4, 3]).encode(x="ratio:Q")
@@ -49,13 +49,13 @@ def chart(rows: list[dict[str, Any]]) -> alt.LayerChart:
 
 
 def main() -> None:
-    rows = measured()
+    rows = read_results()
     if not rows:
-        raise SystemExit(f"nothing was measured yet: {RESULTS} holds no results")
-    text = table(rows)
+        raise SystemExit(f"{RESULTS} has no results: run a benchmark first")
+    text = format_table(rows)
     (RESULTS / "table.md").write_text(text, encoding="utf-8")
-    for kind in ("svg", "png"):
-        chart(rows).save(str(RESULTS / f"ratios.{kind}"))
+    for extension in ("svg", "png"):
+        make_chart(rows).save(str(RESULTS / f"ratios.{extension}"))
     print(text, end="")
     print(RESULTS / "table.md")
     print(RESULTS / "ratios.svg")

@@ -1,32 +1,31 @@
-"""A TCN, forward and backward: Seriatim's causal convolution beside the usual form that pads and cuts off.
+"""A TCN, forward and backward: Seriatim's causal convolution beside the usual one, which pads and truncates.
 
-(B,T,channels,kernel,levels) = (32,600,30,7,8), weight norm in both; the results are equal (tests/test_parity.py). Once
-for the outputs of all steps, once where only the last is wanted, as in classifying (tests/test_heads.py).
+(B,T,channels,kernel,levels) = (32,600,30,7,8), weight norm in both; the tests hold that the results are equal. Once for
+the outputs of all steps, once for the last one only, as in classification.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from benchmarks.timing import interleaved, report
+from benchmarks.timing import interleaved, make_parser, parse_arguments, report
 from seriatim.models.tcn import TCN
 
 BATCH, STEPS, CHANNELS, KERNEL, LEVELS = 32, 600, 30, 7, 8
 
 
 class Padded(nn.Module):
-    """Pads on both sides and cuts off what looked ahead."""
+    """A level that pads on both sides and removes the outputs that depend on later inputs."""
 
     def __init__(self, dilation: int) -> None:
         super().__init__()
         self.extra = (KERNEL - 1) * dilation
-        convolutions = (nn.Conv1d(CHANNELS, CHANNELS, KERNEL, padding=self.extra, dilation=dilation) for _ in range(2))
-        self.first, self.second = (weight_norm(one) for one in convolutions)
+        layers = (nn.Conv1d(CHANNELS, CHANNELS, KERNEL, padding=self.extra, dilation=dilation) for _ in range(2))
+        self.first, self.second = (weight_norm(layer) for layer in layers)
 
     def forward(self, x: Tensor) -> Tensor:
         y = torch.relu(self.first(x)[:, :, : -self.extra])
@@ -34,25 +33,27 @@ class Padded(nn.Module):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=10)
-    repeats = parser.parse_args().repeats
+    arguments = parse_arguments(make_parser(__doc__, repeats=10))
+    batch, steps = (2, 100) if arguments.quick else (BATCH, STEPS)
     ours = TCN(CHANNELS, CHANNELS, LEVELS, KERNEL)
-    usual = nn.Sequential(*(Padded(2**level) for level in range(LEVELS)))
-    x = torch.randn(BATCH, STEPS, CHANNELS, requires_grad=True)
-    turned = x.detach().transpose(1, 2).contiguous().requires_grad_()
+    padded = nn.Sequential(*(Padded(2**level) for level in range(LEVELS)))
+    x = torch.randn(batch, steps, CHANNELS, requires_grad=True)
+    channels_first = x.detach().transpose(1, 2).contiguous().requires_grad_()
 
-    def both_ways(run: Callable[[], Tensor]) -> Callable[[], None]:
+    def forward_backward(run: Callable[[], Tensor]) -> Callable[[], None]:
         return lambda: run().sum().backward()
 
-    competitors = {"seriatim": both_ways(lambda: ours(x)[0]), "pad and cut": both_ways(lambda: usual(turned))}
-    report("tcn", interleaved(competitors, repeats))
-    last = {
-        "seriatim": both_ways(lambda: ours.final(x)),
-        "seriatim, all steps": both_ways(lambda: ours(x)[0][:, -1]),
-        "pad and cut": both_ways(lambda: usual(turned)[:, :, -1]),
+    competitors = {
+        "seriatim": forward_backward(lambda: ours(x)[0]),
+        "pad and truncate": forward_backward(lambda: padded(channels_first)),
     }
-    report("tcn-last", interleaved(last, repeats))
+    report("tcn", interleaved(competitors, arguments.repeats), save=not arguments.quick)
+    last = {
+        "seriatim": forward_backward(lambda: ours.last_output(x)),
+        "seriatim, all steps": forward_backward(lambda: ours(x)[0][:, -1]),
+        "pad and truncate": forward_backward(lambda: padded(channels_first)[:, :, -1]),
+    }
+    report("tcn-last", interleaved(last, arguments.repeats), save=not arguments.quick)
 
 
 if __name__ == "__main__":
