@@ -1,4 +1,4 @@
-// What stands between the two products of an element-wise network, and its derivative, for a vector of numbers.
+// Activations of feed-forward networks and their derivatives, for a vector of numbers.
 #pragma once
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// Scores of additive attention, Σ_h w_h tanh(q_h + k_h), without the tanh of all pairs of query and key ever standing in
-// memory: the backward pass works it out once more, and adds the gradients of the keys to what other steps left there.
+// Scores of additive attention, Σ_h w_h tanh(q_h + k_h), without storing the tanh of all pairs of query and key: the
+// backward pass recomputes it, and adds the gradients of the keys to those of other steps.
 
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>

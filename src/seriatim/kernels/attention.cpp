@@ -1,10 +1,10 @@
 // Scaled dot-product attention over short sequences, forward and backward.
 //
-// Over a dozen elements the products of attention are so small that calling a library for each, and bringing the heads
-// into its layout and back, takes many times as long as the numbers themselves. Here queries, keys and values are read
-// where the projections left them, (B, T, heads·d) with any stride between elements, and each head of each row is a few
-// loops within the nearest cache. The weights (B, heads, T, S) are kept for the backward pass. The definition is
-// `attend_visibly` in nn/attention.py, and the tests hold the two equal.
+// For a dozen elements, calling a library for each product and bringing the heads into its layout and back takes many
+// times as long as the computation. Here queries, keys and values are read where the projections wrote them, (B, T,
+// heads·d) with any stride between elements, and each head of each row is a few loops within the nearest cache. The
+// weights (B, heads, T, S) are saved for the backward pass. The reference is `attention_with_weights` in
+// nn/attention.py, and tests hold both equal.
 
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>

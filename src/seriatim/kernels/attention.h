@@ -1,4 +1,4 @@
-// What both kernels of attention share: where the elements of a head stand.
+// Shared by both attention kernels: the layout of heads.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// The step of a stack of Transformer blocks: as nn/transformer.py has them, for one token of each row.
+// One generation step of a stack of Transformer blocks, as in nn/transformer.py, for one token of each row.
 #pragma once
 
 #include "activation.h"
@@ -218,7 +218,7 @@ class Transformer : public Model {
 
   void resize(int64_t rows, int64_t longest) {
     resize_scores(rows);
-    const int64_t workers = team().workers();
+    const int64_t workers = pool().workers();
     if (rows > rows_) {
       stride_ = spaced(width_), inner_ = spaced(std::max(3 * width_, hidden_));
       x_ = Lines<float>(rows * stride_), y_ = Lines<float>(rows * stride_), inside_ = Lines<float>(rows * inner_);
@@ -233,7 +233,7 @@ class Transformer : public Model {
   }
 
   template <typename E>
-  void forward(E& team, const Progress& at, const int64_t* tokens, int64_t first, int64_t last) {
+  void forward(E& pool, const Progress& at, const int64_t* tokens, int64_t first, int64_t last) {
     const int64_t D = width_, rows = last - first;
     float *x = x_ + first * stride_, *y = y_ + first * stride_, *inside = inside_ + first * inner_;
     for (int64_t row = 0; row < rows; ++row) {
@@ -261,8 +261,8 @@ class Transformer : public Model {
     };
     for (size_t layer = 0; layer < blocks_.size(); ++layer) {
       const Block<W>& block = blocks_[layer];
-      block.inputs.multiply(team, opened(block.attention_norm), stride_, rows, into(inside, inner_));
-      heads(team, rows, [&](int64_t row, int64_t head, int worker) {
+      block.inputs.multiply(pool, opened(block.attention_norm), stride_, rows, into(inside, inner_));
+      heads(pool, rows, [&](int64_t row, int64_t head, int worker) {
         const Line& line = at.lines[first + row];
         const int64_t size = D / heads_;
         const float* query = inside + row * inner_ + head * size;
@@ -270,16 +270,16 @@ class Transformer : public Model {
         at.pages->spans(line, layer, head, spans_[worker]);
         gather(query, y + row * stride_ + head * size, worker);
       }, at.lines[first].length);
-      block.output.multiply(team, y, stride_, rows, added);
+      block.output.multiply(pool, y, stride_, rows, added);
       closed(block.attention_norm);
       if (cross_) {
-        block.cross_query.multiply(team, opened(block.cross_norm), stride_, rows, into(inside, inner_));
-        heads(team, rows, [&](int64_t row, int64_t head, int worker) {
+        block.cross_query.multiply(pool, opened(block.cross_norm), stride_, rows, into(inside, inner_));
+        heads(pool, rows, [&](int64_t row, int64_t head, int worker) {
           const int64_t size = D / heads_;
           at.memory->spans(at.lines[first + row].source, layer, head, spans_[worker]);
           gather(inside + row * inner_ + head * size, y + row * stride_ + head * size, worker);
         }, at.memory->longest);
-        block.cross_output.multiply(team, y, stride_, rows, added);
+        block.cross_output.multiply(pool, y, stride_, rows, added);
         closed(block.cross_norm);
       }
       const auto bent = [&](int64_t row, int64_t column, Vector<float> left, Vector<float> right) {
@@ -287,13 +287,13 @@ class Transformer : public Model {
         store(to, activated<float>(left, activation_));
         store(to + kWide, activated<float>(right, activation_));
       };
-      block.hidden.multiply(team, opened(block.feedforward_norm), stride_, rows, bent);
-      block.back.multiply(team, inside, inner_, rows, added);
+      block.hidden.multiply(pool, opened(block.feedforward_norm), stride_, rows, bent);
+      block.back.multiply(pool, inside, inner_, rows, added);
       closed(block.feedforward_norm);
     }
     const float* top = x;
     if (final_.weight.defined()) norm(final_, x, y), top = y;
-    head_.multiply(team, top, stride_, rows,
+    head_.multiply(pool, top, stride_, rows,
                    [&](int64_t row, int64_t column, Vector<float> left, Vector<float> right) {
                      store(scores(first + row) + column, left);
                      store(scores(first + row) + column + kWide, right);
@@ -302,15 +302,15 @@ class Transformer : public Model {
 
   // Attention of all heads of all rows; by one thread where it is little.
   template <typename E, typename F>
-  void heads(E& team, int64_t rows, const F& f, int64_t places) {
+  void heads(E& pool, int64_t rows, const F& f, int64_t places) {
     if (rows * width_ * places < (1 << 16)) {
-      for (int64_t i = 0; i < rows * heads_; ++i) f(i / heads_, i % heads_, worker_of(team));
+      for (int64_t i = 0; i < rows * heads_; ++i) f(i / heads_, i % heads_, worker_of(pool));
     } else {
-      team.each(rows * heads_, [&](int64_t i, int worker) { f(i / heads_, i % heads_, worker); });
+      pool.each(rows * heads_, [&](int64_t i, int worker) { f(i / heads_, i % heads_, worker); });
     }
   }
 
-  static int worker_of(const Team&) { return 0; }
+  static int worker_of(const ThreadPool&) { return 0; }
   static int worker_of(const Alone& alone) { return alone.worker; }
 
   void gather(const float* query, float* to, int worker) {

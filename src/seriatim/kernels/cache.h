@@ -1,9 +1,9 @@
-// Keys and values of what was read, and attention over them.
+// The cache of keys and values, and attention over it.
 //
-// Memory is taken in pages of some places each, so that nothing is ever copied to make room. A row writes into a slot
-// of its own and reads, place by place, from whichever slots its past was written to: when beam search lets two rows go
-// on from one, only these notes are copied. What was written is never overwritten, so that an older state stays valid;
-// if it is gone on with although another has gone on from it before, it gets a copy of all.
+// Memory is allocated in pages of several positions, so that nothing is copied to grow. A row writes into a slot of its
+// own and reads, position by position, from the slots in which its past was written: when beam search continues two rows
+// from one, only these references are copied. Written memory is never overwritten, so that an older state stays valid; if
+// it is continued after another state was continued from it, it gets a full copy.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,4 @@
-// The step of a stack of recurrent layers: tokens, cells one above the other, scores. The cells are those of
-// recurrent.py.
+// One generation step of stacked recurrent layers: tokens, cells, scores. The cells are those of recurrent.py.
 #pragma once
 
 #include "step.h"
@@ -142,7 +141,7 @@ class Stack : public Model {
   }
 
   template <typename E>
-  void forward(E& team, Progress& at, const int64_t* tokens, int64_t first, int64_t last) {
+  void forward(E& pool, Progress& at, const int64_t* tokens, int64_t first, int64_t last) {
     const int64_t rows = last - first;
     float *given = given_ + first * stride_, *sums = sums_ + first * wide_, *more = more_ + first * wide_;
     const float* below = nullptr;  // the outputs of the layer below, for all rows
@@ -163,7 +162,7 @@ class Stack : public Model {
           store(to + row * wide_ + column + kWide, right);
         };
       };
-      layer.gates.multiply(team, given, stride_, rows, into(sums));
+      layer.gates.multiply(pool, given, stride_, rows, into(sums));
       if (table) {
         const int64_t columns = layer.gates.columns();
         for (int64_t row = 0; row < rows; ++row) {
@@ -177,12 +176,12 @@ class Stack : public Model {
       } else if (!gru()) {
         for (int64_t row = 0; row < rows; ++row) plain(sums + row * wide_, h + row * H, H);
       } else {
-        gru_step(team, layer, rows, table, tokens + first, given, sums, more, h, into(more));
+        gru_step(pool, layer, rows, table, tokens + first, given, sums, more, h, into(more));
       }
       below = h;
     }
     const int64_t H = layers_.back().width;
-    head_.multiply(team, below, H, rows, [&](int64_t row, int64_t column, Vector<float> left, Vector<float> right) {
+    head_.multiply(pool, below, H, rows, [&](int64_t row, int64_t column, Vector<float> left, Vector<float> right) {
       store(scores(first + row) + column, left);
       store(scores(first + row) + column + kWide, right);
     });
@@ -214,7 +213,7 @@ class Stack : public Model {
   }
 
   template <typename E, typename F>
-  void gru_step(E& team, const Layer<W>& layer, int64_t rows, bool table, const int64_t* tokens, float* given,
+  void gru_step(E& pool, const Layer<W>& layer, int64_t rows, bool table, const int64_t* tokens, float* given,
                 float* sums, float* more, float* h, const F& into) const {
     const int64_t H = layer.width, D = table ? 0 : layer.inputs;
     const bool after = kind_ == CellKind::gru_after;
@@ -228,15 +227,15 @@ class Stack : public Model {
       along(H, [&](int64_t i, int count) { store(z + i, sigmoid<float>(load(z + i, count)), count); });
     }
     if (!after) {
-      layer.candidate.multiply(team, given, stride_, rows, into);
+      layer.candidate.multiply(pool, given, stride_, rows, into);
     } else {
-      layer.inner.multiply(team, h, H, rows, into);
+      layer.inner.multiply(pool, h, H, rows, into);
       for (int64_t row = 0; row < rows; ++row) {
         float *r = sums + row * wide_, *to = more + row * wide_;
         along(H, [&](int64_t i, int count) { store(to + i, load(to + i, count) * load(r + i, count), count); });
       }
       if (!table) {
-        layer.candidate.multiply(team, given, stride_, rows,
+        layer.candidate.multiply(pool, given, stride_, rows,
                                  [&](int64_t row, int64_t column, Vector<float> left, Vector<float> right) {
                                    float* to = more + row * wide_ + column;
                                    store(to, load(to) + left);

@@ -1,9 +1,9 @@
 // Causal convolutions over sequences of vectors, forward and backward.
 //
-// x is (B, S, C) and holds what stands before the sequence, the weights are (D, C, k) as torch keeps them, and
-// y_t = b + Σ_j W_j x_{t + j·dilation}, so that there are S − (k − 1)·dilation outputs. Every tap is a product with a small
-// matrix that stays in the nearest cache while the rows pass by, and no window is ever written down. The definition is
-// models/tcn.py's plain way, and the tests hold the two equal.
+// x is (B, S, C) and includes the elements before the sequence, the weights are (D, C, k) as in torch, and
+// y_t = b + Σ_j W_j x_{t + j·dilation}, so that there are S − (k − 1)·dilation outputs. Every tap is a product with a
+// small matrix that stays in the nearest cache while the rows pass, and windows are never materialized. The reference is
+// the equations in models/tcn.py, and tests hold both equal.
 
 #include <ATen/Dispatch.h>
 #include <ATen/ops/empty.h>
@@ -15,7 +15,7 @@
 #include <tuple>
 #include <vector>
 
-#include "product.h"
+#include "gemm.h"
 
 namespace seriatim {
 namespace {

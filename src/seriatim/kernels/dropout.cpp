@@ -1,5 +1,5 @@
-// Dropout whose decisions are a hash of the element's place and a seed: nothing is drawn one by one, and nothing is kept
-// for the backward pass, which is the same function of the gradient.
+// Dropout with a mask that is a hash of the element's position and a seed: no random number per element is drawn, and
+// nothing is saved for the backward pass, which is the same function of the gradient.
 
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>

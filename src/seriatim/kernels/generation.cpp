@@ -1,7 +1,7 @@
-// Generation: a whole network, from tokens to the scores of what follows, as one call for each token, or for many.
+// Generation: a whole network, from tokens to the scores of the next ones, in one call per token, or per many tokens.
 //
-// Weights are packed once. A state is what `begin`, `read`, `step`, `select` and `go` give back; it may be gone on with at any
-// time. Everything is checked before the threads begin, and a call at a time has the network.
+// Weights are packed once. A state is returned by `from_state`, `prefill`, `step`, `select` and `generate`, and may be
+// continued at any time. Everything is checked before the threads start, and one call at a time uses the network.
 
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
@@ -47,7 +47,7 @@ class Generator : public torch::CustomClassHolder {
       : model_(bytes ? model_of<int8_t>(kind, tensors, sizes, numbers)
                      : model_of<float>(kind, tensors, sizes, numbers)) {}
 
-  ProgressPtr begin(std::vector<Tensor> state, std::optional<Tensor> real, std::vector<Tensor> memory,
+  ProgressPtr from_state(std::vector<Tensor> state, std::optional<Tensor> real, std::vector<Tensor> memory,
                     std::optional<Tensor> mask) {
     return model_->begin(state, real, memory, mask);
   }
@@ -58,7 +58,7 @@ class Generator : public torch::CustomClassHolder {
     return model_->select(*before, chosen.const_data_ptr<int64_t>(), chosen.numel());
   }
 
-  void extend(Tensor positions) {
+  void extend_positions(Tensor positions) {
     const std::lock_guard<std::mutex> guard(mutex_);
     model_->extend(positions);
   }
@@ -68,20 +68,20 @@ class Generator : public torch::CustomClassHolder {
     const std::lock_guard<std::mutex> guard(mutex_);
     const int64_t rows = before->rows, V = model_->vocabulary();
     const Tensor given = whole_numbers(tokens, rows, V, "tokens");
-    model_->team().resize(at::get_num_threads());
+    model_->pool().resize(at::get_num_threads());
     if (rows == 0) return {at::empty({rows, V}, at::kFloat), before};
     ProgressPtr after = model_->advance(*before, given.const_data_ptr<int64_t>());
     return {log_probs(rows), after};
   }
 
   // The same behind the first tokens (N, T) of rows, one after the other.
-  std::tuple<Tensor, ProgressPtr> read(Tensor tokens) {
+  std::tuple<Tensor, ProgressPtr> prefill(Tensor tokens) {
     const std::lock_guard<std::mutex> guard(mutex_);
     TORCH_CHECK_VALUE(tokens.dim() == 2 && tokens.numel() > 0, "tokens has shape ", tokens.sizes(),
                       ", expected rows of tokens");
     const int64_t rows = tokens.size(0);
     const Tensor given = whole_numbers(tokens.t().flatten(), tokens.numel(), model_->vocabulary(), "tokens");
-    model_->team().resize(at::get_num_threads());
+    model_->pool().resize(at::get_num_threads());
     ProgressPtr at = model_->fresh(rows);
     for (int64_t i = 0; i < given.numel(); i += rows) at = model_->advance(*at, given.const_data_ptr<int64_t>() + i);
     return {log_probs(rows), at};
@@ -91,7 +91,7 @@ class Generator : public torch::CustomClassHolder {
   // behind `end` or with its `limits`-th token. Gives the tokens (N, steps), −1 where there is none, their
   // log-probabilities, and the state of the rows that go on, behind all but the last of them. `banned` tokens are never chosen, `end` not among
   // the first `least`. With uniform numbers (N, steps) tokens are drawn, else they are the likeliest.
-  std::tuple<Tensor, Tensor, ProgressPtr> go(Tensor tokens, ProgressPtr before, int64_t steps, Tensor limits,
+  std::tuple<Tensor, Tensor, ProgressPtr> generate(Tensor tokens, ProgressPtr before, int64_t steps, Tensor limits,
                                              int64_t end, int64_t least, std::vector<int64_t> banned,
                                              std::optional<Tensor> uniforms, double temperature, int64_t top_k,
                                              double top_p) {
@@ -110,7 +110,7 @@ class Generator : public torch::CustomClassHolder {
       numbers = uniforms->contiguous();
     }
     const Choice choice{temperature, top_p, top_k};
-    model_->team().resize(at::get_num_threads());
+    model_->pool().resize(at::get_num_threads());
     Tensor found = at::full({rows, steps}, -1, at::kLong), gains = at::zeros({rows, steps}, at::kDouble);
     std::vector<int64_t> alive(rows), next(given.const_data_ptr<int64_t>(), given.const_data_ptr<int64_t>() + rows);
     std::iota(alive.begin(), alive.end(), 0);
@@ -163,7 +163,7 @@ class Generator : public torch::CustomClassHolder {
 
   template <typename F>
   void over_rows(int64_t rows, const F& f) {
-    model_->team().each(rows, [&](int64_t row, int) { f(row); });
+    model_->pool().each(rows, [&](int64_t row, int) { f(row); });
   }
 
   std::unique_ptr<Model> model_;
@@ -176,12 +176,12 @@ TORCH_LIBRARY_FRAGMENT(seriatim, library) {
   library.class_<Progress>("Progress");
   library.class_<Generator>("Generator")
       .def(torch::init<std::string, std::vector<Tensor>, std::vector<int64_t>, std::vector<double>, bool>())
-      .def("begin", &Generator::begin)
-      .def("extend", &Generator::extend)
-      .def("read", &Generator::read)
+      .def("from_state", &Generator::from_state)
+      .def("extend_positions", &Generator::extend_positions)
+      .def("prefill", &Generator::prefill)
       .def("select", &Generator::select)
       .def("step", &Generator::step)
-      .def("go", &Generator::go);
+      .def("generate", &Generator::generate);
 }
 
 }  // namespace seriatim

@@ -72,16 +72,18 @@ class NativeGenerator:
         memory_mask: Tensor | None = None,
     ) -> NativeState:
         """Returns the native state of exported tensors, with the memory of an encoder."""
-        return NativeState(self.generator, self.generator.begin(list(state), state_mask, list(memory), memory_mask))
+        return NativeState(
+            self.generator, self.generator.from_state(list(state), state_mask, list(memory), memory_mask)
+        )
 
     def prefill(self, tokens: Tensor) -> tuple[Tensor, NativeState]:
         """Returns the log-probabilities (N,V) after prompts (N,T), and the state."""
-        log_probs, inner = self.generator.read(tokens)
+        log_probs, inner = self.generator.prefill(tokens)
         return log_probs, NativeState(self.generator, inner)
 
     def extend_positions(self, positions: Tensor) -> None:
         """Replaces the table of positions by a longer one (P,D)."""
-        self.generator.extend(positions)
+        self.generator.extend_positions(positions)
 
     def step(self, tokens: Tensor, state: NativeState) -> tuple[Tensor, NativeState]:
         """Returns the log-probabilities (N,V) after one more token of each row (N,), and the state."""
@@ -102,7 +104,7 @@ class NativeGenerator:
         Both are (N,steps); −1 marks tokens after the end of a row. The state is that of the rows that have not ended,
         before their last token.
         """
-        generated, log_probs, inner = self.generator.go(
+        generated, log_probs, inner = self.generator.generate(
             tokens,
             state.inner,
             steps,

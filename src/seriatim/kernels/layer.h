@@ -1,9 +1,9 @@
-// What recurrent layers share: sizes and checks, the inputs' products, and the gradients of all weights.
+// Shared by recurrent layers: sizes and checks, the products of the inputs, and the gradients of all weights.
 //
-// The batch is split over threads, and each thread takes its rows through the whole of time without waiting for another.
-// Products that need not go step by step (of the inputs with their weights, and those that give the gradients of x and of
-// all weights) are made for some steps at a time, by the thread that needs them and while they are in its caches: of a
-// long sequence of small vectors, reading and writing them would take longer than the work itself.
+// The batch is split over threads, and each thread runs its rows through all time steps without waiting for another.
+// Products that are not sequential (of the inputs with their weights, and those for the gradients of x and of all weights)
+// are computed for several steps at a time, by the thread that needs them and while they are in its caches: for long
+// sequences of small vectors, reading and writing them would take longer than computing them.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -20,7 +20,7 @@
 #include <optional>
 #include <vector>
 
-#include "product.h"
+#include "gemm.h"
 
 #define SERIATIM_ALWAYS __attribute__((always_inline))
 

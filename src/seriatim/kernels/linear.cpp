@@ -1,9 +1,9 @@
-// Linear layers: products with weights that rest, and what follows a product while the weights learn.
+// Linear layers: products with packed weights for inference, and fused bias and activation for training.
 //
-// Weights that rest are packed once into panels (see product.h). Rows are taken in blocks that stay in a core's second
-// cache while all panels pass by, and bias and activation are applied to the sums before they leave the nearest one.
-// While the weights learn, the product is the library's; bias and activation behind it are one pass, and so are their
-// two gradients. The definition is nn/linear.py's plain way, and the tests hold the two equal.
+// Packed weights are panels (see gemm.h). Rows are processed in blocks that stay in a core's second cache while all panels
+// pass, and bias and activation are applied to the sums before they leave the nearest one. In training the product is the
+// library's; bias and activation after it are one pass, and so are their two gradients. The reference is nn/layers.py,
+// and tests hold both equal.
 
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
@@ -17,7 +17,7 @@
 #include <type_traits>
 
 #include "activation.h"
-#include "product.h"
+#include "gemm.h"
 
 namespace seriatim {
 namespace {

@@ -1,9 +1,9 @@
-// Weights for a few rows at a time: packed once, as numbers or as bytes, in the order in which they are read.
+// Packed weights for products with few rows, in float32 or 8 bits, in the order in which they are read.
 //
-// With one row, or sixteen, a product is done as soon as its weights have come from memory. They therefore stand in
-// panels of two vectors a row, one panel behind the other, in large pages, and everything that follows a product is
-// done while its sums are near. As bytes, each output has a scale of its own (its largest weight is 127), and the inputs
-// stay numbers.
+// With one to sixteen rows a product takes as long as reading its weights from memory. They are therefore stored in panels
+// of two vectors per row, one panel after the other, in large pages, and everything that follows a product is computed
+// while its sums are in cache. In 8 bits, each output has its own scale (its largest weight is 127), and the inputs stay
+// float32.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -158,11 +158,11 @@ class Matrix {
 
   // y = a b + bias: take(row, column, first vector, second vector) gets every row of every panel.
   template <typename E, typename F>
-  void multiply(E& team, const float* a, int64_t a_stride, int64_t rows, const F& take) const {
+  void multiply(E& pool, const float* a, int64_t a_stride, int64_t rows, const F& take) const {
     const int64_t one = kPanel * depth_ * static_cast<int64_t>(sizeof(W));
-    const int64_t at_once = std::clamp(bytes() / (2 * team.workers()), kLeast, kShare);
+    const int64_t at_once = std::clamp(bytes() / (2 * pool.workers()), kLeast, kShare);
     const int64_t share = std::max<int64_t>(1, at_once / one), items = (panels() + share - 1) / share;
-    team.each(items, [&](int64_t item, int) {
+    pool.each(items, [&](int64_t item, int) {
       const int64_t end = std::min(panels(), (item + 1) * share);
       for (int64_t p = item * share; p < end; ++p) panel(p, a, a_stride, rows, take);
     });

@@ -1,13 +1,12 @@
 // One recurrent layer in one direction over all time steps, forward and backward: RNN, LSTM and GRU.
 //
-// Tensors that the caller sees are batch-first and contiguous. x is (B, T, D), with weights (G·H, D) and a bias of the
-// inputs, or without them (B, T, G·H), their product. Where a mask is false the state is carried over unchanged and the
-// output is zero. `kept` is what the backward pass needs of a forward pass, time-major: (T, B, parts, H), empty if nobody
-// asked for it. The backward operators give the gradients of x (empty unless asked for), of the weights and the bias of
-// the inputs (empty where there are none), of the recurrent weights, and of what else there is.
+// Tensors of the interface are batch-first and contiguous. x is (B, T, D), with weights (G·H, D) and a bias of the inputs,
+// or without them (B, T, G·H), their product. If a mask is false the state is carried over unchanged and the output is
+// zero. `kept` is what the backward pass needs of a forward pass, time-major: (T, B, parts, H), empty if no gradient is
+// needed. The backward operators return the gradients of x (empty if not needed), of the weights and the bias of the
+// inputs (empty if there are none), of the recurrent weights, and of the states.
 //
-// How the work is divided stands in layer.h. The plain definition of each cell is in recurrent.py, and the tests hold the
-// two equal.
+// layer.h divides the work. The reference of each cell is in recurrent.py, and tests hold both equal.
 
 #include <ATen/Dispatch.h>
 #include <ATen/ops/empty_like.h>

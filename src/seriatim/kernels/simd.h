@@ -1,5 +1,5 @@
-// Vectors of numbers as the processor holds them, through the compiler's own vector types (GCC, Clang), so that
-// one source serves AVX-512, AVX2, NEON and the rest. Only loads and stores of a part of a vector need more.
+// Vectors of numbers by the compiler's vector types (GCC, Clang), so that one source serves AVX-512, AVX2, NEON and
+// others. Only loads and stores of parts of a vector need more.
 #pragma once
 
 #include <cstdint>

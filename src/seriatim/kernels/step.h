@@ -1,4 +1,4 @@
-// What all native steps of generation share: the state of some rows, the output head, and how a token is chosen.
+// Shared by all generation steps: the state of a batch of rows, the output head, and the choice of tokens.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -9,7 +9,7 @@
 #include <string>
 
 #include "cache.h"
-#include "team.h"
+#include "thread_pool.h"
 
 namespace seriatim {
 
@@ -85,7 +85,7 @@ class Model {
 
   int64_t vocabulary() const { return vocabulary_; }
   float* scores(int64_t row) const { return scores_ + row * score_stride_; }
-  Team& team() { return team_; }
+  ThreadPool& pool() { return pool_; }
 
  protected:
   // The threads share each product; but where all that a model has of weights is so little that a product is over before
@@ -95,10 +95,10 @@ class Model {
   // Runs whole(executor, first row, last row) for all rows in one of the two ways.
   template <typename F>
   void run(int64_t rows, int64_t bytes, const F& whole) {
-    if (bytes > kApart) return whole(team_, 0, rows);
-    const int64_t groups = std::min<int64_t>(rows, team_.workers() == 1 ? 1 : 2 * team_.workers());
+    if (bytes > kApart) return whole(pool_, 0, rows);
+    const int64_t groups = std::min<int64_t>(rows, pool_.workers() == 1 ? 1 : 2 * pool_.workers());
     const int64_t enough = std::max<int64_t>(groups, (rows + 15) / 16);
-    team_.each(enough, [&](int64_t group, int worker) {
+    pool_.each(enough, [&](int64_t group, int worker) {
       Alone alone{worker};
       whole(alone, rows * group / enough, rows * (group + 1) / enough);
     });
@@ -116,7 +116,7 @@ class Model {
  private:
   int64_t score_stride_ = 0, score_rows_ = 0;
   Lines<float> scores_;
-  Team team_;
+  ThreadPool pool_;
 };
 
 // ---- from scores to tokens -------------------------------------------------------------------------------------

@@ -1,12 +1,11 @@
-// Scaled dot-product attention, forward and backward, over sequences longer than those of attention.cpp, as long as
-// keys and values stay near the processor.
+// Scaled dot-product attention, forward and backward, for sequences longer than those of attention.cpp, as long as keys
+// and values stay in the caches.
 //
-// Queries, keys and values are read where the projections left them, (B, T, heads·d) with any stride between elements.
-// A thread takes one head of one row after the other: its keys are turned once, and a few queries at a time are
-// multiplied with them, weighted, and multiplied with the values, all within the nearest caches. Of the weights only
-// the logarithm of the sum is kept for each query, (B, heads, T); the backward pass makes them anew. What lies beyond
-// a query's reach is left out of the products. The definition is `attend_visibly` in nn/attention.py, and the tests
-// hold the two equal.
+// Queries, keys and values are read where the projections wrote them, (B, T, heads·d) with any stride between elements.
+// A thread processes one head of one row after the other: its keys are transposed once, and a few queries at a time are
+// multiplied with them, weighted, and multiplied with the values, all within the nearest caches. Only the logarithm of the
+// sum of the weights is saved for each query, (B, heads, T); the backward pass recomputes the weights. Masked tiles are
+// skipped. The reference is `attention_with_weights` in nn/attention.py, and tests hold both equal.
 
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
@@ -24,7 +23,7 @@
 #include <utility>
 
 #include "attention.h"
-#include "product.h"
+#include "gemm.h"
 
 namespace seriatim {
 namespace {

@@ -1,10 +1,10 @@
-// Threads that share the work of one step of generation.
+// A thread pool for the parts of one generation step.
 //
-// A step is a chain of small products, and between two of them all must have finished. If each thread had its fixed
-// share, one that the system has just taken from its core would hold up the others every time. Here the items of a job
-// are taken one by one: who is there takes the next, and the caller needs nobody to get done. It waits only for items
-// that another thread has begun: a short while spinning, then asleep, for on the core that it leaves the system may let
-// the other go on. If that takes long, the other cores are somebody else's, and the caller works alone for a while.
+// A step is a chain of small products with a barrier after each. With fixed shares, a thread that the system has just
+// descheduled would delay all others. Here the items of a job are taken one by one by any thread, and the caller can
+// finish the job alone. It waits only for items that another thread has started: spinning for a short time, then asleep,
+// so that the system may run the other thread on its core. If that takes long, the other cores are busy with other work,
+// and the caller works alone for a while.
 #pragma once
 
 #include <unistd.h>
@@ -29,13 +29,13 @@ inline void pause_briefly() {
 #endif
 }
 
-class Team {
+class ThreadPool {
  public:
-  Team() = default;
-  Team(const Team&) = delete;
-  Team& operator=(const Team&) = delete;
+  ThreadPool() = default;
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
 
-  ~Team() {
+  ~ThreadPool() {
     stop_.store(true);
     signal_.fetch_add(1);
     signal_.notify_all();

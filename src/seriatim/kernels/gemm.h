@@ -1,5 +1,5 @@
-// Products with one matrix that stays the same over all time steps: it is packed once, panel by panel, into the
-// order in which the innermost loop reads it, and a block of rows times a panel is kept in registers throughout.
+// Products with one matrix for all time steps: it is packed once, panel by panel, into the order in which the innermost
+// loop reads it, and a block of rows times a panel stays in registers throughout.
 #pragma once
 
 #include <ATen/Parallel.h>
