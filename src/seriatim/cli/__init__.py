@@ -5,23 +5,65 @@ Exit codes: 0; 1 a failure; 2 the user's mistake; 130 Ctrl-C; 143 SIGTERM.
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from typing import Any
 
 import typer
+import typer.core
+import typer.main
 
-from ..core.errors import SeriatimError
-from . import data, exchange, machine, train, understand
+from ..core.errors import SeriatimError, did_you_mean
 from .output import print_error
-from .verbs import VerbGroup, add_verb, built_in_verbs
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # typer brings a private copy of click
 
+# command → the module that defines it: only that of the command that runs is imported
+COMMANDS = {
+    **dict.fromkeys(("demo", "train", "resume", "compare", "distill", "average", "reproduce"), "train"),
+    "VERBS": "verbs",
+    **dict.fromkeys(("evaluate", "inspect", "report", "runs", "list"), "understand"),
+    **dict.fromkeys(("import", "export", "card", "doctor", "schema"), "machine"),
+    "data": "data",
+}
+
+
+class CommandGroup(typer.core.TyperGroup):
+    """The commands in the order of --help. Verbs of runs, plug-ins included, come from their capabilities."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        from .verbs import built_in_verbs
+
+        names = [[*built_in_verbs()] if name == "VERBS" else [name] for name in COMMANDS]
+        return [name for group in names for name in group]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in COMMANDS and cmd_name != "VERBS":
+            module = importlib.import_module(f".{COMMANDS[cmd_name]}", __name__)
+            command = typer.main.get_command(module.COMMANDS[cmd_name])
+            command.name = cmd_name
+            return command
+        from .verbs import verb_command
+
+        return verb_command(cmd_name, [])
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Finds the command of the first argument; the second one may be a run whose plug-in brings the verb."""
+        from .verbs import verb_command
+
+        name, *rest = args
+        if name in COMMANDS:
+            return super().resolve_command(ctx, args)
+        command = verb_command(name, rest)
+        if command is None:
+            raise SeriatimError("usage", f'there is no command "{name}"', did_you_mean(name, self.list_commands(ctx)))
+        return name, command, rest
+
+
 app = typer.Typer(
-    cls=VerbGroup,
+    cls=CommandGroup,
     name="seriatim",
-    help="Sequence models from n-grams to GPT: train, compare at equal size, use, look inside.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -42,15 +84,6 @@ def root(
     version: bool = typer.Option(False, "--version", callback=print_version, is_eager=True, help="Print the version."),
 ) -> None:
     """Sequence models from n-grams to GPT: train, compare at equal size, use, look inside."""
-
-
-train.register(app)
-for verb in built_in_verbs().values():
-    add_verb(app, verb)
-understand.register(app)
-exchange.register(app)
-machine.register(app)
-app.add_typer(data.app, name="data", rich_help_panel=machine.MACHINE)
 
 
 def main() -> None:

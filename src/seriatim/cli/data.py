@@ -12,7 +12,7 @@ import typer
 from . import options as o
 from .output import note, print_json, print_table
 
-app = typer.Typer(help="Data sets: list the catalogue, fetch one, check a file.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 BAR_WIDTH = 40  # characters of the longest bar of a histogram
 
@@ -193,3 +193,11 @@ def format_size(count: int) -> str:
         if count >= size:
             return f"{count / size:.1f} {unit}"
     return f"{count} bytes"
+
+
+@app.callback(rich_help_panel=o.MACHINE)
+def data() -> None:
+    """Data sets: list the catalogue, fetch one, check a file."""
+
+
+COMMANDS = {"data": app}

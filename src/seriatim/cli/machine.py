@@ -1,4 +1,4 @@
-"""Commands about the machine and the configuration: doctor and schema."""
+"""Commands about other programs, the machine and the configuration: import, export, card, doctor and schema."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from . import options as o
-from .options import MACHINE
-from .output import format_amount, print_json, print_table
+from .output import format_amount, note, print_json, print_table
 
 REQUIRED = ("torch", "numpy", "safetensors", "tokenizers", "pydantic", "typer", "pyarrow", "pandas", "altair")
 OPTIONAL = {
@@ -26,12 +25,6 @@ OPTIONAL = {
     "datasets": "read data sets of the Hugging Face hub",
     "kenlm": "compare with KenLM",
 }
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    app.command("doctor", rich_help_panel=MACHINE)(doctor)
-    app.command("schema", rich_help_panel=MACHINE)(schema)
 
 
 def doctor(json: o.Json = False) -> None:
@@ -105,3 +98,52 @@ def schema(
     else:
         write_text(out, text)
         print(out)
+
+
+def import_model(
+    source: Annotated[str, typer.Argument(help="A folder, a name on the hub, or an ARPA file.", show_default=False)],
+    out: o.Out = None,
+) -> None:
+    """Make a run folder from a model of another program.
+
+    A folder of transformers, a name on its hub, or the ARPA file of an n-gram model.
+    """
+    from ..runs import exchange
+
+    print(exchange.import_model(source, out, note).path)
+
+
+def export_model(
+    run: o.RunPath,
+    format: Annotated[
+        str | None, typer.Option("--format", help="transformers, or arpa for n-gram models. [default: by the model]")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The folder or file to write.")] = None,
+    plugin: o.Plugin = None,
+) -> None:
+    """Write a model for another program: a folder of transformers, or an ARPA file."""
+    from ..runs import exchange
+    from ..runs.configure import add_plugins
+
+    add_plugins(plugin)
+    print(exchange.export_model(run, out, format))
+
+
+def card(run: o.RunPath) -> None:
+    """Write the model card of a run, README.md, anew."""
+    from ..core.run_folder import RunFolder
+    from ..report import write_card
+
+    print(write_card(RunFolder(run)))
+
+
+COMMANDS = {
+    name: o.single_command(name, function, panel)
+    for name, function, panel in (
+        ("import", import_model, o.EXCHANGE),
+        ("export", export_model, o.EXCHANGE),
+        ("card", card, o.EXCHANGE),
+        ("doctor", doctor, o.MACHINE),
+        ("schema", schema, o.MACHINE),
+    )
+}

@@ -114,6 +114,14 @@ def with_training_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+def single_command(name: str, function: Callable[..., None], panel: str, text: str | None = None) -> typer.Typer:
+    """Returns a command by itself, with its panel of --help."""
+    names = {"help_option_names": ["-h", "--help"]}
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, context_settings=names)
+    app.command(name, help=text, rich_help_panel=panel, no_args_is_help=False)(function)
+    return app
+
+
 def read_settings(config: Path | None, sets: list[str] | None) -> dict[str, Any]:
     """Returns the settings of a YAML file with the assignments of --set over them."""
     from ..runs.configure import expand_names

@@ -31,14 +31,6 @@ DEMO_PARAMETERS, DEMO_CONTEXT_LENGTH = "200k", 64
 COMPARED_METRICS = 3  # columns of the table besides the main metric
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    for name, command in (("demo", demo), ("train", train), ("resume", resume), ("compare", compare)):
-        app.command(name, rich_help_panel=o.TRAIN)(command)
-    for name, command in (("distill", distill), ("average", average), ("reproduce", reproduce)):
-        app.command(name, rich_help_panel=o.TRAIN)(command)
-
-
 @o.with_training_options
 def train(
     task: o.Task = None,
@@ -444,3 +436,9 @@ def reproduce(
         print(f"report: {outcome.path / 'report.html'}")
     if outcome.signal in EXIT_CODES:
         raise typer.Exit(EXIT_CODES[outcome.signal])
+
+
+COMMANDS = {
+    function.__name__: o.single_command(function.__name__, function, o.TRAIN)
+    for function in (demo, train, resume, compare, distill, average, reproduce)
+}

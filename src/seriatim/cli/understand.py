@@ -26,15 +26,6 @@ from .output import (
 )
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands of this module."""
-    app.command("evaluate", rich_help_panel=o.UNDERSTAND)(evaluate)
-    app.command("inspect", rich_help_panel=o.UNDERSTAND)(with_views(inspect))
-    app.command("report", rich_help_panel=o.UNDERSTAND)(report)
-    app.command("runs", rich_help_panel=o.UNDERSTAND)(runs)
-    app.command("list", rich_help_panel=o.UNDERSTAND)(list_entries)
-
-
 def evaluate(
     run: o.RunPath,
     data: Annotated[str | None, typer.Option("--data", help="Another file to evaluate on, all of it.")] = None,
@@ -226,3 +217,15 @@ def task_summaries() -> dict[str, str]:
         text = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
         summaries[name] = text.partition("\n")[0].rstrip(".")
     return summaries
+
+
+COMMANDS = {
+    name: o.single_command(name, function, o.UNDERSTAND)
+    for name, function in {
+        "evaluate": evaluate,
+        "inspect": with_views(inspect),
+        "report": report,
+        "runs": runs,
+        "list": list_entries,
+    }.items()
+}

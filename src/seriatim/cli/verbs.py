@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-import typer.core
 import typer.main
 
 from ..core.run_folder import RunFolder
@@ -79,6 +80,7 @@ def read_option(name: str, schema: dict[str, Any]) -> Option:
     return Option(name, kind, schema.get("default"), schema.get("description", ""))
 
 
+@cache
 def built_in_verbs() -> dict[str, Verb]:
     """Returns the verbs of all built-in tasks, from verbs.json."""
     verbs: dict[str, Verb] = {}
@@ -95,22 +97,17 @@ def built_in_verbs() -> dict[str, Verb]:
     return {"predict": predict, **verbs}
 
 
-class VerbGroup(typer.core.TyperGroup):
-    """Also finds the verbs of a plug-in's run, which are in the run folder: `seriatim rank RUN …`."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        name, *rest = args
-        if name not in self.commands and rest and (Path(rest[0]) / "capabilities.json").is_file():
-            capabilities = RunFolder(rest[0]).capabilities
-            if name in capabilities:
-                single = typer.Typer()
-                add_verb(single, Verb.from_json(name, capabilities[name]))
-                return name, typer.main.get_command(single), rest
-        return super().resolve_command(ctx, args)
+def verb_command(name: str, arguments: Sequence[str]) -> Any:
+    """Returns the command of a verb: built in, or of the run that the first argument names; None if there is none."""
+    verb = built_in_verbs().get(name)
+    if verb is None and arguments and (Path(arguments[0]) / "capabilities.json").is_file():
+        declared = RunFolder(arguments[0]).capabilities.get(name)
+        verb = None if declared is None else Verb.from_json(name, declared)
+    return None if verb is None else typer.main.get_command(make_command(verb))
 
 
-def add_verb(group: typer.Typer, verb: Verb) -> None:
-    """Adds the command of a verb: RUN, inputs, the common options, and its own."""
+def make_command(verb: Verb) -> typer.Typer:
+    """Returns the command of a verb: RUN, inputs, the common options, and its own."""
     common: dict[str, tuple[Any, Any]] = {
         "run": (o.RunPath, inspect.Parameter.empty),
         "inputs": (Inputs, None),
@@ -158,4 +155,4 @@ def add_verb(group: typer.Typer, verb: Verb) -> None:
     command.__annotations__ = {name: kind for name, (kind, _) in parameters.items()}
     columns = ", ".join(verb.outputs)
     help_text = f"{verb.summary}\n\nInputs: {' and '.join(verb.roles)}. Columns of the result: {columns}."
-    group.command(verb.name, help=help_text, rich_help_panel=o.USE)(command)
+    return o.single_command(verb.name, command, o.USE, help_text)
