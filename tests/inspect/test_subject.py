@@ -28,7 +28,7 @@ def test_inputs_of_a_classifier(name: str, inputs: tuple[str, ...], make_subject
     reading = subject.read(*inputs)
     (scores, _), trace = subject.run(reading)
     row = inputs[0] if len(inputs) == 1 else inputs
-    probabilities = subject.predictor.call("classify", [row])[0]["probabilities"]
+    probabilities = subject.predictor.call("classify", [row], probabilities=True)[0]["probabilities"]
     close(scores[0].softmax(dim=-1), list(probabilities.values()))
     assert len(reading.names) == trace["layer0.attention"].shape[-1] == reading.inputs.shape[1]
     if name != "numbers":

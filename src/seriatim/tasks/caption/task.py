@@ -166,6 +166,11 @@ class CaptionProcessor(EncoderDecoderProcessor[EncodedCaptions]):
             visible.append(tuple(region._replace(box=box) for region, box in pairs if box is not None))
         return tuple(visible)
 
+    @property
+    def image_layout(self) -> dict[str, Any]:
+        image = self.image
+        return {"height": image.height, "width": image.width, "channels": image.channels, "fit": image.fit_mode}
+
     def compatible(self, other: Processor[Any]) -> bool:
         return (
             isinstance(other, CaptionProcessor)
