@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
 
+import typer
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 from typer.main import get_command
@@ -118,12 +119,19 @@ def task_module(task: type[Task[Any]]) -> ModuleType:
     return sys.modules[task.__module__]
 
 
+def task_summary(name: str) -> str:
+    """Returns what a task does, in a line, as `seriatim list` shows it."""
+    return (sys.modules[f"seriatim.tasks.{name}"].__doc__ or "").partition("\n")[0].rstrip(".")
+
+
 def task_header(name: str) -> str:
     """What a task declares: its idea, commands, columns, models and metric."""
     task = tasks.load(name)
     idea = prose((task_module(task).__doc__ or "").partition("\n")[2])
     commands = [[f"`{verb}`", cell(text), inputs, outputs] for verb, text, inputs, outputs in capabilities(task)]
-    embedding = [name for name in task.predictor_type.methods if name not in dict(row[:2] for row in capabilities(task))]
+    embedding = [
+        name for name in task.predictor_type.methods if name not in dict(row[:2] for row in capabilities(task))
+    ]
     facts = [
         ["default model", f"`{task.default_model}`: {cell(task.default_model_reason)}"],
         ["`compare` without `--models`", ", ".join(f"`{model}`" for model in task.compared_models)],
@@ -179,7 +187,7 @@ def task_table(prefix: str) -> str:
     rows = []
     for name in tasks.NAMES:
         task = tasks.load(name)
-        first = cell((task_module(task).__doc__ or "").partition("\n")[0].rstrip("."))
+        first = cell(task_summary(name))
         verbs = ", ".join(f"`{verb}`" for verb, *_ in capabilities(task))
         rows.append([f"[`{name}`]({prefix or 'tasks/'}{name}.md)", first, f"`{task.default_model}`", verbs])
     return table(["task", "what it does", "default model", "commands"], rows)
@@ -226,6 +234,12 @@ def config_sections(_: str) -> str:
     return table(["key", "what it holds"], rows)
 
 
+def source_file(path: str) -> str:
+    """The text of a Python file of the repository."""
+    text = (ROOT / path).read_text(encoding="utf-8").strip()
+    return f"<!-- not run: a file -->\n```python\n{text}\n```"
+
+
 SECTIONS: dict[str, Callable[[str], str]] = {
     "model": model_docstring,
     "settings": model_settings,
@@ -237,6 +251,7 @@ SECTIONS: dict[str, Callable[[str], str]] = {
     "catalogue": catalogue_table,
     "capabilities": capability_table,
     "config": config_sections,
+    "file": source_file,
 }
 
 
@@ -292,8 +307,7 @@ def settings_reference() -> str:
     ]
     for name in tasks.NAMES:
         task = tasks.load(name)
-        first = cell((task_module(task).__doc__ or "").partition("\n")[0])
-        parts += [f"## Task `{name}`", f"{first} [More](../tasks/{name}.md)."]
+        parts += [f"## Task `{name}`", f"{cell(task_summary(name))}: [page](../tasks/{name}.md)."]
         parts += [settings_table(task.settings_type, "task.")]
     parts += ["## Data", "The same for every task.", settings_table(DataSettings, "data.")]
     parts += ["## Training", settings_table(TrainSettings, "train.")]
@@ -304,9 +318,17 @@ def settings_reference() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def subcommands(command: Any) -> dict[str, Any]:
+    """Returns the commands of a group in the order of --help; none of a command."""
+    if not hasattr(command, "list_commands"):
+        return {}
+    context = typer.Context(command)
+    return {name: command.get_command(context, name) for name in command.list_commands(context)}
+
+
 def commands(command: Any, path: str = "seriatim") -> Iterator[tuple[str, Any]]:
     """Yields the path of each command that does something, in the order of --help."""
-    inner = getattr(command, "commands", {})
+    inner = subcommands(command)
     if not inner:
         yield path, command
     for name, child in inner.items():
@@ -336,9 +358,10 @@ def argument_usage(argument: Any) -> str:
 def command_reference() -> str:
     """Every command with its options."""
     root = get_command(cli.app)
+    groups = subcommands(root)
     panels: dict[str, list[tuple[str, Any]]] = {}
     for path, command in commands(root):
-        top = root.commands[path.split()[1]]
+        top = groups[path.split()[1]]
         panels.setdefault(getattr(top, "rich_help_panel", None) or "Machine", []).append((path, command))
     shared = [
         ["`--json`", "Print the result as JSON."],

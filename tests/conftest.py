@@ -50,10 +50,11 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def desk(tmp_path: Path, book: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A working folder with a small file of every name that the documentation uses."""
+    """A working folder with the small files that the documentation names."""
     from desk import write_files
     from pages import DOCS, blocks
     from seriatim.core import registry
+    from seriatim.tasks.base import Task
 
     write_files(tmp_path, book.read_text(encoding="utf-8"))
     model = blocks((DOCS / "adding.md").read_text(encoding="utf-8"), "python")[0]
@@ -61,3 +62,5 @@ def desk(tmp_path: Path, book: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     registry.models._files.clear()
+    Task.registry.pop("rank", None)
+    sys.modules.pop("plugin_rank", None)

@@ -10,6 +10,7 @@ from PIL import Image
 
 from seriatim.data.formats.midi import write_midi
 
+RANK = Path(__file__).parent / "plugins" / "rank.py"
 NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
@@ -65,6 +66,9 @@ def write_tables(folder: Path) -> None:
     write_lines(folder / "lines.txt", ["It rains.\tIt is wet.", "A man sleeps.\tA man is awake."])
     similar = [{"sentence1": f"a dog {n}", "sentence2": f"a cat {n}", "score": n % 5} for n in range(40)]
     write_lines(folder / "sts.jsonl", [json.dumps(row) for row in similar])
+    preferences = [f"a fine film {n},a dull film {n}" for n in range(30)]
+    write_lines(folder / "preferences.csv", ["better,worse", *preferences])
+    (folder / "rank.py").write_text(RANK.read_text(encoding="utf-8"), encoding="utf-8")
     rng = np.random.default_rng(0)
     np.save(folder / "x.npy", rng.standard_normal((40, 12)).astype(np.float32))
     np.save(folder / "labels.npy", np.arange(40) % 2)
