@@ -12,8 +12,8 @@ import pytest
 from seriatim.core.run_folder import RunFolder
 from seriatim.report import lessons
 from seriatim.report.charts import BinnedMetric, views_to_json
+from seriatim.report.findings import chance, format_difference
 from seriatim.report.run_data import read_runs
-from seriatim.report.significance import chance, format_difference
 
 RunMaker = Callable[..., RunFolder]
 

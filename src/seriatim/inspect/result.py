@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..core.files import write_text
-from ..report.charts import Table, View, format_rows
+from ..report.charts import Table, View
 
 DIGITS = 7  # of single precision
 
@@ -73,7 +73,7 @@ class Result:
     def text(self) -> str:
         """The result for a terminal: tables as aligned columns, other charts as a sentence if there are no tables."""
         tables = [*self.details, *(chart for chart in self.charts if isinstance(chart, Table))]
-        blocks = [[table.title, *format_rows(table), *([table.note] if table.note else [])] for table in tables]
+        blocks = [[table.title, *table.lines(), *([table.note] if table.note else [])] for table in tables]
         if not blocks:
             blocks = [[chart.alt_text] for chart in self.charts]
         return "\n\n".join("\n".join(block) for block in [[self.title], *blocks, list(self.notes)] if block)

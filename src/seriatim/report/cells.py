@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 import numpy as np
 
-from ..core.metrics import finite
-from .charts import Confusion, Heatmap, HeatmapGrid, ImageGrid, ImageOverlay, Table, TokenStrip, format_column, region
+from .charts import CellChart, Confusion, HeatmapGrid, ImageGrid, ImageOverlay, Table, TokenStrip, region
 from .formatting import clean_text, fold, format_number, one_line, row, text_width
 from .plots import LETTER, Drawing, data, index_axis
 from .theme import MONOSPACE, Theme
+from .values import format_column, is_numeric
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
@@ -60,16 +60,13 @@ def labels_width(labels: Sequence[str]) -> float:
     return max((text_width(one_line(label, 28)) for label in labels), default=1) * LETTER
 
 
-def draw_heatmap(chart: Heatmap, theme: Theme, width: int) -> Drawing:
-    return draw_heatmap_grid(chart.as_grid(), theme, width)
-
-
-def draw_heatmap_grid(chart: HeatmapGrid, theme: Theme, width: int) -> Drawing:
-    names, room = list(chart.panels)[:MAX_PANELS], 2 * width
+def draw_heatmap(chart: CellChart, theme: Theme, width: int) -> Drawing:
+    panels, cell_texts, room = list(chart.matrices()), chart.cell_texts(), 2 * width
+    names = panels[:MAX_PANELS]
     single = len(names) == 1
-    hints = [f"{len(chart.panels) - MAX_PANELS} more panels are not shown"] if len(chart.panels) > MAX_PANELS else []
+    hints = [f"{len(panels) - MAX_PANELS} more panels are not shown"] if len(panels) > MAX_PANELS else []
     values = chart.array()[: len(names)]
-    if chart.texts:
+    if cell_texts:
         values, limit = values[:, :MAX_TEXT_CELLS, :MAX_TEXT_CELLS], MAX_TEXT_CELLS
         rows, columns = list(chart.rows[:limit]), list(chart.columns[:limit])
         what = "the first cells of {} × {}"
@@ -80,10 +77,11 @@ def draw_heatmap_grid(chart: HeatmapGrid, theme: Theme, width: int) -> Drawing:
         what = "{} × {} cells, neighbors averaged"
     if (len(rows), len(columns)) != (len(chart.rows), len(chart.columns)):
         hints.append(what.format(format_number(len(chart.rows)), format_number(len(chart.columns))))
-    across = chart.per_row or max(1, round(math.sqrt(1.6 * len(names) * len(rows) / max(len(columns), 1))))
+    across = chart.per_row if isinstance(chart, HeatmapGrid) else None
+    across = across or max(1, round(math.sqrt(1.6 * len(names) * len(rows) / max(len(columns), 1))))
     across = min(across, len(names) or 1)
-    texts = [[[clean_text(text, 18) for text in line[:limit]] for line in chart.texts[name][:limit]] for name in names
-             if name in chart.texts]  # fmt: skip
+    texts = [[[clean_text(text, 18) for text in line[:limit]] for line in cell_texts[name][:limit]] for name in names
+             if name in cell_texts]  # fmt: skip
     wide, tall = cell_sizes(rows, columns, room, across, texts)
     start = 0.0 if chart.low is None and not (values < 0).any() else chart.low
     scale = color_scale(values, start, chart.high, chart.diverging, theme)
@@ -285,7 +283,7 @@ def draw_table(chart: Table, theme: Theme, width: int) -> Drawing:
         words = [one_line(name[:1].upper() + name[1:], 60).replace("_", " ")]
         words += [one_line(text, 60) for text in format_column(name, cells)[:count]]
         size = max(map(text_width, words)) * 6.4
-        right = bool(cells) and all(cell is None or finite(cell) is not None for cell in cells)
+        right = is_numeric(cells)
         for place, word in enumerate(words):
             at = {"x": left + size if right else left, "y": (place + 0.5) * line_height}
             texts.append({**at, "text": word, "right": right, "head": place == 0})

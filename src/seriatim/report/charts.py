@@ -6,19 +6,16 @@ A chart is a frozen dataclass that is checked once, when it is made, and stored 
 
 from __future__ import annotations
 
-import base64
-import binascii
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, cast
 
 import numpy as np
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import Field, TypeAdapter, model_validator
 from pydantic.dataclasses import dataclass
 
-from ..core.metrics import METRICS, finite, format_metric
 from .formatting import MAX_LISTED, list_values, principal_components, text_width
 from .formatting import clean_text as clean_text
 from .formatting import fold as fold
@@ -26,159 +23,22 @@ from .formatting import format_number as format_number
 from .formatting import matrix as matrix
 from .formatting import one_line as one_line
 from .formatting import row as row
-
-STRICT = ConfigDict(extra="forbid")
-
-
-# Values of charts
-
-
-def finite_or_none(value: object) -> object:
-    """Returns None for a float that JSON cannot hold, everything else unchanged; numpy scalars become plain."""
-    value = value.item() if isinstance(value, np.generic) else value
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+from .values import STRICT, Image, Labels, Matrix, Png, Point, Row, format_column, is_numeric
+from .values import Cell as Cell
+from .values import Span as Span
+from .values import SpanText as SpanText
 
 
-def finite_values(values: object) -> object:
-    """Returns a sequence with None for values that are not finite."""
-    return tuple(map(finite_or_none, values)) if isinstance(values, Iterable) else values
+def nonzero(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Returns the sizes of the parts that are not left out."""
+    return {name: size for name, size in sizes.items() if size}
 
 
-def png_base64(text: str) -> str:
-    """Returns the text if it is base64 of a PNG; raises ValueError otherwise."""
-    try:
-        is_png = base64.b64decode(text, validate=True).startswith(b"\x89PNG\r\n\x1a\n")
-    except binascii.Error:
-        is_png = False
-    if not is_png:
-        raise ValueError("the image is not base64 of a PNG")
-    return text
-
-
-Row = Annotated[tuple[float | None, ...], BeforeValidator(finite_values)]  # None for a missing value
-Matrix = tuple[Row, ...]
-Labels = tuple[str, ...]
-Point = tuple[float, float]
-Png = Annotated[str, AfterValidator(png_base64)]
-
-
-@dataclass(frozen=True, config=STRICT)
-class Image:
-    """An image as base64 of a PNG, with a caption: a cell of a table or a part of an `ImageGrid`."""
-
-    png: Png
-    caption: str = ""
-
-    @classmethod
-    def from_array(cls, pixels: np.ndarray, caption: str = "") -> Self:
-        """Returns the image of an array (height, width) or (height, width, 1 or 3) of uint8."""
-        import io
-
-        from PIL import Image as PillowImage
-
-        file = io.BytesIO()
-        PillowImage.fromarray(pixels[..., 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels).save(file, "PNG")
-        return cls(base64.b64encode(file.getvalue()).decode("ascii"), caption)
-
-
-@dataclass(frozen=True, config=STRICT)
-class Span:
-    """Characters from `start` to before `end` of a text, such as an entity or an answer; `wrong` marks an error."""
-
-    start: int
-    end: int
-    label: str = ""
-    wrong: bool = False
-
-
-@dataclass(frozen=True, config=STRICT)
-class SpanText:
-    """A text with highlighted spans, which are in order and do not overlap."""
-
-    text: str
-    spans: tuple[Span, ...] = ()
-
-    @model_validator(mode="after")
-    def check_spans(self) -> Self:
-        """Raises ValueError if spans overlap or leave the text."""
-        ends = [0, *(bound for span in self.spans for bound in (span.start, span.end)), len(self.text)]
-        if ends != sorted(ends):
-            raise ValueError(f"spans of a text of {len(self.text)} characters overlap or leave it")
-        return self
-
-    def pieces(self) -> list[tuple[str, Span | None]]:
-        """Returns the text in pieces, each with its span or None."""
-        pieces: list[tuple[str, Span | None]] = []
-        end = 0
-        for span in self.spans:
-            pieces += [(self.text[end : span.start], None), (self.text[span.start : span.end], span)]
-            end = span.end
-        return [(text, span) for text, span in [*pieces, (self.text[end:], None)] if text]
-
-    def __str__(self) -> str:
-        """The text with its spans in brackets: "[Ada: PER] wrote"."""
-        return "".join(
-            text if span is None else f"[{text}{f': {span.label}' if span.label else ''}]"
-            for text, span in self.pieces()
-        )
-
-
-Cell = Annotated[str | bool | int | float | SpanText | Image | None, BeforeValidator(finite_or_none)]
-
-
-# Tables as text
-
-
-def format_column(name: str, cells: Sequence[object]) -> list[str]:
-    """Returns the cells of a column as texts.
-
-    A column named like a metric, by its name or its label, has that metric's format; other numbers of a column have
-    the same decimals: none if all are integers, else as many as give the largest four digits.
-    """
-    metric = next((key for key, known in METRICS.items() if name.lower() in (key, known.label.lower())), "")
-    numbers = [abs(number) for cell in cells if (number := finite(cell)) is not None]
-    largest, smallest = max(numbers, default=0.0), min((number for number in numbers if number), default=0.0)
-    fractions = any(not float(number).is_integer() for number in numbers)
-    decimals = max(0, 3 - max(0, math.floor(math.log10(largest)))) if fractions else 0
-    uniform = largest < 1e6 and (not fractions or smallest >= 10**-decimals)
-
-    def text(cell: object) -> str:
-        if cell is None or isinstance(cell, str | bool | SpanText):
-            return "" if cell is None and not numbers else format_number(cell)
-        if isinstance(cell, Image):
-            return cell.caption or "(image)"
-        if metric:
-            return format_metric(metric, cell)
-        if finite(cell) is None or not uniform:
-            return format_number(cell, 4)
-        return f"{cell:,.{decimals}f}".replace("-", "−")
-
-    return [text(cell) for cell in cells]
-
-
-def format_rows(table: Table) -> list[str]:
-    """Returns the lines of a table for a terminal: columns aligned, numbers to the right."""
-    columns = []
-    for n, name in enumerate(table.columns):
-        cells = [line[n] for line in table.rows]
-        texts = [name, *(" ".join(text.split()) for text in format_column(name, cells))]
-        right = bool(cells) and all(cell is None or finite(cell) is not None for cell in cells)
-        width = max(map(text_width, texts))
-        columns.append([
-            " " * (width - text_width(text)) + text if right else text + " " * (width - text_width(text))
-            for text in texts
-        ])  # fmt: skip
-    return ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]
-
-
-def check_lengths(chart: str, **sizes: int) -> None:
+def check_sizes(name: str, sizes: Mapping[str, int]) -> None:
     """Raises ValueError unless all sizes are equal."""
     if len(set(sizes.values())) > 1:
-        listed = ", ".join(f"{size} {name}" for name, size in sizes.items())
-        raise ValueError(f"{chart} needs as many of each, and has {listed}")
-
-
-# Charts
+        listed = ", ".join(f"{size} {part}" for part, size in sizes.items())
+        raise ValueError(f"“{name}” needs as many of each, and has {listed}")
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -195,6 +55,16 @@ class Chart(ABC):
     @abstractmethod
     def summary(self) -> str:
         """Returns what the chart shows, in a sentence without title and period."""
+
+    def sizes(self) -> dict[str, int]:
+        """Returns the sizes of parts that must have the same, by name; of optional parts only if given."""
+        return {}
+
+    @model_validator(mode="after")
+    def check(self) -> Self:
+        """Raises ValueError if parts do not fit together."""
+        check_sizes(self.title, self.sizes())
+        return self
 
     @property
     def alt_text(self) -> str:
@@ -229,8 +99,8 @@ class Series:
     group: str = ""
 
     @model_validator(mode="after")
-    def check_shape(self) -> Self:
-        check_lengths(f'series "{self.name}"', x=len(self.x), y=len(self.y))
+    def check(self) -> Self:
+        check_sizes(self.name, {"x": len(self.x), "y": len(self.y)})
         return self
 
 
@@ -290,11 +160,9 @@ class Bars(Chart):
     errors: Row = ()
     metric: str = ""
 
-    @model_validator(mode="after")
-    def check_shape(self) -> Self:
-        sizes = {name: len(part) for name, part in (("groups", self.groups), ("errors", self.errors)) if part}
-        check_lengths("a bar chart", labels=len(self.labels), values=len(self.values), **sizes)
-        return self
+    def sizes(self) -> dict[str, int]:
+        given = {"groups": len(self.groups), "errors": len(self.errors)}
+        return {"labels": len(self.labels), "values": len(self.values), **nonzero(given)}
 
     def summary(self) -> str:
         names = [f"{a} {b}".strip() for a, b in zip(self.labels, self.groups or [""] * len(self.labels), strict=True)]
@@ -311,10 +179,8 @@ class Histogram(Chart):
     x: str
     y: str = "count"
 
-    @model_validator(mode="after")
-    def check_shape(self) -> Self:
-        check_lengths("a histogram", counts=len(self.counts), bins=len(self.edges) - 1)
-        return self
+    def sizes(self) -> dict[str, int]:
+        return {"counts": len(self.counts), "bins": len(self.edges) - 1}
 
     @classmethod
     def of(cls, values: np.ndarray, *, title: str, x: str, bins: int = 30, y: str = "count", note: str = "") -> Self:
@@ -344,11 +210,9 @@ class BinnedMetric(Chart):
     unit: str = ""  # of the counts, such as "sentences"
     series: dict[str, Row]  # "" for the only one
 
-    @model_validator(mode="after")
-    def check_shape(self) -> Self:
-        sizes = {f"values of “{name}”": len(values) for name, values in self.series.items()}
-        check_lengths("a binned metric", bins=len(self.bins), counts=len(self.counts), **sizes)
-        return self
+    def sizes(self) -> dict[str, int]:
+        series = {f"values of “{name}”": len(values) for name, values in self.series.items()}
+        return {"bins": len(self.bins), "counts": len(self.counts), **series}
 
     def summary(self) -> str:
         parts = [
@@ -360,28 +224,29 @@ class BinnedMetric(Chart):
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
-class HeatmapGrid(Chart):
-    """Heatmaps with the same rows, columns and colors. `low` and `high` end the color scale.
+class CellChart(Chart):
+    """The base of heatmaps: panels with the same rows, columns and colors. `low` and `high` end the color scale."""
 
-    `per_row` is the number of panels beside each other; `texts` are written into the cells of each panel.
-    """
-
-    kind: Literal["heatmap_grid"] = "heatmap_grid"
     rows: Labels
     columns: Labels
-    panels: dict[str, Matrix]
-    x: str
-    y: str
+    x: str = ""
+    y: str = ""
     low: float | None = None
     high: float | None = None
     diverging: bool = False  # colors on both sides of 0
-    per_row: int | None = Field(default=None, ge=1)
-    texts: dict[str, tuple[Labels, ...]] = Field(default_factory=dict)
+
+    @abstractmethod
+    def matrices(self) -> dict[str, Matrix]:
+        """Returns the values of each panel by its name."""
+
+    @abstractmethod
+    def cell_texts(self) -> dict[str, tuple[Labels, ...]]:
+        """Returns what is written into the cells, by the name of the panel; empty if there is nothing."""
 
     @model_validator(mode="after")
-    def check_shapes(self) -> Self:
+    def check(self) -> Self:
         """Raises ValueError unless each panel has a value, and a text if it has texts, per row and column."""
-        for name, values in [*self.panels.items(), *self.texts.items()]:
+        for name, values in [*self.matrices().items(), *self.cell_texts().items()]:
             if len(values) != len(self.rows) or any(len(line) != len(self.columns) for line in values):
                 what = f"“{name}”" if name else "the matrix"
                 raise ValueError(f"{what} is not of shape ({len(self.rows)}, {len(self.columns)})")
@@ -389,66 +254,58 @@ class HeatmapGrid(Chart):
 
     def array(self) -> np.ndarray:
         """Returns the values of all panels (panels, rows, columns), NaN if missing."""
-        return np.array(list(self.panels.values()), float).reshape(-1, len(self.rows), len(self.columns))
+        return np.array(list(self.matrices().values()), float).reshape(-1, len(self.rows), len(self.columns))
 
     def summary(self) -> str:
         size = f"{len(self.rows)} × {len(self.columns)}"
         axes = " × ".join(axis for axis in (self.y, self.x) if axis)
-        parts = []
-        for (name, _), values in zip(self.panels.items(), self.array(), strict=True):
+        panels, texts, parts = self.matrices(), self.cell_texts(), []
+        for name, values in zip(panels, self.array(), strict=True):
             if not np.isfinite(values).any():
                 continue
-            for word, index in (("largest", np.nanargmax(values)), ("smallest", np.nanargmin(values))):
-                if word == "smallest" and not self.diverging:
-                    continue
+            extremes = {"largest": np.nanargmax(values)} | (
+                {"smallest": np.nanargmin(values)} if self.diverging else {}
+            )
+            for word, index in extremes.items():
                 line, column = np.unravel_index(index, values.shape)
                 at = f"{self.rows[line]} – {self.columns[column]}"
-                text = f" “{self.texts[name][line][column]}”" if name in self.texts else ""
+                text = f" “{texts[name][line][column]}”" if name in texts else ""
                 parts.append(f"{name} {word} {format_number(float(values[line, column]))}{text} at {at}".strip())
         more = f" and {len(parts) - MAX_LISTED} more" if len(parts) > MAX_LISTED else ""
-        panels = f"{len(self.panels)} panels of " if len(self.panels) > 1 else ""
+        count = f"{len(panels)} panels of " if len(panels) > 1 else ""
         values_text = "; ".join(parts[:MAX_LISTED]) + more if parts else "no values"
-        return f"{panels}{size} cells{f' ({axes})' if axes else ''}; {values_text}"
+        return f"{count}{size} cells{f' ({axes})' if axes else ''}; {values_text}"
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
-class Heatmap(Chart):
+class Heatmap(CellChart):
     """Values by rows and columns as colors; `texts` are written into the cells."""
 
     kind: Literal["heatmap"] = "heatmap"
-    rows: Labels
-    columns: Labels
     values: Matrix
-    x: str = ""
-    y: str = ""
-    low: float | None = None
-    high: float | None = None
-    diverging: bool = False
     texts: tuple[Labels, ...] = ()
 
-    @model_validator(mode="after")
-    def check_shape(self) -> Self:
-        self.as_grid()
-        return self
+    def matrices(self) -> dict[str, Matrix]:
+        return {"": self.values}
 
-    def as_grid(self) -> HeatmapGrid:
-        """Returns the same as a grid of one panel, which is how it is drawn."""
-        return HeatmapGrid(
-            title=self.title,
-            note=self.note,
-            rows=self.rows,
-            columns=self.columns,
-            panels={"": self.values},
-            x=self.x,
-            y=self.y,
-            low=self.low,
-            high=self.high,
-            diverging=self.diverging,
-            texts={"": self.texts} if self.texts else {},
-        )
+    def cell_texts(self) -> dict[str, tuple[Labels, ...]]:
+        return {"": self.texts} if self.texts else {}
 
-    def summary(self) -> str:
-        return self.as_grid().summary()
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class HeatmapGrid(CellChart):
+    """Several heatmaps, `per_row` beside each other; `texts` are written into the cells of each panel."""
+
+    kind: Literal["heatmap_grid"] = "heatmap_grid"
+    panels: dict[str, Matrix]
+    per_row: int | None = Field(default=None, ge=1)
+    texts: dict[str, tuple[Labels, ...]] = Field(default_factory=dict)
+
+    def matrices(self) -> dict[str, Matrix]:
+        return self.panels
+
+    def cell_texts(self) -> dict[str, tuple[Labels, ...]]:
+        return self.texts
 
 
 @dataclass(frozen=True, kw_only=True, config=STRICT)
@@ -474,11 +331,9 @@ class Scatter(Chart):
     metric: str = ""
     annotations: tuple[Annotation, ...] = ()
 
-    @model_validator(mode="after")
-    def check_shape(self) -> Self:
-        sizes = {name: len(getattr(self, name)) for name in ("labels", "groups", "hints") if getattr(self, name)}
-        check_lengths("a scatter plot", points=len(self.points), **sizes)
-        return self
+    def sizes(self) -> dict[str, int]:
+        given = {"labels": len(self.labels), "groups": len(self.groups), "hints": len(self.hints)}
+        return {"points": len(self.points), **nonzero(given)}
 
     @classmethod
     def of_vectors(
@@ -526,11 +381,8 @@ class TokenStrip(Chart):
     diverging: bool = False
     hints: Labels = ()
 
-    @model_validator(mode="after")
-    def check_shape(self) -> Self:
-        hints = {"hints": len(self.hints)} if self.hints else {}
-        check_lengths("a token strip", tokens=len(self.tokens), values=len(self.values), **hints)
-        return self
+    def sizes(self) -> dict[str, int]:
+        return {"tokens": len(self.tokens), "values": len(self.values), **nonzero({"hints": len(self.hints)})}
 
     def summary(self) -> str:
         pairs = [(token, value) for token, value in zip(self.tokens, self.values, strict=True) if value is not None]
@@ -547,12 +399,9 @@ class Confusion(Chart):
     labels: Labels
     counts: tuple[tuple[int, ...], ...]
 
-    @model_validator(mode="after")
-    def check_shape(self) -> Self:
-        check_lengths("a confusion matrix", labels=len(self.labels), rows=len(self.counts), **{
-            f"columns of row {n}": len(line) for n, line in enumerate(self.counts)
-        })  # fmt: skip
-        return self
+    def sizes(self) -> dict[str, int]:
+        columns = {f"columns of row {n}": len(line) for n, line in enumerate(self.counts)}
+        return {"labels": len(self.labels), "rows": len(self.counts), **columns}
 
     def summary(self) -> str:
         counts = np.array(self.counts, int).reshape(len(self.labels), len(self.labels))
@@ -593,14 +442,12 @@ class ForecastPlot(Chart):
     baseline_name: str = "naive forecast"
     y: str = "value"
 
-    @model_validator(mode="after")
-    def check_shape(self) -> Self:
-        check_lengths("the history of a forecast", times=len(self.history_times), values=len(self.history))
+    def sizes(self) -> dict[str, int]:
+        check_sizes(self.title, {"times of the history": len(self.history_times), "values": len(self.history)})
         rows = {"values": self.forecast, "actual values": self.actual, "baseline values": self.baseline}
-        rows |= {f"{name} of “{band.label}”": getattr(band, name) for band in self.bands for name in ("lower", "upper")}
-        sizes = {name: len(values) for name, values in rows.items() if values}
-        check_lengths("a forecast", times=len(self.times), **sizes)
-        return self
+        for band in self.bands:
+            rows |= {f"lower of “{band.label}”": band.lower, f"upper of “{band.label}”": band.upper}
+        return {"times": len(self.times), **nonzero({name: len(values) for name, values in rows.items()})}
 
     def summary(self) -> str:
         def error(forecast: Row) -> float | None:
@@ -664,7 +511,7 @@ class ImageOverlay(Chart):
     boxes: tuple[Box, ...] = ()
 
     @model_validator(mode="after")
-    def check_shape(self) -> Self:
+    def check(self) -> Self:
         if self.weights:
             rows, columns = self.grid or (0, 0)
             right = len(self.weights) == len(self.words) and rows * columns > 0
@@ -723,13 +570,25 @@ class Table(Chart):
     rows: tuple[tuple[Cell, ...], ...]
 
     @model_validator(mode="after")
-    def check_shape(self) -> Self:
+    def check(self) -> Self:
         if any(len(cells) != len(self.columns) for cells in self.rows):
             raise ValueError(f"a table of {len(self.columns)} columns needs as many cells in each row")
         return self
 
     def summary(self) -> str:
         return f"{len(self.rows)} rows of {', '.join(self.columns)}"
+
+    def lines(self) -> list[str]:
+        """Returns the lines of the table for a terminal: columns aligned, numbers to the right."""
+        columns = []
+        for n, name in enumerate(self.columns):
+            cells = [line[n] for line in self.rows]
+            texts = [name, *(" ".join(text.split()) for text in format_column(name, cells))]
+            room = max(map(text_width, texts))
+            blanks = [" " * (room - text_width(text)) for text in texts]
+            pairs = zip(texts, blanks, strict=True)
+            columns.append([blank + text if is_numeric(cells) else text + blank for text, blank in pairs])
+        return ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]
 
 
 View = Annotated[
@@ -770,21 +629,12 @@ def embedding_charts(texts: Sequence[str], vectors: np.ndarray, title: str = "Si
     names = [f"{number} {text}" for number, text in enumerate(texts, 1)]
     if 1 < len(texts) <= 30:
         cosines = unit @ unit.T
-        charts.append(
-            Heatmap(
-                title=title,
-                note="cosine similarity",
-                rows=tuple(names),
-                columns=tuple(str(number) for number in range(1, len(texts) + 1)),
-                values=matrix(cosines),
-                low=-1,
-                high=1,
-                diverging=True,
-                texts=tuple(tuple(f"{value:.2f}".replace("-", "−") for value in line) for line in cosines)
-                if len(texts) <= 12
-                else (),
-            )
-        )
+        written = [tuple(f"{value:.2f}".replace("-", "−") for value in line) for line in cosines]
+        numbers = tuple(str(number) for number in range(1, len(texts) + 1))
+        heatmap = Heatmap(title=title, note="cosine similarity", rows=tuple(names), columns=numbers,
+                          values=matrix(cosines), low=-1, high=1, diverging=True,
+                          texts=tuple(written) if len(texts) <= 12 else ())  # fmt: skip
+        charts.append(heatmap)
     if len(texts) > 2:
         charts.append(Scatter.of_vectors(unit, names if charts else list(texts), title=f"{title}: projection"))
     return charts

@@ -20,7 +20,7 @@ from ..core.metrics import (
     metric_label,
 )
 from .charts import Scatter, Table, View
-from .findings import lessons
+from .findings import format_difference, lessons
 from .formatting import clean_text, format_change, format_duration, format_number, with_prefix
 from .pages import (
     MAX_SAMPLE,
@@ -38,7 +38,6 @@ from .pages import (
 )
 from .run_charts import best_value, cost_charts, joined_charts, quality_scatter, training_curves
 from .run_data import RunData, mapping, ranked, shared_baselines, shared_metrics
-from .significance import format_difference
 from .theme import DARK, LIGHT, series_colors
 
 # Settings that `compare` and `distill` have as options of their own.

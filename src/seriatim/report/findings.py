@@ -1,28 +1,123 @@
-"""What a reader should notice in a run or a comparison. Every sentence follows from measured numbers."""
+"""What a reader should notice in a run or a comparison. Every sentence follows from measured numbers.
+
+Architectures are compared along their history, each with the one it replaced: where the newer one wins, the sentence
+names the idea behind it; where it does not, what the numbers point to: too few steps, too little data, overfitting.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from ..core.metrics import describe_metric, finite, format_metric, get_metric, is_better, label_in_sentence
-from .formatting import format_duration, with_prefix
-from .lineage import RECURRENT, SLOWER, architecture_lessons
+from ..core.metrics import (
+    describe_metric,
+    finite,
+    format_metric,
+    get_metric,
+    is_better,
+    label_in_sentence,
+    metric_label,
+)
+from .charts import BinnedMetric
+from .formatting import format_duration, format_number, with_prefix
 from .run_charts import clipped_steps, clipping_note
 from .run_data import RunData, ranked, shared_baselines
-from .significance import (
-    capitalized,
-    chance,
-    final_rise,
-    format_difference,
-    format_reached,
-    last_improvement,
-    name,
-    score,
-    times,
-)
 
+CHANCE_IN_NATS = 0.01  # a difference of losses that another seed may reverse
+SLOWER = 1.3  # a speed smaller by this factor is worth a sentence
+MODEL_NAMES = {
+    "ngram": "the n-gram", "mlp": "the window MLP", "rnn": "the plain RNN", "lstm": "the LSTM", "gru": "the GRU",
+    "tcn": "the TCN", "gpt": "the GPT", "seq2seq": "the seq2seq", "bahdanau": "the Bahdanau model",
+    "transformer": "the Transformer",
+}  # fmt: skip
+RECURRENT = ("rnn", "lstm", "gru")
 STEPWISE = (*RECURRENT, "seq2seq", "bahdanau")  # models that go from element to element
+WITH_ATTENTION = ("mlp", *RECURRENT, "tcn", "gpt")  # as decoders they attend to the source (Luong et al., 2015)
+ENCODER_DECODERS = ("seq2seq", "bahdanau", "transformer")
+
+
+# What counts as a difference, and words for it
+
+
+def score(run: RunData) -> float:
+    """Returns the number that ranks runs, NaN if there is none; lower is better."""
+    return math.nan if run.score is None else float(run.score)
+
+
+def chance(run: RunData, metric: str = "") -> float:
+    """Returns a difference of a metric, by default the monitored one, that chance can explain.
+
+    For a share it is the standard deviation of the difference of two such shares over the evaluated examples, for a
+    loss in nats `CHANCE_IN_NATS`, for any other metric three percent of it.
+    """
+    metric = metric or run.monitor
+    if run.loss_unit and metric == "loss":
+        return CHANCE_IN_NATS
+    values = run.metrics("validation")
+    value = finite(values.get(metric))
+    if get_metric(metric).percent:
+        counts = [float(finite(count) or 0) for name, count in values.items() if get_metric(name).is_count]
+        count = finite(values.get("sentences")) or max(counts, default=0)
+        if not count or value is None:
+            return 0.01
+        share = min(max(value, 0.5 / count), 1 - 0.5 / count)  # even without errors the next examples may have some
+        return math.sqrt(2 * share * (1 - share) / count)
+    return math.nan if value is None else 0.03 * abs(value)
+
+
+def last_improvement(run: RunData) -> float:
+    """Returns by how much the last evaluation was better than the one before, 0 if chance can explain it."""
+    values = [point.value for point in run.evaluations(run.monitor)]
+    if len(values) < 2:
+        return 0.0
+    fall = values[-2] - values[-1]
+    return fall if fall > chance(run) and values[-1] <= min(values) else 0.0
+
+
+def final_rise(run: RunData) -> float:
+    """Returns by how much the last evaluation was worse than the best, 0 if chance can explain it."""
+    values = [point.value for point in run.evaluations(run.monitor)]
+    rise = values[-1] - min(values) if values else 0.0
+    return rise if rise > chance(run) else 0.0
+
+
+def name(run: RunData) -> str:
+    """Returns the run's name in a sentence."""
+    return MODEL_NAMES.get(run.model, run.label) if run.label == run.model else run.label
+
+
+def capitalized(run: RunData) -> str:
+    """Returns the run's name at the start of a sentence."""
+    text = name(run)
+    return f"T{text[1:]}" if text.startswith("the ") else text
+
+
+def format_difference(gap: float, run: RunData, metric: str = "") -> str:
+    """Returns a difference in the unit of a metric, by default the monitored one: "0.12 nats", "3.1 points"."""
+    metric = metric or run.monitor
+    if get_metric(metric).percent:
+        size = abs(100 * gap)
+        return f"{size:.{1 if size >= 0.95 else 2}f} points"
+    if get_metric(metric).digits == 1:  # scores up to 100, such as BLEU
+        return f"{gap:.1f} {metric_label(metric)}"
+    unit = f" {run.loss_unit}" if run.loss_unit and metric == "loss" else ""
+    return f"{format_number(gap, 2)}{unit}"
+
+
+def format_reached(run: RunData) -> str:
+    """Returns the main metric on the validation split: "a loss of 1.470", "an accuracy of 84.3 %"."""
+    text = label_in_sentence(run.main)
+    vowel = text[0] in "aeio" if text[1:2].islower() else text[0] in "AEFHILMNORSXs"
+    return f"a{'n' if vowel else ''} {text} of {format_metric(run.main, run.reached())}"
+
+
+def times(ratio: float) -> str:
+    return f"{ratio:.1f} times" if ratio < 9.95 else f"{ratio:.0f} times"
+
+
+# Lessons
 
 
 def lessons(runs: Sequence[RunData]) -> list[str]:
@@ -60,12 +155,8 @@ def exclusion(run: RunData, compared: bool = True) -> str:
     after = f" after {step:,} step{'' if step == 1 else 's'}" if step else ""
     if run.interrupted:
         how = f"was stopped by {run.reason}" if run.reason.startswith("SIG") else "did not finish"
-        end = (
-            ": it is not compared here. `seriatim resume` continues it."
-            if compared
-            else "; `seriatim resume` continues it."
-        )
-        return f"{capitalized(run)} {how}{after}{end}"
+        end = ": it is not compared here." if compared else ";"
+        return f"{capitalized(run)} {how}{after}{end} `seriatim resume` continues it."
     return f"{capitalized(run)} has no finite validation {label_in_sentence(run.main)}{after}: it is not compared here."
 
 
@@ -164,17 +255,11 @@ def throughput(runs: Sequence[RunData]) -> str:
         return ""
     (low, slow), (high, fast) = speeds[0], speeds[-1]
     if high / low < SLOWER:
-        pace = (
-            with_prefix(low) if with_prefix(low) == with_prefix(high) else f"{with_prefix(low)} to {with_prefix(high)}"
-        )
+        pace = " to ".join(dict.fromkeys((with_prefix(low), with_prefix(high))))
         return f"All networks process {fast.unit} at about the same speed, {pace} per second."
-    recurrent = slow.model in STEPWISE and fast.model not in STEPWISE
-    one = fast.unit.removesuffix("s")
-    why = (
-        f": a recurrent network goes from {one} to {one}, the other processes a whole sequence at once"
-        if recurrent
-        else ""
-    )
+    why, element = "", fast.unit.removesuffix("s")
+    if slow.model in STEPWISE and fast.model not in STEPWISE:
+        why = f": a recurrent network goes from {element} to {element}, the other processes a whole sequence at once"
     return (
         f"{capitalized(fast)} trains on {with_prefix(high)} {fast.unit} per second, {times(high / low)} as many as "
         f"{name(slow)} ({with_prefix(low)}){why}."
@@ -235,4 +320,210 @@ def generalization_gap(run: RunData) -> str:
     against = f"({format_metric('loss', loss)} against {format_metric('loss', before)})"
     return (
         f"The validation loss is {gap} that of the last training steps {against}: part of what it knows is memorized."
+    )
+
+
+# The history of architectures
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of the history: a model, those of which it replaced the best, and what was new in it.
+
+    `idea` explains that it won, `limit` that it lost if the numbers do not; both may hold names of `step_words`.
+    """
+
+    newer: str
+    older: tuple[str, ...]
+    idea: str
+    limit: str
+
+
+LANGUAGE_MODELS = (
+    Step(
+        "mlp",
+        ("ngram",),
+        "its tokens are vectors, so what it learns of one helps with similar ones",
+        "exact counts are hard to beat where the same phrases come back",
+    ),
+    Step(
+        "rnn",
+        ("mlp",),
+        "its state carries what it read, where the MLP sees {window}",
+        "its gradient vanishes over many steps, so that it may use little more than a window does",
+    ),
+    Step(
+        "lstm",
+        ("rnn",),
+        "its gates keep the gradient alive over many steps",
+        "what the gates help to remember seems to matter little in this text at this size",
+    ),
+    Step(
+        "gru",
+        ("lstm",),
+        "two gates are enough here{wider}",
+        "the separate memory cell of the LSTM seems to be worth its weights here",
+    ),
+    Step(
+        "tcn",
+        RECURRENT,
+        "it sees {field} at once, and its gradient has a short path",
+        "it sees {field} and nothing before them, while a state has no such limit",
+    ),
+    Step(
+        "gpt",
+        ("ngram", "mlp", *RECURRENT, "tcn"),
+        "attention reaches {context} in one step, wherever they are",
+        "attention has to learn even the order of tokens, from {tokens} of them",
+    ),
+)
+TRANSLATORS = (
+    *(
+        Step(
+            model,
+            ("seq2seq",),
+            "it attends to the whole source before every word; the other has it in one state only",
+            "one state holds sources as short as these, and where to attend has yet to be learned",
+        )
+        for model in ("bahdanau", *WITH_ATTENTION)
+    ),
+    Step(
+        "transformer",
+        ("seq2seq", "bahdanau", *WITH_ATTENTION),
+        "every word reaches every other in one step, in several heads and layers",
+        "it has to learn even the order of words, from {tokens} tokens",
+    ),
+)
+
+
+def step_words(newer: RunData, older: RunData) -> dict[str, str]:
+    """Returns what sentences about a step of the history may name."""
+    width, before = newer.setting("model", "width"), older.setting("model", "width")
+    wider = isinstance(width, int) and isinstance(before, int) and width > before
+    levels, kernel = newer.setting("model", "levels"), newer.setting("model", "kernel")
+    known = isinstance(levels, int) and isinstance(kernel, int)
+    window = older.setting("model", "window")
+    context = newer.setting("model", "context_length") or newer.setting("task", "context_length")
+    return {
+        "wider": f", and the weights they save make it wider ({width} against {before})" if wider else "",
+        # every level of a TCN has two convolutions
+        "field": f"{1 + 2 * (kernel - 1) * (2**levels - 1):,} tokens" if known else "a limited number of tokens",
+        "window": f"{window} tokens" if isinstance(window, int) else "a few tokens",
+        "context": f"all of the last {context:,} tokens" if isinstance(context, int) else "all previous tokens",
+        "tokens": with_prefix(newer.number("tokens")),
+    }
+
+
+def architecture_lessons(best: Mapping[str, RunData]) -> list[str]:
+    """Returns what the best run of each architecture says about the steps of the history.
+
+    Args:
+        best: Architecture → its best run; all saw the same data.
+    """
+    if any(model in best for model in ENCODER_DECODERS):
+        return [*(compare_step(step, best) for step in TRANSLATORS), length_lesson(best)]
+    if all(run.loss_unit and run.main == "loss" for run in best.values()):
+        steps = [compare_step(step, best) for step in LANGUAGE_MODELS]
+        return [*steps, counting_lesson(best), storage_lesson(best)]
+    return []
+
+
+def compare_step(step: Step, best: Mapping[str, RunData]) -> str:
+    newer = best.get(step.newer)
+    rivals = ranked([best[model] for model in step.older if model in best])
+    if newer is None or not rivals:
+        return ""
+    older, main = rivals[0], newer.main
+    gap, noise = score(older) - score(newer), chance(newer, newer.main)
+    against = f"({format_metric(main, newer.reached())} against {format_metric(main, older.reached())})"
+    kind = "recurrent network" if step.older == RECURRENT else "model"
+    rival = name(older) if len(step.older) == 1 else f"the best {kind} before it, {name(older)},"
+    if abs(gap) < noise:
+        less = CHANCE_IN_NATS if main == "loss" else format_difference(noise, newer, main)
+        return (
+            f"{capitalized(newer)} equals {rival.rstrip(',')} {against}: less than {less} apart, which may be chance."
+        )
+    if gap > 0:
+        gain = format_difference(gap, newer, main)
+        return (
+            f"{capitalized(newer)} beats {rival} by {gain} {against}: {step.idea.format_map(step_words(newer, older))}."
+        )
+    reasons = explain(newer, older) or [step.limit.format_map(step_words(newer, older))]
+    behind = f"{format_difference(-gap, newer, main)} behind {against}"
+    return f"{capitalized(newer)} does not beat {rival} here; it is {behind}. Likely: {'; '.join(reasons)}."
+
+
+def explain(newer: RunData, older: RunData) -> list[str]:
+    """Returns what the numbers say about why a model fell behind."""
+    reasons = []
+    if last_improvement(newer):
+        reasons.append(f"it was still improving when it stopped after {newer.number('step') or 0:,} steps")
+    elif final_rise(newer):
+        reasons.append(f"it was best at step {newer.number('best_step'):,} and then overfitted")
+    own, other = newer.number("tokens"), older.number("tokens")
+    if own and other and other / own > SLOWER:
+        own_speed, other_speed = newer.number("tokens_per_second"), older.number("tokens_per_second")
+        speeds = ""
+        if own_speed and other_speed and not older.gradient_free and other_speed / own_speed > SLOWER:
+            speeds = f", at {with_prefix(own_speed)} against {with_prefix(other_speed)} per second"
+        reasons.append(f"it read {with_prefix(own)} {newer.unit}, {name(older)} {with_prefix(other)}{speeds}")
+    return reasons
+
+
+def counting_lesson(best: Mapping[str, RunData]) -> str:
+    """Returns how long gradient descent needs to pass a model that is counted at once."""
+    counted = next((run for run in best.values() if run.gradient_free and run.score is not None), None)
+    trained = [run for run in best.values() if not run.gradient_free]
+    if counted is None or not trained:
+        return ""
+    took = format_duration(counted.number("seconds"))
+    loss, start = score(counted), f"{capitalized(counted)} was counted in {took}, without gradients"
+    passed = [(point.seconds, run) for run in trained for point in run.evaluations("loss") if point.value < loss]
+    below = format_metric("loss", loss)
+    if not passed:
+        return f"{start}; no network got below its {below} in the time it had."
+    moment, first = min(passed, key=lambda pair: pair[0])
+    return f"{start}; the first network below its {below} was {name(first)}, after {format_duration(moment)}."
+
+
+def storage_lesson(best: Mapping[str, RunData]) -> str:
+    """Returns what counts and shared weights take on disk."""
+    counted = next((run for run in best.values() if run.gradient_free), None)
+    trained = [run for run in ranked(list(best.values())) if not run.gradient_free]
+    if counted is None or not trained:
+        return ""
+    stored = []
+    for run in (counted, trained[0]):
+        file = run.folder.path / "model.safetensors"
+        stored.append(f", {with_prefix(file.stat().st_size, 'B')} on disk," if file.is_file() else "")
+    entries, weights = (with_prefix(run.number("parameters")) for run in (counted, trained[0]))
+    return (
+        f"{capitalized(counted)} has {entries} entries{stored[0]} and each is about one sequence of tokens only; "
+        f"{name(trained[0])} has {weights} parameters{stored[1]} and every one serves many contexts."
+    )
+
+
+def length_lesson(best: Mapping[str, RunData]) -> str:
+    """Returns how much of its best quality a model keeps on the longest sources."""
+    shares: list[tuple[float, RunData, BinnedMetric]] = []
+    for run in best.values():
+        for view in run.evaluation[1]:
+            if isinstance(view, BinnedMetric) and view.join and view.metric == run.main:
+                values = [value or 0.0 for value in next(iter(view.series.values()), ())]
+                if max(values, default=0.0) > 0:
+                    shares.append((values[-1] / max(values), run, view))
+                break
+    if len(shares) < 2 or len({view.bins for _, _, view in shares}) > 1:
+        return ""
+    (least, worst, view), *_, (most, top, _) = sorted(shares, key=lambda entry: entry[0])
+    where, metric = f"{view.bins[-1]} {view.x}", label_in_sentence(view.metric)
+    if most - least < 0.1:
+        share = " to ".join(dict.fromkeys((f"{100 * least:.0f}", f"{100 * most:.0f}")))
+        kept = f"each keeps {share} % of its best {metric}"
+        return f"Length makes little difference: on the longest sources ({where}) {kept}."
+    single = worst.model == "seq2seq"
+    why = ": one state has to hold the whole source, while attention keeps all of it in view" if single else ""
+    return (
+        f"On the longest sources ({where}) {name(worst)} keeps {100 * least:.0f} % of its best {metric}, {name(top)} "
+        f"{100 * most:.0f} %{why}."
     )

@@ -26,11 +26,12 @@ from ..core.metrics import (
     label_in_sentence,
     metric_label,
 )
-from .charts import Chart, Image, ImageGrid, SpanText, Table, View, format_column
+from .charts import Chart, ImageGrid, Table, View
 from .findings import lessons
 from .formatting import clean_text, format_change, format_duration, format_number, with_prefix
 from .run_charts import clipping_note, schedule_charts, training_curves
 from .run_data import BrokenView, RunData, mapping, shared_metrics
+from .values import Image, SpanText, format_column, is_numeric
 
 MAX_SAMPLES, MAX_SAMPLE = 8, 1_500  # samples of a training, and characters of each
 MAX_NOTES, MAX_ROWS, MAX_CHARTS = 40, 200, 24
@@ -200,7 +201,7 @@ def table_cells(table: Table) -> dict[str, Any]:
     rows = table.rows[:MAX_ROWS]
     columns = [[line[n] for line in rows] for n in range(len(table.columns))]
     texts = [format_column(name, [line[n] for line in table.rows])[:MAX_ROWS] for n, name in enumerate(table.columns)]
-    numeric = [bool(cells) and all(cell is None or finite(cell) is not None for cell in cells) for cells in columns]
+    numeric = [is_numeric(cells) for cells in columns]
     heads = []
     for name in table.columns:
         metric = get_metric(name) if name == name.lower() and " " not in name else None

@@ -48,7 +48,7 @@ DRAW: dict[type[Chart], Callable[[Any, Theme, int], Drawing]] = {
     ForecastPlot: plots.draw_forecast,
     PianoRoll: plots.draw_piano_roll,
     Heatmap: cells.draw_heatmap,
-    HeatmapGrid: cells.draw_heatmap_grid,
+    HeatmapGrid: cells.draw_heatmap,
     Confusion: cells.draw_confusion,
     TokenStrip: cells.draw_token_strip,
     Table: cells.draw_table,
