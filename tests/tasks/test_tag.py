@@ -26,9 +26,8 @@ from seriatim.report.charts import Confusion, Table, views_to_json
 from seriatim.tasks.base import DataSettings, TaskConfig
 from seriatim.tasks.predictor import NoOptions
 from seriatim.tasks.stored import from_dict
-from seriatim.tasks.tag import TagTask
+from seriatim.tasks.tag import TagPredictor, TagTask
 from seriatim.tasks.tag.processor import TagEncoded, TagProcessor, overlapping_windows
-from seriatim.tasks.tag.task import TagPredictor
 
 SIZES: dict[str, dict[str, Any]] = {
     "bert": {"width": 8, "heads": 2, "layers": 1},
