@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from .._version import __version__
 from ..core.files import write_text
@@ -16,6 +16,7 @@ from ..core.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from .charts import Lines, View
+    from .run_data import Json
 
 
 def write_run_report(folder: RunFolder) -> Path:
@@ -30,7 +31,7 @@ def write_run_report(folder: RunFolder) -> Path:
 
 def write_card(folder: RunFolder) -> Path:
     """Writes README.md, the model card, into the folder of a run and returns its path."""
-    from .card import card
+    from .pages import card
     from .run_data import read_runs
 
     path = folder.path / "README.md"
@@ -56,9 +57,7 @@ def write_comparison_report(
     return file
 
 
-def write_distillation_report(
-    path: str | Path, folders: Mapping[str, RunFolder], rows: Sequence[Mapping[str, Any]]
-) -> Path:
+def write_distillation_report(path: str | Path, folders: Mapping[str, RunFolder], rows: Sequence[Json]) -> Path:
     """Writes report.html into the folder of a distillation and returns its path.
 
     Args:
@@ -104,7 +103,7 @@ def write_page(
     return Path(path)
 
 
-def comparison_rows(folders: Sequence[RunFolder]) -> list[dict[str, Any]]:
+def comparison_rows(folders: Sequence[RunFolder]) -> list[Json]:
     """Returns runs as rows of a table that JSON can hold: a number that is missing or not finite is None.
 
     Metrics are under `val_<name>` and `test_<name>`; `off_budget` is the relative distance of the number of parameters

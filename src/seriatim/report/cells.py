@@ -17,7 +17,7 @@ import numpy as np
 
 from .charts import CellChart, Confusion, HeatmapGrid, ImageGrid, ImageOverlay, Table, TokenStrip, region
 from .formatting import clean_text, fold, format_number, one_line, row, text_width
-from .plots import LETTER, Drawing, data, index_axis
+from .plots import LETTER, Drawing, Records, data, index_axis
 from .theme import MONOSPACE, Theme
 from .values import format_column, is_numeric
 
@@ -232,7 +232,7 @@ def draw_token_strip(chart: TokenStrip, theme: Theme, width: int) -> Drawing:
     low, high = float(scale.domain[0]), float(scale.domain[-1])
     hints_of = chart.hints or ("",) * len(chart.tokens)
     left, top = 0.0, 0.0
-    records: list[dict[str, Any]] = []
+    records: Records = []
     for n, token in enumerate(tokens):
         text = clean_text(token.translate(TOKEN_SYMBOLS)) or "∅"
         text = text if len(text) <= 32 else f"{text[:31]}…"
@@ -370,7 +370,7 @@ def draw_image_overlay(chart: ImageOverlay, theme: Theme, width: int) -> Drawing
     room, image = 2 * width, open_png(chart.image)
     fitted, ratio = fit_image(image), image.width / image.height
     wide, tall = min(240, 240 * ratio), min(240, 240 / ratio)
-    texts: list[dict[str, Any]] = []
+    texts: Records = []
     images = [{"x": 0, "y": 0, "url": image_url(fitted)}]
     x, y = wide + 26, 16.0
     for line in wrap(clean_text(chart.caption, 400), (room - x) / 9.4):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ..core.config import dump_yaml, set_path
 from ..core.metrics import (
@@ -37,7 +36,7 @@ from .pages import (
     metric_notes,
 )
 from .run_charts import best_value, cost_charts, joined_charts, quality_scatter, training_curves
-from .run_data import RunData, mapping, ranked, shared_baselines, shared_metrics
+from .run_data import Json, RunData, mapping, ranked, shared_baselines, shared_metrics
 from .theme import DARK, LIGHT, series_colors
 
 # Settings that `compare` and `distill` have as options of their own.
@@ -100,7 +99,7 @@ def comparison_page(runs: Sequence[RunData], failed: Mapping[str, str]) -> Page:
     return Page("comparison", title, lead, comparison_figures(ordered), sections, made_by(first), version)
 
 
-def comparison_terms(common: Mapping[str, Any]) -> str:
+def comparison_terms(common: Json) -> str:
     """Returns under which conditions the models were compared."""
     params, minutes = common.get("params"), common.get("train.minutes")
     steps, epochs = common.get("train.steps"), common.get("train.epochs")
@@ -241,23 +240,23 @@ def sample_section(ordered: Sequence[RunData]) -> Section:
 # Settings
 
 
-def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(values: Json, prefix: str = "") -> Json:
     """Returns nested settings under dotted names."""
-    flat: dict[str, Any] = {}
+    flat: Json = {}
     for name, value in values.items():
-        flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+        flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
     return flat
 
 
-def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+def nested(flat: Json) -> Json:
     """Returns settings with dotted names as nested ones."""
-    values: dict[str, Any] = {}
+    values: Json = {}
     for name, value in flat.items():
         set_path(values, name, value)
     return values
 
 
-def split_settings(runs: Sequence[RunData]) -> tuple[dict[str, Any], list[str]]:
+def split_settings(runs: Sequence[RunData]) -> tuple[Json, list[str]]:
     """Returns the settings that all runs share, and the names of those in which they differ."""
     flats = [flatten(run.settings) for run in runs]
     names = list(dict.fromkeys(name for values in flats for name in values))
@@ -282,7 +281,7 @@ def settings_table(runs: Sequence[RunData], names: Sequence[str]) -> list[View]:
     return [Table(title="Settings in which the models differ", columns=columns, rows=tuple(rows))] if rows else []
 
 
-def comparison_command(runs: Sequence[RunData], failed: Mapping[str, str], common: Mapping[str, Any]) -> str:
+def comparison_command(runs: Sequence[RunData], failed: Mapping[str, str], common: Json) -> str:
     models = dict.fromkeys([run.model for run in runs] + list(failed))
     lines = [["seriatim", "compare", runs[0].task]]
     if common.get("data.source") is not None:
@@ -295,7 +294,7 @@ def comparison_command(runs: Sequence[RunData], failed: Mapping[str, str], commo
 # Distillation
 
 
-def distillation_page(runs: Sequence[RunData], rows: Sequence[Mapping[str, Any]]) -> Page:
+def distillation_page(runs: Sequence[RunData], rows: Sequence[Json]) -> Page:
     """Returns the page of a distillation: what a student gains from its teacher, and what it saves.
 
     Args:
@@ -356,7 +355,7 @@ def distillation_page(runs: Sequence[RunData], rows: Sequence[Mapping[str, Any]]
     )
 
 
-def distillation_gain(rows: Sequence[Mapping[str, Any]], student: RunData | None = None) -> str:
+def distillation_gain(rows: Sequence[Json], student: RunData | None = None) -> str:
     """Returns how much better the distilled student is than the one alone: "1.2 points better than alone"."""
     metric = main_metric(rows[0]["metrics"], rows[0]["monitor"])
     _, alone, distilled = (finite(row["metrics"].get(metric)) for row in rows)
@@ -370,7 +369,7 @@ def distillation_gain(rows: Sequence[Mapping[str, Any]], student: RunData | None
     return f"{size} {'better' if is_better(metric, distilled, alone) else 'worse'} than alone"
 
 
-def distillation_table(runs: Sequence[RunData], rows: Sequence[Mapping[str, Any]]) -> ResultTable:
+def distillation_table(runs: Sequence[RunData], rows: Sequence[Json]) -> ResultTable:
     names = displayed_metrics(rows[0]["metrics"], rows[0]["monitor"])
     colors = dots([*runs[1:], runs[0]])
     lines = []
@@ -388,7 +387,7 @@ def distillation_table(runs: Sequence[RunData], rows: Sequence[Mapping[str, Any]
     return ResultTable(f"Metrics on the {rows[0]['split']} split.", tuple(heads), tuple(lines))
 
 
-def distillation_charts(runs: Sequence[RunData], rows: Sequence[Mapping[str, Any]]) -> list[Scatter]:
+def distillation_charts(runs: Sequence[RunData], rows: Sequence[Json]) -> list[Scatter]:
     """Returns quality against size and against speed."""
     metric = main_metric(rows[0]["metrics"], rows[0]["monitor"])
     values = [value for row in rows if (value := finite(row["metrics"].get(metric))) is not None]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ..core.metrics import (
     describe_metric,
@@ -23,7 +22,7 @@ from ..core.metrics import (
 from .charts import BinnedMetric
 from .formatting import format_duration, format_number, with_prefix
 from .run_charts import clipped_steps, clipping_note
-from .run_data import RunData, ranked, shared_baselines
+from .run_data import Json, RunData, ranked, shared_baselines
 
 CHANCE_IN_NATS = 0.01  # a difference of losses that another seed may reverse
 SLOWER = 1.3  # a speed smaller by this factor is worth a sentence
@@ -202,7 +201,7 @@ def against_baselines(runs: Sequence[RunData]) -> str:
     return f"{capitalized(top)} beats the best baseline, {strongest}, by {gain} on the {split} split ({against}){rest}."
 
 
-def common_metric(runs: Sequence[RunData], baselines: dict[str, dict[str, Any]], split: str) -> str:
+def common_metric(runs: Sequence[RunData], baselines: dict[str, Json], split: str) -> str:
     """Returns the first metric that all runs and at least one baseline have."""
     for metric in runs[0].columns if runs else []:
         in_runs = all(finite(run.metrics(split).get(metric)) is not None for run in runs)

@@ -1,12 +1,14 @@
 """Pages: values of sections, laid out by Jinja templates as one HTML file that needs no network and no script.
 
 Every page is a list of `Section`; what is special to a run comes from its files. `run_page` is the page of one run,
-`comparison.py` has those of several.
+`card` its model card, and `comparison.py` has the pages of several.
 """
 
 from __future__ import annotations
 
 import base64
+import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -30,7 +32,7 @@ from .charts import Chart, ImageGrid, Table, View
 from .findings import lessons
 from .formatting import clean_text, format_change, format_duration, format_number, with_prefix
 from .run_charts import clipping_note, schedule_charts, training_curves
-from .run_data import BrokenView, RunData, mapping, shared_metrics
+from .run_data import BrokenView, Json, RunData, mapping, shared_metrics
 from .values import Image, SpanText, format_column, is_numeric
 
 MAX_SAMPLES, MAX_SAMPLE = 8, 1_500  # samples of a training, and characters of each
@@ -114,7 +116,6 @@ class Section:
     details: Sequence[tuple[str, str]] = ()  # summary and text that is folded
     code: Sequence[tuple[str, str]] = ()  # a sentence, and a command below it
     source: str = "evaluation.json"  # the file that has the views for which there is no room
-
     paragraphs: Sequence[str] = ()
 
     @property
@@ -171,9 +172,9 @@ def picture(chart: Chart) -> Markup:
     return Markup('<picture>{}<img src="{}" alt="{}"></picture>').format(source, light, clean_text(chart.alt_text))
 
 
-def picture_parts(section: Section) -> list[dict[str, Any]]:
+def picture_parts(section: Section) -> list[Json]:
     """Returns the views of a section in their order, charts drawn, as far as the page has room for them."""
-    parts: list[dict[str, Any]] = []
+    parts: list[Json] = []
     room, count, left_out = MAX_SECTION, 0, 0
     for view in section.views:
         if isinstance(view, BrokenView):
@@ -196,7 +197,7 @@ def picture_parts(section: Section) -> list[dict[str, Any]]:
     return parts
 
 
-def table_cells(table: Table) -> dict[str, Any]:
+def table_cells(table: Table) -> Json:
     """Returns the heads and the first rows of a table as (kind, text or value, number) for the template."""
     rows = table.rows[:MAX_ROWS]
     columns = [[line[n] for line in rows] for n in range(len(table.columns))]
@@ -231,10 +232,14 @@ def emphasized(text: str) -> tuple[str, str]:
 def data_section(run: RunData) -> Section:
     data = mapping(run.summary.get("data"))
     fingerprint = data.get("fingerprint", MISSING)
-    notes = run.data_notes
-    more = [f"… and {len(notes) - MAX_NOTES} more"] if len(notes) > MAX_NOTES else []
     source = f"Source: {data.get('source', MISSING)}. Fingerprint of the training split: {fingerprint}."
-    return Section("Data", [source], items=[*notes[:MAX_NOTES], *more] or ["no notes"])
+    return Section("Data", [source], items=first_notes(run) or ["no notes"])
+
+
+def first_notes(run: RunData) -> list[str]:
+    """Returns what was noted on the data, as far as a page has room."""
+    notes = run.folder.notes
+    return notes[:MAX_NOTES] + ([f"… and {len(notes) - MAX_NOTES} more"] if len(notes) > MAX_NOTES else [])
 
 
 def glossary(runs: Sequence[RunData]) -> Section:
@@ -279,7 +284,7 @@ def made_by(run: RunData) -> str:
     return f"Made by Seriatim {version}, {created(run)}; seed {seed}."
 
 
-def evenly_spaced(items: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any]]:
+def evenly_spaced(items: Sequence[Json], count: int) -> list[Json]:
     """Returns at most so many items: the first, the last, and some between at even distances."""
     count = min(len(items), count)
     return [items[round(n * (len(items) - 1) / max(count - 1, 1))] for n in range(count)]
@@ -365,3 +370,103 @@ def run_figures(run: RunData) -> list[Figure]:
         Figure("Training compute", with_prefix(run.number("flops"), "FLOP"), no_flops),
         Figure("Peak memory", with_prefix(run.number("memory"), "B")),
     ]
+
+
+# The model card: a README.md that says what a model is, how it was made and how to use it
+
+
+def card(run: RunData) -> str:
+    """Returns the model card in Markdown, with front matter; texts of the data cannot become markup."""
+    size = run.number("parameters")
+    what = "stored entries" if run.gradient_free else "parameters"
+    budget = (
+        f"; {format_change(run.off_budget)} from the budget of {run.budget:,}" if run.off_budget is not None else ""
+    )
+    sample = clean_text(run.summary.get("sample", ""), MAX_SAMPLE)
+    tags = [re.sub(r"[^A-Za-z0-9_.-]+", "-", tag) for tag in ("seriatim", run.task, run.model)]
+    return environment().get_template("card.md").render(
+        run=run,
+        front_matter=["library_name: seriatim", "tags:", *(f"- {tag}" for tag in tags)],  # what model hubs read
+        title=f"{markdown(run.model)} on {markdown(run.data_name)}",
+        model=markdown(run.model_summary),
+        task=markdown(run.task_summary),
+        size="" if size is None else f"Size: {with_prefix(size)} {what} ({size:,.0f}{budget}).",
+        metrics=metric_lines(run),
+        metric_notes=[markdown(note) for note in metric_notes(run)],
+        ending=markdown(ending(run)),
+        facts=facts(run),
+        notes=[markdown(note) for note in first_notes(run)],
+        usage=usage(run),
+        sample=fence(sample, "text") if sample.strip() else "",
+    )  # fmt: skip
+
+
+def metric_lines(run: RunData) -> list[str]:
+    """Returns a Markdown table: a line per metric, a column per split, and after them the baselines."""
+    if not run.splits:
+        return []
+    last = run.splits[-1]
+    columns = {split: run.metrics(split) for split in run.splits}
+    columns |= {f"{name} ({last})": values for name, values in run.baselines(last).items()}
+    lines = [["metric", *map(markdown, columns)], ["---"] * (1 + len(columns))]
+    for name in dict.fromkeys(name for split in run.splits for name in run.metrics(split)):
+        unit = f" ({run.loss_unit} per token)" if name == "loss" and run.loss_unit else ""
+        values = [format_metric(name, values.get(name), 1) for values in columns.values()]
+        lines.append([markdown(label_in_sentence(name)) + unit, *values])
+    return [f"| {' | '.join(cells)} |" for cells in lines]
+
+
+def facts(run: RunData) -> list[tuple[str, str]]:
+    """Returns how the model was made, as names and values in Markdown."""
+    data, step, best = mapping(run.summary.get("data")), run.number("step"), run.number("best_step")
+    steps = "one pass" if run.gradient_free else f"{step or 0:,} (best weights: step {best or 0:,})"
+    pairs = [("data", code(data.get("source", MISSING))), ("data fingerprint", code(data.get("fingerprint", MISSING)))]
+    if teacher := mapping(run.summary.get("teacher")):
+        settings = mapping(run.settings.get("distill"))
+        size = f", {with_prefix(teacher['parameters'])} parameters" if teacher.get("parameters") else ""
+        weight = f"weight {settings.get('weight', MISSING)}, temperature {settings.get('temperature', MISSING)}"
+        about = f"{code(teacher.get('path', MISSING))} ({markdown(teacher.get('model', MISSING))}{size}); {weight}"
+        pairs.append(("distilled from", about))
+    return [
+        *pairs,
+        ("made with", f"Seriatim {markdown(run.summary.get('version', MISSING))}, {markdown(created(run))}"),
+        ("seed", markdown(run.summary.get("seed", MISSING))),
+        ("steps", steps),
+        (f"{run.unit} read", with_prefix(run.number("tokens"))),
+        ("training time", format_duration(run.number("seconds"))),
+        ("training compute", with_prefix(run.number("flops"), "FLOP")),
+        ("peak memory", with_prefix(run.number("memory"), "B")),
+        ("ended", markdown(ending(run)[0].lower() + ending(run)[1:])),
+    ]
+
+
+def usage(run: RunData) -> list[str]:
+    """Returns blocks of shell and Python that use the run: lines of summary["usage"], written by its task."""
+    path = str(run.folder.path)
+    stored = run.summary.get("usage")
+    lines = [mapping(line) for line in stored] if isinstance(stored, list) else []
+    shell = [str(line["shell"]) for line in lines if line.get("shell")]
+    python = [str(line["python"]) for line in lines if line.get("python")]
+    again = f"seriatim train --config {shlex.quote(path)}/config.yaml  # trains it again"
+    imports = ["from pathlib import Path", ""] if any("Path(" in line for line in python) else []
+    program = [*imports, "import seriatim", "", f"run = seriatim.load({path!r})", *python]
+    return [fence("\n".join([*shell, again]), "sh"), fence("\n".join(program), "python")]
+
+
+def markdown(value: object) -> str:
+    """Returns one line of prose in which nothing is markup."""
+    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", " ".join(clean_text(value).split()))
+
+
+def code(value: object) -> str:
+    """Returns code between more backticks than it holds; a bar would end the cell of a table even there."""
+    line = " ".join(clean_text(value).split()).replace("|", "\\|")
+    ticks = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
+    pad = " " if len(ticks) > 1 else ""
+    return f"{ticks}{pad}{line}{pad}{ticks}"
+
+
+def fence(text: str, language: str) -> str:
+    """Returns a block of code between more backticks than it holds."""
+    ticks = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{ticks}{language}\n{clean_text(text)}\n{ticks}"

@@ -19,14 +19,15 @@ from .charts import Annotation, Bars, BinnedMetric, ForecastPlot, Histogram, Lin
 from .formatting import format_number, one_line, text_width
 from .theme import Theme, series_colors
 
-Drawing = tuple[Any, list[str]]  # an Altair chart and hints
+Drawing = tuple[alt.LayerChart | alt.FacetChart, list[str]]  # with hints that stand below the title
+Records = list[dict[str, Any]]  # what is drawn: field → number or text
 HEIGHT = 250  # pixels of a plot
 MAX_SERIES, MAX_POINTS, MAX_SCATTER, MAX_BARS = 60, 600, 2_000, 40
 MAX_PLACED_LABELS = 60  # labels that are moved away from their point if they would cover others
 LETTER, LINE = 6.2, 15  # pixels of a letter and of a line of text
 
 
-def data(records: list[dict[str, Any]]) -> alt.Chart:
+def data(records: Records) -> alt.Chart:
     """Returns a chart of records; they are a JSON text because Altair copies its data many times."""
     return alt.Chart(alt.InlineData(values=json.dumps(records), format=alt.JsonDataFormat(type="json")))
 
@@ -78,8 +79,8 @@ def draw_lines(chart: Lines, theme: Theme, width: int) -> Drawing:
     def drawable(x: float | None, y: float | None) -> bool:
         return x is not None and y is not None and (x > 0 or not chart.log_x) and (y > 0 or not chart.log_y)
 
-    records: list[dict[str, Any]] = []
-    lone: list[dict[str, Any]] = []
+    records: Records = []
+    lone: Records = []
     for series in chart.series[:MAX_SERIES]:
         points = sorted((x, y) for x, y in zip(series.x, series.y, strict=True) if drawable(x, y))
         stride = -(-len(points) // MAX_POINTS) or 1
@@ -170,7 +171,7 @@ def draw_bars(chart: Bars, theme: Theme, width: int) -> Drawing:
     labels = list(dict.fromkeys(chart.labels)) if chart.groups else list(chart.labels)
     errors = chart.errors or (None,) * len(chart.labels)
     groups = chart.groups or ("",) * len(chart.labels)
-    records: list[dict[str, Any]] = [
+    records: Records = [
         {
             "index": labels.index(label) if chart.groups else n,
             "group": one_line(group),
@@ -231,7 +232,7 @@ def draw_histogram(chart: Histogram, theme: Theme, width: int) -> Drawing:
 
 def draw_binned_metric(chart: BinnedMetric, theme: Theme, width: int) -> Drawing:
     metric = get_metric(chart.metric)
-    records: list[dict[str, Any]] = [
+    records: Records = [
         {"name": one_line(name, 40), "x": n, "y": value, "text": format_metric(chart.metric, value)}
         for name, values in chart.series.items()
         for n, value in enumerate(values)
@@ -359,7 +360,7 @@ DISTANCES = (9, 17, 27, 40, 58, 80, 106, 136, 170)  # pixels from a point
 
 def place_labels(
     points: np.ndarray, labels: Sequence[str], domains: Sequence[Sequence[float]], size: tuple[int, int], log_x: bool
-) -> list[dict[str, Any]]:
+) -> Records:
     """Returns where labels stand so that none covers another or a point; labels without room are left out.
 
     Args:
@@ -413,7 +414,7 @@ def draw_forecast(chart: ForecastPlot, theme: Theme, width: int) -> Drawing:
         {"x": position(t), "y": v, "line": known} for t, v in zip(chart.history_times, chart.history, strict=True)
     ]
 
-    def line(values: Sequence[float | None], name: str) -> list[dict[str, Any]]:
+    def line(values: Sequence[float | None], name: str) -> Records:
         pairs = zip(chart.times, values, strict=True) if values else ()
         return [{"x": position(t), "y": v, "line": name} for t, v in pairs]
 

@@ -20,6 +20,7 @@ from .formatting import one_line
 
 SPLITS = ("validation", "test")
 NOT_FINISHED = "not finished"
+Json = dict[str, Any]  # an object of a JSON or YAML file
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class BrokenView:
     problem: str
 
 
-def mapping(value: object) -> dict[str, Any]:
+def mapping(value: object) -> Json:
     """Returns the value if it is a dict, else an empty one: files may hold anything."""
     return value if isinstance(value, dict) else {}
 
@@ -56,18 +57,18 @@ class RunData:
     # Settings and summary
 
     @cached_property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Json:
         return self.folder.summary
 
     @cached_property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Json:
         return self.folder.settings
 
     @cached_property
-    def history(self) -> list[dict[str, Any]]:
+    def history(self) -> list[Json]:
         return self.folder.history()
 
-    def events(self, name: str) -> list[dict[str, Any]]:
+    def events(self, name: str) -> list[Json]:
         return [event for event in self.history if event.get("event") == name]
 
     def setting(self, *path: str) -> Any:
@@ -150,10 +151,10 @@ class RunData:
 
     # Metrics
 
-    def metrics(self, split: str) -> dict[str, Any]:
+    def metrics(self, split: str) -> Json:
         return mapping(mapping(self.summary.get("metrics")).get(split))
 
-    def baselines(self, split: str) -> dict[str, dict[str, Any]]:
+    def baselines(self, split: str) -> dict[str, Json]:
         """Returns the metrics of simple methods on a split, by their name."""
         baselines = mapping(mapping(self.summary.get("baselines")).get(split))
         return {str(name): values for name, values in baselines.items() if isinstance(values, dict)}
@@ -164,7 +165,7 @@ class RunData:
         return [split for split in SPLITS if self.metrics(split)]
 
     @cached_property
-    def all_metrics(self) -> dict[str, Any]:
+    def all_metrics(self) -> Json:
         """Every metric there is, with a value of it."""
         last = {
             key.removeprefix("val_"): value
@@ -217,11 +218,6 @@ class RunData:
         notes = self.summary.get("evaluation_notes")
         return [str(note) for note in notes] if isinstance(notes, list) else []
 
-    @property
-    def data_notes(self) -> list[str]:
-        """What was noted on the data."""
-        return self.folder.notes
-
     # Curves
 
     @cached_property
@@ -238,7 +234,7 @@ class RunData:
         pairs = [(event["step"], finite(event.get(key))) for event in self.events("stepped")]
         return [(step, float(value)) for step, value in pairs if value is not None]
 
-    def samples(self) -> list[dict[str, Any]]:
+    def samples(self) -> list[Json]:
         """Returns the samples made during training that have a text."""
         return [sample for sample in self.folder.samples() if str(sample.get("text", "")).strip()]
 
@@ -275,7 +271,7 @@ def read_views(values: Sequence[object]) -> list[View | BrokenView]:
     return views
 
 
-def points(events: Sequence[Mapping[str, Any]], value_of: Callable[[Mapping[str, Any]], object]) -> list[Point]:
+def points(events: Sequence[Json], value_of: Callable[[Json], object]) -> list[Point]:
     """Returns the points of events whose value, seconds and tokens are finite."""
     result = []
     for event in events:
@@ -307,9 +303,9 @@ def shared_metrics(runs: Sequence[RunData]) -> list[str]:
     return list(dict.fromkeys(name for run in runs for name in run.columns))
 
 
-def shared_baselines(runs: Sequence[RunData], split: str) -> dict[str, dict[str, Any]]:
+def shared_baselines(runs: Sequence[RunData], split: str) -> dict[str, Json]:
     """Returns the baselines of a comparison, each once: all models saw the same data."""
-    baselines: dict[str, dict[str, Any]] = {}
+    baselines: dict[str, Json] = {}
     for run in runs:
         for name, values in run.baselines(split).items():
             baselines.setdefault(name, values)
