@@ -20,16 +20,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from seriatim.origin import Origin
+from seriatim.training.schedules import share_of_peak
 from torch import nn
 
 from benchmarks.timing import report
-from seriatim import api
 from seriatim.core import registry
 from seriatim.core.device import flush_denormals, keep_memory
-from seriatim.origin import Origin
+from seriatim.runs.configure import configure
 from seriatim.training.checkpoint import Checkpoints
 from seriatim.training.loop import Loop
-from seriatim.training.schedules import share_of_peak
 
 TASKS = {"rt-polarity": "classify", "wnut17": "tag"}
 BLOCK = 5  # steps of a turn
@@ -107,7 +107,7 @@ def main() -> None:
     flush_denormals()
     keep_memory()
     folder = arguments.model or minilm()
-    config = api.configure(
+    config = configure(
         TASKS[arguments.data], arguments.data, start=folder, batch=arguments.batch, rate=arguments.rate
     )
     origin = Origin.open(folder)

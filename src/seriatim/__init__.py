@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from .api import average, compare, distill, evaluate, load, predict, resume, train
+    from .api import evaluate, load, predict, resume, train
     from .core.errors import SeriatimError
+    from .runs.average import average
+    from .runs.compare import compare
+    from .runs.distill import distill
 
 __all__ = [
     "SeriatimError",
@@ -24,14 +28,17 @@ __all__ = [
 ]
 
 
+MODULES = {
+    "SeriatimError": "core.errors",
+    "average": "runs.average",
+    "compare": "runs.compare",
+    "distill": "runs.distill",
+    **dict.fromkeys(("evaluate", "load", "predict", "resume", "train"), "api"),
+}
+
+
 def __getattr__(name: str) -> Any:
     """Imports torch when something is computed, not when the package is imported."""
-    if name == "SeriatimError":
-        from .core.errors import SeriatimError
-
-        return SeriatimError
-    if name in __all__:
-        from . import api
-
-        return getattr(api, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{MODULES[name]}", __name__), name)

@@ -1,4 +1,4 @@
-"""Train, resume, load, evaluate, compare, average and distill: what the command line, notebooks and servers call.
+"""Train, resume, load, evaluate and predict: what the command line, notebooks and servers call.
 
 run = seriatim.train("language", data="book.txt", model="lstm", minutes=2)
 run.generate("The students opened their", max_tokens=40)
@@ -12,30 +12,12 @@ from typing import Any
 
 from .core.errors import SeriatimError
 from .core.run_folder import fresh_folder
-from .runs.average import average
-from .runs.compare import Comparison, compare
-from .runs.configure import SHORT_NAMES, add_plugins, configure
-from .runs.distill import Distillation, distill
+from .runs.configure import add_plugins, configure
 from .runs.run import Run
 from .runs.session import Data, Notify, Session, evaluate_run, has_started
 from .tasks import load as load_task
 from .training.callbacks import Callback
 
-__all__ = [
-    "SHORT_NAMES",
-    "Comparison",
-    "Distillation",
-    "Run",
-    "average",
-    "compare",
-    "configure",
-    "distill",
-    "evaluate",
-    "load",
-    "predict",
-    "resume",
-    "train",
-]
 Plugins = str | Path | Sequence[str | Path] | None
 
 

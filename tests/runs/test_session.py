@@ -33,7 +33,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def train(data: Any, out: Path, **options: Any) -> seriatim.api.Run:
+def train(data: Any, out: Path, **options: Any) -> Any:
     options = {"steps": 12, "seed": 3, "report": False, "settings": SETTINGS} | options
     return seriatim.train("classify", data, "gru", out=out, **options)
 

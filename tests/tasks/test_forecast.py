@@ -14,6 +14,7 @@ import torch
 from seriatim import api
 from seriatim.core.diagnostics import Diagnostics
 from seriatim.core.errors import SeriatimError
+from seriatim.runs.configure import configure
 from seriatim.tasks.base import Batch
 from seriatim.tasks.forecast import ForecastTask
 from seriatim.tasks.forecast.encoded import Origins, SeriesEncoded, fill_forward, running_mean
@@ -51,7 +52,7 @@ def make_task(path: Path | str, model: Any = None, columns: Any = None, **settin
         "data": {"columns": columns or {}},
         "model": {"name": "gru", "width": 5} | (model or {}),
     }
-    config = api.configure("forecast", str(path), None, values)
+    config = configure("forecast", str(path), None, values)
     task = ForecastTask.prepare(config.task_config(), diagnostics=Diagnostics())
     return task, task.build()
 
@@ -521,7 +522,7 @@ def test_a_validation_file_that_continues_the_training_file(tmp_path: Path) -> N
     train, later = tmp_path / "train.csv", tmp_path / "later.csv"
     train.write_text("\n".join([head, *rows[:100]]), encoding="utf-8")
     later.write_text("\n".join([head, *rows[100:]]), encoding="utf-8")
-    config = api.configure("forecast", str(train), "gru", {"model": {"width": 4}}, validation=str(later), horizon=3)
+    config = configure("forecast", str(train), "gru", {"model": {"width": 4}}, validation=str(later), horizon=3)
     task = ForecastTask.prepare(config.task_config())
     assert (int(task.encoded["validation"].history[0]), int(task.encoded["validation"].sizes[0])) == (100, 140)
     predictions = task.predictor(task.build()).call("forecast", None)
@@ -534,7 +535,7 @@ def test_series_that_only_the_training_file_has_are_continued_too(tmp_path: Path
     for name, lines in (("train.csv", rows), ("later.csv", later)):
         (tmp_path / name).write_text("\n".join(["id,date,y", *lines]), encoding="utf-8")
     train, validation = str(tmp_path / "train.csv"), str(tmp_path / "later.csv")
-    config = api.configure("forecast", train, "gru", {"model": {"width": 4}}, validation=validation)
+    config = configure("forecast", train, "gru", {"model": {"width": 4}}, validation=validation)
     task = ForecastTask.prepare(config.task_config())
     predictions = task.predictor(task.build()).call("forecast", None)
     assert {row["series"]: row["time"] for row in predictions} == {"A": "2024-03-21", "B": "2024-03-01"}

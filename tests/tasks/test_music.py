@@ -15,6 +15,7 @@ from seriatim import api
 from seriatim.core.errors import SeriatimError
 from seriatim.core.random import torch_stream
 from seriatim.data.formats.midi import KEYS, write_midi
+from seriatim.runs.configure import configure
 from seriatim.tasks.music import MusicTask, compose
 
 
@@ -30,7 +31,7 @@ def rolls(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def make_task(rolls: Path, model: str = "gru", width: int = 5, **task: Any) -> MusicTask:
     settings = {"model": {"name": model, "width": width}, "task": task}
-    return MusicTask.prepare(api.configure("music", str(rolls), None, settings).task_config())
+    return MusicTask.prepare(configure("music", str(rolls), None, settings).task_config())
 
 
 def test_the_loss_is_the_published_one(rolls: Path) -> None:

@@ -24,7 +24,7 @@ from .output import (
 )
 
 if TYPE_CHECKING:
-    from ..api import Comparison
+    from ..runs.compare import Comparison
 
 DEMO_MODELS = ("ngram", "mlp", "rnn", "lstm", "gru", "tcn", "gpt")
 DEMO_PARAMETERS, DEMO_CONTEXT_LENGTH = "200k", 64
@@ -54,13 +54,13 @@ def train(
     """
     from .. import api
     from ..core.config import dump_yaml
-    from ..runs.configure import add_plugins
+    from ..runs.configure import add_plugins, configure
     from ..runs.schema import MODELINE
     from .progress import TrainingProgress
 
     add_plugins(plugin)
     settings = o.read_settings(config, sets)
-    checked = api.configure(task, data, model, settings, start=start, **short)
+    checked = configure(task, data, model, settings, start=start, **short)
     if print_config:
         print(f"{MODELINE}\n{dump_yaml(checked)}", end="")
         return
@@ -166,8 +166,8 @@ def compare(
     Writes one report with a table, charts and samples side by side. A comparison that was interrupted continues when it
     is started again with the same --out.
     """
-    from .. import api
-    from ..runs.configure import add_plugins, expand_names
+    from ..runs.compare import compare as run_comparison
+    from ..runs.configure import add_plugins, configure, expand_names
     from ..tasks import load as load_task
     from .progress import TrainingProgress
 
@@ -180,9 +180,9 @@ def compare(
         names = list(load_task(name).compared_models)
 
     def callbacks(model: str) -> list[TrainingProgress]:
-        return [] if quiet else [TrainingProgress(model, api.configure(task, data, model, settings, **short).train)]
+        return [] if quiet else [TrainingProgress(model, configure(task, data, model, settings, **short).train)]
 
-    comparison = api.compare(
+    comparison = run_comparison(
         task,
         data,
         names,
@@ -257,15 +257,16 @@ def demo(
     Trains an n-gram model, a window MLP, RNN, LSTM, GRU, TCN and GPT at equal size on the text of Python's own help
     pages, in under four minutes on two cores, and writes a report with charts.
     """
-    from .. import api, report
+    from .. import report
     from ..core.run_folder import fresh_folder
+    from ..runs.compare import compare as run_comparison
     from ..training.settings import TrainSettings
     from .progress import TrainingProgress
 
     if not quiet:
         seconds = f"{minutes * 60:.0f} s"
         note(f"the text of Python's own help pages; each model has {DEMO_PARAMETERS} parameters and {seconds}")
-    comparison = api.compare(
+    comparison = run_comparison(
         "language",
         "pydoc",
         DEMO_MODELS,
@@ -316,8 +317,9 @@ def distill(
     quiet: o.Quiet = False,
 ) -> None:
     """Train a small student with a teacher and without, and compare quality, size and speed."""
-    from .. import api
     from ..runs.configure import add_plugins
+    from ..runs.distill import distill as distill_model
+    from ..runs.run import Run
     from ..training.loop import EXIT_CODES
     from .progress import TrainingProgress
 
@@ -333,8 +335,8 @@ def distill(
         "seed": seed,
         "start": start,
     }
-    train_settings = api.load(teacher).config.train.model_copy(update={"minutes": minutes})
-    result = api.distill(
+    train_settings = Run(teacher).config.train.model_copy(update={"minutes": minutes})
+    result = distill_model(
         teacher,
         model,
         data=data,
@@ -381,12 +383,12 @@ def average(
     quiet: o.Quiet = False,
 ) -> None:
     """Average the weights of the last checkpoints of a run, or of several runs."""
-    from .. import api
+    from ..runs.average import average as average_weights
     from ..runs.configure import add_plugins
 
     add_plugins(plugin)
     notify = silent if quiet else note
-    run = api.average(runs, last=last, out=out, evaluate=evaluate, data_dir=data_dir, notify=notify)
+    run = average_weights(runs, last=last, out=out, evaluate=evaluate, data_dir=data_dir, notify=notify)
     if json:
         print_json({"run": str(run.path), **run.summary})
     elif evaluate:

@@ -16,13 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from .. import api, report
+from .. import report
 from ..core.config import dump_yaml, merge
 from ..core.errors import SeriatimError, did_you_mean
 from ..core.files import write_json, write_text
 from ..core.metrics import format_metric, get_metric, metric_label
 from ..core.run_folder import RunFolder
 from ..report.charts import Bars, BinnedMetric, Lines, Series, Table, View, row, views_from_json
+from ..runs.compare import Comparison, compare
 from ..training.callbacks import Callback
 
 Notify = Callable[[str], None]
@@ -273,7 +274,7 @@ def train_row(
     data_dir: str | None,
     callbacks: Callbacks,
     notify: Notify,
-) -> api.Comparison:
+) -> Comparison:
     """Trains the models of a row, all or those named, and returns the comparison."""
     chosen = {
         label: {key: value for key, value in settings.items() if key != "published"}
@@ -286,7 +287,7 @@ def train_row(
         cause = f"{published.name} has none of the models named"
         raise SeriatimError("reproduce.model", cause, f"it has: {', '.join(published.models)}")
     notify(f"{published.name}: {published.title}")
-    return api.compare(
+    return compare(
         published.task,
         published.data,
         chosen,
