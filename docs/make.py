@@ -381,7 +381,7 @@ def command_reference() -> str:
 def function_section(function: Any, name: str) -> str:
     """Returns signature and docstring of a function as Markdown."""
     target = function.fget if isinstance(function, property) else getattr(function, "func", function)
-    signature = "" if target is not function else str(inspect.signature(function)).replace("'", "")
+    signature = str(inspect.signature(function)).replace("'", "") if inspect.isfunction(function) else ""
     signature = re.sub(r"\bself, |\(self\)", lambda m: "()" if m[0] == "(self)" else "", signature)
     text = inspect.cleandoc(target.__doc__ or "")
     summary, _, arguments = text.partition("\n\nArgs:\n")
@@ -406,7 +406,7 @@ def python_reference() -> str:
         "## Run",
         "What `seriatim.train` and `seriatim.load` return. Reading files of the folder imports no torch.",
     ]
-    own = ["predict", "call", "evaluate", "inspect", "plot", "ensemble", "int8", "config", "network", "predictor"]
+    own = ["predict", "call", "metrics", "evaluate", "inspect", "plot", "ensemble", "int8", "config", "network", "predictor"]
     files = ["settings", "summary", "notes", "capabilities", "history", "samples", "evaluation", "inspection"]
     for name in own + files:
         member = next(vars(base)[name] for base in Run.__mro__ if name in vars(base))
