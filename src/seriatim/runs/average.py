@@ -123,7 +123,7 @@ def checkpoint_weights(run: Run, steps: Sequence[int]) -> Iterator[tuple[str, di
     """Yields the weights that would be evaluated at each step: the moving average if the training has one."""
     for step in steps:
         tensors = Checkpoints(run.path / "checkpoints").load(step).tensors
-        yield f"step {step}", tensors.get("average") or tensors["weights"]
+        yield f"step {step}", tensors.get("ema") or tensors["weights"]
 
 
 def run_weights(runs: Sequence[Run]) -> Iterator[tuple[str, dict[str, Tensor]]]:

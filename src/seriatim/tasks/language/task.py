@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -165,12 +166,19 @@ class LanguageTask(Task[Encoded]):
         return StreamSampler(tokens, length, self.config.model.traits.carries_state, self.config.seed)
 
     def batch(self, step: int, first: int, last: int, batch_size: int) -> Batch:
-        """Returns tokens (B,T) as inputs, and the tokens that follow each of them (B,T) as targets."""
-        starts = self.sampler.items(step, batch_size)[first:last]
-        tokens = self.encoded["train"].inputs.values
-        sequences = torch.from_numpy(stack_spans(tokens, starts, self.settings.context_length + 1))
+        batch = self.collate(self.encoded["train"], self.sampler.items(step, batch_size)[first:last])
+        return replace(batch, fresh=not self.sampler.continues(step))
+
+    def collate(self, encoded: Encoded, items: np.ndarray) -> Batch:
+        """Returns tokens (B,T) as inputs, and the tokens that follow each of them (B,T) as targets.
+
+        Args:
+            encoded: The stream.
+            items: The positions of the first token of each sequence.
+        """
+        sequences = torch.from_numpy(stack_spans(encoded.inputs.values, items, self.settings.context_length + 1))
         inputs, targets = sequences[:, :-1], sequences[:, 1:]
-        return Batch(inputs, targets, targets.numel(), fresh=not self.sampler.continues(step))
+        return Batch(inputs, targets, targets.numel())
 
     def forward(self, network: Network, batch: Batch, state: Any = None) -> Output:
         head = cast(TokenHead, network.head)

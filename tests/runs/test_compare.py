@@ -1,0 +1,107 @@
+"""A comparison that was interrupted continues; one with other settings is not mistaken for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import seriatim
+from seriatim.core.errors import SeriatimError
+from seriatim.training.events import Event, Stepped
+
+SMALL: dict[str, Any] = {"params": "4k", "steps": 6, "batch_size": 2, "context_length": 12}
+
+
+@pytest.fixture(autouse=True)
+def _without_reports_of_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take most of the time, and are tested elsewhere."""
+    monkeypatch.setattr("seriatim.report.write_run_report", lambda run: None)
+
+
+class PowerCutError(Exception):
+    pass
+
+
+def interrupt_at(step: int) -> Any:
+    def callback(event: Event) -> None:
+        if isinstance(event, Stepped) and event.step == step:
+            raise PowerCutError
+
+    return callback
+
+
+def test_a_comparison_continues_where_it_was_interrupted(book: Path, tmp_path: Path) -> None:
+    common: dict[str, Any] = {"models": ["gru", "lstm"], "settings": {"train": {"evaluate_steps": 2}}, **SMALL}
+    whole = seriatim.compare("language", book, out=tmp_path / "whole", **common)
+    callbacks = lambda name: [interrupt_at(5)] if name == "lstm" else []  # noqa: E731
+    with pytest.raises(PowerCutError):
+        seriatim.compare("language", book, out=tmp_path / "cut", callbacks=callbacks, **common)
+    resumed = seriatim.compare("language", book, out=tmp_path / "cut", **common)
+    for first, second in zip(whole.runs, resumed.runs, strict=True):
+        assert first.summary["metrics"] == second.summary["metrics"]
+        steps = [line["step"] for line in second.history("stepped")]
+        assert steps == sorted(set(steps))
+    stored = json.loads((tmp_path / "cut/comparison.json").read_text(encoding="utf-8"))
+    assert [row["model"] for row in stored["table"]] == ["gru", "lstm"]
+    assert "<html" in (tmp_path / "cut/report.html").read_text(encoding="utf-8")
+    assert {series.name for series in resumed.plot().series} >= {"gru", "lstm"}
+
+
+def test_other_settings_are_refused(book: Path, tmp_path: Path) -> None:
+    for models in (["gru"], ["ngram"]):
+        short = SMALL | {"steps": 2}
+        seriatim.compare("language", book, models=models, out=tmp_path / models[0], **short)
+        seriatim.compare("language", book, models=models, out=tmp_path / models[0], **short)  # nothing is trained
+        with pytest.raises(SeriatimError, match="train") as caught:
+            seriatim.compare("language", book, models=models, out=tmp_path / models[0], **(short | {"steps": 9}))
+        assert caught.value.code == "compare.differs"
+
+
+def test_models_with_settings_of_their_own(book: Path, tmp_path: Path) -> None:
+    models = {"narrow": {"model": {"name": "gru", "width": 4}}, "wide": {"model": {"name": "gru", "width": 8}}}
+    short = {"steps": 1, "batch_size": 2, "context_length": 12}
+    comparison = seriatim.compare("language", book, models, out=tmp_path / "c", **short)
+    assert [run.config.model.width for run in comparison.runs] == [4, 8]
+    assert [run.path.name for run in comparison.runs] == ["narrow", "wide"]
+
+
+def test_a_comparison_continues_without_a_model_that_does_not_fit(book: Path, tmp_path: Path) -> None:
+    notes: list[str] = []
+    short = {"steps": 2, "context_length": 8, "batch_size": 2, "notify": notes.append}
+    both = seriatim.compare("language", book, ["transformer", "gru"], out=tmp_path / "both", **short)
+    assert [run.config.model.name for run in both.runs] == ["gru"]
+    assert "task.model" in both.failed["transformer"]
+    assert any(note.startswith("transformer failed: ") for note in notes)
+
+
+def test_nothing_to_compare(book: Path, tmp_path: Path) -> None:
+    with pytest.raises(SeriatimError) as caught:
+        seriatim.compare("language", book, [], out=tmp_path / "c")
+    assert caught.value.code == "compare.empty"
+
+
+def test_a_new_end_stays(book: Path, tmp_path: Path) -> None:
+    """The settings in the folder are those in force, also for the next resume."""
+    short = {"batch_size": 2, "context_length": 12, "report": False, "settings": {"model": {"width": 8}}}
+    run = seriatim.train("language", book, "gru", out=tmp_path / "r", minutes=0.003, **short)
+    step = run.summary["step"]
+    more = seriatim.resume(run.path, steps=step + 5, report=False)
+    assert (more.summary["step"], more.summary["reason"]) == (step + 5, "finished")
+    train = seriatim.load(run.path).config.train
+    assert (train.steps, train.minutes) == (step + 5, None)
+    assert seriatim.resume(run.path, report=False).summary["step"] == step + 5
+
+
+def test_an_ngram_fills_its_budget_with_the_lowest_order_that_can(book: Path, tmp_path: Path) -> None:
+    def fit(name: str, **model: int) -> Any:
+        short = {"params": 200, "settings": {"model": model}, "report": False}
+        return seriatim.train("language", book, "ngram", out=tmp_path / name, **short)
+
+    run = fit("free")
+    assert run.summary["parameters"] <= 200
+    assert fit("fixed", order=3).config.model.order == 3
+    smaller = fit("smaller", order=run.config.model.order - 1)
+    assert smaller.summary["parameters"] < run.summary["parameters"]
