@@ -20,8 +20,7 @@ from seriatim.decode.settings import BeamSettings
 from seriatim.nn.network import weights
 from seriatim.report.charts import ImageOverlay, Table
 from seriatim.tasks.base import DataSettings, TaskConfig
-from seriatim.tasks.caption import CaptionPredictor, CaptionSettings, CaptionTask
-from seriatim.tasks.caption.task import image_encoder, uneven_attention
+from seriatim.tasks.caption import CaptionPredictor, CaptionSettings, CaptionTask, image_encoder, uneven_attention
 from seriatim.training.checkpoint import Checkpoints
 from seriatim.training.cost import parameter_count, solve_width
 from seriatim.training.loop import Loop

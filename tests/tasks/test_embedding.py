@@ -14,7 +14,7 @@ from seriatim.core.errors import SeriatimError
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.data.vectors import open_vectors
 from seriatim.tasks import embedding, load
-from seriatim.tasks.base import DataSettings, TaskConfig
+from seriatim.tasks.base import DataSettings, TaskConfig, weights_digest
 from seriatim.tasks.embedding import EmbeddingPredictor, EmbedOptions, WordOptions
 from seriatim.tasks.language import LanguageProcessor, LanguageSettings, LanguageTask
 from seriatim.tasks.pretrain import PretrainProcessor, PretrainSettings, PretrainTask
@@ -287,7 +287,7 @@ def test_files_hold_the_vectors_of_embed(bert: EmbeddingPredictor, tmp_path: Pat
     assert len(notes) == 1
     if stored is not None:
         assert stored.description["pooling"] == "max"
-        assert stored.check_model(bert.weights_digest(), "max") == "max"
+        assert stored.check_model(weights_digest(bert.network), "max") == "max"
 
 
 @pytest.mark.parametrize("name", ["v.npy", "v.parquet"])

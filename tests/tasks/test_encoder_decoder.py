@@ -16,11 +16,10 @@ from seriatim.core.state import select
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.nn.backbone import readable_equations
 from seriatim.tasks import encoder_decoder
-from seriatim.tasks.base import DataSettings, Encoded, TaskConfig
+from seriatim.tasks.base import DataSettings, Encoded, TaskConfig, weights_digest
 from seriatim.tasks.decoding import DecodingStep, mean_alignment, mean_probability, nbest_record
 from seriatim.tasks.encoder_decoder import (
     encode_with_eos,
-    weights_digest,
 )
 from seriatim.tasks.translate import TranslateSettings, TranslateTask, TranslationProcessor
 
@@ -147,8 +146,9 @@ def test_quantized_weights_translate_nearly_alike() -> None:
 
 
 def test_records_and_digests() -> None:
-    assert nbest_record(("text", "score"), [("a", 1.0), ("b", 0.5)], 1) == {"text": "a", "score": 1.0}
-    assert nbest_record(("text", "score"), [("a", 1.0), ("b", 0.5)], 2) == {"text": ["a", "b"], "score": [1.0, 0.5]}
+    rows = [{"text": "a", "score": 1.0}, {"text": "b", "score": 0.5}]
+    assert nbest_record(rows, 1) == {"text": "a", "score": 1.0}
+    assert nbest_record(rows, 2) == {"text": ["a", "b"], "score": [1.0, 0.5]}
     predictor = make_predictor("gru")
     digest = weights_digest(predictor.network)
     assert digest == weights_digest(make_predictor("gru").network) != weights_digest(make_predictor("gru", 1).network)

@@ -12,7 +12,7 @@ from pycocoevalcap.cider.cider_scorer import CiderScorer
 from sacrebleu.metrics import BLEU
 
 from seriatim.core.metrics import main_metric
-from seriatim.tasks.caption.pointing import Region, parse_regions, point, pointing_metrics
+from seriatim.tasks.caption.rows import Region, parse_regions, point, pointing_metrics
 from seriatim.tasks.text_metrics import (
     Scoring,
     bleu,
@@ -24,7 +24,7 @@ from seriatim.tasks.text_metrics import (
     sentence_chrf,
     translation_metrics,
 )
-from seriatim.tasks.translate.memory import TranslationMemory
+from seriatim.tasks.translate.pairs import TranslationMemory
 
 # Translations
 

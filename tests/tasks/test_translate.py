@@ -25,7 +25,7 @@ from seriatim.tasks.decoding import Generated
 from seriatim.tasks.encoder_decoder import encode_with_eos
 from seriatim.tasks.text_metrics import Scoring
 from seriatim.tasks.translate import TranslateSettings, TranslateTask, TranslationPredictor, TranslationProcessor
-from seriatim.tasks.translate.views import length_bins, metric_by_length, source_lengths
+from seriatim.tasks.translate.predictor import length_bins, metric_by_length, source_lengths
 from seriatim.training.checkpoint import Checkpoints
 from seriatim.training.loop import Loop
 from seriatim.training.settings import TrainSettings

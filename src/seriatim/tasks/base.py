@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -429,8 +430,7 @@ class Task(ABC, Generic[E]):
 
     def fit(self, model: BackboneSettings) -> Any:
         """Returns a gradient-free model (`model.gradient_free`), fitted to the training split."""
-        cause = f"model {model.name} is not trained by gradient descent and does not support task {self.name}"
-        raise SeriatimError("task.model", cause, "choose another --model")
+        raise self.unsupported_model(model)
 
     def resize(self, model: BackboneSettings, parameters: int) -> BackboneSettings:
         """Returns the settings of a gradient-free model with at most this many parameters; see `fit`."""
@@ -438,7 +438,13 @@ class Task(ABC, Generic[E]):
 
     def restore(self, model: BackboneSettings, tensors: Mapping[str, Tensor]) -> Any:
         """Returns a gradient-free model from the tensors of a run folder; see `fit`."""
-        return model.restore(tensors)
+        raise self.unsupported_model(model)
+
+    @classmethod
+    def unsupported_model(cls, model: BackboneSettings) -> SeriatimError:
+        """Returns the error of a gradient-free model that the task has no `fit` for."""
+        cause = f"model {model.name} is not trained by gradient descent and does not support task {cls.name}"
+        return SeriatimError("task.model", cause, f"choose another --model, such as {cls.default_model}")
 
     def build(self) -> nn.Module:
         """Returns the network of the configured model, initialized from the seed."""
@@ -578,6 +584,15 @@ def columns_and_kinds(like: Dataset | None) -> tuple[dict[str, str] | None, dict
     if like is None:
         return None, None
     return like.column_names, {role: like.kind(role) for role in like.columns}
+
+
+def weights_digest(network: nn.Module) -> str:
+    """Returns a hash of all weights. (Torch's count of changes misses those of the fused optimizers.)"""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(network.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def padding_mask(mask: np.ndarray) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""The decoding step of encoder–decoders, alone or as an ensemble that averages probabilities, and its results."""
+"""Decoding: the step of encoder–decoders, alone or as an ensemble, the random streams of samples, and records."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from torch import Tensor
 
 from ..core.random import numpy_stream
 from ..core.state import select
+from ..data.kinds import NUMBER, NUMBERS
+from ..data.tokenizers import Tokenizer
+from ..decode.sampling import Hypothesis
 from ..nn.encoder_decoder import EncoderDecoder
 from ..nn.native import make_encoder_decoder_stepper
 from ..nn.network import as_float32
 from ..nn.trace import NamedTrace, Trace
+from .metrics import perplexity
+from .predictor import Record
 
 ALIGNMENT = "alignment"  # in a trace: the attention weights over the source
 
 
 @dataclass(frozen=True)
-class Generated:
+class Generated(Hypothesis):
     """A generated target."""
 
-    text: str
-    score: float  # log-probability of the text and its end
-    tokens: list[int]
-    finished: bool  # ended by <eos>, not by a limit
-    normalized_score: float = 0.0  # by which hypotheses are ranked
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -116,8 +117,20 @@ def own_streams(keys: Sequence[str], seed: int) -> list[np.random.Generator]:
     return streams
 
 
-def nbest_record(columns: Sequence[str], rows: Sequence[Sequence[Any]], nbest: int) -> dict[str, Any]:
-    """Returns the record of an input: the cells of its best hypothesis or, for `nbest` > 1, lists of cells."""
-    if nbest == 1:
-        return dict(zip(columns, rows[0], strict=True))
-    return {column: [row[n] for row in rows] for n, column in enumerate(columns)}
+def nbest_record(rows: Sequence[Record], nbest: int) -> Record:
+    """Returns the record of an input: that of its best hypothesis or, for `nbest` > 1, lists of the values of all."""
+    return rows[0] if nbest == 1 else {column: [row[column] for row in rows] for column in rows[0]}
+
+
+SCORE_OUTPUTS = {"log_probability": NUMBER, "tokens": NUMBER, "perplexity": NUMBER, "token_log_probabilities": NUMBERS}
+
+
+def score_record(tokenizer: Tokenizer, ids: Sequence[int], log_probs: np.ndarray) -> Record:
+    """Returns the record of the capability `score`: log-probability, tokens and perplexity of a text."""
+    total, names = float(log_probs.sum()), [tokenizer.token(token) for token in ids]
+    return {
+        "log_probability": total,
+        "tokens": len(names),
+        "perplexity": perplexity(-total / max(len(names), 1)),
+        "token_log_probabilities": list(zip(names, log_probs.tolist(), strict=True)),
+    }

@@ -11,7 +11,6 @@ accepts is truncated.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -50,7 +49,7 @@ from ..nn.inputs import WordInput
 from ..nn.network import as_float32
 from ..report.charts import Scatter, View, embedding_charts
 from .alignment import UNSPACED
-from .base import Encoded, padding_mask
+from .base import Encoded, padding_mask, weights_digest
 from .batching import Batch, run_batches
 from .predictor import Predictor, Record, capability
 
@@ -375,7 +374,7 @@ class EmbeddingPredictor(Predictor):
         """
         if isinstance(among, VectorFile):
             blocks: TextBlocks = among
-            embedder = self.embedder(among.check_model(self.weights_digest(), pooling))
+            embedder = self.embedder(among.check_model(weights_digest(self.network), pooling))
         else:
             embedder = self.embedder(pooling or "mean")
             blocks = ((block, embedder(block)) for block in text_blocks(among))
@@ -386,13 +385,6 @@ class EmbeddingPredictor(Predictor):
         if notify is not None and embedder.note:
             notify(embedder.note)
         return results
-
-    def weights_digest(self) -> str:
-        """Returns a hash of the weights, by which files of vectors name their model."""
-        digest = hashlib.sha256()
-        for name, tensor in sorted(self.network.state_dict().items()):
-            digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
-        return digest.hexdigest()
 
     def write_vectors(
         self,
@@ -417,7 +409,7 @@ class EmbeddingPredictor(Predictor):
         self, path: str | Path, width: int, pooling: str, normalize: bool, run: str
     ) -> Iterator[VectorWriter]:
         """Opens a file of vectors whose description names the model."""
-        description = {"run": run, "model": self.weights_digest(), "pooling": pooling, "normalize": normalize}
+        description = {"run": run, "model": weights_digest(self.network), "pooling": pooling, "normalize": normalize}
         with VectorWriter(path, width, description) as writer:
             yield writer
 

@@ -9,8 +9,6 @@ an ensemble: at every step their probabilities are averaged.
 
 from __future__ import annotations
 
-import hashlib
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -24,6 +22,8 @@ from torch import Tensor, nn
 from ..core import registry
 from ..core.errors import SeriatimError
 from ..core.metrics import MetricValues
+from ..data.dataset import Dataset
+from ..data.schema import Schema
 from ..data.sequences import Sequences
 from ..data.tokenizers import Tokenizer
 from ..decode.beam import Coverage, beam_search
@@ -32,13 +32,14 @@ from ..decode.settings import BeamSettings
 from ..nn.distillation import TokenScores, distillation_loss
 from ..nn.encoder_decoder import EncoderDecoder
 from ..nn.loss import token_loss, token_predictions
-from ..nn.network import as_float32, weights
+from ..nn.network import as_float32
 from ..nn.trace import NamedTrace, Trace
-from .base import IGNORED, E, Metrics, Output, Processor, Task
-from .batching import MAX_ELEMENTS, Batch, run_batches
-from .decoding import ALIGNMENT, DecodingStep, Forced, mean_alignment, mean_probability, own_streams
+from .base import IGNORED, E, Metrics, Output, Processor, Task, weights_digest
+from .batching import MAX_ELEMENTS, Batch, evenly_spaced, run_batches
+from .decoding import ALIGNMENT, DecodingStep, Forced, mean_alignment, mean_probability, own_streams, score_record
 from .inspection import ScoredTokens, TokenReadout, TokenScorer
-from .predictor import Predictor
+from .metrics import perplexity
+from .predictor import ModelInput, Predictor, Record
 
 MAX_ROWS = 64  # inputs that are decoded together
 SAMPLED_GROUPS = 200  # inputs for which targets are generated in an evaluation during training
@@ -153,14 +154,10 @@ class EncoderDecoderTask(Task[E]):
 
     def evaluated_groups(self, split: str, limit: int | None = None) -> list[np.ndarray]:
         """Returns the groups for which targets are generated: all, or evenly spaced ones."""
-        if split not in self.encoded:
-            cause = f"there is no {split} split to evaluate on"
-            raise SeriatimError("data.no-split", cause, f"there are: {', '.join(self.encoded) or 'none'}")
+        self.require_split(split)
         groups = self.groups(split)
         most = SAMPLED_GROUPS if limit is not None else self.max_train_groups if split == "train" else len(groups)
-        if most >= len(groups):
-            return groups
-        return [groups[n] for n in np.linspace(0, len(groups) - 1, most).astype(np.int64).tolist()]
+        return [groups[n] for n in evenly_spaced(len(groups), most).tolist()]
 
     def evaluated_items(self, split: str, groups: Sequence[np.ndarray], limit: int | None) -> np.ndarray:
         """Returns the items whose loss is evaluated: all, or evenly spaced ones with about `limit` elements."""
@@ -168,8 +165,7 @@ class EncoderDecoderTask(Task[E]):
         elements = int(encoded.lengths.sum())
         if limit is None or elements <= limit:
             return np.arange(len(encoded))
-        count = max(int(limit / elements * len(encoded)), 1)
-        return np.unique(np.linspace(0, len(encoded) - 1, count).astype(np.int64))
+        return evenly_spaced(len(encoded), max(int(limit / elements * len(encoded)), 1))
 
     def generate_split(self, network: nn.Module, split: str, limit: int | None = None) -> list[str]:
         """Returns a target for each evaluated group: by beam search, or greedily if there is a limit.
@@ -187,9 +183,10 @@ class EncoderDecoderTask(Task[E]):
     def _generated(self) -> dict[str, tuple[Any, list[str]]]:
         return {}
 
-    @abstractmethod
     def generate_rows(self, network: nn.Module, split: str, rows: np.ndarray, options: BeamSettings) -> list[str]:
         """Returns the best target for each of these rows of a split."""
+        predictor = self.predictor(network)
+        return predictor.generate_targets(self.datasets[split], self.encoded[split], options, rows)
 
     def evaluate(self, network: nn.Module, split: str = "validation", limit: int | None = None) -> Metrics:
         """Returns the metrics of generated targets, and loss, perplexity and accuracy of the true tokens.
@@ -205,7 +202,7 @@ class EncoderDecoderTask(Task[E]):
         log_probs = np.concatenate([one.log_probs for one in forced])
         correct = np.concatenate([one.correct for one in forced])
         loss = -float(log_probs.mean(dtype=np.float64))
-        values = {"accuracy": float(correct.mean()), "loss": loss, "perplexity": math.exp(min(loss, 700.0))}
+        values = {"accuracy": float(correct.mean()), "loss": loss, "perplexity": perplexity(loss)}
         values |= {"tokens": float(len(log_probs))}
         return MetricValues(quality | self.forced_metrics(predictor, split, items, forced) | values, quality.signatures)
 
@@ -222,7 +219,7 @@ class EncoderDecoderTask(Task[E]):
     def sample(self, network: nn.Module) -> str:
         """Returns a few inputs of the validation split with what is generated for them, and a reference of each."""
         groups = self.groups("validation")
-        spaced = np.unique(np.linspace(0, len(groups) - 1, SHOWN_SAMPLES + 2).astype(np.int64))[1:-1].tolist()
+        spaced = evenly_spaced(len(groups), SHOWN_SAMPLES + 2)[1:-1].tolist()
         rows = np.array([groups[n][0] for n in spaced], dtype=np.int64)
         hypotheses = self.generate_rows(network, "validation", rows, BeamSettings(beams=1)) if len(rows) else []
         references = self.references("validation", [groups[n] for n in spaced])
@@ -237,14 +234,6 @@ class EncoderDecoderTask(Task[E]):
         return predictor
 
 
-def weights_digest(network: nn.Module) -> str:
-    """Returns a hash of all weights. (Torch's count of changes misses those of the fused optimizers.)"""
-    digest = hashlib.blake2b(digest_size=16)
-    for tensor in weights(network).values():
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
 # Prediction
 
 
@@ -253,6 +242,8 @@ class EncoderDecoderPredictor(Predictor):
 
     processor: EncoderDecoderProcessor[Any]
     task: EncoderDecoderTask[Any]
+
+    aligned: ClassVar[Schema]  # a source, and a target if it is known
 
     def __init__(self, task: EncoderDecoderTask[Any], network: EncoderDecoder) -> None:
         super().__init__(task, network)
@@ -311,6 +302,14 @@ class EncoderDecoderPredictor(Predictor):
     @abstractmethod
     def length_limits(self, encoded: Any, items: np.ndarray, options: BeamSettings, prefix_length: int) -> list[int]:
         """Returns the largest number of tokens of each target."""
+
+    @abstractmethod
+    def encode_rows(self, dataset: Dataset) -> Any:
+        """Returns the sources of a data set, or raises an error that names one the model cannot read."""
+
+    @abstractmethod
+    def generate_targets(self, dataset: Dataset, encoded: Any, options: BeamSettings, items: np.ndarray) -> list[str]:
+        """Returns the best target for each of these items; "" if the model cannot read the source."""
 
     def forbidden_tokens(self, options: BeamSettings) -> list[int]:
         """Returns the tokens that are never generated."""
@@ -376,8 +375,19 @@ class EncoderDecoderPredictor(Predictor):
             raise SeriatimError(f"{self.task.name}.prefix", cause, "shorten it")
         return tokens
 
-    def without_eos(self, tokens: list[int]) -> list[int]:
-        return tokens[:-1] if tokens[-1:] == [self.eos] else tokens
+    def decode_text(self, tokens: list[int]) -> str:
+        """Returns the text of a target, which may end with `<eos>`."""
+        return self.processor.target.decode(tokens[:-1] if tokens[-1:] == [self.eos] else tokens)
+
+    def complete_targets(self, dataset: Dataset, options: BeamSettings) -> tuple[Any, list[str]]:
+        """Returns the encoded sources, and the target of each row: its own, else a generated one."""
+        encoded, role = self.encode_rows(dataset), self.aligned.fields[1].role
+        targets = list(dataset[role]) if role in dataset else [""] * len(encoded)
+        missing = np.flatnonzero([not text.strip() for text in targets])
+        generated = self.generate_targets(dataset, encoded, options, missing) if len(missing) else []
+        for row, text in zip(missing.tolist(), generated, strict=True):
+            targets[row] = text
+        return encoded, targets
 
     # Known targets
 
@@ -437,6 +447,19 @@ class EncoderDecoderPredictor(Predictor):
 
     # Inspection
 
+    def model_input(self, inputs: Any) -> ModelInput:
+        """Returns sources with their targets as the network reads them; a missing target is generated."""
+        encoded, targets = self.complete_targets(self.task.read(inputs, self.aligned), BeamSettings())
+        encoded = replace(encoded, targets=encode_with_eos(self.processor.target, targets))
+        batch = self.task.collate(encoded, np.arange(len(encoded)))
+        return ModelInput(batch, [self.sequences(encoded, item) for item in range(len(encoded))])
+
+    def sequences(self, encoded: Any, item: int) -> dict[str, list[str]]:
+        axes = {"source": self.element_names(encoded, item)}
+        if encoded.targets is not None:
+            axes["target"] = [self.processor.target.token(int(token)) for token in encoded.targets[item]]
+        return axes
+
     def with_target(self, encoded: Any, target: str | None = None, max_tokens: int | None = None) -> Any:
         if target is not None:
             return replace(encoded, targets=encode_with_eos(self.processor.target, [target]))
@@ -454,28 +477,18 @@ class EncoderDecoderPredictor(Predictor):
         """Returns the tokens of a target, by default a generated one, as the model rates them given the source."""
         encoded = self.with_target(self.encode_inputs([text]), target)
         ids, log_probs = self.token_distributions(encoded, 0)
-        tokenizer = self.processor.target
-        characters = len(tokenizer.decode(self.without_eos(ids.tolist())))
-        return ScoredTokens(tokenizer, ids, self.force(encoded)[0].log_probs, [log_probs], characters)
+        characters = len(self.decode_text(ids.tolist()))
+        return ScoredTokens(self.processor.target, ids, self.force(encoded)[0].log_probs, [log_probs], characters)
 
     def token_readout(self) -> TokenReadout:
         return TokenReadout(self.processor.target, self.network.head, lambda batch: batch.targets[0], True)
 
-    def score_records(self, encoded: Any) -> list[dict[str, Any]]:
-        """Returns the records of the capability `score`: log-probability, tokens and perplexity of each target."""
-        records = []
-        for item, forced in enumerate(self.force(encoded)):
-            names = [self.processor.target.token(int(token)) for token in encoded.targets[item]]
-            total = float(forced.log_probs.sum())
-            records.append(
-                {
-                    "log_probability": total,
-                    "tokens": len(names),
-                    "perplexity": math.exp(min(-total / max(len(names), 1), 700.0)),
-                    "token_log_probabilities": list(zip(names, forced.log_probs.tolist(), strict=True)),
-                }
-            )
-        return records
+    def score_records(self, encoded: Any) -> list[Record]:
+        """Returns the records of the capability `score`."""
+        return [
+            score_record(self.processor.target, encoded.targets[item].tolist(), forced.log_probs)
+            for item, forced in enumerate(self.force(encoded))
+        ]
 
 
 def encode_with_eos(tokenizer: Tokenizer, texts: Sequence[str]) -> Sequences:

@@ -1,9 +1,8 @@
-"""The predictor of `caption`: captions, scores of given captions, and the attention of each word to the image."""
+"""The predictor of `caption`: captions, scores of given ones, attention of words to the image, and report views."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,17 +17,22 @@ from ...data.kinds import NUMBER, NUMBERS, TEXT, TOKENS
 from ...data.sequences import Sequences
 from ...decode.settings import BeamSettings
 from ...nn.images import ImageEncoderDecoder
-from ...report.charts import View
+from ...report.charts import Image, Table, View
 from ..alignment import ImageAttention, TokenizedText
-from ..decoding import Generated, nbest_record
+from ..batching import evenly_spaced
+from ..decoding import SCORE_OUTPUTS, Generated, nbest_record
 from ..encoder_decoder import EncoderDecoderPredictor, encode_with_eos
-from ..predictor import ModelInput, NoOptions, Usage, capability
+from ..predictor import NoOptions, Record, Usage, capability
+from ..text_metrics import References, exact_matches
 from .rows import ALIGNED, SCORED
 
 if TYPE_CHECKING:
-    from .task import CaptionProcessor, CaptionTask, EncodedCaptions
+    from . import CaptionProcessor, CaptionTask, EncodedCaptions
 
 MAX_TOKENS = 100  # of a caption, if the options set no limit and training captions are shorter
+SHOWN_CAPTIONS = 20
+SHOWN_IMAGES = 4  # with the attention of each word
+MAX_WORDS = 20  # of a caption whose attention is shown
 
 
 class CaptionOptions(BeamSettings):
@@ -40,6 +44,7 @@ class CaptionOptions(BeamSettings):
 class CaptionPredictor(EncoderDecoderPredictor):
     processor: CaptionProcessor
     task: CaptionTask
+    aligned = ALIGNED
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -47,20 +52,16 @@ class CaptionPredictor(EncoderDecoderPredictor):
         return cast(ImageEncoderDecoder, self.networks[0]).source.image.grid
 
     @capability(outputs={"caption": TEXT, "score": NUMBER}, options=CaptionOptions, scalar=True)
-    def caption(self, dataset: Dataset, options: CaptionOptions) -> list[dict[str, Any]]:
+    def caption(self, dataset: Dataset, options: CaptionOptions) -> list[Record]:
         """Describe each image, with the log-probability of the caption; lists of both for nbest > 1."""
         encoded, readable = self.load_images(dataset, options.skip_broken)
-        records: list[dict[str, Any]] = [{"caption": None, "score": None} for _ in range(len(dataset))]
+        records: list[Record] = [{"caption": None, "score": None} for _ in range(len(dataset))]
         for row, group in zip(readable.tolist(), self.captions(encoded, options, readable), strict=True):
-            rows = [(one.text, one.score) for one in group]
-            records[row] = nbest_record(("caption", "score"), rows, options.nbest)
+            records[row] = nbest_record([{"caption": one.text, "score": one.score} for one in group], options.nbest)
         return records
 
-    @capability(
-        outputs={"log_probability": NUMBER, "tokens": NUMBER, "perplexity": NUMBER, "token_log_probabilities": NUMBERS},
-        inputs=SCORED,
-    )
-    def score(self, dataset: Dataset, options: NoOptions) -> list[dict[str, Any]]:
+    @capability(outputs=SCORE_OUTPUTS, inputs=SCORED)
+    def score(self, dataset: Dataset, options: NoOptions) -> list[Record]:
         """Return the log-probability of a caption given its image, as a whole and token by token."""
         return self.score_records(self.task.encode(dataset))
 
@@ -69,8 +70,9 @@ class CaptionPredictor(EncoderDecoderPredictor):
         options=BeamSettings,
         inputs=ALIGNED,
     )
-    def align(self, dataset: Dataset, options: BeamSettings) -> list[dict[str, Any]]:
+    def align(self, dataset: Dataset, options: BeamSettings) -> list[Record]:
         """Return the attention of each word of a caption to the cells of its image; by default, of a generated one."""
+        encoded, texts = self.complete_targets(dataset, options)
         return [
             {
                 "attention": one.lines(),
@@ -78,7 +80,7 @@ class CaptionPredictor(EncoderDecoderPredictor):
                 "grid": list(one.grid),
                 "weights": one.weights.round(6).tolist(),
             }
-            for one in self.attentions(dataset, options)
+            for one in self.attend(encoded, np.arange(len(encoded)), texts)
         ]
 
     def load_images(self, dataset: Dataset, skip_broken: bool = False) -> tuple[EncodedCaptions, np.ndarray]:
@@ -89,7 +91,7 @@ class CaptionPredictor(EncoderDecoderPredictor):
             skip_broken: Whether files that cannot be read are noted instead of raised as errors.
         """
         from ...data.images.store import load_images  # imports Pillow
-        from .task import EncodedCaptions
+        from . import EncodedCaptions
 
         codec, diagnostics = self.processor.image, Diagnostics(self.task.diagnostics.on_note)
         settings = ImageSettings(max_megapixels=codec.max_megapixels)
@@ -112,34 +114,10 @@ class CaptionPredictor(EncoderDecoderPredictor):
         def key(item: int) -> str:
             return str(IMAGE.key(np.ascontiguousarray(encoded.inputs[item])))
 
-        tokenizer = self.processor.target
         return [
-            [
-                Generated(
-                    tokenizer.decode(self.without_eos(one.tokens)),
-                    one.score,
-                    one.tokens,
-                    one.finished,
-                    one.normalized_score,
-                )
-                for one in group
-            ]
+            [Generated(**vars(hypothesis), text=self.decode_text(hypothesis.tokens)) for hypothesis in group]
             for group in self.search(encoded, options, key, items)
         ]
-
-    def attentions(self, dataset: Dataset, options: BeamSettings) -> list[ImageAttention]:
-        """Returns the attention of each caption; of rows without one, of a generated one."""
-        encoded, texts = self.complete_captions(dataset, options)
-        return self.attend(encoded, np.arange(len(encoded)), texts)
-
-    def complete_captions(self, dataset: Dataset, options: BeamSettings) -> tuple[EncodedCaptions, list[str]]:
-        """Returns the images, and the caption of each row: the given one, else a generated one."""
-        encoded, _ = self.load_images(dataset)
-        texts = list(dataset["caption"]) if "caption" in dataset else [""] * len(encoded)
-        missing = np.flatnonzero([not text.strip() for text in texts])
-        for row, group in zip(missing.tolist(), self.captions(encoded, options, missing), strict=True):
-            texts[row] = group[0].text
-        return encoded, texts
 
     def attend(self, encoded: EncodedCaptions, items: np.ndarray, texts: Sequence[str]) -> list[ImageAttention]:
         """Returns the attention of a text to each of some images, averaged over the tokens of each word."""
@@ -156,9 +134,7 @@ class CaptionPredictor(EncoderDecoderPredictor):
             attentions.append(ImageAttention(images[item], self.grid, words.words[:count], means[:count]))
         return attentions
 
-    def charts(
-        self, name: str, dataset: Dataset, options: Settings, predictions: Sequence[Mapping[str, Any]]
-    ) -> list[View]:
+    def charts(self, name: str, dataset: Dataset, options: Settings, predictions: Sequence[Record]) -> list[View]:
         """Returns an overlay of the attention on each image, one for each word."""
         if name not in ("caption", "align"):
             return []
@@ -180,19 +156,17 @@ class CaptionPredictor(EncoderDecoderPredictor):
             limit = min(limit, max(MAX_TOKENS, 2 * self.processor.context_length))
         return [min(limit, self.context_length or limit)] * len(items)
 
-    def model_input(self, inputs: Any) -> ModelInput:
-        """Returns images with their captions as the network reads them; a missing caption is generated."""
-        encoded, texts = self.complete_captions(self.task.read(inputs, ALIGNED), BeamSettings())
-        encoded = replace(encoded, targets=encode_with_eos(self.processor.target, texts))
-        batch = self.task.collate(encoded, np.arange(len(encoded)))
-        return ModelInput(batch, [self.sequences(encoded, item) for item in range(len(encoded))])
+    def encode_rows(self, dataset: Dataset) -> EncodedCaptions:
+        return self.load_images(dataset)[0]
 
-    def sequences(self, encoded: EncodedCaptions, item: int) -> dict[str, list[str]]:
+    def generate_targets(
+        self, dataset: Dataset, encoded: EncodedCaptions, options: BeamSettings, items: np.ndarray
+    ) -> list[str]:
+        return [group[0].text for group in self.captions(encoded, options, items)]
+
+    def element_names(self, encoded: EncodedCaptions, item: int) -> list[str]:
         rows, columns = self.grid
-        axes = {"source": [f"{row},{column}" for row in range(rows) for column in range(columns)]}
-        if encoded.targets is not None:
-            axes["target"] = [self.processor.target.token(int(token)) for token in encoded.targets[item]]
-        return axes
+        return [f"{row},{column}" for row in range(rows) for column in range(columns)]
 
     def usage(self, run: str) -> list[Usage]:
         values = self.task.datasets["validation"]["image"] if "validation" in self.task.datasets else []
@@ -205,10 +179,54 @@ class CaptionPredictor(EncoderDecoderPredictor):
     # Inspection
 
     def encode_inputs(self, inputs: Any) -> EncodedCaptions:
-        return self.load_images(self.task.read(inputs, self.task.schema.inputs()))[0]
+        return self.encode_rows(self.task.read(inputs, self.task.schema.inputs()))
 
     def image_attention(self, encoded: EncodedCaptions, item: int) -> ImageAttention | None:
         if not self.has_alignment:
             return None
-        text = self.processor.target.decode(self.without_eos(list(encoded.targets[item])))
-        return self.attend(encoded, np.array([item]), [text])[0]
+        return self.attend(encoded, np.array([item]), [self.decode_text(list(encoded.targets[item]))])[0]
+
+
+# Charts and tables
+
+
+def caption_views(
+    predictor: CaptionPredictor,
+    encoded: EncodedCaptions,
+    items: np.ndarray,
+    names: Sequence[str],
+    hypotheses: Sequence[str],
+    references: References,
+) -> list[View]:
+    """Returns overlays of the attention on a few images, and a table of captions that equal no reference.
+
+    Args:
+        predictor: The predictor.
+        encoded: The images of a split.
+        items: The item of each image (n,).
+        names: The name of each image.
+        hypotheses: The generated caption of each image.
+        references: The references of each image.
+    """
+    views: list[View] = []
+    if predictor.has_alignment:
+        short = [n for n, text in enumerate(hypotheses) if 0 < len(text.split()) <= MAX_WORDS]
+        chosen = [short[n] for n in evenly_spaced(len(short), SHOWN_IMAGES).tolist()]
+        attentions = predictor.attend(encoded, items[chosen], [hypotheses[n] for n in chosen]) if chosen else []
+        views += [one.chart(f"Attention: {hypotheses[n]}") for n, one in zip(chosen, attentions, strict=True)]
+    wrong = [n for n, correct in enumerate(exact_matches(hypotheses, references)) if not correct]
+    if wrong:
+        chosen = [wrong[n] for n in evenly_spaced(len(wrong), SHOWN_CAPTIONS).tolist()]
+        images = [Image.from_array(np.asarray(encoded.inputs[int(items[n])])) for n in chosen]
+        views.append(
+            Table(
+                title="Captions that equal no reference",
+                note=f"{len(wrong):,} of {len(hypotheses):,} captions equal no reference; evenly spaced examples.",
+                columns=("image", "name", "caption", "references"),
+                rows=tuple(
+                    (image, names[n], hypotheses[n], "\n".join(dict.fromkeys(references[n])))
+                    for n, image in zip(chosen, images, strict=True)
+                ),
+            )
+        )
+    return views

@@ -1,4 +1,4 @@
-"""The predictor of `translate`: translations, scores of given translations, and alignments.
+"""The predictor of `translate`: translations, scores of given translations, alignments, and what a report shows.
 
 The score of a translation is what the capability `score` returns for its text: where its tokens differ from those that
 the tokenizer makes of the text, or the end is missing, it is computed anew.
@@ -6,7 +6,7 @@ the tokenizer makes of the text, or the end is missing, it is computed anew.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,28 +15,37 @@ from pydantic import Field as Setting
 
 from ...core.config import Settings
 from ...core.errors import SeriatimError
+from ...core.metrics import metric_label
 from ...data.dataset import Dataset
 from ...data.kinds import NUMBER, NUMBERS, TEXT, TOKENS
 from ...data.sequences import Sequences
 from ...data.tokenizers import UNK
 from ...decode.sampling import Hypothesis
 from ...decode.settings import BeamSettings
-from ...report.charts import View
+from ...report.charts import BinnedMetric, Table, View
 from ..alignment import Alignment, TokenizedText, written_words
 from ..base import Encoded
 from ..batching import Batch
-from ..decoding import Generated, nbest_record
+from ..decoding import SCORE_OUTPUTS, Generated, nbest_record
 from ..embedding import EmbeddingPredictor, TextReader
 from ..encoder_decoder import EncoderDecoderPredictor, encode_with_eos, eos_of
 from ..inspection import Aligner, EmbeddingTable
-from ..predictor import ModelInput, NoOptions, Usage, capability
+from ..predictor import NoOptions, Record, Usage, capability
+from ..text_metrics import References, Scoring, bleu, exact_matches, is_unspaced, sentence_chrf
 from .pairs import ALIGNED, SCORED, normalize
 
 if TYPE_CHECKING:
-    from .task import TranslateTask, TranslationProcessor
+    from . import TranslateTask, TranslationProcessor
 
 MAX_SOURCE = 16_384  # tokens of a source, if the model has no limit: time grows with the square
 SHOWN_UNKNOWN = 10
+# The fraction of all sentences up to which each bin goes: many bins where most are, few where they are long and rare.
+BIN_ENDS = (0.15, 0.3, 0.45, 0.6, 0.75, 0.87, 0.95, 1.0)
+MIN_BIN = 20  # sentences in a bin
+SHOWN_SENTENCES = 10
+SHOWN_REFERENCES = 3
+ALIGNED_QUANTILES = (0.5, 0.8)  # of the lengths of the sentences whose alignment is shown
+MAX_ALIGNED = 30  # tokens of such a sentence
 
 
 class AlignOptions(BeamSettings):
@@ -45,7 +54,7 @@ class AlignOptions(BeamSettings):
     tokens: bool = Setting(False, description="align tokens, not words")
 
 
-EMPTY = Generated("", 0.0, [], True)
+EMPTY = Generated([], 0.0, True, 0.0)
 
 
 class SourceReader(TextReader):
@@ -59,9 +68,10 @@ class SourceReader(TextReader):
 class TranslationPredictor(EncoderDecoderPredictor, EmbeddingPredictor):
     processor: TranslationProcessor
     task: TranslateTask
+    aligned = ALIGNED
 
     @capability(outputs={"translation": TEXT, "score": NUMBER}, options=BeamSettings, scalar=True)
-    def translate(self, dataset: Dataset, options: BeamSettings) -> list[dict[str, Any]]:
+    def translate(self, dataset: Dataset, options: BeamSettings) -> list[Record]:
         """Translate each text, with the log-probability of the translation; lists of both for nbest > 1."""
         texts, encoded = list(dataset["source"]), self.task.encode(dataset)
         items = np.flatnonzero([bool(text.strip()) for text in texts])
@@ -71,15 +81,12 @@ class TranslationPredictor(EncoderDecoderPredictor, EmbeddingPredictor):
             more = f" and {len(unknown) - SHOWN_UNKNOWN:,} more" if len(unknown) > SHOWN_UNKNOWN else ""
             self.task.diagnostics.note(f"not in the vocabulary, read as {UNK}: {shown}{more}")
         return [
-            nbest_record(("translation", "score"), [(one.text, one.score) for one in group], options.nbest)
+            nbest_record([{"translation": one.text, "score": one.score} for one in group], options.nbest)
             for group in self.translations(texts, encoded, options, items)
         ]
 
-    @capability(
-        outputs={"log_probability": NUMBER, "tokens": NUMBER, "perplexity": NUMBER, "token_log_probabilities": NUMBERS},
-        inputs=SCORED,
-    )
-    def score(self, dataset: Dataset, options: NoOptions) -> list[dict[str, Any]]:
+    @capability(outputs=SCORE_OUTPUTS, inputs=SCORED)
+    def score(self, dataset: Dataset, options: NoOptions) -> list[Record]:
         """Return the log-probability of a target given its source, as a whole and token by token."""
         encoded = self.task.encode(dataset)
         for lengths in (encoded.inputs.lengths, encoded.targets.lengths):
@@ -91,7 +98,7 @@ class TranslationPredictor(EncoderDecoderPredictor, EmbeddingPredictor):
         options=AlignOptions,
         inputs=ALIGNED,
     )
-    def align(self, dataset: Dataset, options: AlignOptions) -> list[dict[str, Any]]:
+    def align(self, dataset: Dataset, options: AlignOptions) -> list[Record]:
         """Return the attention weights of each target word over the source words; without targets, of translations."""
         return [
             {
@@ -104,12 +111,13 @@ class TranslationPredictor(EncoderDecoderPredictor, EmbeddingPredictor):
         ]
 
     def text_reader(self) -> TextReader:
-        source = self.processor.source
-        prepare = normalize if self.task.settings.normalize else None
-        table, eos = self.network.source, eos_of(source)
-        return SourceReader(
-            self, source, self.context_length, suffix=(eos,), cls_sep=False, prepare=prepare, table=table
-        )
+        source, table, limit = self.processor.source, self.network.source, self.context_length
+        end = (eos_of(source),)
+        return SourceReader(self, source, limit, suffix=end, cls_sep=False, prepare=self.clean, table=table)
+
+    def clean(self, text: str) -> str:
+        """Returns a text as those of the training were normalized."""
+        return normalize(text) if self.task.settings.normalize else text
 
     # Translations
 
@@ -145,8 +153,7 @@ class TranslationPredictor(EncoderDecoderPredictor, EmbeddingPredictor):
         options: BeamSettings,
     ) -> list[Generated]:
         """Returns the text and the score of each hypothesis; `rows` are the sources they translate."""
-        clean = normalize if self.task.settings.normalize else str
-        decoded = [clean(self.processor.target.decode(self.without_eos(one.tokens))) for one in hypotheses]
+        decoded = [self.clean(self.decode_text(one.tokens)) for one in hypotheses]
         targets = encode_with_eos(self.processor.target, decoded)
         fits = targets.lengths <= (self.context_length or np.inf)
         same = np.array([one.tokens == targets[n].tolist() for n, one in enumerate(hypotheses)], dtype=bool)
@@ -166,7 +173,7 @@ class TranslationPredictor(EncoderDecoderPredictor, EmbeddingPredictor):
                 first, *rest = decoded[number].split(UNK)
                 decoded[number] = first + "".join(word + part for word, part in zip(copied, rest, strict=True))
         return [
-            Generated(text, score, one.tokens, one.finished, one.normalized_score)
+            Generated(one.tokens, score, one.finished, one.normalized_score, text)
             for text, score, one in zip(decoded, scores, hypotheses, strict=True)
         ]
 
@@ -178,6 +185,23 @@ class TranslationPredictor(EncoderDecoderPredictor, EmbeddingPredictor):
         if options.replace_unknown:
             self.require_alignment("unknown words cannot be replaced")
         return self.has_alignment
+
+    # Hooks of the base class
+
+    def encode_rows(self, dataset: Dataset) -> Encoded:
+        encoded = Encoded(encode_with_eos(self.processor.source, list(dataset["source"])))
+        self.check_lengths(encoded.lengths, np.arange(len(encoded)), dataset.locations)
+        return encoded
+
+    def generate_targets(
+        self, dataset: Dataset, encoded: Encoded, options: BeamSettings, items: np.ndarray
+    ) -> list[str]:
+        texts = [dataset["source"][int(item)] for item in items]
+        sources = Encoded(sequences_of(encoded.inputs, items))
+        readable = np.array([bool(text.strip()) for text in texts], dtype=bool)
+        if self.context_length is not None:
+            readable &= sources.lengths <= self.context_length
+        return [group[0].text for group in self.translations(texts, sources, options, np.flatnonzero(readable))]
 
     def forbidden_tokens(self, options: BeamSettings) -> list[int]:
         unk = self.processor.target.unk if self.replaces_unknown(options) else None
@@ -209,19 +233,6 @@ class TranslationPredictor(EncoderDecoderPredictor, EmbeddingPredictor):
         _, targets = self.complete_targets(dataset, options)
         return self.align_texts(list(dataset["source"]), targets, by_words=not options.tokens)
 
-    def complete_targets(self, dataset: Dataset, options: BeamSettings) -> tuple[Sequences, list[str]]:
-        """Returns the encoded sources, and the target of each row: the given one, else the translation."""
-        sources = list(dataset["source"])
-        inputs = encode_with_eos(self.processor.source, sources)
-        self.check_lengths(inputs.lengths, np.arange(len(inputs)), dataset.locations)
-        targets = list(dataset["target"]) if "target" in dataset else [""] * len(sources)
-        missing = np.flatnonzero([not text.strip() for text in targets])
-        texts = [sources[row] for row in missing]
-        translated = self.translations(texts, Encoded(sequences_of(inputs, missing)), options) if texts else []
-        for row, group in zip(missing.tolist(), translated, strict=True):
-            targets[row] = group[0].text
-        return inputs, targets
-
     def align_texts(self, sources: Sequence[str], targets: Sequence[str], by_words: bool = True) -> list[Alignment]:
         """Returns the attention of each target over its source."""
         processor = self.processor
@@ -237,9 +248,7 @@ class TranslationPredictor(EncoderDecoderPredictor, EmbeddingPredictor):
                 alignments.append(Alignment(source.tokens, target.tokens, forced.weights))
         return alignments
 
-    def charts(
-        self, name: str, dataset: Dataset, options: Settings, predictions: Sequence[Mapping[str, Any]]
-    ) -> list[View]:
+    def charts(self, name: str, dataset: Dataset, options: Settings, predictions: Sequence[Record]) -> list[View]:
         """Returns a heat map of the alignment of each row."""
         if name == "translate":
             self.require_alignment("there is no alignment to draw")
@@ -254,23 +263,11 @@ class TranslationPredictor(EncoderDecoderPredictor, EmbeddingPredictor):
 
     # Inspection and usage
 
-    def model_input(self, inputs: Any) -> ModelInput:
-        """Returns sources with their targets as the network reads them; a missing target is the translation."""
-        dataset = self.task.read(inputs, ALIGNED)
-        sources, targets = self.complete_targets(dataset, BeamSettings())
-        encoded = Encoded(sources, encode_with_eos(self.processor.target, targets))
-        batch = self.task.collate(encoded, np.arange(len(encoded)))
-        return ModelInput(batch, [self.sequences(encoded, item) for item in range(len(encoded))])
-
-    def sequences(self, encoded: Encoded, item: int) -> dict[str, list[str]]:
-        axes = {"source": [self.processor.source.token(int(token)) for token in encoded.inputs[item]]}
-        if encoded.targets is not None:
-            axes["target"] = [self.processor.target.token(int(token)) for token in encoded.targets[item]]
-        return axes
+    def element_names(self, encoded: Encoded, item: int) -> list[str]:
+        return [self.processor.source.token(int(token)) for token in encoded.inputs[item]]
 
     def with_target(self, encoded: Any, target: str | None = None, max_tokens: int | None = None) -> Any:
-        clean = normalize if self.task.settings.normalize else str
-        return super().with_target(encoded, None if target is None else clean(target), max_tokens)
+        return super().with_target(encoded, None if target is None else self.clean(target), max_tokens)
 
     def aligner(self) -> Aligner | None:
         return self.align_pair if self.has_alignment else None
@@ -305,3 +302,126 @@ def sequences_of(sequences: Any, rows: Any) -> Sequences:
     if isinstance(sequences, Sequences):
         return sequences.take(rows)
     return Sequences.of([np.asarray(sequences[int(row)]) for row in rows])
+
+
+# Charts and tables
+
+
+def translation_views(
+    sources: Sequence[str],
+    hypotheses: Sequence[str],
+    references: References,
+    scoring: Scoring,
+    predictor: TranslationPredictor,
+) -> list[View]:
+    """Returns the charts and tables of translations, one of each source."""
+    metrics = ["exact_match", "bleu"] if scoring.closed else ["bleu"]
+    charts = [metric_by_length(sources, hypotheses, references, scoring, name) for name in metrics]
+    views: list[View] = [chart for chart in charts if chart is not None]
+    return [
+        *views,
+        *alignment_charts(sources, hypotheses, predictor),
+        *sentence_tables(sources, hypotheses, references),
+    ]
+
+
+def source_lengths(sources: Sequence[str]) -> tuple[list[int], str]:
+    """Returns the length of each source and its unit: words, or characters in scripts without spaces."""
+    if is_unspaced(sources):
+        return [len(source.strip()) for source in sources], "characters"
+    return [len(source.split()) for source in sources], "words"
+
+
+def length_bins(lengths: Sequence[int], least: int = MIN_BIN) -> list[tuple[int, int]]:
+    """Returns the smallest and largest length of each bin. Equal lengths share a bin; none has fewer than `least`."""
+    values, counts = np.unique(np.asarray(lengths, dtype=np.int64), return_counts=True)
+    bins: list[tuple[int, int]] = []
+    first, inside, reached, share = 0, 0, 0, 0
+    for position, (value, count) in enumerate(zip(values.tolist(), counts.tolist(), strict=True)):
+        inside, reached = inside + count, reached + count
+        rest = len(lengths) - reached
+        is_full = reached >= BIN_ENDS[share] * len(lengths) and inside >= least and rest >= least
+        if position + 1 == len(values) or is_full:
+            bins.append((int(values[first]), value))
+            first, inside = position + 1, 0
+            while share + 1 < len(BIN_ENDS) and BIN_ENDS[share] * len(lengths) <= reached:
+                share += 1
+    return bins
+
+
+def metric_by_length(
+    sources: Sequence[str], hypotheses: Sequence[str], references: References, scoring: Scoring, name: str
+) -> BinnedMetric | None:
+    """Returns BLEU or exact matches over the length of the source, if the lengths fill several bins."""
+    lengths, unit = source_lengths(sources)
+    bins = length_bins(lengths)
+    if len(bins) < 2:
+        return None
+    note, values, counts = "fraction of translations that equal a reference", [], []
+    for low, high in bins:
+        rows = [row for row, length in enumerate(lengths) if low <= length <= high]
+        texts, groups = [hypotheses[row] for row in rows], [references[row] for row in rows]
+        if name == "bleu":
+            value, signature = bleu(texts, [group[:1] for group in groups], scoring.tokenize)
+            note = f"sacreBLEU {signature}"
+        else:
+            value = float(np.mean(exact_matches(texts, groups)))
+        values.append(round(value, 4))
+        counts.append(len(rows))
+    return BinnedMetric(
+        title=f"{metric_label(name)} by length of the source",
+        note=note,
+        metric=name,
+        x=f"{unit} of the source",
+        unit="sentences",
+        bins=tuple(str(low) if low == high else f"{low}–{high}" for low, high in bins),
+        counts=tuple(counts),
+        series={"": tuple(values)},
+        join=f"{name} by length",
+    )
+
+
+def sentence_tables(sources: Sequence[str], hypotheses: Sequence[str], references: References) -> list[Table]:
+    """Returns the worst translations, and those in the middle of the order from worst to best, by chrF."""
+    scores = sentence_chrf(hypotheses, references)
+    order = np.argsort(scores, kind="stable").tolist()
+    middle = max((len(order) - SHOWN_SENTENCES) // 2, 0)
+    parts = {"Worst translations": order[:SHOWN_SENTENCES]}
+    if len(order) > 2 * SHOWN_SENTENCES:
+        parts["Translations of median quality"] = order[middle : middle + SHOWN_SENTENCES]
+    several = any(len(group) > 1 for group in references)
+    return [
+        Table(
+            title=title,
+            note=f"chrF of each sentence{', with its nearest reference' if several else ''}, from 0 to 100.",
+            columns=("source", "translation", "references" if several else "reference", "chrF"),
+            rows=tuple(
+                (sources[row], hypotheses[row], list_references(references[row]), round(scores[row], 1)) for row in rows
+            ),
+        )
+        for title, rows in parts.items()
+    ]
+
+
+def list_references(references: Sequence[str]) -> str:
+    """Returns references as a cell of a table: the first few, one a line."""
+    if len(references) == 1:
+        return references[0]
+    more = [f"… and {len(references) - SHOWN_REFERENCES} more"] if len(references) > SHOWN_REFERENCES else []
+    return "\n".join([*(f"• {text}" for text in references[:SHOWN_REFERENCES]), *more])
+
+
+def alignment_charts(sources: Sequence[str], hypotheses: Sequence[str], predictor: TranslationPredictor) -> list[View]:
+    """Returns the attention while translating a sentence of medium length and a longer one."""
+    if not predictor.has_alignment:
+        return []
+    pairs = [(source, text) for source, text in zip(sources, hypotheses, strict=True) if text.strip()]
+    tokenizers = predictor.processor.source, predictor.processor.target
+    sides = [encode_with_eos(tokenizer, [pair[n] for pair in pairs]).lengths for n, tokenizer in enumerate(tokenizers)]
+    lengths = np.maximum(*sides)
+    limit = lengths.max(initial=0) if predictor.context_length is None else predictor.context_length
+    order = [row for row in np.argsort(lengths, kind="stable").tolist() if lengths[row] <= limit]
+    order = [row for row in order if lengths[row] <= MAX_ALIGNED] or order[:1]
+    rows = list(dict.fromkeys(order[int(share * (len(order) - 1))] for share in ALIGNED_QUANTILES)) if order else []
+    alignments = predictor.align_texts([pairs[row][0] for row in rows], [pairs[row][1] for row in rows])
+    return [alignment.chart("Attention while translating") for alignment in alignments]
