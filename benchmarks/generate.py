@@ -1,12 +1,11 @@
 """Greedy generation: Seriatim's native step beside `transformers`, CTranslate2 and eager PyTorch; an LSTM beside the
-loop over `nn.LSTMCell`. Once with the machine to ourselves, once beside a process that takes one of its cores.
+loop over `nn.LSTMCell`. Once on an idle machine, once beside a process that occupies one of its cores.
 
-All have the same weights, which are random: every text is as long as asked for.
+All have the same weights, which are random, so that every text has the full length.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import copy
 import importlib.util
@@ -21,16 +20,16 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.timing import interleaved, report
-from seriatim.decode.options import DecodeSettings
+from benchmarks.timing import interleaved, make_parser, parse_arguments, report
 from seriatim.decode.sampling import sample
+from seriatim.decode.settings import GenerationSettings
 from seriatim.models.gpt import Settings
 from seriatim.models.lstm import Settings as LSTMSettings
 from seriatim.nn.network import Network, token_network
-from seriatim.nn.rounding import round_weights
-from seriatim.tasks._engine import Neural
+from seriatim.nn.quantization import quantize_weights
+from seriatim.tasks.language.engine import NetworkEngine
 
-SIZES = {  # layers, heads, width, context, vocabulary, tokens to generate
+SIZES = {  # layers, heads, width, context length, vocabulary, tokens to generate
     "tiny": (4, 4, 128, 256, 512, 100),
     "gpt2-small": (12, 12, 768, 1024, 50_257, 20),
 }
@@ -41,9 +40,9 @@ CHARACTERS = 67
 
 
 @contextlib.contextmanager
-def busy(yes: bool) -> Iterator[None]:
-    """Beside a process that computes all the time, if so wanted."""
-    if not yes:
+def busy_core(enabled: bool) -> Iterator[None]:
+    """Runs a process that computes all the time, if enabled."""
+    if not enabled:
         yield
         return
     other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
@@ -54,28 +53,29 @@ def busy(yes: bool) -> Iterator[None]:
         other.wait()
 
 
-def greedy(engine: Neural, prompts: list[np.ndarray], tokens: int) -> list[list[int]]:
-    options = DecodeSettings(max_tokens=tokens, temperature=0)
-    log_probs, state = engine.prompt(prompts)
+def generate_greedily(engine: NetworkEngine, prompts: list[np.ndarray], tokens: int) -> list[list[int]]:
+    options = GenerationSettings(max_tokens=tokens, temperature=0)
+    log_probs, state = engine.prefill(prompts)
     streams = [np.random.default_rng()] * len(prompts)
-    found = sample(engine.step, log_probs, state, options, streams, ahead=engine.ahead(options, None, []))
-    return [one.tokens for one in found]
+    multi_step = engine.multi_step(options, None, [])
+    rows = sample(engine.step, log_probs, state, options, streams, multi_step=multi_step)
+    return [hypothesis.tokens for hypothesis in rows]
 
 
-def eager(network: Network, length: int) -> Neural:
-    """Without the native step."""
-    engine = Neural(network, length)
+def make_eager_engine(network: Network, length: int) -> NetworkEngine:
+    """Returns an engine without the native step."""
+    engine = NetworkEngine(network, length)
     engine.stepper = None
     return engine
 
 
-def peer_of(network: Network, size: str) -> Any:
-    """The same model in `transformers`."""
+def make_peer(network: Network, size: str) -> Any:
+    """Returns the same model in `transformers`."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    layers, heads, width, context, vocabulary, _ = SIZES[size]
+    layers, heads, width, context_length, vocab_size, _ = SIZES[size]
     config = GPT2Config(
-        vocab_size=vocabulary, n_positions=context, n_embd=width, n_layer=layers, n_head=heads,
+        vocab_size=vocab_size, n_positions=context_length, n_embd=width, n_layer=layers, n_head=heads,
         bos_token_id=0, eos_token_id=None, pad_token_id=0,
     )  # fmt: skip
     peer = GPT2LMHeadModel(config).eval()
@@ -89,14 +89,14 @@ def peer_of(network: Network, size: str) -> Any:
         body.wte.weight.copy_(network.input.weight)
         body.wpe.weight.copy_(network.backbone.get_submodule("positions").weight)
         for theirs, ours in pairs:
-            turned = isinstance(ours, nn.Linear)
-            theirs.weight.copy_(ours.weight.T if turned else ours.weight)
+            transposed = isinstance(ours, nn.Linear)
+            theirs.weight.copy_(ours.weight.T if transposed else ours.weight)
             theirs.bias.copy_(ours.bias)
     return peer
 
 
-def converted(peer: Any, kind: str, threads: int, folder: Path) -> Any:
-    """The same in CTranslate2; of a copy, for to make bytes of weights it overwrites a table that is shared."""
+def make_ctranslate2(peer: Any, kind: str, threads: int, folder: Path) -> Any:
+    """Returns the same model in CTranslate2, made from a copy: its int8 conversion overwrites tied embeddings."""
     import ctranslate2
     from ctranslate2.converters.transformers import GPT2Loader
 
@@ -110,48 +110,51 @@ def converted(peer: Any, kind: str, threads: int, folder: Path) -> Any:
     return ctranslate2.Generator(str(folder), compute_type=kind, inter_threads=1, intra_threads=threads)
 
 
-def gpts(size: str, batch: int, folder: Path) -> dict[str, Callable[[], Any]]:
-    layers, heads, width, context, vocabulary, tokens = SIZES[size]
+def make_gpts(size: str, batch: int, folder: Path) -> dict[str, Callable[[], Any]]:
+    layers, heads, width, context_length, vocab_size, tokens = SIZES[size]
     torch.manual_seed(0)
-    settings = Settings(name="gpt", layers=layers, heads=heads, width=width, context=context)
-    network = token_network(settings, vocabulary, context).eval()
-    rows = np.random.default_rng(0).integers(1, vocabulary, (batch, PROMPT))
+    settings = Settings(name="gpt", layers=layers, heads=heads, width=width, context_length=context_length)
+    network = token_network(settings, vocab_size, context_length).eval()
+    rows = np.random.default_rng(0).integers(1, vocab_size, (batch, PROMPT))
     prompts = list(rows)
-    own, small, plain = Neural(network, context), Neural(round_weights(network), context, True), eager(network, context)
+    own = NetworkEngine(network, context_length)
+    int8 = NetworkEngine(quantize_weights(network), context_length, int8=True)
+    eager = make_eager_engine(network, context_length)
     runs: dict[str, Callable[[], Any]] = {
-        "seriatim": lambda: greedy(own, prompts, tokens),
-        "seriatim int8": lambda: greedy(small, prompts, tokens),
-        "eager PyTorch": lambda: greedy(plain, prompts, tokens),
+        "seriatim": lambda: generate_greedily(own, prompts, tokens),
+        "seriatim int8": lambda: generate_greedily(int8, prompts, tokens),
+        "eager PyTorch": lambda: generate_greedily(eager, prompts, tokens),
     }
     if importlib.util.find_spec("transformers"):
-        peer = peer_of(network, size)
-        given = torch.from_numpy(rows)
-        known = {"max_new_tokens": tokens, "min_new_tokens": tokens, "do_sample": False}
+        peer = make_peer(network, size)
+        inputs = torch.from_numpy(rows)
+        options = {"max_new_tokens": tokens, "min_new_tokens": tokens, "do_sample": False}
 
         @torch.inference_mode()
         def generate() -> Any:
-            return peer.generate(given, attention_mask=torch.ones_like(given), **known)
+            return peer.generate(inputs, attention_mask=torch.ones_like(inputs), **options)
 
         runs["transformers"] = generate
         if importlib.util.find_spec("ctranslate2"):
             texts = [[str(token) for token in row] for row in rows]
-            most = {"max_length": tokens, "min_length": tokens, "sampling_topk": 1, "include_prompt_in_result": False}
+            limits = {"max_length": tokens, "min_length": tokens, "sampling_topk": 1, "include_prompt_in_result": False}
             for kind in ("float32", "int8"):
-                for threads in sorted({1, torch.get_num_threads()}):  # one alone may be the faster setting
-                    generator = converted(peer, kind, threads, folder / f"{size}-{batch}-{kind}-{threads}")
+                for threads in sorted({1, torch.get_num_threads()}):  # one thread may be faster
+                    generator = make_ctranslate2(peer, kind, threads, folder / f"{size}-{batch}-{kind}-{threads}")
                     name = f"CTranslate2 {kind}, {threads}"
-                    runs[name] = lambda generator=generator: generator.generate_batch(texts, **most)
-        wanted = generate()[:, PROMPT:].tolist()
-        agree = np.mean([a == b for a, b in zip(greedy(own, prompts, tokens), wanted, strict=True)])
-        print(f"{size}, batch {batch}: {agree:.0%} of the texts are those of transformers")
+                    runs[name] = lambda generator=generator: generator.generate_batch(texts, **limits)
+        expected = generate()[:, PROMPT:].tolist()
+        generated = generate_greedily(own, prompts, tokens)
+        agreement = np.mean([a == b for a, b in zip(generated, expected, strict=True)])
+        print(f"{size}, batch {batch}: {agreement:.0%} of the texts are those of transformers")
     return runs
 
 
-def cells(width: int, layers: int, tokens: int = 500) -> dict[str, Callable[[], Any]]:
+def make_cells(width: int, layers: int, tokens: int = 500) -> dict[str, Callable[[], Any]]:
     torch.manual_seed(0)
     settings = LSTMSettings(name="lstm", width=width, layers=layers, embedding=width)
     network = token_network(settings, CHARACTERS, 64).eval()
-    own = Neural(network, 64)
+    own = NetworkEngine(network, 64)
     prompts = [np.array([1])]
     loop = [nn.LSTMCell(width, width).eval() for _ in range(layers)]
     with torch.no_grad():
@@ -162,38 +165,38 @@ def cells(width: int, layers: int, tokens: int = 500) -> dict[str, Callable[[], 
             theirs.bias_hh.zero_()
 
     @torch.inference_mode()
-    def one_by_one() -> list[int]:
+    def loop_over_cells() -> list[int]:
         states = [(torch.zeros(1, width), torch.zeros(1, width)) for _ in loop]
-        token, found = torch.tensor([1]), []
+        token, tokens_so_far = torch.tensor([1]), []
         for _ in range(tokens):
             x = network.input(token)
             for index, cell in enumerate(loop):
                 states[index] = cell(x, states[index])
                 x = states[index][0]
             token = network.head(x).argmax(dim=-1)
-            found.append(int(token))
-        return found
+            tokens_so_far.append(int(token))
+        return tokens_so_far
 
-    assert greedy(own, prompts, tokens)[0] == one_by_one()
-    return {"seriatim": lambda: greedy(own, prompts, tokens), "nn.LSTMCell": one_by_one}
+    assert generate_greedily(own, prompts, tokens)[0] == loop_over_cells()
+    return {"seriatim": lambda: generate_greedily(own, prompts, tokens), "nn.LSTMCell": loop_over_cells}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = make_parser(__doc__, repeats=7)
     parser.add_argument("--size", choices=sorted([*SIZES, *CELLS]), action="append")
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--quiet-only", action="store_true", help="not beside a busy process")
-    arguments = parser.parse_args()
-    sizes = arguments.size or [*SIZES, *CELLS]
-    for taken in (False, True)[: 1 if arguments.quiet_only else 2]:
-        beside = "-busy" if taken else ""
-        with busy(taken), tempfile.TemporaryDirectory() as folder:
+    parser.add_argument("--idle-only", action="store_true", help="not beside a busy process")
+    arguments = parse_arguments(parser)
+    sizes = arguments.size or (["tiny", "lstm-64"] if arguments.quick else [*SIZES, *CELLS])
+    for busy in (False, True)[: 1 if arguments.idle_only or arguments.quick else 2]:
+        suffix = "-busy" if busy else ""
+        with busy_core(busy), tempfile.TemporaryDirectory() as folder:
             for size in [size for size in sizes if size in SIZES]:
                 for batch in BATCHES:
-                    times = interleaved(gpts(size, batch, Path(folder)), arguments.repeats, rest=True)
-                    report(f"generate-{size}-{batch}{beside}", times)
+                    times = interleaved(make_gpts(size, batch, Path(folder)), arguments.repeats, rest=True)
+                    report(f"generate-{size}-{batch}{suffix}", times, save=not arguments.quick)
             for size in [size for size in sizes if size in CELLS]:
-                report(f"generate-{size}{beside}", interleaved(cells(*CELLS[size]), arguments.repeats))
+                times = interleaved(make_cells(*CELLS[size]), arguments.repeats)
+                report(f"generate-{size}{suffix}", times, save=not arguments.quick)
 
 
 if __name__ == "__main__":

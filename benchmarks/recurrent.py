@@ -1,14 +1,13 @@
-"""Recurrent layers, forward and backward: Seriatim's beside torch's, a compiled scan of jax and Keras's layers on it.
+"""Recurrent layers, forward and backward: Seriatim's beside torch's, a compiled scan of jax and Keras on jax.
 
     python -m benchmarks.recurrent [--threads 2] [--repeats 15] [--sizes 64,50,128,1 …] [--cells lstm …]
 
-All have the same weights and inputs, and take turns in one process. Beside the times stands the share of the machine's
-speed at large float32 products, measured in the same turns, that each reaches, counting products only.
+All have the same weights and inputs, and take turns in one process. Beside the times is the share of the machine's
+speed at large float32 matmuls, measured in the same turns, that each reaches, counting matmuls only.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Callable
 from typing import Any
@@ -16,20 +15,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.timing import interleaved, report
+from benchmarks.timing import interleaved, make_parser, parse_arguments, report
 from seriatim import kernels
-from seriatim.core.device import flush_denormals, keep_memory
+from seriatim.core.device import flush_denormals, retain_freed_memory
 from seriatim.kernels import recurrent
 
 SIZES = ((64, 50, 128, 1), (32, 100, 256, 2), (20, 35, 650, 2), (128, 600, 70, 1))  # B, T, H, layers
 CELLS = {"rnn": (nn.RNN, 1), "lstm": (nn.LSTM, 4), "gru": (nn.GRU, 3), "gru-after": (nn.GRU, 3)}
 WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-LARGE = 1024  # the side of the matrices that stand for the machine's limit
-PRODUCTS = "product of 1024 × 1024"
+LARGE = 1024  # rows and columns of the matrices by which the machine's limit is measured
+MATMUL = "matmul of 1024 × 1024"
 
 
 def forward(cell: str, peer: nn.RNNBase, x: Tensor) -> Tensor:
-    """Seriatim's layers with the weights of torch's."""
+    """Returns the output of Seriatim's layers with the weights of torch's."""
     H = peer.hidden_size
     zeros = x.new_zeros(x.shape[0], H)
     for layer in range(peer.num_layers):
@@ -46,7 +45,7 @@ def forward(cell: str, peer: nn.RNNBase, x: Tensor) -> Tensor:
     return x
 
 
-def both_ways(run: Callable[[Tensor], Tensor], peer: nn.RNNBase, x: Tensor, d: Tensor) -> Callable[[], None]:
+def forward_backward(run: Callable[[Tensor], Tensor], peer: nn.RNNBase, x: Tensor, d: Tensor) -> Callable[[], None]:
     def step() -> None:
         x.grad = None
         peer.zero_grad()
@@ -56,7 +55,7 @@ def both_ways(run: Callable[[Tensor], Tensor], peer: nn.RNNBase, x: Tensor, d: T
 
 
 def jax_scan(cell: str, peer: nn.RNNBase, x: Tensor, d: Tensor) -> Callable[[], Any]:
-    """The same layers as a compiled scan over time."""
+    """Returns the same layers as a compiled scan over time."""
     import jax
     from jax import numpy as jnp
 
@@ -76,8 +75,8 @@ def jax_scan(cell: str, peer: nn.RNNBase, x: Tensor, d: Tensor) -> Callable[[], 
             c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(node)
             h = jax.nn.sigmoid(o) * jnp.tanh(c)
         elif cell == "gru":
-            opened = jax.nn.sigmoid(projected[:, : 2 * H] + h @ outer[: 2 * H].T + other[: 2 * H])
-            r, z = jnp.split(opened, 2, -1)
+            gates = jax.nn.sigmoid(projected[:, : 2 * H] + h @ outer[: 2 * H].T + other[: 2 * H])
+            r, z = jnp.split(gates, 2, -1)
             h = z * h + (1 - z) * jnp.tanh(projected[:, 2 * H :] + (r * h) @ outer[2 * H :].T + other[2 * H :])
         else:
             total = h @ outer.T + other
@@ -96,7 +95,7 @@ def jax_scan(cell: str, peer: nn.RNNBase, x: Tensor, d: Tensor) -> Callable[[], 
 
 
 def keras_layers(cell: str, peer: nn.RNNBase, x: Tensor, d: Tensor) -> Callable[[], Any]:
-    """Layers of the same form and size; weights of their own, as what they cost does not depend on them."""
+    """Returns layers of the same kind and size, with other weights: the time does not depend on them."""
     os.environ["KERAS_BACKEND"] = "jax"
     import jax
     import keras
@@ -111,57 +110,58 @@ def keras_layers(cell: str, peer: nn.RNNBase, x: Tensor, d: Tensor) -> Callable[
     }
     model = keras.Sequential([keras.Input(x.shape[1:]), *(makers[cell]() for _ in range(peer.num_layers))])
     inputs, gradient = jnp.asarray(x.detach().numpy()), jnp.asarray(d.numpy())
-    others = [one.value for one in model.non_trainable_variables]
+    others = [variable.value for variable in model.non_trainable_variables]
 
     def loss(parameters: Any, values: Any) -> Any:
         return (model.stateless_call(parameters, others, values)[0] * gradient).sum()
 
     compiled = jax.jit(jax.grad(loss, argnums=(0, 1)))
-    weights = [one.value for one in model.trainable_variables]
+    weights = [variable.value for variable in model.trainable_variables]
     return lambda: jax.block_until_ready(compiled(weights, inputs))
 
 
-def competitors(cell: str, size: tuple[int, int, int, int]) -> dict[str, Callable[[], Any]]:
+def make_competitors(cell: str, size: tuple[int, int, int, int]) -> dict[str, Callable[[], Any]]:
     B, T, H, layers = size
     torch.manual_seed(0)
     peer = CELLS[cell][0](H, H, layers, batch_first=True)
     x, d = torch.randn(B, T, H, requires_grad=True), torch.randn(B, T, H)
-    if cell != "gru":  # torch has no reset before the product
+    if cell != "gru":  # torch has no reset before the matmul
         torch.testing.assert_close(forward(cell, peer, x), peer(x)[0], rtol=1e-4, atol=1e-5)
     large = torch.randn(LARGE, LARGE)
-    found = {
-        "seriatim": both_ways(lambda given: forward(cell, peer, given), peer, x, d),
-        "torch.nn": both_ways(lambda given: peer(given)[0], peer, x, d),
-        PRODUCTS: lambda: large @ large,
+    competitors = {
+        "seriatim": forward_backward(lambda inputs: forward(cell, peer, inputs), peer, x, d),
+        "torch.nn": forward_backward(lambda inputs: peer(inputs)[0], peer, x, d),
+        MATMUL: lambda: large @ large,
     }
     for name, make in (("jax scan", jax_scan), ("Keras on jax", keras_layers)):
         try:
-            found[name] = make(cell, peer, x, d)
+            competitors[name] = make(cell, peer, x, d)
         except ImportError as error:
             print(f"without {name}: {error}")
-    return found
+    return competitors
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, repeats=15)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--cells", nargs="+", choices=list(CELLS), default=list(CELLS))
     parser.add_argument("--sizes", nargs="+", default=[",".join(map(str, size)) for size in SIZES], help="B,T,H,layers")
-    chosen = parser.parse_args()
-    torch.set_num_threads(chosen.threads)
+    arguments = parse_arguments(parser)
+    if arguments.quick:
+        arguments.sizes = ["4,8,16,1"]
+    torch.set_num_threads(arguments.threads)
     flush_denormals()
-    keep_memory()  # as every training of ours begins; torch.nn has it too, in the same process
+    retain_freed_memory()  # as in every training of ours; it also applies to torch.nn, in the same process
     if not kernels.load():
-        print(f"the native kernels are not in use: {kernels.state()}")
-    for text in chosen.sizes:
+        print(f"the native kernels are not in use: {kernels.status()}")
+    for text in arguments.sizes:
         B, T, H, layers = (int(part) for part in text.split(","))
-        for cell in chosen.cells:
-            times = interleaved(competitors(cell, (B, T, H, layers)), chosen.repeats, rest=True)
+        for cell in arguments.cells:
+            times = interleaved(make_competitors(cell, (B, T, H, layers)), arguments.repeats, rest=True)
             work = 6 * 2 * B * T * CELLS[cell][1] * H * H * layers  # x W, h W, and two gradients of each
-            limit = 2 * LARGE**3 / min(times.pop(PRODUCTS))
+            limit = 2 * LARGE**3 / min(times.pop(MATMUL))
             shares = {name: work / min(values) / limit for name, values in times.items()}
-            report(f"recurrent-{cell}-{text.replace(',', '-')}", times, shares=shares)
+            report(f"recurrent-{cell}-{text.replace(',', '-')}", times, shares=shares, save=not arguments.quick)
 
 
 if __name__ == "__main__":
