@@ -17,7 +17,7 @@ from ..core.errors import SeriatimError, did_you_mean
 from .catalog import OPTIONS, VIEWS, ViewInfo
 
 if TYPE_CHECKING:
-    from ..tasks.base import Predictor
+    from ..tasks.predictor import Predictor
     from .result import Result
     from .subject import Subject
 

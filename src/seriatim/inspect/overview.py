@@ -7,7 +7,8 @@ from typing import Any
 from ..core.errors import SeriatimError
 from ..nn.network import count_parameters
 from ..report.charts import View
-from ..tasks.base import Predictor, Task
+from ..tasks.base import Task
+from ..tasks.predictor import Predictor
 from .result import Result
 from .subject import Subject
 from .trace import TraceName

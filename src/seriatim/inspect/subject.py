@@ -21,9 +21,10 @@ from ..core.random import derive, torch_stream
 from ..nn.backbone import ModelSettings
 from ..nn.encoder_decoder import EncoderDecoderSettings
 from ..nn.trace import Trace
-from ..tasks.base import Predictor, Task
+from ..tasks.base import Task
 from ..tasks.batching import Batch
 from ..tasks.inspection import check_position
+from ..tasks.predictor import Predictor
 from .trace import MAX_BYTES, BoundedTrace, TraceName, evaluation_mode, join_traces, run_traced
 
 FRESH_LENGTH = 512  # elements that a fresh network is built for

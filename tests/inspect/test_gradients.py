@@ -1,0 +1,205 @@
+"""How far back gradients reach, clipping, and backpropagation through time term by term."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from seriatim.core.errors import SeriatimError
+from seriatim.core.registry import models
+from seriatim.inspect import Inspector
+from seriatim.inspect.subject import GradientHistory, Subject
+from seriatim.inspect.views.backpropagation import unroll
+from seriatim.inspect.views.gradients import Reach, clipping_table, gradient_norms, history_chart, mean_norms
+from seriatim.nn.network import token_network
+from seriatim.report.charts import HeatmapGrid, Lines, Table
+
+# Reach
+
+
+@pytest.mark.parametrize("model", ["rnn", "lstm", "gru", "tcn", "gpt"])
+def test_gradients_equal_central_differences(model: str) -> None:
+    torch.manual_seed(0)
+    network: Any = token_network(models.load(model).Settings(name=model, width=8), 7, 6).double().eval()
+    tokens, target = torch.tensor([[1, 4, 2, 6, 0, 3]]), torch.tensor([5])
+    x = network.input(tokens).detach()
+
+    def loss(vectors: torch.Tensor) -> float:
+        with torch.no_grad():
+            scores = network.head(network.backbone(vectors)[0][:, -1:])[:, 0]
+            return float(-scores.log_softmax(dim=-1)[0, target])
+
+    size, expected = 1e-5, torch.zeros_like(x[0])
+    for position in range(x.shape[1]):
+        for unit in range(x.shape[2]):
+            step = torch.zeros_like(x)
+            step[0, position, unit] = size
+            expected[position, unit] = (loss(x + step) - loss(x - step)) / (2 * size)
+    norms = gradient_norms(network, tokens, target)[0]
+    assert norms == pytest.approx(expected.norm(dim=1).flip(0).numpy(), rel=1e-4, abs=1e-9)
+
+
+def curve(network: Any, length: int) -> np.ndarray:
+    rows = torch.randint(0, 9, (4, length), generator=torch.Generator().manual_seed(1))
+    return mean_norms(network, [(rows, rows[:, 0])])
+
+
+def network_of(model: str, **more: Any) -> Any:
+    torch.manual_seed(0)
+    return token_network(models.load(model).Settings(name=model, width=16, **more), 9, 40).eval()
+
+
+def reach_of(norms: np.ndarray) -> Reach:
+    return Reach("model", False, norms, 4, True)
+
+
+def test_it_vanishes_in_an_rnn_is_kept_in_an_lstm_and_is_one_step_away_in_attention() -> None:
+    rnn, lstm, gpt, tcn = network_of("rnn"), network_of("lstm"), network_of("gpt", heads=2), network_of("tcn", levels=2)
+    with torch.no_grad():
+        rnn.backbone.cells[0].recurrent.mul_(0.5)
+        rnn.backbone.cells[0].input.weight.copy_(torch.eye(16))
+        rnn.input.weight.mul_(0.01)  # where tanh is linear a step multiplies by 0.5 · an orthogonal matrix
+        cell = lstm.backbone.cells[0]
+        cell.input.bias[16:32] = 20.0  # the forget gate is open: the cell keeps everything
+        cell.recurrent.zero_()
+    norms = curve(rnn, 20)
+    assert norms[1:] / norms[:-1] == pytest.approx([0.5] * 19, rel=1e-2)
+    assert reach_of(norms).factor == pytest.approx(0.5, rel=1e-2)
+    assert reach_of(curve(lstm, 40)).factor == pytest.approx(1, abs=0.02)
+    assert reach_of(curve(gpt, 40)).factor == pytest.approx(1, abs=0.03)
+    assert reach_of(curve(tcn, 40)).distance == tcn.backbone.receptive_field - 1
+
+
+def test_before_and_after_training_in_one_chart(make_subject: Any) -> None:
+    names = ["lstm", "gpt", "rnn"]
+    result = Inspector(*(make_subject(name) for name in names)).gradients()
+    array = result.arrays["gradient"]
+    labels = list(array.axes["network"])
+    assert labels == [label for name in names for label in (f"{name}, before training", name)]
+    chart = result.charts[0]
+    assert isinstance(chart, Lines)
+    assert [series.name for series in chart.series if series.dashed] == labels[::2]
+    assert (array.values[:, 0] == 1).all()
+    lengths = dict(zip(labels, np.isfinite(array.values).sum(axis=1), strict=True))
+    assert (lengths["gpt"], lengths["rnn"]) == (24, 128), "a GPT has no more context than it was trained with"
+    json.dumps(result.to_json(), allow_nan=False)
+
+
+def test_fresh_networks_and_those_without_gradients() -> None:
+    result = Inspector("rnn", "gpt").gradients(context_length=8)
+    assert list(result.arrays["gradient"].axes["network"]) == ["rnn", "gpt"]
+    assert not any(series.dashed for series in result.charts[0].series)
+    assert list(Inspector("ngram", "rnn").gradients(context_length=6).arrays["gradient"].axes["network"]) == ["rnn"]
+    with pytest.raises(SeriatimError) as caught:
+        Inspector("rnn").gradients(context_length=1)
+    assert caught.value.code == "inspect.length"
+
+
+def test_a_text_of_the_user(make_subject: Any) -> None:
+    inspector = Inspector(make_subject("rnn"))
+    assert inspector.gradients("a fine fil").arrays["gradient"].values.shape == (2, 9), "the last token is predicted"
+    with pytest.raises(SeriatimError, match="no next token"):
+        inspector.gradients("t")
+    classified = Inspector(make_subject("classify")).gradients("a fine film")
+    assert classified.arrays["gradient"].values.shape == (2, 5)
+    assert any("random direction" in note for note in classified.notes)
+
+
+def test_the_factor_of_an_exponential_decay() -> None:
+    reach = reach_of(np.array([1.0, *(3 * 0.8**n for n in range(1, 30)), 0.0]))
+    assert reach.factor == pytest.approx(0.8)
+    assert reach.distance == 29
+    assert reach_of(np.array([1.0, 0.5])).factor is None
+
+
+def test_clipped_steps_are_counted(make_subject: Any) -> None:
+    history = GradientHistory(np.arange(1, 5.0), np.array([0.5, 1.5, 2.0, 0.9]), 1.0)
+    assert clipping_table({"run": history}).rows == (("run", 1.0, 4, 2, "50.0 %", 1.2, 2.0),)
+    assert [(mark.text, mark.y) for mark in history_chart({"run": history}).annotations] == [("clipped above 1", 1.0)]
+    source = make_subject("rnn")
+    subject = Subject("rnn", source.settings, lambda: source.predictor, lambda: source.task, lambda: history)
+    result = Inspector(subject).gradients("a fine film")
+    assert result.arrays["norm, rnn"].values.tolist() == [0.5, 1.5, 2.0, 0.9]
+    assert len(result.charts) == 4
+
+
+# Backpropagation through time
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    width=st.integers(1, 6),
+    steps=st.integers(1, 9),
+    seed=st.integers(0, 10_000),
+    scale=st.floats(0, 2, allow_subnormal=False),
+    activation=st.sampled_from(["tanh", "relu"]),
+)
+def test_the_terms_sum_to_autograds_gradient(width: int, steps: int, seed: int, scale: float, activation: str) -> None:
+    unrolled = unroll(width, steps, seed, scale, activation=activation)
+    for name, value in unrolled.gradients.items():
+        torch.testing.assert_close(value, unrolled.autograd[name], rtol=1e-12, atol=1e-12)
+    assert unrolled.terms["recurrent"].shape == (steps, width, width)
+
+
+def test_the_terms_sum_to_the_gradient_of_torchs_rnn() -> None:
+    unrolled = unroll(3, 6, seed=5, scale=1.1)
+    peer = nn.RNN(3, 3, batch_first=True).double()
+    with torch.no_grad():
+        peer.weight_ih_l0.copy_(unrolled.cell.input.weight)
+        peer.weight_hh_l0.copy_(unrolled.cell.recurrent)
+        peer.bias_ih_l0.copy_(unrolled.cell.input.bias)
+        peer.bias_hh_l0.zero_()
+    target = unrolled.states[-1] - unrolled.last
+    loss = 0.5 * (peer(unrolled.x[None])[0][0, -1] - target).square().sum()
+    loss.backward()
+    assert float(loss.detach()) == pytest.approx(unrolled.loss, abs=1e-14)
+    for name, parameter in (("recurrent", peer.weight_hh_l0), ("input", peer.weight_ih_l0), ("bias", peer.bias_ih_l0)):
+        assert parameter.grad is not None
+        torch.testing.assert_close(unrolled.gradients[name], parameter.grad, rtol=1e-12, atol=1e-13)
+
+
+def test_the_products_are_jacobians_of_the_last_state() -> None:
+    unrolled = unroll(3, 5, seed=2)
+
+    def last_state(state: torch.Tensor, first: int) -> torch.Tensor:
+        for x in unrolled.x[first:]:
+            state = torch.tanh(unrolled.cell.input(x) + unrolled.cell.recurrent @ state)
+        return state
+
+    for k in range(1, 6):
+        jacobian = torch.func.jacrev(last_state)(unrolled.states[k], k)
+        torch.testing.assert_close(unrolled.products[k - 1], jacobian.detach(), rtol=1e-12, atol=1e-13)
+
+
+def test_every_term_is_shown_and_whether_it_vanishes() -> None:
+    show = Inspector("rnn").backpropagation
+    result = show(width=2, steps=4)
+    terms = result.arrays["terms_recurrent"].values
+    assert terms.sum(axis=0) == pytest.approx(result.arrays["autograd"].values, abs=1e-12)
+    assert sum(line.startswith("term ") for line in result.text.splitlines()) == 4
+    assert "vanishes" in result.text
+    assert "grows" in show(scale=2.0).text
+    weights = [[0.0, 0.5], [0.25, 0.0]]
+    own = show(width=2, steps=3, weights=weights, scale=1.0)
+    slopes = 1 - own.arrays["states"].values[1][:, None] ** 2
+    assert own.arrays["factors"].values[0] == pytest.approx(slopes * np.array(weights))
+    assert {type(chart) for chart in result.charts} == {HeatmapGrid, Lines, Table}
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [({"width": 0}, "inspect.width"), ({"steps": 100}, "inspect.steps"), ({"weights": [[1.0]]}, "inspect.weights")],
+)
+def test_networks_that_cannot_be_shown(options: dict[str, Any], code: str) -> None:
+    with pytest.raises(SeriatimError) as caught:
+        Inspector("rnn").backpropagation(**options)
+    assert caught.value.code == code
+    with pytest.raises(SeriatimError, match="not a plain RNN"):
+        Inspector("lstm").backpropagation()
