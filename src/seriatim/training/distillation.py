@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from ..core.errors import SeriatimError
 from ..core.files import sha256
+from ..data.dataset import Dataset
 from ..nn.distillation import similarity_loss
 from ..tasks.base import Encoded, Metrics, Output, Task
 from ..tasks.batching import Batch, run_batches
@@ -244,7 +245,7 @@ def make_distillation_task(
     teacher: Teacher,
     device: torch.device,
     notify: Notify,
-    unlabeled: Any = None,
+    unlabeled: Dataset | None = None,
 ) -> DistillationTask:
     """Returns the task with its teacher; the outputs of a teacher that may read other tokens are computed now.
 
@@ -254,7 +255,7 @@ def make_distillation_task(
         teacher: The teacher.
         device: The device to compute on.
         notify: Called with notes.
-        unlabeled: A `data.Dataset` without targets: further examples.
+        unlabeled: Further examples without targets.
     """
     if task.teacher_tokenizer:
         return OnlineTeacherTask(task, settings, teacher.predictor.network.to(device))
@@ -273,11 +274,11 @@ def make_distillation_task(
 
 
 def teacher_outputs(
-    task: Task[Any], teacher: Teacher, rows: Any, with_features: bool, device: torch.device, notify: Notify
+    task: Task[Any], teacher: Teacher, rows: Dataset, with_features: bool, device: torch.device, notify: Notify
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Returns a teacher's scores and, if needed, features of every target of a data set, in order.
 
-    The scores have the order of the student's outputs; `rows` is a `data.Dataset`.
+    The scores have the order of the student's outputs.
     """
     reader, network = teacher.predictor.task, teacher.predictor.network.to(device).eval()
     inputs = {field.role for field in task.schema.inputs().fields}
