@@ -64,7 +64,8 @@ def captioning_model(model: str) -> Run:
 
 def gradients(*models: str) -> Charts:
     """Returns the gradient over the distance of trained models."""
-    return Inspector(*(language_model(model) for model in models)).gradients().charts[:1]
+    subjects = [subject for model in models for subject in language_model(model).inspect.subjects]
+    return Inspector(*subjects).gradients().charts[:1]
 
 
 def ngram() -> Charts:

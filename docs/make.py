@@ -168,7 +168,7 @@ def capabilities(task: type[Task[Any]]) -> Iterator[tuple[str, str, str, str]]:
 
 def column_row(field: Field) -> list[str]:
     """Returns the row of a field: its role, usual column names and kinds."""
-    role = f"`{field.role}`" + (" (target)" if field.target else "") + ("" if field.required else ", optional")
+    role = f"`{field.role}`" + (", predicted" if field.target else "") + ("" if field.required else ", optional")
     names = [*map(str, field.aliases), *(" + ".join(group) for group in field.alias_groups)]
     return [role, ", ".join(f"`{alias}`" for alias in names), ", ".join(kind.name for kind in field.kinds)]
 
@@ -382,6 +382,7 @@ def function_section(function: Any, name: str) -> str:
     """Returns signature and docstring of a function as Markdown."""
     target = function.fget if isinstance(function, property) else getattr(function, "func", function)
     signature = str(inspect.signature(function)).replace("'", "") if inspect.isfunction(function) else ""
+    signature = re.sub(r"<function .*? at 0x[0-9a-f]+>", "…", signature)
     signature = re.sub(r"\bself, |\(self\)", lambda m: "()" if m[0] == "(self)" else "", signature)
     text = inspect.cleandoc(target.__doc__ or "")
     summary, _, arguments = text.partition("\n\nArgs:\n")
@@ -406,7 +407,19 @@ def python_reference() -> str:
         "## Run",
         "What `seriatim.train` and `seriatim.load` return. Reading files of the folder imports no torch.",
     ]
-    own = ["predict", "call", "metrics", "evaluate", "inspect", "plot", "ensemble", "int8", "config", "network", "predictor"]
+    own = [
+        "predict",
+        "call",
+        "metrics",
+        "evaluate",
+        "inspect",
+        "plot",
+        "ensemble",
+        "int8",
+        "config",
+        "network",
+        "predictor",
+    ]
     files = ["settings", "summary", "notes", "capabilities", "history", "samples", "evaluation", "inspection"]
     for name in own + files:
         member = next(vars(base)[name] for base in Run.__mro__ if name in vars(base))
