@@ -188,7 +188,7 @@ def prediction_function(run: Run, task: Task[Any], split: str) -> Callable[[int,
 
     @torch.inference_mode()
     def predict(first: int, count: int) -> None:
-        batch = predictor.task.collate(encoded, np.arange(first, first + count) % len(encoded))
+        batch = predictor.task.consecutive_batch(encoded, first, count)
         predictor.task.loss(predictor.task.forward(run.network, batch), batch)
 
     return predict

@@ -482,6 +482,10 @@ class Task(ABC, Generic[E]):
         targets = None if encoded.targets is None else torch.from_numpy(encoded.targets[items])
         return Batch(torch.from_numpy(inputs), targets, len(items), padding_mask(mask))
 
+    def consecutive_batch(self, encoded: E, first: int, count: int) -> Batch:
+        """Returns a batch of `count` examples from the number `first` on, over and over, to measure speed."""
+        return self.collate(encoded, np.arange(first, first + count) % len(encoded))
+
     @abstractmethod
     def forward(self, network: Any, batch: Batch, state: Any = None) -> Output:
         """Returns the scores of a batch; `state` is that of the batch before, if states are carried."""

@@ -166,19 +166,19 @@ class LanguageTask(Task[Encoded]):
         return StreamSampler(tokens, length, self.config.model.traits.carries_state, self.config.seed)
 
     def batch(self, step: int, first: int, last: int, batch_size: int) -> Batch:
-        batch = self.collate(self.encoded["train"], self.sampler.items(step, batch_size)[first:last])
+        batch = self.stream_batch(self.encoded["train"], self.sampler.items(step, batch_size)[first:last])
         return replace(batch, fresh=not self.sampler.continues(step))
 
-    def collate(self, encoded: Encoded, items: np.ndarray) -> Batch:
-        """Returns tokens (B,T) as inputs, and the tokens that follow each of them (B,T) as targets.
-
-        Args:
-            encoded: The stream.
-            items: The positions of the first token of each sequence.
-        """
-        sequences = torch.from_numpy(stack_spans(encoded.inputs.values, items, self.settings.context_length + 1))
+    def stream_batch(self, encoded: Encoded, starts: np.ndarray) -> Batch:
+        """Returns tokens (B,T) from each start on as inputs, and the tokens after each of them (B,T) as targets."""
+        sequences = torch.from_numpy(stack_spans(encoded.inputs.values, starts, self.settings.context_length + 1))
         inputs, targets = sequences[:, :-1], sequences[:, 1:]
         return Batch(inputs, targets, targets.numel())
+
+    def consecutive_batch(self, encoded: Encoded, first: int, count: int) -> Batch:
+        length = self.settings.context_length
+        last = max(len(encoded.inputs.values) - length, 1)
+        return self.stream_batch(encoded, np.arange(first, first + count) * length % last)
 
     def forward(self, network: Network, batch: Batch, state: Any = None) -> Output:
         head = cast(TokenHead, network.head)
