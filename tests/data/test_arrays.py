@@ -19,8 +19,7 @@ from hypothesis.extra import numpy as hnp
 from seriatim.core.diagnostics import Diagnostics
 from seriatim.core.errors import SeriatimError
 from seriatim.data.formats import ReadOptions, read_records
-from seriatim.data.formats.arrays import is_array_file, load_arrays
-from seriatim.data.formats.mat import read_mat
+from seriatim.data.formats.arrays import is_array_file, load_arrays, read_mat
 from seriatim.data.images import PixelSequence
 from seriatim.data.source import Stream, open_source
 from task_helpers import prepare, refused

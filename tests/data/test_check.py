@@ -12,7 +12,7 @@ import pytest
 from data_schemas import LABELED, PAIRS, SCORED, STREAM, read, write, write_jsonl
 from seriatim.core.diagnostics import Diagnostics
 from seriatim.core.errors import SeriatimError
-from seriatim.data import text_statistics
+from seriatim.data import examine as examine_module
 from seriatim.data.check import check, check_data, fits
 from seriatim.data.dataset import Dataset
 from seriatim.data.examine import DataReport
@@ -122,8 +122,8 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_many_lines_are_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_statistics, "MAX_HASHES", 500)
-    monkeypatch.setattr(text_statistics, "MAX_WORDS", 1000)
+    monkeypatch.setattr(examine_module, "MAX_HASHES", 500)
+    monkeypatch.setattr(examine_module, "MAX_WORDS", 1000)
     path = write(tmp_path / "a.txt", "".join(f"line {n}\n" for n in range(20_000)) * 2 + "word " * 30_000 + "\n")
     report = examine(path)
     text = facts(report, "text")
@@ -194,11 +194,9 @@ def test_labels(tmp_path: Path) -> None:
 
 
 def test_kinds_examine_their_columns() -> None:
-    def examine_values(values: Any, locations: Any, report: Any) -> list[str]:
-        for row, value in enumerate(values):
-            if value == "bad":
-                report(row, "thing.bad", "a bad thing", "replace it")
-        return [f"{len(values)} things"]
+    def examine_values(values: Any) -> tuple[list[str], dict[int, SeriatimError]]:
+        error = SeriatimError("thing.bad", "a bad thing", "replace it")
+        return [f"{len(values)} things"], {row: error for row, value in enumerate(values) if value == "bad"}
 
     kind = Kind("thing", str, examine=examine_values)
     schema = Schema((Field("thing", (kind,)),))

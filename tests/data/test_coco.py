@@ -19,7 +19,7 @@ from seriatim.core import registry
 from seriatim.core.diagnostics import Diagnostics
 from seriatim.core.errors import SeriatimError
 from seriatim.data.formats.coco import find_image_folder
-from seriatim.data.images.writing import write_image_set
+from seriatim.data.images.store import write_image_set
 from seriatim.data.source import open_source
 from seriatim.data.synthetic import scenes
 from seriatim.tasks.base import DataSettings, TaskConfig

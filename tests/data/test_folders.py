@@ -12,7 +12,7 @@ from PIL import Image
 
 from seriatim.core.diagnostics import Diagnostics
 from seriatim.data.formats import ReadOptions, find_format
-from seriatim.data.formats.folders import ClassFolders
+from seriatim.data.formats.text import ClassFolders
 from seriatim.data.images import IMAGE
 from seriatim.data.source import open_source
 from task_helpers import prepare, refused

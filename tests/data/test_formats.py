@@ -14,8 +14,8 @@ from data_schemas import LINES, read, values, write
 from seriatim.core.diagnostics import Diagnostics
 from seriatim.data import formats
 from seriatim.data.formats import FORMATS, Format, LazyFormat, ReadOptions, Record, find_format
-from seriatim.data.location import Location
 from seriatim.data.source import Source, open_source
+from seriatim.data.stream import Location
 
 
 class Shouted(Format):

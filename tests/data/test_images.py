@@ -421,10 +421,9 @@ def test_data_check_names_unreadable_files_and_tells_sizes(tmp_path: Path) -> No
     save(tmp_path / "f" / "gray.png", Image.new("L", (40, 30)))
     paths[1].unlink()
     paths[3].write_bytes(b"words")
-    problems: list[tuple[int, str]] = []
     assert IMAGE.examine is not None
-    lines = IMAGE.examine([*paths, tmp_path / "f" / "gray.png"], [], lambda row, code, *_: problems.append((row, code)))
-    assert problems == [(1, "image.missing"), (3, "image.broken")]
-    (line,) = lines
+    lines, errors = IMAGE.examine([*paths, tmp_path / "f" / "gray.png"])
+    assert {row: error.code for row, error in errors.items()} == {1: "image.missing", 3: "image.broken"}
+    line = "; ".join(lines)
     assert line.startswith("3 images: smallest 20 × 16, median 20 × 16, largest 40 × 30 pixels; ")
     assert line.endswith("; 1 are gray, the others in color: all are read in color")

@@ -14,19 +14,18 @@ import numpy as np
 import pytest
 
 from seriatim.core.errors import SeriatimError
-from seriatim.data.source import Source, open_source
-from seriatim.data.synthetic import SETS, digit_scenes, is_generated, parse_name, scenes, sequences, synthetic_source
-from seriatim.data.synthetic.numerals import (
+from seriatim.data.source import Source, open_source, synthetic_source
+from seriatim.data.synthetic import SETS, parse_name, scenes, sequences
+from seriatim.data.synthetic.scenes import COLORS, QUARTERS, SHAPES, SIDE, SIZES, Shape, captions
+from seriatim.data.synthetic.translation import (
+    date_pairs,
     digits_ordinal,
     english,
     english_ordinal,
     english_year,
     french,
     french_ordinal,
-    french_year,
 )
-from seriatim.data.synthetic.scenes import COLORS, QUARTERS, SHAPES, SIDE, SIZES, Shape, captions
-from seriatim.data.synthetic.translation import date_pairs
 
 COLOR_NAMES = tuple(COLORS)
 MIRROR = Path(os.environ.get("SERIATIM_REAL_DATA", "../shared/data"))
@@ -64,8 +63,6 @@ def test_names() -> None:
     assert parse_name("dates") == (SETS["dates"], None)
     assert parse_name("dates:5") is None
     assert synthetic_source("reviews.csv") is None
-    assert is_generated("copy:7")
-    assert not is_generated("copies")
     assert all(entry.name == name and entry.summary for name, entry in SETS.items())
 
 
@@ -177,7 +174,7 @@ def test_french_numbers() -> None:
     assert {number: french(number, feminine=True) for number in feminine} == feminine
     years = {1980: "mille neuf cent quatre-vingt", 1800: "mille huit cent", 1987: "mille neuf cent quatre-vingt-sept",
              2000: "deux mille", 1971: "mille neuf cent soixante et onze"}  # fmt: skip
-    assert {year: french_year(year) for year in years} == years
+    assert {year: french(year, rank=True) for year in years} == years
     ranks = {1: "premier", 2: "deuxième", 4: "quatrième", 5: "cinquième", 9: "neuvième", 11: "onzième",
              21: "vingt et unième", 71: "soixante et onzième", 80: "quatre-vingtième", 81: "quatre-vingt-unième",
              100: "centième"}  # fmt: skip
@@ -407,7 +404,7 @@ def test_digits_have_their_colors_and_boxes(monkeypatch: pytest.MonkeyPatch) -> 
         for row in range(100):
             images[row, 3 : 8 + row % 10, 5 : 11 + offset] = 255
         mnist[split] = {"image": images, "label": [str(row % 10) for row in range(100)]}
-    monkeypatch.setattr(digit_scenes, "SPLIT_SIZES", {"train": 40, "validation": 30, "test": 30})
+    monkeypatch.setattr(scenes, "SPLIT_SIZES", {"train": 40, "validation": 30, "test": 30})
     source = synthetic_source("digits", lambda name: mnist)
     assert source is not None
     for offset, part in enumerate(source.splits.values()):
@@ -417,7 +414,7 @@ def test_digits_have_their_colors_and_boxes(monkeypatch: pytest.MonkeyPatch) -> 
             for region in regions:
                 left, top, right, bottom = region.box
                 assert words[region.position] == region.noun
-                assert bottom - top == 5 + digit_scenes.DIGITS.index(region.noun)
+                assert bottom - top == 5 + scenes.DIGITS.index(region.noun)
                 assert right - left == 6 + offset
                 inside = image[top:bottom, left:right].astype(int)
                 assert len(np.unique(inside.reshape(-1, 3), axis=0)) == 1

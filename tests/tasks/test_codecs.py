@@ -17,7 +17,7 @@ from seriatim.core.diagnostics import Diagnostics
 from seriatim.core.errors import SeriatimError
 from seriatim.data.dataset import Column, Dataset
 from seriatim.data.kinds import NUMBER, NUMBERS, TEXT, Kind
-from seriatim.data.location import Location
+from seriatim.data.stream import Location
 from seriatim.data.tokenizers import BERT_SPECIAL_TOKENS, Tokenizer, TokenizerSettings
 from seriatim.tasks.codecs import NumberCodec, SequenceSettings, TextCodec
 from seriatim.tasks.stored import from_dict

@@ -81,7 +81,7 @@ def write(
     quiet: o.Quiet = False,
 ) -> None:
     """Write a built-in data set of images with captions as files, to look through or to train on."""
-    from ..data.images.writing import write_image_set
+    from ..data.images.store import write_image_set
 
     written = write_image_set(name, folder, count, data_dir)
     if not quiet:

@@ -17,7 +17,16 @@ from ..core.errors import SeriatimError
 from .catalogue import find_entry
 from .dataset import Column, Dataset
 from .documents import BLOCK_COLUMN
-from .examine import MAX_EXAMPLES, DataReport, Problem, count_duplicates, count_labels, describe_sizes, examine
+from .examine import (
+    MAX_EXAMPLES,
+    MAX_LISTED,
+    DataReport,
+    Problem,
+    count_duplicates,
+    count_labels,
+    describe_sizes,
+    examine,
+)
 from .formats import ReadOptions, normalize_name
 from .kinds import LABEL, LABELS, NUMBER, TOKENS
 from .reader import read_dataset, read_header
@@ -26,7 +35,6 @@ from .source import Source, open_source
 from .split import NAMES, Contiguous, Fractions, SplitPolicy, Stratified
 from .stream import check_encoding
 
-MAX_LISTED = 8  # labels in a line of the report
 MAX_BLANKS = 1000  # empty cells of a column that are reported one by one
 FRACTIONS: Fractions = (0.8, 0.1, 0.1)
 

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core.files import atomic_file, write_json
-from .location import Location
+from .stream import Location
 
 VERSION = 1  # of the files; part of every key
 BLOCK_ROWS = 8192  # strings that are Python objects at a time

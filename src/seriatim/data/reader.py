@@ -17,9 +17,9 @@ from .bulk import can_read, read_table
 from .dataset import Column, Dataset
 from .formats import ReadOptions, Record, normalize_name, read_records
 from .kinds import FLAG, LABEL, NUMBER, SPLIT, TEXT, CellError, Kind, is_blank, split_cell
-from .location import Location
 from .schema import Field, Header, Roles, Schema
 from .source import Source
+from .stream import Location
 
 SAMPLED_ROWS = 100  # by which the kinds of columns are guessed
 MAX_SHOWN = 40  # characters of a cell in a message

@@ -18,14 +18,17 @@ import numpy as np
 import pyarrow as pa
 
 from ..core.errors import SeriatimError, did_you_mean
-from . import catalogue
+from .catalogue import entries, find_entry, locate
 from .catalogue.download import Progress
 from .kinds import SPLIT_ALIASES
 from .stream import COMPRESSED, Stream, file_extension, reading
+from .synthetic import SETS, Splits, generate
 
 COMPRESSION_RATIO = 4  # bytes of text in a byte of a compressed file
 NO_DATA = ("readme", "license", "licence", "_about")  # files that are about the data
 OPENERS: dict[str, Callable[[Any], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+
+Columns = Mapping[str, Sequence[Any]]  # column → cells
 
 __all__ = ["SPLIT_ALIASES", "Source", "Stream", "open_source"]
 
@@ -50,7 +53,7 @@ class Source:
 
     name: str
     streams: tuple[Stream, ...] = ()
-    columns: Mapping[str, Sequence[Any]] | None = None
+    columns: Columns | None = None
     index: Any = None
     splits: Mapping[str, Source] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -366,26 +369,15 @@ def _with_splits(name: str, streams: tuple[Stream, ...]) -> Source:
 
 def known_names() -> list[str]:
     """Returns the names of all catalogue and synthetic data sets."""
-    from .synthetic import SETS  # imports this module
-
-    return sorted([*catalogue.entries(), *SETS])
+    return sorted([*entries(), *SETS])
 
 
 def _open_catalogue(name: str, data_dir: str | None, progress: Progress | None) -> Source | None:
     """Returns the source of a catalogue data set, in its splits, or of a synthetic one; None for other names."""
-    from .synthetic import synthetic_source
-
-    def load_base(base: str) -> dict[str, dict[str, Any]]:
-        source = _open_catalogue(base, data_dir, progress)
-        return {} if source is None else _read_images(source)
-
-    synthetic = synthetic_source(name, load_base)
-    if synthetic is not None:
-        return synthetic
-    entry = catalogue.find_entry(name)
-    if entry is None:
-        return None
-    located = catalogue.locate(entry.name, data_dir, progress)
+    entry = find_entry(name)
+    if entry is None or name.partition(":")[0] in SETS:
+        return synthetic_source(name, lambda base: _read_images(_open_catalogue(base, data_dir, progress)))
+    located = locate(entry.name, data_dir, progress)
     splits = {}
     for split, files in located.files.items():
         streams = tuple(stream for file in files for stream in _open_file(file.path, file.path.name, file.member))
@@ -402,10 +394,23 @@ def _open_catalogue(name: str, data_dir: str | None, progress: Progress | None) 
     return splits["train"] if len(splits) == 1 else replace(splits["train"], name=entry.name, rows=None, splits=splits)
 
 
-def _read_images(source: Source) -> dict[str, dict[str, Any]]:
+def synthetic_source(name: str, load_base: Callable[[str], Splits] | None = None) -> Source | None:
+    """Returns the source of a synthetic set, such as "adding:200"; None for other names. See `synthetic.generate`."""
+    values = generate(name, load_base)
+    if values is None:
+        return None
+    if isinstance(values, str):
+        data = values.encode()
+        return Source(name, (Stream(f"{name}.txt", "txt", lambda: io.BytesIO(data), len(data)),))
+    columns = {split: cast(Columns, part) for split, part in values.items()}  # arrays, too
+    splits = {split: Source(f"{name}, {split}", columns=part) for split, part in columns.items()}
+    return Source(name, columns=columns["train"], splits=splits if len(splits) > 1 else {})
+
+
+def _read_images(source: Source | None) -> Splits:
     """Returns the images (n,28,28) and labels (n,) of MNIST by split; the last twelfth of train is for validation."""
     arrays = {}
-    for stream in source.streams:  # in the format IDX: a header, then bytes
+    for stream in source.streams if source is not None else ():  # in the format IDX: a header, then bytes
         split = "train" if stream.name.startswith("train") else "test"
         images = "images" in stream.name
         values = np.frombuffer(stream.read_bytes(), np.uint8, offset=16 if images else 8)

@@ -1,4 +1,4 @@
-"""Streams: files, compressed files and members of archives, and their decoding to text.
+"""Streams: files, compressed files and members of archives, and their decoding to text; and places in them.
 
 Nothing is lost or changed silently: the only changes are CRLF to LF and the removal of a byte order mark. A line ends
 at `\\n` and nowhere else; U+2028, U+0085 and the separators 0x1C to 0x1E are characters like others.
@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ..core.diagnostics import Diagnostics
 from ..core.errors import SeriatimError, did_you_mean
@@ -41,6 +41,25 @@ BINARY_EXTENSIONS = frozenset((
 ))
 # fmt: on
 Errors = Literal["strict", "replace"]
+
+
+class Location(NamedTuple):
+    """The place of a record in its source, for messages."""
+
+    file: str
+    number: int
+    unit: str = "line"
+    path: str = ""  # of a record inside a JSON file, such as data[0].paragraphs[2]; replaces the number
+    lines: tuple[int, ...] = ()  # of the elements of the record, if each has a line of its own
+
+    def __str__(self) -> str:
+        if not self.unit and not self.path:
+            return self.file  # the record is the whole file
+        return f"{self.file}, {self.path or f'{self.unit} {self.number}'}"
+
+    def element(self, index: int) -> Location:
+        """Returns the location of an element of the record, such as a word of a sentence."""
+        return self._replace(number=self.lines[index], lines=()) if self.lines else self
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any, Literal, Self, cast
@@ -19,9 +19,8 @@ from ..core.diagnostics import Diagnostics
 from ..core.errors import SeriatimError
 from ..data.dataset import Dataset
 from ..data.disk import TextValues
-from ..data.images import IMAGE, ImageLayout, ImageSettings
+from ..data.images import IMAGE, Fit, ImageLayout, ImageSettings
 from ..data.images.batches import Images
-from ..data.images.settings import Fit
 from ..data.kinds import NUMBER, NUMBERS, TEXT, Kind
 from ..data.sequences import Sequences
 from ..data.shards import encode_column, frame_texts
@@ -77,19 +76,20 @@ def fit_tokenizer(texts: Sequence[str], settings: TokenizerSettings | None, diag
         spaces = sum(text.strip().count(" ") for text in texts[:SAMPLED_TEXTS])
         words = WORDS.model_copy(update={"min_count": 2 if len(texts) >= SAMPLED_TEXTS else 1})
         settings = words if spaces >= min(len(texts), SAMPLED_TEXTS) else CHARACTERS
-    tokenizer = Tokenizer.train(settings, (text if settings.kind == "char" else f"{text}\n" for text in texts))
+    end = "" if settings.kind == "char" else "\n"
+    return train_tokenizer(settings, (text + end for text in texts), diagnostics)
+
+
+def train_tokenizer(settings: TokenizerSettings, texts: Iterable[str], diagnostics: Diagnostics) -> Tokenizer:
+    """Returns a tokenizer trained on texts, and notes its size."""
+    tokenizer = Tokenizer.train(settings, texts)
     diagnostics.note(f"{tokenizer.kind} tokenizer with {tokenizer.vocab_size:,} tokens, trained on the training split")
     return tokenizer
 
 
-def train_tokenizer(settings: TokenizerSettings, columns: Sequence[Any], end: str = "") -> Tokenizer:
-    """Returns a tokenizer trained on columns of text, `end` appended to each; of more text than `TRAINING_CHARACTERS`
-    on disk, on evenly spaced rows."""
-    return Tokenizer.train(settings, (f"{text}{end}" for column in columns for text in training_texts(column)))
-
-
 def training_texts(texts: Any) -> Any:
-    """Returns the texts a tokenizer is trained on: all, or of a large column on disk evenly spaced ones."""
+    """Returns the texts a tokenizer is trained on: all, or of a column with more than `TRAINING_CHARACTERS` on disk
+    evenly spaced ones."""
     if not isinstance(texts, TextValues):
         return texts
     every = -(-int(texts.lengths().sum(dtype=np.int64)) // TRAINING_CHARACTERS)

@@ -20,6 +20,7 @@ from typing import Any
 from ...core.errors import SeriatimError, did_you_mean
 from ...core.files import atomic_file, cache_folder, sha256, write_text
 from ..cache import cache_errors
+from ..synthetic import SETS, generate
 from .download import Progress, download
 
 __all__ = ["Entry", "File", "Located", "LocatedFile", "entries", "find_entry", "locate"]
@@ -117,17 +118,14 @@ def locate(name: str, data_dir: str | None = None, progress: Progress | None = N
 
 def _locate_synthetic(name: str) -> Located:
     """Returns the file of a synthetic text, written to the cache; other synthetic sets have no files."""
-    from ..synthetic import SETS, synthetic_source  # imports this module
-
     synthetic = SETS.get(name.partition(":")[0])
     if synthetic is None:
         hint = did_you_mean(name, [*entries(), *SETS])
         raise SeriatimError("data.unknown", f'there is no data set "{name}"', hint)
-    source = synthetic_source(name) if synthetic.task == "language" else None
-    if source is None:
+    text = generate(name) if synthetic.task == "language" else None
+    if not isinstance(text, str):
         cause = f"{name} has no files: it is generated when it is named"
         raise SeriatimError("data.built-in", cause, f"seriatim train {synthetic.task} --data {name}")
-    text = source.streams[0].read_text()
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]  # the text may depend on the version of Python
     with cache_errors():
         path = cache_folder("catalogue", name) / f"{name}-{digest}.txt"

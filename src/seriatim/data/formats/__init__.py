@@ -11,15 +11,13 @@ from collections.abc import Iterator
 from ...core.diagnostics import Diagnostics
 from ...core.errors import SeriatimError
 from ..source import Source
-from .aligned import Aligned
 from .base import BLOCK_SIZE, Format, LazyFormat, ReadOptions, Record, iterate_lines, normalize_name
 from .coco import Captions
 from .conll import Conll
-from .folders import ClassFolders
 from .midi import Music
 from .squad import Squad
 from .tables import Delimited, Excel, Json, JsonLines, Memory, Parquet
-from .text import Text
+from .text import Aligned, ClassFolders, Text
 
 FORMATS: list[Format] = [
     Memory(),

@@ -14,9 +14,8 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from ...core.diagnostics import Diagnostics
-from ..location import Location
 from ..source import Source
-from ..stream import COMPRESSED, Errors
+from ..stream import COMPRESSED, Errors, Location
 
 BLOCK_SIZE = 1 << 12  # characters of a block of plain text
 

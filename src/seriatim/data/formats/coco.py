@@ -21,10 +21,10 @@ from typing import Any
 
 from ...core.diagnostics import Diagnostics
 from ...core.errors import SeriatimError
-from ..images.kind import is_image_name
+from ..images import is_image_name
 from ..kinds import SPLIT_ALIASES
-from ..location import Location
 from ..source import Source, Stream
+from ..stream import Location
 from .base import Format, ReadOptions, Record
 
 TABLE = r"\.(csv|tsv|jsonl|ndjson|json|txt|parquet|pq)(\.gz)?"

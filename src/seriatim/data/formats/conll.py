@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from ...core.diagnostics import Diagnostics
 from ...core.errors import SeriatimError
-from ..location import Location
 from ..source import Source, Stream
+from ..stream import Location
 from .base import Format, ReadOptions, Record
 
 EXTENSIONS = ("conll", "conllu", "iob", "bio")

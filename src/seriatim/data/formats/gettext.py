@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from ...core.diagnostics import Diagnostics
 from ...core.errors import SeriatimError
-from ..location import Location
 from ..source import Source, Stream
+from ..stream import Location
 from .base import Format, ReadOptions, Record
 
 if TYPE_CHECKING:

@@ -20,9 +20,8 @@ import numpy as np
 from ...core.diagnostics import Diagnostics
 from ...core.errors import SeriatimError
 from ..kinds import KINDS, SPLIT_ALIASES, CellError, Kind
-from ..location import Location
 from ..source import Source
-from ..stream import Stream
+from ..stream import Location, Stream
 from .base import Format, ReadOptions, Record
 
 LOWEST, KEYS, PITCHES = 21, 88, 128  # the MIDI pitch of a piano's lowest key, its keys, and all pitches of MIDI

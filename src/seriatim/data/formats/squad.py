@@ -13,8 +13,8 @@ from typing import Any
 
 from ...core.diagnostics import Diagnostics
 from ...core.errors import SeriatimError
-from ..location import Location
 from ..source import Source
+from ..stream import Location
 from .base import Format, ReadOptions, Record
 
 MEMBERS = re.compile(r'"(?:data|paragraphs)"\s*:')

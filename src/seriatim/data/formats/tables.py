@@ -18,9 +18,8 @@ from typing import Any, BinaryIO, ClassVar, NamedTuple, cast
 
 from ...core.diagnostics import Diagnostics
 from ...core.errors import SeriatimError
-from ..location import Location
 from ..source import Source, Stream
-from ..stream import reading
+from ..stream import Location, reading
 from .base import Format, ReadOptions, Record, normalize_name
 
 TABLE_EXTENSIONS = ("csv", "tsv", "jsonl", "ndjson", "parquet", "pq", "xlsx", "xlsm")

@@ -21,8 +21,7 @@ import numpy as np
 from PIL import Image
 
 from ...core.errors import SeriatimError
-from .kind import ImageValue
-from .settings import MAX_MEGAPIXELS, ImageLayout, ImageSettings
+from . import MAX_MEGAPIXELS, ImageLayout, ImageSettings, ImageValue
 
 # No others: some formats that Pillow knows start other programs, or allocate memory before they are checked.
 FORMATS = ("PNG", "JPEG", "GIF", "TIFF", "BMP", "WEBP", "PPM")

@@ -15,22 +15,23 @@ import shutil
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from functools import lru_cache, partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
+from PIL import Image
 
 from ...core.errors import SeriatimError
-from ...core.files import atomic_file, cache_folder, write_json
+from ...core.files import atomic_file, atomic_folder, cache_folder, write_json
 from ..cache import cache_errors, locked
 from ..disk import cache_key
+from ..source import Source, open_source
+from . import ImageLayout, ImageSettings, ImageValue
 from .batches import Images
 from .decode import DEFAULT_SETTINGS, Header, decode, quiet, read_header
-from .kind import ImageValue
-from .settings import ImageLayout, ImageSettings
 
 VERSION = 2  # of the files in the cache
 SHARD_BYTES = 1 << 27
@@ -149,7 +150,7 @@ def read_headers(
     if not file.exists():
         headers = list(_run_threads(read, paths, progress, f"reading the headers of {len(paths):,} images"))
         with cache_errors():
-            write_json(file, [_pack_header(header) for header in headers])
+            write_json(file, [list(astuple(h)) if isinstance(h, Header) else _pack_error(h) for h in headers])
         return headers
     return [
         Header(*packed) if isinstance(packed, list) else SeriatimError(**packed)
@@ -162,10 +163,6 @@ def _try_header(value: ImageValue, settings: ImageSettings) -> Header | Seriatim
         return read_header(value, settings)
     except SeriatimError as error:
         return error
-
-
-def _pack_header(header: Header | SeriatimError) -> list[Any] | dict[str, str]:
-    return list(asdict(header).values()) if isinstance(header, Header) else _pack_error(header)
 
 
 def _pack_error(error: SeriatimError) -> dict[str, str]:
@@ -284,3 +281,49 @@ def _run_threads(
 def _map_shard(file: Path) -> np.ndarray:
     shard: np.ndarray = np.load(file, mmap_mode="r")
     return shard
+
+
+# Images with captions as files: a folder that people can look through, and that can be trained on itself
+
+
+def write_image_set(name: str | Source, folder: Path, count: int | None = None, data_dir: str | None = None) -> int:
+    """Writes the images of a data set with splits as PNG files beside captions.jsonl; returns their number.
+
+    Args:
+        name: A built-in set of images with captions, such as "scenes", or its source.
+        folder: Must not exist.
+        count: The largest number of images of each split; by default all.
+        data_dir: The folder of catalogue data sets.
+    """
+    source = open_source(name, data_dir)
+    if not source.splits or any("image" not in (part.columns or {}) for part in source.splits.values()):
+        cause = f"{source.name} is not a built-in set of images"
+        raise SeriatimError("data.write", cause, "name one of them, such as scenes or digits")
+    if folder.exists():
+        raise SeriatimError("data.exists", f"{folder} exists", "name a new folder")
+    with atomic_folder(folder) as temporary:
+        (temporary / "images").mkdir()
+        with open(temporary / "captions.jsonl", "w", encoding="utf-8", newline="\n") as table:
+            return sum(_write_split(part, split, temporary, table, count) for split, part in source.splits.items())
+
+
+def _write_split(source: Source, split: str, folder: Path, table: TextIO, count: int | None) -> int:
+    """Writes the images of a split, each once, and a line for each of its captions; returns the number of images."""
+    columns = source.columns or {}
+    files: dict[Any, str] = {}
+    for row, pixels in enumerate(columns["image"]):
+        key = columns["image_id"][row] if "image_id" in columns else row
+        if key not in files:
+            if len(files) == count:
+                break
+            files[key] = f"images/{split}-{len(files) + 1:05}.png"
+            gray = pixels.ndim == 3 and pixels.shape[2] == 1
+            Image.fromarray(pixels[..., 0] if gray else pixels).save(folder / files[key])
+        record: dict[str, Any] = {"image": files[key], "caption": columns["caption"][row], "split": split}
+        if "regions" in columns:
+            record["regions"] = [
+                {"noun": region.noun, "position": region.position, "box": list(map(int, region.box))}
+                for region in columns["regions"][row]
+            ]
+        table.write(json.dumps(record, ensure_ascii=False) + "\n")
+    return len(files)

@@ -25,6 +25,7 @@ NAMED_MONTHS = {1: ("monthly", 12), 3: ("quarterly", 4), 12: ("yearly", None)}
 DATE_FORMATS = ["%Y/%m/%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%d-%m-%Y", "%b %Y", "%B %Y", "%d %b %Y", "%Y.%m.%d"]
 CLOCK_FORMATS = ("", " %H:%M", " %H:%M:%S")
 COMPACT_DATE = re.compile(r"(19|20)\d\d(0[1-9]|1[0-2])([0-2]\d|3[01])")  # 20200131 is a date, not a number
+ISO_TIME = re.compile(r"[12]\d{3}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?")  # that numpy reads as well
 QUARTER = re.compile(r"(\d{4})[- ]?Q([1-4])")
 MAX_SEASON_STEPS = 288  # of a day, for which a day is the season
 CYCLES = {"day": DAY, "week": 7 * DAY, "year": 365.25 * DAY}
@@ -46,10 +47,16 @@ def parse_times(cells: Sequence[Any]) -> np.ndarray:
     Raises:
         TimeError: If no format reads all cells.
     """
-    import pandas as pd
-
     if all(isinstance(cell, int | float) for cell in cells):
         return np.array(cells, dtype=np.float64)
+    stripped = [cell.strip() for cell in cells if isinstance(cell, str)]
+    if len(stripped) == len(cells) and all(map(ISO_TIME.fullmatch, stripped)):
+        try:
+            return np.array(stripped, dtype="datetime64[us]")
+        except ValueError:
+            pass  # such as February 30, which is reported below
+    import pandas as pd  # takes half a second
+
     numbers = np.array([parse_number(cell) for cell in cells])
     if not np.isnan(numbers).any():
         return numbers

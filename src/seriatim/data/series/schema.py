@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -85,13 +85,10 @@ def parse_time_column(cells: list[Any]) -> list[Any]:
     return cells
 
 
-Report = Callable[[int, str, str, str], None]
-
-
-def describe_values(values: Sequence[Any], locations: Sequence[Any], report: Report) -> list[str]:
+def describe_values(values: Sequence[float]) -> tuple[list[str], dict[int, SeriatimError]]:
     """Returns the range of a variable for the data check."""
     known = np.asarray(values)[~np.isnan(values)]
-    return [f"{known.min():.6g} to {known.max():.6g}, mean {known.mean():.6g}"] if len(known) else []
+    return [f"{known.min():.6g} to {known.max():.6g}, mean {known.mean():.6g}"] if len(known) else [], {}
 
 
 class ValueKind(Kind):

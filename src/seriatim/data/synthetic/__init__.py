@@ -1,22 +1,19 @@
 """Synthetic data sets, made from a seed: the same values on every machine.
 
-`SETS` maps names to sets; `synthetic_source("adding:200")` opens one as any other data.
+`SETS` maps names to sets; `open_source("adding:200")` opens one as any other data.
 """
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
 
 from ...core.errors import SeriatimError
-from ..source import Source, Stream
-from . import digit_scenes, scenes, sequences, translation
+from . import scenes, sequences, translation
 from .sequences import Columns, Splits
 
-__all__ = ["SETS", "Columns", "Option", "Splits", "SyntheticSet", "is_generated", "parse_name", "synthetic_source"]
+__all__ = ["SETS", "Columns", "Option", "Splits", "SyntheticSet", "generate", "parse_name"]
 
 
 @dataclass(frozen=True)
@@ -85,9 +82,7 @@ _ALL = (
     _letter_pairs("sort-pairs", "in order", sorted),
     SyntheticSet("dates", "translate", _DATES, 1_803_823, translation.date_pairs),
     SyntheticSet("scenes", "caption", _SCENES, 172_032_000, scenes.shape_scenes, Option("number of shapes", 2, 2, 3)),
-    SyntheticSet(
-        "digits", "caption", _DIGITS, 172_032_000, digit_scenes.digit_scenes, base="mnist", license="CC BY-SA 3.0"
-    ),
+    SyntheticSet("digits", "caption", _DIGITS, 172_032_000, scenes.digit_scenes, base="mnist", license="CC BY-SA 3.0"),
 )
 SETS: Mapping[str, SyntheticSet] = {entry.name: entry for entry in _ALL}
 
@@ -110,13 +105,8 @@ def parse_name(spec: str) -> tuple[SyntheticSet, int | None] | None:
     return entry, int(value)
 
 
-def is_generated(spec: str) -> bool:
-    """Returns whether a name such as "copy:100" is that of a synthetic set."""
-    return spec.partition(":")[0] in SETS
-
-
-def synthetic_source(spec: str, load_base: Callable[[str], Splits] | None = None) -> Source | None:
-    """Returns the source of a name such as "adding:200"; None for a name that is not of these sets.
+def generate(spec: str, load_base: Callable[[str], Splits] | None = None) -> str | Splits | None:
+    """Returns the text or the splits of a name such as "adding:200"; None for a name that is not of these sets.
 
     Args:
         spec: The name, with its option behind a colon.
@@ -132,12 +122,4 @@ def synthetic_source(spec: str, load_base: Callable[[str], Splits] | None = None
             cause = f"{spec} is made of the data set {entry.base}, which is not here"
             raise SeriatimError("data.missing", cause, f"open it by its name: --data {spec}")
         arguments.append(load_base(entry.base))
-    values = entry.make(*arguments)
-    if isinstance(values, str):
-        data = values.encode()
-        return Source(spec, (Stream(f"{spec}.txt", "txt", lambda: io.BytesIO(data), len(data)),))
-    columns = {split: cast(Mapping[str, Sequence[Any]], part) for split, part in values.items()}  # arrays, too
-    if len(columns) == 1:
-        return Source(spec, columns=columns["train"])
-    splits = {split: Source(f"{spec}, {split}", columns=part) for split, part in columns.items()}
-    return Source(spec, columns=columns["train"], splits=splits)
+    return entry.make(*arguments)

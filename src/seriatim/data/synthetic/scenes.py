@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .random_numbers import integers, octets
-from .sequences import SEED, Columns, Splits
+from ...core.errors import SeriatimError
+from .sequences import SEED, Columns, Splits, integers, octets
 
 SHAPES = ("circle", "square", "triangle", "star", "cross", "ring")
 SIZES = ("small", "large")
@@ -32,6 +32,9 @@ COLORS = {
     "pink": (248, 138, 190),
     "black": (26, 26, 30),
 }
+COLOR_NAMES = tuple(COLORS)
+DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+MIN_INK = 32  # of 255: fainter pixels are not part of a digit
 RELATIONS = ("to the left of", "to the right of", "above", "below")
 SPLIT_SIZES = {"train": 12_000, "validation": 1_000, "test": 1_000}  # images
 
@@ -81,7 +84,7 @@ class Shape(NamedTuple):
 
     @property
     def words(self) -> list[str]:
-        return [SIZES[self.size], tuple(COLORS)[self.color], SHAPES[self.form]]
+        return [SIZES[self.size], COLOR_NAMES[self.color], SHAPES[self.form]]
 
 
 def shape_scenes(most: int) -> Splits:
@@ -287,3 +290,91 @@ def _is_inside(name: str, radius: int, x: np.ndarray, y: np.ndarray) -> np.ndarr
     # A star: within four of its five lines, since a tip is beyond one; enlarged, because it covers so little.
     within = sum(8 * (x * a + y * b) <= 9 * STAR_INNER * radius for a, b in STAR_TIPS)
     return np.asarray(within >= len(STAR_TIPS) - 1)
+
+
+# Handwritten digits: one or two of MNIST, colored, captioned in the same way. The splits of MNIST are preserved:
+# validation and test images are written by hands that training has not seen.
+
+
+class Glyphs(NamedTuple):
+    """Handwritten digits, cropped to their ink."""
+
+    ink: list[np.ndarray]  # (h, w) uint8
+    labels: np.ndarray  # (n,)
+    sizes: np.ndarray  # (n, 2) width and height
+
+
+class Digit(NamedTuple):
+    """A digit of a scene."""
+
+    glyph: int
+    label: int
+    color: int
+    x: int  # of the center, in quarters of a pixel
+    y: int
+    shade: list[int]
+
+    @property
+    def words(self) -> list[str]:
+        return [COLOR_NAMES[self.color], DIGITS[self.label]]
+
+
+def digit_scenes(mnist: Splits) -> Splits:
+    """Returns scenes with the columns of `scenes.caption_columns`.
+
+    Args:
+        mnist: Split → "image" (n, 28, 28) uint8 and "label".
+    """
+    splits: dict[str, Columns] = {}
+    for number, (split, size) in enumerate(SPLIT_SIZES.items()):
+        glyphs = _crop_glyphs(split, mnist[split])
+        scenes: list[list[Digit]] = []
+        generator = np.random.PCG64([SEED, 2, number])
+        while len(scenes) < size:
+            scenes.extend(scene for scene in _draw_digit_scenes(generator, glyphs) if _digits_split(scene) == split)
+        images = paper(np.random.PCG64([SEED, 3, number]), size)
+        pairs = zip(images, scenes[:size], strict=True)
+        things = [[_draw_digit(image, digit, glyphs) for digit in scene] for image, scene in pairs]
+        splits[split] = caption_columns(images, things)
+    return splits
+
+
+def _crop_glyphs(split: str, columns: Columns) -> Glyphs:
+    ink = []
+    for row, image in enumerate(columns["image"]):
+        pixels = np.asarray(image)
+        down, across = (np.flatnonzero((pixels >= MIN_INK).any(axis=axis)) for axis in (1, 0))
+        if not len(down):
+            cause = f"mnist, {split}, image {row + 1}: holds no digit"
+            raise SeriatimError("data.digits", cause, "restore the files of MNIST")
+        ink.append(pixels[down[0] : down[-1] + 1, across[0] : across[-1] + 1])
+    labels = np.array([int(str(label)) for label in columns["label"]])
+    return Glyphs(ink, labels, np.array([glyph.shape[::-1] for glyph in ink]))
+
+
+def _digits_split(scene: list[Digit]) -> str:
+    # A single digit is hashed under the names that the fields had when the data set was frozen.
+    text = repr(scene).replace("Digit(glyph=", "Written(which=").replace("color=", "colour=")
+    return split_of([digit.words for digit in scene], text)
+
+
+def _draw_digit_scenes(generator: np.random.PCG64, glyphs: Glyphs) -> Iterator[list[Digit]]:
+    counts = object_counts(generator, 2)
+    glyph = integers(generator, len(glyphs.ink), BATCH_SIZE, 3)
+    color = integers(generator, len(COLOR_NAMES), BATCH_SIZE, 3)
+    shade = color_shades(generator, color)
+    label = glyphs.labels[glyph]
+    valid = are_different(label * len(COLOR_NAMES) + color, counts)
+    centers, valid = arrange(generator, glyphs.sizes[glyph] * (QUARTERS // 2), counts, valid)
+    columns = [column.tolist() for column in (glyph, label, color, centers[..., 0], centers[..., 1], shade)]
+    for row in np.flatnonzero(valid).tolist():
+        yield [Digit(*(column[row][index] for column in columns)) for index in range(int(counts[row]))]
+
+
+def _draw_digit(image: np.ndarray, digit: Digit, glyphs: Glyphs) -> Thing:
+    ink = glyphs.ink[digit.glyph]
+    height, width = ink.shape
+    left, top = digit.x // QUARTERS - width // 2, digit.y // QUARTERS - height // 2
+    box = left, top, left + width, top + height
+    blend(image, box, ink, digit.shade, 255)
+    return Thing(digit.words, (digit.x, digit.y), box)

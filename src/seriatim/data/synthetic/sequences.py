@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from .random_numbers import integers, uniform
-
 Columns = Mapping[str, Sequence[object] | np.ndarray]  # name → one value per row
 Splits = Mapping[str, Columns]
 
@@ -22,6 +20,30 @@ CHUNK_SIZE = 1000  # sequences for which random numbers are drawn at a time
 BRACKETS = ("()", "[]", "{}", "<>")
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 SYMBOLS = np.array(list("0123456789"), dtype=object)
+
+
+# Random numbers from the raw output of PCG64, which NumPy guarantees: the same on every machine and version
+
+
+def uniform(generator: np.random.PCG64, *shape: int) -> np.ndarray:
+    """Returns numbers in [0, 1), also as float32: the upper 24 bits of each raw output."""
+    raw: np.ndarray = generator.random_raw(int(np.prod(shape))) >> np.uint64(40)
+    return (raw * 2.0**-24).reshape(shape)
+
+
+def integers(generator: np.random.PCG64, end: int | np.ndarray, *shape: int) -> np.ndarray:
+    """Returns integers in [0, end), `end` for all or for each."""
+    return np.asarray(uniform(generator, *shape) * end).astype(np.int64)
+
+
+def octets(generator: np.random.PCG64, *shape: int) -> np.ndarray:
+    """Returns integers in [0, 256) as uint8, eight from each raw output."""
+    count = int(np.prod(shape))
+    raw = generator.random_raw(-(-count // 8)).astype("<u8")
+    return raw.view(np.uint8)[:count].reshape(shape)
+
+
+# Sets
 
 
 def pydoc() -> str:
