@@ -91,7 +91,9 @@ def test_page(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if any(block.mark == "slow" for block in blocks(TEXTS[page]))])
+@pytest.mark.parametrize(
+    "page", [page for page in sorted(FAST) if any(block.mark == "slow" for block in blocks(TEXTS[page]))]
+)
 def test_slow_blocks(
     page: str, desk: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,7 +144,13 @@ def test_settings_within_sentences_exist() -> None:
     known = set(re.findall(r"\| `([a-z_.]+)` \|", TEXTS["reference/settings.md"]))
     for name in registry.models.names():
         known |= set(re.findall(r"\| `(model\.[a-z_.]+)` \|", TEXTS[f"models/{name}.md"]))
-    sections = {path.rpartition(".")[0] for path in known} | {"data.json", "model.safetensors", "train.conllu", "train.en", "train.fr"}
+    sections = {path.rpartition(".")[0] for path in known} | {
+        "data.json",
+        "model.safetensors",
+        "train.conllu",
+        "train.en",
+        "train.fr",
+    }
     for page, text in TEXTS.items():
         text = text.replace("model.widht", "")  # the example of a misspelled key
         for path in re.findall(r"[ `]((?:task|data|train|model|distill)\.[a-z_.]+[a-z])\b(?!\()", text):
