@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from ..core import registry
-from ..core.config import load_yaml, override
 
 TRAIN, USE, UNDERSTAND, EXCHANGE, MACHINE = (
     "Train",
@@ -124,6 +123,7 @@ def single_command(name: str, function: Callable[..., None], panel: str, text: s
 
 def read_settings(config: Path | None, sets: list[str] | None) -> dict[str, Any]:
     """Returns the settings of a YAML file with the assignments of --set over them."""
+    from ..core.config import load_yaml, override
     from ..runs.configure import expand_names
 
     values = {} if config is None else expand_names(load_yaml(config))

@@ -19,7 +19,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from .config import dump_yaml, load_yaml
 from .errors import SeriatimError, did_you_mean
 from .files import write_text
 
@@ -47,6 +46,8 @@ class RunFolder:
     @classmethod
     def create(cls, path: str | Path, config: Mapping[str, Any]) -> Self:
         """Writes config.yaml into a folder, which is made if needed, and returns the run."""
+        from .config import dump_yaml  # imports pydantic, which --help does not need
+
         write_text(Path(path) / "config.yaml", dump_yaml({"format": FORMAT, **config}))
         return cls(path)
 
@@ -55,6 +56,8 @@ class RunFolder:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """All settings as a tree of plain values, without the key `format`."""
+        from .config import load_yaml
+
         file = self.path / "config.yaml"
         values = load_yaml(file)
         version = values.pop("format", None)

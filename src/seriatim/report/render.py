@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import altair as alt
+from altair.utils.schemapi import debug_mode
 from markupsafe import Markup
 
 from ..core.errors import SeriatimError
@@ -86,7 +87,8 @@ def titled(chart: Chart, theme: Theme, width: int) -> Any:
 
 def specification(chart: Chart | Sequence[Chart], theme: Theme = LIGHT, width: int = WIDTH) -> dict[str, Any]:
     """Returns the Vega-Lite specification of a chart."""
-    values: dict[str, Any] = render(chart, theme, width).to_dict()
+    with debug_mode(False):  # which would validate every part of a chart as it is made; vl-convert checks the whole
+        values: dict[str, Any] = render(chart, theme, width).to_dict(validate=False)
     datasets = {name: json.loads(text) for name, text in values.pop("datasets", {}).items()}
     return values | {"datasets": datasets}
 

@@ -72,47 +72,48 @@ def series_colors(names: Sequence[str], theme: Theme, references: Collection[str
 
 def configure(chart: AnyChart, theme: Theme) -> AnyChart:
     """Returns a chart in the type and colors of a theme."""
-    return (
-        chart.properties(background=theme.background, padding=8)
-        .configure(font=FONT, aria=False)
-        .configure_view(stroke=None)
-        .configure_axis(
-            labelColor=theme.muted,
-            titleColor=theme.muted,
-            titleFontWeight="normal",
-            titleFontSize=12,
-            titlePadding=8,
-            labelFontSize=11.5,
-            labelPadding=5,
-            gridColor=theme.grid,
-            domainColor=theme.grid,
-            tickColor=theme.grid,
-        )
-        .configure_axisY(domain=False, ticks=False)
-        .configure_title(
-            anchor="start",
-            frame="group",
-            color=theme.text,
-            fontSize=13,
-            fontWeight=600,
-            subtitleColor=theme.muted,
-            subtitleFontSize=11.5,
-            subtitlePadding=4,
-            offset=12,
-        )
-        .configure_legend(
-            orient="bottom",
-            title=None,
-            labelColor=theme.text,
-            labelFontSize=12,
-            labelLimit=240,
-            titleColor=theme.muted,
-            titleFontWeight="normal",
-            titleFontSize=11.5,
-            symbolStrokeWidth=2.5,
-            columnPadding=18,
-            offset=8,
-        )
-        .configure_header(labelColor=theme.text, labelFontSize=11.5, labelAnchor="start", title=None)
-        .configure_text(fontSize=11.5, color=theme.text)
-    )
+    config = {
+        "font": FONT,
+        "aria": False,
+        "view": {"stroke": None},
+        "axis": {
+            "labelColor": theme.muted,
+            "titleColor": theme.muted,
+            "titleFontWeight": "normal",
+            "titleFontSize": 12,
+            "titlePadding": 8,
+            "labelFontSize": 11.5,
+            "labelPadding": 5,
+            "gridColor": theme.grid,
+            "domainColor": theme.grid,
+            "tickColor": theme.grid,
+        },
+        "axisY": {"domain": False, "ticks": False},
+        "title": {
+            "anchor": "start",
+            "frame": "group",
+            "color": theme.text,
+            "fontSize": 13,
+            "fontWeight": 600,
+            "subtitleColor": theme.muted,
+            "subtitleFontSize": 11.5,
+            "subtitlePadding": 4,
+            "offset": 12,
+        },
+        "legend": {
+            "orient": "bottom",
+            "title": None,
+            "labelColor": theme.text,
+            "labelFontSize": 12,
+            "labelLimit": 240,
+            "titleColor": theme.muted,
+            "titleFontWeight": "normal",
+            "titleFontSize": 11.5,
+            "symbolStrokeWidth": 2.5,
+            "columnPadding": 18,
+            "offset": 8,
+        },
+        "header": {"labelColor": theme.text, "labelFontSize": 11.5, "labelAnchor": "start", "title": None},
+        "text": {"fontSize": 11.5, "color": theme.text},
+    }
+    return chart.properties(background=theme.background, padding=8, config=config)  # one copy, not one for each part

@@ -145,6 +145,7 @@ class TokenSampler(Sampler):
         self.all_items, self.seed = items, seed
         self.source_lengths, self.target_lengths = source_lengths[items], target_lengths[items]
         self._bounds: dict[int, np.ndarray] = {}
+        self._order: tuple[int, np.ndarray] = (-1, items)  # of the last epoch
 
     def bounds(self, batch_size: int) -> np.ndarray:
         """Returns the positions in the sorted order where batches begin, and the end of the last one."""
@@ -167,10 +168,11 @@ class TokenSampler(Sampler):
     def items(self, step: int, batch_size: int) -> np.ndarray:
         bounds = self.bounds(batch_size)
         epoch, position = divmod(step, len(bounds) - 1)
-        jitter = self.JITTER * numpy_stream(self.seed, "shuffle", epoch).random(len(self.source_lengths))
-        order = np.lexsort((self.source_lengths + jitter, self.target_lengths))
+        if self._order[0] != epoch:
+            jitter = self.JITTER * numpy_stream(self.seed, "shuffle", epoch).random(len(self.source_lengths))
+            self._order = epoch, np.lexsort((self.source_lengths + jitter, self.target_lengths))
         batch = numpy_stream(self.seed, "batches", epoch).permutation(len(bounds) - 1)[position]
-        return self.all_items[order[bounds[batch] : bounds[batch + 1]]]
+        return self.all_items[self._order[1][bounds[batch] : bounds[batch + 1]]]
 
 
 def permute(positions: np.ndarray, count: int, key: int) -> np.ndarray:
