@@ -11,8 +11,7 @@ from helpers import settings_class, settings_of
 from seriatim.core.errors import SeriatimError
 from seriatim.nn.network import count_parameters, token_network
 from seriatim.tasks.base import DataSettings, TaskConfig
-from seriatim.tasks.language import LanguageTask
-from seriatim.tasks.language.processor import LanguageSettings
+from seriatim.tasks.language import LanguageSettings, LanguageTask
 from seriatim.training.cost import count_flops, parameter_count, peak_memory, reset_peak_memory, solve_width
 
 BACKBONES = ["mlp", "rnn", "lstm", "gru", "tcn", "gpt"]

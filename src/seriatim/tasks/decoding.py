@@ -131,6 +131,6 @@ def score_record(tokenizer: Tokenizer, ids: Sequence[int], log_probs: np.ndarray
     return {
         "log_probability": total,
         "tokens": len(names),
-        "perplexity": perplexity(-total / max(len(names), 1)),
+        "perplexity": math.inf if math.isinf(total) else perplexity(-total / max(len(names), 1)),
         "token_log_probabilities": list(zip(names, log_probs.tolist(), strict=True)),
     }

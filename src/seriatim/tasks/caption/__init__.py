@@ -45,7 +45,7 @@ from ...report.charts import View
 from ..alignment import TokenizedText
 from ..base import IGNORED, Encoded, Metrics, Output, Processor, TaskConfig, Tokenizers, Values, columns_and_kinds
 from ..batching import MAX_ELEMENTS, Batch, LengthSampler, Sampler
-from ..codecs import ImageCodec, SequenceSettings
+from ..codecs import ImageCodec, SequenceSettings, train_tokenizer
 from ..decoding import ALIGNMENT, Forced
 from ..encoder_decoder import (
     MAX_ROWS,
@@ -133,9 +133,8 @@ class CaptionProcessor(EncoderDecoderProcessor[EncodedCaptions]):
         if tokenizer is None:
             min_count = 1 if len(captions) < MANY_CAPTIONS else 2
             default = TokenizerSettings(kind="word", vocab_size=WORDS, lowercase=True, min_count=min_count)
-            tokenizer = Tokenizer.train(settings.tokenizer or default, (f"{text}\n" for text in captions))
-            size = f"{tokenizer.vocab_size:,}"
-            diagnostics.note(f"{tokenizer.kind} tokenizer with {size} tokens, trained on the training split")
+            lines = (f"{text}\n" for text in captions)
+            tokenizer = train_tokenizer(settings.tokenizer or default, lines, diagnostics)
         lengths = encode_with_eos(tokenizer, captions).lengths
         if settings.context_length is not None:
             train = train.take(np.flatnonzero(lengths <= settings.context_length))

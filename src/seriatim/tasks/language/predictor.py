@@ -5,11 +5,9 @@ A text is read as what follows a line end: the token of the line end is put befo
 
 from __future__ import annotations
 
-import zlib
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -18,10 +16,9 @@ from torch import Tensor, nn
 
 from ...core.config import Settings
 from ...core.errors import SeriatimError
-from ...core.random import numpy_stream
 from ...core.state import append
 from ...data.dataset import Dataset
-from ...data.kinds import FLAG, NUMBER, TEXT, TOKENS
+from ...data.kinds import FLAG, NUMBER, TEXT
 from ...data.schema import Field, Schema
 from ...data.sequences import Sequences
 from ...decode.beam import beam_search
@@ -31,11 +28,14 @@ from ...decode.settings import GenerationSettings
 from ...models.ngram import NGram
 from ...nn.network import Network
 from ..base import Batch, Encoded, Task
+from ..decoding import SCORE_OUTPUTS, nbest_record, own_streams, score_record
 from ..embedding import EmbeddingPredictor, TextReader, no_vectors
 from ..inspection import ScoredTokens, TokenReadout, TokenScorer
-from ..predictor import Usage, capability
+from ..predictor import Record, Usage, capability
 from .engine import Engine, NetworkEngine, NGramEngine
-from .processor import LanguageProcessor
+
+if TYPE_CHECKING:
+    from . import LanguageProcessor
 
 MAX_ROWS = 64  # prompts that are decoded together
 EXAMPLE = "Once upon a time"  # of a prompt, for the model card
@@ -118,19 +118,18 @@ class LanguageModelPredictor(EmbeddingPredictor):
         inputs=PROMPT,
         scalar=True,
     )
-    def generate(self, dataset: Dataset, options: GenerateOptions) -> list[dict[str, Any]]:
+    def generate(self, dataset: Dataset, options: GenerateOptions) -> list[Record]:
         """Continue each prompt, by sampling or beam search."""
         predictor = self.quantize() if options.int8 else self
         prompts = list(dataset["text"])
         records = []
         for prompt, hypotheses in zip(prompts, predictor.decode(prompts, options), strict=True):
             rows = [predictor.generation(prompt, hypothesis, options) for hypothesis in hypotheses]
-            lists = {name: [row[name] for row in rows] for name in rows[0]}
-            records.append(rows[0] if options.nbest == 1 else lists)
+            records.append(nbest_record(rows, options.nbest))
         return records
 
     @capability(outputs={"token": TEXT, "probability": NUMBER}, options=NextOptions, inputs=PROMPT, per_row=False)
-    def next(self, dataset: Dataset, options: NextOptions) -> list[dict[str, Any]]:
+    def next(self, dataset: Dataset, options: NextOptions) -> list[Record]:
         """List the likeliest next tokens of each prompt, with their probabilities."""
         records = []
         for prompt in dataset["text"]:
@@ -146,34 +145,12 @@ class LanguageModelPredictor(EmbeddingPredictor):
                     records[-1] = {"prompt": prompt, **records[-1]}
         return records
 
-    @capability(
-        outputs={
-            "log_probability": NUMBER,
-            "tokens": NUMBER,
-            "perplexity": NUMBER,
-            "token_log_probabilities": TOKENS,
-        },
-        options=ScoreOptions,
-        inputs=PROMPT,
-    )
-    def score(self, dataset: Dataset, options: ScoreOptions) -> list[dict[str, Any]]:
+    @capability(outputs=SCORE_OUTPUTS, options=ScoreOptions, inputs=PROMPT)
+    def score(self, dataset: Dataset, options: ScoreOptions) -> list[Record]:
         """Compute the log-probability of each text, in all and of each token, and its perplexity."""
         engine = self.quantize().engine if options.int8 else self.engine
-        records = []
-        for text in dataset["text"]:
-            ids = self.encode_scored(text)
-            values = engine.score(ids)
-            total, count = float(values.sum()), len(values)
-            names = map(self.tokenizer.token, ids[1:].tolist())
-            records.append(
-                {
-                    "log_probability": total,
-                    "tokens": count,
-                    "perplexity": float(np.exp(-total / max(count, 1))),
-                    "token_log_probabilities": list(zip(names, values.tolist(), strict=True)),
-                }
-            )
-        return records
+        encoded = [self.encode_scored(text) for text in dataset["text"]]
+        return [score_record(self.tokenizer, ids[1:].tolist(), engine.score(ids)) for ids in encoded]
 
     # Decoding
 
@@ -182,7 +159,7 @@ class LanguageModelPredictor(EmbeddingPredictor):
         copies = 1 if options.beams > 1 else options.nbest
         jobs = [prompt for prompt in prompts for _ in range(copies)]
         rows = [self.encode_prompt(prompt) for prompt in jobs]
-        streams = prompt_streams(jobs, options.seed)
+        streams = own_streams(jobs, options.seed)
         results: list[list[Hypothesis]] = [[] for _ in jobs]
         order = sorted(range(len(jobs)), key=lambda job: len(rows[job]))  # similar lengths together: little padding
         for first in range(0, len(order), MAX_ROWS):
@@ -223,7 +200,7 @@ class LanguageModelPredictor(EmbeddingPredictor):
         reach = max(len(stop.encode()) for stop in options.stop) + 1  # a token has at least one byte
         return lambda row, tokens: any(stop in self.tokenizer.decode(tokens[-reach:]) for stop in options.stop)
 
-    def generation(self, prompt: str, hypothesis: Hypothesis, options: GenerationSettings) -> dict[str, Any]:
+    def generation(self, prompt: str, hypothesis: Hypothesis, options: GenerationSettings) -> Record:
         """Returns the record of a hypothesis: its text ends before a stop string; its score counts all tokens."""
         ended = hypothesis.finished and hypothesis.tokens[-1] == self.tokenizer.eos
         text = self.continuation_text(prompt, hypothesis.tokens[:-1] if ended else hypothesis.tokens)
@@ -244,7 +221,7 @@ class LanguageModelPredictor(EmbeddingPredictor):
         eos, stopped = self.tokenizer.eos, self._stopper(options)
         constraints = Constraints(1, options, eos, self.forbidden, None)
         row = self.encode_prompt(prompt)
-        (random,) = prompt_streams([prompt], options.seed)
+        (random,) = own_streams([prompt], options.seed)
         past = torch.from_numpy(row[None, 1 if self.line_start else 0 :])
         log_probs, state = self.engine.prefill([row])
         past = past.to(log_probs.device)
@@ -325,13 +302,3 @@ class LanguageModelPredictor(EmbeddingPredictor):
             Usage(f'seriatim next {run} "{text}"', f'print(run.next("{text}", top=5))'),
             Usage(f'seriatim score {run} "{text}"', f'print(run.score("{text}")["perplexity"])'),
         ]
-
-
-def prompt_streams(prompts: Sequence[str], seed: int) -> list[np.random.Generator]:
-    """Returns a random stream for each prompt, which depends on the prompt and how often it came before alone."""
-    before: Counter[str] = Counter()
-    streams = []
-    for prompt in prompts:
-        streams.append(numpy_stream(seed, "sample", zlib.crc32(prompt.encode()), before[prompt]))
-        before[prompt] += 1
-    return streams

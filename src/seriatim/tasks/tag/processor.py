@@ -31,7 +31,7 @@ from ...data.split import Fractions, SplitPolicy
 from ...data.tokenizers import WORD_KINDS, WORD_PATTERN, Tokenizer, TokenizerSettings, with_default_kind
 from ...nn.inputs import BEGIN, END, PADDING, UNKNOWN
 from ..base import Encoded, Processor, TaskConfig, Tokenizers, Values
-from ..codecs import model_tokenizer
+from ..codecs import model_tokenizer, train_tokenizer
 
 CHARACTER_FEATURES = 64  # the default for words
 VOCABULARY = 30_000  # words, if no tokenizer is configured
@@ -264,10 +264,7 @@ class TagProcessor(Processor[TagEncoded]):
         else:
             tokenizer = pretrained.get("tokenizer")
             if tokenizer is None:
-                tokenizer = fit_word_tokenizer(sentences, config)
-                diagnostics.note(
-                    f"{tokenizer.kind} tokenizer with {tokenizer.vocab_size:,} tokens, trained on the training split"
-                )
+                tokenizer = fit_word_tokenizer(sentences, config, diagnostics)
             features = settings.character_features
             if tokenizer.has_cls_sep and features:
                 cause = "BERT's tokenizer gives sub-words, which have no character features"
@@ -423,7 +420,7 @@ def as_in_text(word: str, kind: str) -> str:
     return word if kind in (*WORD_KINDS, "other") else f" {word}"
 
 
-def fit_word_tokenizer(sentences: Sequence[Sequence[str]], config: TaskConfig) -> Tokenizer:
+def fit_word_tokenizer(sentences: Sequence[Sequence[str]], config: TaskConfig, diagnostics: Diagnostics) -> Tokenizer:
     """Returns the tokenizer of the settings, the one the model declares, or one of words in lower case."""
     texts = [" ".join(words) for words in sentences]
     settings: TokenizerSettings | None = config.task.tokenizer
@@ -435,7 +432,7 @@ def fit_word_tokenizer(sentences: Sequence[Sequence[str]], config: TaskConfig) -
     if settings.kind in ("word", "wordpiece"):  # the words are split already
         settings = settings.model_copy(update={"split_punctuation": False})
     end = "" if settings.kind == "char" else "\n"  # separates the last word of a sentence from the next sentence
-    return Tokenizer.train(settings, (as_in_text(text, settings.kind) + end for text in texts))
+    return train_tokenizer(settings, (as_in_text(text, settings.kind) + end for text in texts), diagnostics)
 
 
 def find_alphabet(sentences: Iterable[Sequence[str]], min_count: int = 2) -> str:

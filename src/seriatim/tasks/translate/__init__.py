@@ -35,7 +35,7 @@ from ...nn.encoder_decoder import EncoderDecoder, encoder_decoder_network
 from ...report.charts import View
 from ..base import Encoded, Metrics, Processor, TaskConfig, Tokenizers, Values, columns_and_kinds, padding_mask
 from ..batching import LARGE_COUNT, Batch, PoolSampler, Sampler, TokenSampler
-from ..codecs import train_tokenizer
+from ..codecs import training_texts
 from ..encoder_decoder import EncoderDecoderProcessor, EncoderDecoderTask, encode_with_eos, eos_of
 from ..mismatches import tokenizer_mismatches
 from ..predictor import Predictor
@@ -96,7 +96,8 @@ class TranslationProcessor(EncoderDecoderProcessor[Encoded]):
         joint = chosen.kind not in ("word", "char") if settings.joint is None else settings.joint
         columns = [train[role] for role in SIDES]
         corpora = [columns] if joint else [[column] for column in columns]
-        tokenizers = [train_tokenizer(chosen, corpus, end="\n") for corpus in corpora]
+        texts = [(f"{text}\n" for column in corpus for text in training_texts(column)) for corpus in corpora]
+        tokenizers = [Tokenizer.train(chosen, lines) for lines in texts]
         sizes = " and ".join(f"{tokenizer.vocab_size:,}" for tokenizer in tokenizers)
         sides = "for both sides, " if joint else ""
         plural = "" if joint else "s"
