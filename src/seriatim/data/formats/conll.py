@@ -36,7 +36,8 @@ class Conll(Format):
     """CoNLL and CoNLL-U; a record per sentence, whose cells are lists with an element per word."""
 
     def usable(self, options: ReadOptions) -> bool:
-        return options.text_unit == "line"
+        # A text in paragraphs looks alike, so a task must have tokens; without a schema, everything is accepted.
+        return options.text_unit == "line" and (not options.header_names or "tokens" in options.header_names)
 
     def sniff(self, source: Source) -> bool:
         return bool(source.streams) and all(map(self._is_conll, source.streams))
