@@ -82,7 +82,7 @@ def show_lens(
         return Result(title, arrays, [Table(title=title, columns=columns, rows=tuple(rows))], reading.notes)
     order = slice(None, None, -1)  # the last layer on top, as in drawings of the model
     about: dict[str, Any] = {"rows": tuple(layers[order]), "x": "at", "low": 0.0, "high": 1.0}
-    names, true_folded = fold_elements(elements, np.nan_to_num(true[order]))
+    names, true_folded = fold_elements(elements, true[order])
     what = "the next token" if readout.predicts_next else "the token there"
     charts: list[View] = [
         Heatmap(

@@ -21,8 +21,7 @@ from pydantic import Field as Setting
 from torch import Tensor
 
 from ...core.config import Settings
-from ...core.diagnostics import Diagnostics
-from ...core.errors import SeriatimError
+from ...core.errors import Diagnostics, SeriatimError
 from ...core.random import numpy_stream
 from ...data.dataset import Dataset
 from ...data.disk import TextValues
@@ -282,6 +281,10 @@ class LanguageTask(Task[Encoded]):
         tokens, length = self.encoded[split].inputs.values, self.settings.context_length
         ends = np.minimum(np.arange(length, len(tokens) + length, length), len(tokens))
         return Encoded(Sequences(tokens, ends))
+
+    def collate(self, encoded: Encoded, items: np.ndarray) -> Batch:
+        batch = super().collate(encoded, items)
+        return replace(batch, inputs=batch.inputs.long())  # streams have the smallest integer type
 
     # Evaluation
 
