@@ -1,6 +1,6 @@
 """`make bench`: every benchmark in a process of its own; figures as JSON in results/, then a table and a plot.
 
-    python -m benchmarks [--quick] [NAME …]
+python -m benchmarks [--quick] [NAME …]
 """
 
 from __future__ import annotations

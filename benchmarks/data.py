@@ -100,7 +100,7 @@ def cpu_seconds() -> float:
 def run_seriatim(kind: str, path: Path) -> None:
     """Does what `Task.prepare` does, stage by stage, then once more as a whole."""
     with stage("import"):
-        from seriatim.core.diagnostics import Diagnostics
+        from seriatim.core.errors import Diagnostics
         from seriatim.data.check import check
         from seriatim.data.source import open_source
         from seriatim.data.split import split

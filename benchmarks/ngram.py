@@ -1,24 +1,23 @@
-"""An n-gram model from a text file, and its answers: Seriatim beside KenLM and nltk.
+"""N-gram models from a text file, and their log-probabilities: Seriatim beside KenLM and nltk.
 
-Modified Kneser–Ney of orders 3 and 5 over WikiText-2 (the built-in pydoc where there is no local copy), a sentence a
-line, words as they stand between blanks, all of them in the vocabulary. From the file to a model:
+Modified Kneser–Ney of orders 3 and 5 over WikiText-2 (the built-in pydoc if there is no local copy), a sentence per
+line, words separated by spaces, all of them in the vocabulary. From the file to a model:
 
-    seriatim            reads, decodes, learns the vocabulary, writes the ids to an empty cache, counts and estimates:
-                        what `train language --model ngram --tokenizer word` does, but for starting Python
+    seriatim            reads and encodes the file, builds the vocabulary, counts and estimates: what
+                        `train language --model ngram --tokenizer word` does, without starting Python
     seriatim, ARPA      the same, and writes an ARPA file
-    lmplz               KenLM's, a process of its own that ends with an ARPA file; on PATH, or named by LMPLZ
-    nltk                `KneserNeyInterpolated.fit`, which counts only and leaves the estimating to each question (how
-                        many it answers in a second is told); over the first lines, because it is slow, with ours over
-                        the same lines beside it: from the file, and from ids, which leaves the words out
+    lmplz               KenLM's, a process of its own that writes an ARPA file; on PATH, or named by LMPLZ
+    nltk                `KneserNeyInterpolated.fit`, which only counts and estimates when a probability is requested (how
+                        many per second is printed); over the first lines, because it is slow, with ours over the same
+                        lines beside it: from the file, and from token ids, which leaves out the words
 
-Answers: log p of every word of the test part. KenLM's `full_scores` and `score` (the sum of a sentence only) are given
-the sentences as text. Ours once from ids, once from the text. Before anything is measured the probabilities and the
-orders are compared with KenLM's, of our ARPA file and of lmplz's.
+Queries: log p of every word of the test split. `full_scores` and `score` (only the sum of a sentence) of KenLM read the
+sentences as text, ours once token ids, once the text. Before anything is measured, probabilities and orders are compared
+with those of KenLM, for our ARPA file and for that of lmplz.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import statistics
@@ -31,140 +30,138 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.timing import interleaved, report
+from benchmarks.timing import interleaved, make_parser, parse_arguments, report
 from seriatim.core.errors import SeriatimError
-from seriatim.data import catalogue
-from seriatim.data.corpus import Corpus, prepare
-from seriatim.data.text import TextSettings, read_documents
+from seriatim.data.source import Source, open_source
 from seriatim.models.ngram import NGram, Settings
+from seriatim.runs.configure import configure
+from seriatim.tasks import load
+from seriatim.tasks.base import Task
 
 FEW = 2_000  # lines that nltk counts
-ASKED = 3  # questions to nltk
-MEMORY = "200M"  # what lmplz may use; with more it is slower on texts of this size
-WORDS = {"kind": "word", "size": 10_000_000, "punctuation": False}
+QUERIES = 3  # probabilities requested from nltk
+MEMORY = "200M"  # of lmplz; with more it is slower on texts of this size
+TOKENIZER = {"kind": "word", "vocab_size": 10_000_000, "split_punctuation": False}
 
 
-def write_texts(folder: Path) -> str:
-    """Training and test text with single blanks and without KenLM's own words, and the name of what they are from."""
-    for name in ("wikitext2", "pydoc"):
+def write_texts(folder: Path, quick: bool) -> str:
+    """Writes training and test text with single spaces and without KenLM's own words; returns their name."""
+    for name in ("pydoc",) if quick else ("wikitext2", "pydoc"):
         try:
-            found = catalogue.get(name)
+            source = open_source(name)
+            train = read_lines(source.splits.get("train", source))
         except SeriatimError as error:
             print(f"{name}: {error.cause}")
             continue
-        train = _lines(found.train)
-        cut = len(train) if found.test is not None else len(train) * 9 // 10
-        test = _lines(found.test) if found.test is not None else train[cut:]
-        for part, lines in (("train", train[:cut]), ("few", train[:FEW]), ("test", test)):
-            folder.joinpath(f"{part}.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        count = FEW if quick else len(train) if "test" in source.splits else len(train) * 9 // 10
+        test = read_lines(source.splits["test"]) if "test" in source.splits else train[count:]
+        for split, lines in (("train", train[:count]), ("few", train[: count // 4 if quick else FEW]), ("test", test)):
+            folder.joinpath(f"{split}.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         return name
     raise SystemExit(1)
 
 
-def _lines(path: Path) -> list[str]:
-    text = "".join(piece.text for piece in read_documents(path))
+def read_lines(source: Source) -> list[str]:
+    text = "".join(line for stream in source.streams for line in stream.lines("utf-8"))
     for special in ("unk", "s", "/s", "eos"):
         text = text.replace(f"<{special}>", f"<{special}.>")
     return [" ".join(line.split()) for line in text.removesuffix("\n").split("\n")]
 
 
-def estimated(path: Path, order: int) -> tuple[NGram, Corpus]:
-    kept = os.environ.get("SERIATIM_CACHE")
-    with tempfile.TemporaryDirectory(dir=path.parent) as cache:
-        os.environ["SERIATIM_CACHE"] = cache
-        try:
-            corpus = prepare(TextSettings(source=str(path), fractions=(1.0, 0.0, 0.0), tokenizer=WORDS))
-        finally:
-            os.environ.pop("SERIATIM_CACHE")
-            os.environ.update({} if kept is None else {"SERIATIM_CACHE": kept})
-        return counted(corpus, order), corpus
+def estimate_model(path: Path, order: int) -> tuple[NGram, Task[Any]]:
+    """Returns a model of a text file, and the task with its tokens."""
+    settings = {"task": {"tokenizer": TOKENIZER}, "data": {"fractions": [1.0, 0.0, 0.0]}, "model": {"order": order}}
+    config = configure("language", str(path), "ngram", settings).task_config()
+    task = load("language").prepare(config)
+    return count_tokens(task, order), task
 
 
-def counted(corpus: Corpus, order: int) -> NGram:
-    return NGram.fit(corpus.train, corpus.tokenizer.size, Settings(name="ngram", order=order), corpus.tokenizer.eos)
+def count_tokens(task: Task[Any], order: int) -> NGram:
+    tokens, tokenizer = task.encoded["train"].inputs.values[:], task.processor.tokenizer
+    return NGram.fit(tokens, tokenizer.vocab_size, Settings(name="ngram", order=order), tokenizer.eos)
 
 
-def written(path: Path, order: int, out: Path) -> tuple[NGram, Corpus]:
-    model, corpus = estimated(path, order)
-    model.write_arpa(out, corpus.tokenizer.names)
-    return model, corpus
+def write_arpa(path: Path, order: int, out: Path) -> tuple[NGram, Task[Any]]:
+    model, task = estimate_model(path, order)
+    model.write_arpa(out, task.processor.tokenizer.names)
+    return model, task
 
 
-def lmplz() -> str | None:
-    found = os.environ.get("LMPLZ") or shutil.which("lmplz")
-    if found is None:
+def find_lmplz() -> str | None:
+    program = os.environ.get("LMPLZ") or shutil.which("lmplz")
+    if program is None:
         print("without lmplz: it is not on PATH, and LMPLZ does not name it")
-    return found
+    return program
 
 
-def by_lmplz(program: str, path: Path, order: int, out: Path) -> None:
+def run_lmplz(program: str, path: Path, order: int, out: Path) -> None:
     command = [program, "-o", str(order), "-S", MEMORY, "-T", str(path.parent), "--discount_fallback"]
     with open(path, "rb") as text, open(out, "wb") as arpa:
         subprocess.run(command, stdin=text, stdout=arpa, stderr=subprocess.DEVNULL, check=True)
 
 
-def sentences_of(path: Path) -> list[list[str]]:
+def read_sentences(path: Path) -> list[list[str]]:
     return [line.split() for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
 
 
-def by_nltk(path: Path, order: int) -> Any:
+def fit_nltk(path: Path, order: int) -> Any:
     from nltk.lm import KneserNeyInterpolated
     from nltk.lm.preprocessing import padded_everygram_pipeline
 
-    sentences = sentences_of(path)
+    sentences = read_sentences(path)
     model = KneserNeyInterpolated(order)
     model.fit(*padded_everygram_pipeline(order, sentences))
     return model
 
 
-def compare(model: NGram, ids: np.ndarray, lines: list[str], theirs: Any, whose: str, orders: bool) -> None:
-    """Stops where the answers differ by more than what float32 and a few digits of a file explain."""
-    found = [one for line in lines for one in theirs.full_scores(line)]
-    apart = np.abs(model.log_probs(ids) / np.log(10) - [score for score, _, _ in found]).max()
-    print(f"  log10 p beside {whose}: at most {apart:.1g} apart")
-    if apart > 1e-4 or (orders and model.order_used(ids).tolist() != [length for _, length, _ in found]):
-        raise SystemExit(f"the answers are not those of {whose}")
+def compare(model: NGram, ids: np.ndarray, lines: list[str], peer: Any, name: str, orders: bool) -> None:
+    """Stops if log-probabilities differ by more than float32 and the digits of a file explain."""
+    scores = [score for line in lines for score in peer.full_scores(line)]
+    difference = np.abs(model.log_probs(ids) / np.log(10) - [score for score, _, _ in scores]).max()
+    print(f"  log10 p beside {name}: differs by at most {difference:.1g}")
+    if difference > 1e-4 or (orders and model.order_used(ids).tolist() != [length for _, length, _ in scores]):
+        raise SystemExit(f"the log-probabilities are not those of {name}")
 
 
-def estimate(folder: Path, order: int, repeats: int, name: str) -> None:
-    train, few, program = folder / "train.txt", folder / "few.txt", lmplz()
+def measure_estimation(folder: Path, order: int, repeats: int, name: str, save: bool) -> None:
+    train, few, program = folder / "train.txt", folder / "few.txt", find_lmplz()
     competitors: dict[str, Callable[[], Any]] = {
-        "seriatim": lambda: estimated(train, order),
-        "seriatim, ARPA": lambda: written(train, order, folder / "ours.arpa"),
+        "seriatim": lambda: estimate_model(train, order),
+        "seriatim, ARPA": lambda: write_arpa(train, order, folder / "ours.arpa"),
     }
     if program is not None:
-        competitors["lmplz"] = lambda: by_lmplz(program, train, order, folder / "theirs.arpa")
+        competitors["lmplz"] = lambda: run_lmplz(program, train, order, folder / "theirs.arpa")
     times = interleaved(competitors, repeats)
-    report(f"ngram-estimate-{order}-{name}", times)
-    tokens = _tokens(train)
-    _told(times, tokens)
+    report(f"ngram-estimate-{order}-{name}", times, save=save)
+    tokens = count_words(train)
+    print_speed(times, tokens)
     try:
         import nltk.lm  # noqa: F401
     except ImportError as error:
         print(f"without nltk: {error}")
         return
-    _, corpus = estimated(few, order)
+    _, task = estimate_model(few, order)
     others: dict[str, Callable[[], Any]] = {
-        "seriatim": lambda: estimated(few, order),
-        "seriatim, from ids": lambda: counted(corpus, order),
-        "nltk": lambda: by_nltk(few, order),
+        "seriatim": lambda: estimate_model(few, order),
+        "seriatim, from ids": lambda: count_tokens(task, order),
+        "nltk": lambda: fit_nltk(few, order),
     }
-    short = interleaved(others, 3)
-    report(f"ngram-estimate-{order}-{name}-few", short)
-    _told(short, _tokens(few))
-    whole, part = (statistics.median(some) for some in (times["seriatim"], short["nltk"]))
-    print(f"  by tokens per second, ours of all lines: {tokens / whole / (_tokens(few) / part):.0f}×")
-    model, words = by_nltk(few, order), max(sentences_of(few), key=len)
+    few_times = interleaved(others, 3)
+    report(f"ngram-estimate-{order}-{name}-few", few_times, save=save)
+    print_speed(few_times, count_words(few))
+    ours, theirs = (statistics.median(values) for values in (times["seriatim"], few_times["nltk"]))
+    print(f"  tokens per second, ours of all lines: {tokens / ours / (count_words(few) / theirs):.0f}×")
+    model, words = fit_nltk(few, order), max(read_sentences(few), key=len)
     began = time.perf_counter()
-    for place in range(order, order + ASKED):
-        model.score(words[place], words[place - order + 1 : place])
-    print(f"  nltk answers {ASKED / (time.perf_counter() - began):,.0f} questions a second")
+    for position in range(order, order + QUERIES):
+        model.score(words[position], words[position - order + 1 : position])
+    print(f"  nltk: {QUERIES / (time.perf_counter() - began):,.0f} queries per second")
 
 
-def answer(folder: Path, order: int, repeats: int, name: str) -> None:
-    model, corpus = written(folder / "train.txt", order, folder / "ours.arpa")
+def measure_queries(folder: Path, order: int, repeats: int, name: str, save: bool) -> None:
+    model, task = write_arpa(folder / "train.txt", order, folder / "ours.arpa")
     text = (folder / "test.txt").read_text(encoding="utf-8")
-    lines, tokenizer = text.split("\n")[:-1], corpus.tokenizer
+    lines, tokenizer = text.split("\n")[:-1], task.processor.tokenizer
     ids = tokenizer.encode(text, strict=False)
     competitors: dict[str, Callable[[], Any]] = {
         "seriatim": lambda: model.log_probs(ids),
@@ -173,42 +170,43 @@ def answer(folder: Path, order: int, repeats: int, name: str) -> None:
     try:
         import kenlm
 
-        theirs = kenlm.Model(str(folder / "ours.arpa"))
-        compare(model, ids, lines, theirs, "KenLM on the same ARPA file", orders=True)
-        if (program := lmplz()) is not None:
-            by_lmplz(program, folder / "train.txt", order, folder / "theirs.arpa")
+        peer = kenlm.Model(str(folder / "ours.arpa"))
+        compare(model, ids, lines, peer, "KenLM on the same ARPA file", orders=True)
+        if (program := find_lmplz()) is not None:
+            run_lmplz(program, folder / "train.txt", order, folder / "theirs.arpa")
             compare(model, ids, lines, kenlm.Model(str(folder / "theirs.arpa")), "lmplz and KenLM", orders=False)
-        competitors["KenLM full_scores"] = lambda: [list(theirs.full_scores(line)) for line in lines]
-        competitors["KenLM score"] = lambda: [theirs.score(line) for line in lines]
+        competitors["KenLM full_scores"] = lambda: [list(peer.full_scores(line)) for line in lines]
+        competitors["KenLM score"] = lambda: [peer.score(line) for line in lines]
     except ImportError as error:
         print(f"without KenLM: {error}")
     times = interleaved(competitors, repeats)
-    report(f"ngram-answer-{order}-{name}", times)
-    _told(times, len(ids))
+    report(f"ngram-queries-{order}-{name}", times, save=save)
+    print_speed(times, len(ids))
 
 
-def _tokens(path: Path) -> int:
-    """Words and line ends."""
+def count_words(path: Path) -> int:
+    """Returns the number of words and line ends."""
     text = path.read_text(encoding="utf-8")
     return len(text.split()) + text.count("\n")
 
 
-def _told(times: dict[str, list[float]], tokens: int) -> None:
+def print_speed(times: dict[str, list[float]], tokens: int) -> None:
     for key, values in times.items():
         print(f"  {key:<24} {tokens / statistics.median(values):12,.0f} tokens/s of {tokens:,}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, repeats=5)
     parser.add_argument("--order", type=int, action="append")
-    parser.add_argument("--what", choices=("estimate", "answer"), action="append")
-    parser.add_argument("--repeats", type=int, default=5)
-    chosen = parser.parse_args()
+    parser.add_argument("--only", choices=("estimate", "queries"))
+    arguments = parse_arguments(parser)
     with tempfile.TemporaryDirectory() as folder:
-        name = write_texts(Path(folder))
-        for order in chosen.order or (3, 5):
-            for what in chosen.what or ("estimate", "answer"):
-                {"estimate": estimate, "answer": answer}[what](Path(folder), order, chosen.repeats, name)
+        name = write_texts(Path(folder), arguments.quick)
+        for order in arguments.order or ((3,) if arguments.quick else (3, 5)):
+            if arguments.only != "queries":
+                measure_estimation(Path(folder), order, arguments.repeats, name, not arguments.quick)
+            if arguments.only != "estimate":
+                measure_queries(Path(folder), order, arguments.repeats, name, not arguments.quick)
 
 
 if __name__ == "__main__":
