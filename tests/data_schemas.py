@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from seriatim.core.diagnostics import Diagnostics
-from seriatim.core.errors import SeriatimError
+from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.dataset import Dataset
 from seriatim.data.formats import ReadOptions
 from seriatim.data.kinds import LABEL, LABELS, NUMBER, NUMBERS, TEXT

@@ -11,8 +11,7 @@ import torch
 from seriatim import tasks
 from seriatim.core import registry
 from seriatim.core.config import validate
-from seriatim.core.diagnostics import Diagnostics
-from seriatim.core.errors import SeriatimError
+from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.tasks.base import DataSettings, Task, TaskConfig
 from seriatim.tasks.predictor import Predictor
 

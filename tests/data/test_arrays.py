@@ -16,8 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from seriatim.core.diagnostics import Diagnostics
-from seriatim.core.errors import SeriatimError
+from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.formats import ReadOptions, read_records
 from seriatim.data.formats.arrays import is_array_file, load_arrays, read_mat
 from seriatim.data.images import PixelSequence

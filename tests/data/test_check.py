@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from data_schemas import LABELED, PAIRS, SCORED, STREAM, read, write, write_jsonl
-from seriatim.core.diagnostics import Diagnostics
-from seriatim.core.errors import SeriatimError
+from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data import examine as examine_module
-from seriatim.data.check import check, check_data, fits
+from seriatim.data.check import check, check_data
 from seriatim.data.dataset import Dataset
 from seriatim.data.examine import DataReport
 from seriatim.data.kinds import TEXT, Kind
@@ -37,12 +36,16 @@ def facts(report: DataReport, role: str) -> dict[str, str]:
 # The check of training
 
 
-def test_statistics_and_missing_cells() -> None:
+def problems_of(dataset: Dataset, schema: Schema) -> list[SeriatimError]:
+    diagnostics = Diagnostics()
+    check(dataset, schema, diagnostics)
+    return diagnostics.problems
+
+
+def test_missing_cells() -> None:
     diagnostics = Diagnostics()
     rows = [("a b", "p"), ("a b", "q"), ("c", "p"), ("", "p"), ("d", "")]
-    report = check(read([{"text": t, "label": y} for t, y in rows], LABELED), LABELED, diagnostics)
-    assert report.statistics[0] == "records: 5 rows"
-    assert "1 rows repeat the input of an earlier row; 1 inputs have more than one target" in report.statistics
+    check(read([{"text": t, "label": y} for t, y in rows], LABELED), LABELED, diagnostics)
     assert [(problem.code, problem.cause) for problem in diagnostics.problems] == [
         ("data.blank", "records, row 3: the input is empty"),
         ("data.label", "records, row 4: the target is missing"),
@@ -51,11 +54,11 @@ def test_statistics_and_missing_cells() -> None:
 
 def test_one_of_two_texts_may_be_empty_and_no_number() -> None:
     texts = read({"premise": ["a", "", ""], "hypothesis": ["b", "c", ""], "label": ["p", "q", "p"]}, LABELED)
-    assert [problem.cause for problem in check(texts, LABELED).problems] == ["columns, row 2: the input is empty"]
+    assert [problem.cause for problem in problems_of(texts, LABELED)] == ["columns, row 2: the input is empty"]
     numbers = read({"a": [1, None], "b": [2, 3], "y": ["p", "q"]}, LABELED, input="a,b")
-    assert [problem.code for problem in check(numbers, LABELED).problems] == ["data.number"]
+    assert [problem.code for problem in problems_of(numbers, LABELED)] == ["data.number"]
     score = read({"text": ["x", "y"], "y": [1.0, None]}, SCORED)
-    assert check(score, SCORED).problems[0].cause == 'columns, row 1: column "y": the number is missing'
+    assert problems_of(score, SCORED)[0].cause == 'columns, row 1: column "y": the number is missing'
 
 
 def test_constraints_run() -> None:
@@ -211,7 +214,7 @@ def test_kinds_examine_their_columns() -> None:
 
 def test_which_tasks_data_fits(tmp_path: Path) -> None:
     reviews = {"text": ["a b", "c d"], "label": ["p", "q"]}
-    verdicts = fits(reviews, SCHEMAS)
+    verdicts = examine(reviews).fits
     assert verdicts["classify"] == "yes: target = label, input = text"
     assert verdicts["regress"].startswith("no: ")
     assert verdicts["language"] == "yes: text = text"

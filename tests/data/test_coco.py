@@ -16,8 +16,7 @@ import pytest
 from PIL import Image
 
 from seriatim.core import registry
-from seriatim.core.diagnostics import Diagnostics
-from seriatim.core.errors import SeriatimError
+from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.formats.coco import find_image_folder
 from seriatim.data.images.store import write_image_set
 from seriatim.data.source import open_source

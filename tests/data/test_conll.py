@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from seriatim.core.diagnostics import Diagnostics
-from seriatim.core.errors import SeriatimError
+from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.check import check
 from seriatim.data.dataset import Dataset
 from seriatim.data.formats import ReadOptions, find_format

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 from data_schemas import LABELED, PAIRS, STREAM, read, write
-from seriatim.core.diagnostics import Diagnostics
-from seriatim.core.errors import SeriatimError
+from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data import bulk, shards
-from seriatim.data.check import check
 from seriatim.data.dataset import Dataset
 from seriatim.data.disk import Locations
+from seriatim.data.examine import count_duplicates
 from seriatim.data.formats import ReadOptions
 from seriatim.data.schema import Schema
 from seriatim.data.split import Contiguous, Grouped, SplitPolicy, Stratified, split
@@ -98,13 +97,14 @@ def test_rows_and_locations(both: tuple[Dataset, Dataset, Schema, SplitPolicy]) 
     assert disk.take(rows).locations[3] == memory.locations[rows[3]]
     without = [dataset.take(rows).without("split") for dataset in (memory, disk)]
     assert without[0].fingerprint() == without[1].fingerprint()
-    assert disk.locations.table.verify() == []
 
 
 def test_check_and_split(both: tuple[Dataset, Dataset, Schema, SplitPolicy]) -> None:
     memory, disk, schema, policy = both
     for _ in range(2):  # computed, then remembered
-        assert str(check(disk, schema)) == str(check(memory, schema))
+        assert count_duplicates(disk, schema) == count_duplicates(memory, schema)
+        for name, columns in disk.columns.items():
+            assert [column.counts() for column in columns] == [column.counts() for column in memory.columns[name]]
         parts = [split(rows, policy, (0.8, 0.1, 0.1), Diagnostics(), schema=schema) for rows in (memory, disk)]
         for name, rows in parts[0].items():
             assert parts[1][name].fingerprint() == rows.fingerprint()
@@ -202,8 +202,6 @@ def test_encoding_goes_on_after_a_kill(tmp_path: Path, monkeypatch: pytest.Monke
     assert written == [0, 1, 2, *range(2, len(encoded.shard_ends))]
     assert tokenizer.decode(encoded.values[:]) == "".join(disk["text"])
     file = encoded.folder / "00001.tokens"
-    file.write_bytes(b"\1" + file.read_bytes()[1:])
-    assert encoded.verify() == ["00001.tokens"]
     file.write_bytes(b"\1")
     with pytest.raises(SeriatimError, match="incomplete"):
         shards.encode_column(tokenizer, [disk["text"]], "plain")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from seriatim.core.diagnostics import Diagnostics
+from seriatim.core.errors import Diagnostics
 from seriatim.data.formats import ReadOptions, find_format
 from seriatim.data.formats.text import ClassFolders
 from seriatim.data.images import IMAGE

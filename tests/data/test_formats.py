@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from data_schemas import LINES, read, values, write
-from seriatim.core.diagnostics import Diagnostics
+from seriatim.core.errors import Diagnostics
 from seriatim.data import formats
 from seriatim.data.formats import FORMATS, Format, LazyFormat, ReadOptions, Record, find_format
 from seriatim.data.source import Source, open_source

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from seriatim.core.diagnostics import Diagnostics
-from seriatim.core.errors import SeriatimError
+from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.formats import ReadOptions, read_records
 from seriatim.data.formats.gettext import Gettext
 from seriatim.data.source import open_source

@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from seriatim.core.diagnostics import Diagnostics
-from seriatim.core.errors import SeriatimError
+from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.dataset import Dataset
 from seriatim.data.formats.midi import Midi, Note, find_notes, parse_midi, sample_roll, write_midi
 from seriatim.data.source import open_source

@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from data_schemas import LABELED, LINES, PAIRS, SCORED, read, refuse, values, write, write_jsonl
-from seriatim.core.diagnostics import Diagnostics
-from seriatim.core.errors import SeriatimError
+from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.formats import ReadOptions
 from seriatim.data.kinds import LABEL, LABELS, NUMBER, NUMBERS, TEXT
 from seriatim.data.reader import read_dataset

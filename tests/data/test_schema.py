@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from data_schemas import INPUT, LABELED, LINES, PAIRS, SCORED, STREAM, read, refuse, values, write, write_jsonl
-from seriatim.core.diagnostics import Diagnostics
-from seriatim.core.errors import SeriatimError
+from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.kinds import LABEL, NUMBER, TEXT
 from seriatim.data.schema import Field, Header, Schema
 

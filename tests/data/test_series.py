@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from seriatim.core.diagnostics import Diagnostics
-from seriatim.core.errors import SeriatimError
+from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.check import check
 from seriatim.data.dataset import Dataset
 from seriatim.data.reader import read_dataset
@@ -191,7 +190,9 @@ def test_a_repeated_time_names_both_lines(tmp_path: Path) -> None:
 def test_the_data_check_reports_what_training_would(tmp_path: Path) -> None:
     path = write(tmp_path / "twice.csv", "date,y\n2024-01-01,1\n2024-01-02,2\n2024-01-01,3\n")
     rows = read_dataset(open_source(path), SCHEMA)
-    assert [problem.code for problem in check(rows, SCHEMA).problems] == ["data.time-twice"]
+    diagnostics = Diagnostics()
+    check(rows, SCHEMA, diagnostics)
+    assert [problem.code for problem in diagnostics.problems] == ["data.time-twice"]
 
 
 @pytest.mark.parametrize(

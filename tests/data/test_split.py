@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_schemas import LABELED, PAIRS, SCORED, STREAM, read, values, write
-from seriatim.core.diagnostics import Diagnostics
-from seriatim.core.errors import SeriatimError
+from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.dataset import Dataset
 from seriatim.data.disk import mix
 from seriatim.data.schema import Schema

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seriatim.core.diagnostics import Diagnostics
-from seriatim.core.errors import SeriatimError
+from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.check import check
 from seriatim.data.dataset import Dataset
 from seriatim.data.formats import ReadOptions

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_schemas import write
-from seriatim.core.diagnostics import Diagnostics
-from seriatim.core.errors import SeriatimError
+from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data import stream as stream_module
 from seriatim.data.source import open_source
 from seriatim.data.stream import Stream, check_encoding, file_extension

@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from data_schemas import LABELED, LINES, PAIRS, SCORED, read, refuse, values, write, write_jsonl
-from seriatim.core.diagnostics import Diagnostics
-from seriatim.core.errors import SeriatimError
+from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.formats import ReadOptions, find_format, read_records
 from seriatim.data.reader import format_options, read_dataset
 from seriatim.data.source import open_source

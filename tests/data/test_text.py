@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from data_schemas import DOCUMENTS, LABELED, LINES, STREAM, read, refuse, values, write
-from seriatim.core.diagnostics import Diagnostics
+from seriatim.core.errors import Diagnostics
 from seriatim.data.formats.base import BLOCK_SIZE
 from seriatim.data.formats.text import class_names
 

@@ -19,8 +19,7 @@ from torch.nn import functional as F
 import seriatim
 from seriatim.core import registry
 from seriatim.core.config import validate
-from seriatim.core.diagnostics import Diagnostics
-from seriatim.core.errors import SeriatimError
+from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.dataset import Dataset
 from seriatim.data.reader import read_dataset
 from seriatim.data.source import open_source

@@ -12,8 +12,7 @@ import torch
 from PIL import Image
 
 from seriatim.core import registry
-from seriatim.core.diagnostics import Diagnostics
-from seriatim.core.errors import SeriatimError
+from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.core.state import flatten, select
 from seriatim.data.synthetic import scenes
 from seriatim.decode.settings import BeamSettings

@@ -16,8 +16,7 @@ import torch
 from PIL import Image
 
 from seriatim.core import registry
-from seriatim.core.diagnostics import Diagnostics
-from seriatim.core.errors import SeriatimError
+from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.images import IMAGE
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.nn.distillation import distillation_loss

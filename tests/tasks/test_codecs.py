@@ -13,8 +13,7 @@ import torch
 
 from seriatim.core import registry
 from seriatim.core.config import validate
-from seriatim.core.diagnostics import Diagnostics
-from seriatim.core.errors import SeriatimError
+from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.dataset import Column, Dataset
 from seriatim.data.kinds import NUMBER, NUMBERS, TEXT, Kind
 from seriatim.data.stream import Location

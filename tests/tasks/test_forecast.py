@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from seriatim import api
-from seriatim.core.diagnostics import Diagnostics
-from seriatim.core.errors import SeriatimError
+from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.runs.configure import configure
 from seriatim.tasks.base import Batch
 from seriatim.tasks.forecast import ForecastTask

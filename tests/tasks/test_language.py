@@ -15,8 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from seriatim.core import registry
-from seriatim.core.diagnostics import Diagnostics
-from seriatim.core.errors import SeriatimError
+from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.core.state import detach
 from seriatim.data import bulk, shards
 from seriatim.data.disk import TextValues

@@ -13,8 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from seriatim.core.diagnostics import Diagnostics
-from seriatim.core.errors import SeriatimError
+from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.models.nadaraya_watson import NadarayaWatson
 from seriatim.report.charts import Heatmap, Lines, Scatter, Table
 from seriatim.tasks.base import Output

@@ -17,8 +17,7 @@ import transformers
 import seriatim
 from seriatim.core import registry
 from seriatim.core.config import validate
-from seriatim.core.diagnostics import Diagnostics
-from seriatim.core.errors import SeriatimError
+from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.sequences import Sequences
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.nn.inputs import PADDING, CharacterFeatures, WordInput

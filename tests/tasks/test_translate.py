@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from seriatim.core import registry
-from seriatim.core.diagnostics import Diagnostics
-from seriatim.core.errors import SeriatimError
+from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.decode.settings import BeamSettings
 from seriatim.nn.network import TokenHead, weights

@@ -18,8 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from seriatim.core import registry
-from seriatim.core.diagnostics import Diagnostics
-from seriatim.core.errors import SeriatimError
+from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.source import open_source
 from seriatim.tasks.base import DataSettings, TaskConfig
 from seriatim.tasks.translate import TranslateSettings, TranslateTask

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..core.config import Settings, validate
-from ..core.diagnostics import Diagnostics
-from ..core.errors import SeriatimError, did_you_mean
+from ..core.errors import Diagnostics, SeriatimError, did_you_mean
 from ..core.files import atomic_file
 from ..data.dataset import Dataset
 from ..data.formats import export, read_records

@@ -1,4 +1,4 @@
-"""Errors for the user: a stable code, the cause and the remedy.
+"""Errors for the user: a stable code, the cause and the remedy; and diagnostics, which collect several of them.
 
 Exit codes: 0 success, 1 a failure the user could not foresee, 2 a user's mistake, 130 and 143 stopped by Ctrl-C and
 SIGTERM.
@@ -7,7 +7,8 @@ SIGTERM.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 
 class SeriatimError(Exception):
@@ -32,3 +33,41 @@ def did_you_mean(word: str, candidates: Iterable[str]) -> str:
     if near:
         return f'did you mean "{near[0]}"?'
     return f"choose from: {', '.join(names)}" if names else ""
+
+
+MAX_LISTED = 10
+
+
+@dataclass
+class Diagnostics:
+    """Collects notes and problems. Training calls `raise_problems` after each stage; `data check` lists them all.
+
+    Args:
+        on_note: Called with each note as it is made, such as a logger.
+    """
+
+    on_note: Callable[[str], None] | None = None
+    notes: list[str] = field(default_factory=list)
+    problems: list[SeriatimError] = field(default_factory=list)
+
+    def note(self, text: str) -> None:
+        """Records something the user should know, such as a guessed column."""
+        self.notes.append(text)
+        if self.on_note is not None:
+            self.on_note(text)
+
+    def report(self, code: str, cause: str, remedy: str = "") -> None:
+        """Records a problem without raising it, so that one run shows all of them."""
+        self.problems.append(SeriatimError(code, cause, remedy))
+
+    def raise_problems(self) -> None:
+        """Raises the problems reported since the last call as one error; returns if there are none."""
+        problems, self.problems = self.problems, []
+        if len(problems) == 1:
+            raise problems[0]
+        if problems:
+            lines = [f"    {problem.cause}" for problem in problems[:MAX_LISTED]]
+            more = f"\n    and {len(problems) - MAX_LISTED:,} more" if len(problems) > MAX_LISTED else ""
+            remedies = dict.fromkeys(problem.remedy for problem in problems if problem.remedy)
+            cause = f"{len(problems):,} problems\n" + "\n".join(lines) + more
+            raise SeriatimError(problems[0].code, cause, "; ".join(remedies))

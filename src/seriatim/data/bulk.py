@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 
-from ..core.diagnostics import Diagnostics
+from ..core.errors import Diagnostics
 from ..core.files import cache_folder
 from .cache import cache_errors, locked
 from .dataset import Column, Dataset

@@ -1,4 +1,4 @@
-"""The data check, for any schema: statistics and problems of a data set, and which tasks a file fits.
+"""The data check, for any schema: problems of a data set, and which tasks a file fits.
 
 `check` runs in every training; `check_data` is the command `seriatim data check`, which looks more closely and reports
 everything at once.
@@ -7,28 +7,23 @@ everything at once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ..core.diagnostics import Diagnostics
-from ..core.errors import SeriatimError
+from ..core.errors import Diagnostics, SeriatimError
 from .catalogue import find_entry
 from .dataset import Column, Dataset
 from .documents import BLOCK_COLUMN
 from .examine import (
     MAX_EXAMPLES,
-    MAX_LISTED,
     DataReport,
     Problem,
-    count_duplicates,
-    count_labels,
-    describe_sizes,
     examine,
 )
 from .formats import ReadOptions, normalize_name
-from .kinds import LABEL, LABELS, NUMBER, TOKENS
+from .kinds import LABEL, NUMBER
 from .reader import read_dataset, read_header
 from .schema import Header, Schema
 from .source import Source, open_source
@@ -39,40 +34,14 @@ MAX_BLANKS = 1000  # empty cells of a column that are reported one by one
 FRACTIONS: Fractions = (0.8, 0.1, 0.1)
 
 
-@dataclass(frozen=True)
-class Report:
-    """The result of the check in training."""
-
-    statistics: list[str]
-    problems: list[SeriatimError]
-
-    def __str__(self) -> str:
-        return "\n".join([*self.statistics, *(f"! {problem.cause}" for problem in self.problems)])
-
-
-def check(dataset: Dataset, schema: Schema, diagnostics: Diagnostics | None = None) -> Report:
-    """Counts sizes, labels and duplicates, reports empty cells, and runs the constraints of the schema.
-
-    Args:
-        dataset: The rows to check.
-        schema: The fields of the task, with its constraints.
-        diagnostics: Receives the problems; training raises them after this stage.
-    """
-    diagnostics = Diagnostics() if diagnostics is None else diagnostics
-    statistics = [f"{dataset.name}: {len(dataset):,} rows"]
+def check(dataset: Dataset, schema: Schema, diagnostics: Diagnostics) -> None:
+    """Reports empty cells of required fields, and what violates the constraints of the schema."""
     for field in schema.fields:
         columns = dataset.columns.get(field.role, ())
-        for column in columns:
-            sizes = describe_sizes(column.sizes)
-            statistics.append(f'{field.role}: column "{column.name}", {column.kind.name}{sizes}')
-            if field.target and column.kind in (LABEL, LABELS, TOKENS):
-                statistics += describe_labels(column)
         if columns and field.required and not field.allow_missing:
             _report_blanks(dataset, field.role, columns, diagnostics)
-    statistics += describe_duplicates(dataset, schema)
     for constraint in schema.constraints:
         constraint(dataset, diagnostics)
-    return Report(statistics, diagnostics.problems)
 
 
 def _report_blanks(dataset: Dataset, role: str, columns: Sequence[Column], diagnostics: Diagnostics) -> None:
@@ -94,45 +63,7 @@ def _report_blanks(dataset: Dataset, role: str, columns: Sequence[Column], diagn
             diagnostics.report(code, f"{dataset.name}: {what} is missing in {len(rows) - MAX_BLANKS:,} more rows")
 
 
-def describe_labels(column: Column) -> list[str]:
-    """Returns a line with the most common labels, and one with those that occur once."""
-    counts = count_labels(column)
-    if not counts:
-        return []
-    shares = [(label, 100 * count / len(column.values)) for label, count in counts.most_common(MAX_LISTED)]
-    listed = ", ".join(
-        f"{label} ({share:.0f} %)" if share >= 1 else f"{label} ({share:.2g} %)" for label, share in shares
-    )
-    lines = [f"{len(counts):,} labels: {listed}" + (" …" if len(counts) > MAX_LISTED else "")]
-    if rare := [label for label, count in counts.items() if count == 1]:
-        more = " …" if len(rare) > MAX_LISTED else ""
-        lines.append(f"{len(rare):,} labels occur once: {', '.join(rare[:MAX_LISTED])}{more}")
-    return lines
-
-
-def describe_duplicates(dataset: Dataset, schema: Schema) -> list[str]:
-    """Returns a line with the number of duplicate inputs, and of inputs with different targets."""
-    repeated, ambiguous = count_duplicates(dataset, schema)
-    if not repeated:
-        return []
-    suffix = f"; {ambiguous:,} inputs have more than one target" if ambiguous else ""
-    return [f"{repeated:,} rows repeat the input of an earlier row{suffix}"]
-
-
 # The command `seriatim data check`
-
-
-def fits(
-    spec: Any,
-    schemas: Mapping[str, Schema],
-    encoding: str = "utf-8",
-    overrides: Mapping[str, Mapping[str, str]] | None = None,
-) -> dict[str, str]:
-    """Returns for each task whether the data fits it: "yes: …" with the columns, or "no: …" with the reason."""
-    source = open_source(spec)
-    return {
-        task: _fit(source, schema, encoding, (overrides or {}).get(task, {}))[0] for task, schema in schemas.items()
-    }
 
 
 def _fit(source: Source, schema: Schema, encoding: str, overrides: Mapping[str, str]) -> tuple[str, int]:
@@ -222,7 +153,8 @@ def check_data(
         except SeriatimError as error:
             diagnostics.problems.append(error)
     if len(datasets.get("train", ())):
-        policy = (policies or {}).get(task) or _default_policy(schema)
+        by_default = Contiguous(schema.input_role) if schema.text_unit != "line" else Stratified(schema.target_role)
+        policy = (policies or {}).get(task) or by_default
         examine(report, datasets, schema, policy, (fractions or {}).get(task, FRACTIONS), diagnostics)
     for issue in diagnostics.problems:
         problem = problems.setdefault(issue.code, Problem(issue.code, issue.remedy))
@@ -255,7 +187,3 @@ def _read_all(
                 if error.code not in ("data.encoding", "data.binary"):
                     break
     return datasets
-
-
-def _default_policy(schema: Schema) -> SplitPolicy:
-    return Contiguous(schema.input_role) if schema.text_unit != "line" else Stratified(schema.target_role)

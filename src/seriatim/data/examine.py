@@ -12,8 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..core.diagnostics import Diagnostics
-from ..core.errors import SeriatimError
+from ..core.errors import Diagnostics, SeriatimError
 from .dataset import Column, Dataset
 from .documents import BLOCK_COLUMN
 from .kinds import LABEL, LABELS, NUMBER, TEXT, TOKENS
@@ -245,20 +244,6 @@ class TextStatistics:
         return self.duplicates * self.sampled
 
     @property
-    def once(self) -> float:
-        """The share of distinct words that occur a single time."""
-        return sum(count == 1 for count in self.word_counts.values()) / max(len(self.word_counts), 1)
-
-    @property
-    def rarest_characters(self) -> list[tuple[str, int]]:
-        return sorted(self.characters.items(), key=lambda item: (item[1], item[0]))[:RAREST_CHARACTERS]
-
-    @property
-    def unseen_words(self) -> int:
-        """Distinct words that only held-out texts have."""
-        return len(self.word_counts.keys() - self.trained_words)
-
-    @property
     def unseen_characters(self) -> list[tuple[str, int]]:
         """Characters that only held-out texts have, the most frequent first."""
         unseen = [
@@ -422,8 +407,7 @@ def _examine_stream(report: DataReport, role: str, column: Column, fractions: Fr
     if longest > LONG_LINE:
         report.warnings.append(f"line {number + 1:,} has {longest:,} characters")
     if unseen:
-        shown = ", ".join(f"{json.dumps(c, ensure_ascii=not c.isprintable())} {n:,}" for c, n in unseen[:MAX_LISTED])
-        facts["characters unseen in training"] = shown
+        facts["characters unseen in training"] = show_characters(unseen[:MAX_LISTED])
         report.warnings.append(
             f"{len(unseen)} characters occur only behind the training split; task.tokenizer.fallback=true keeps them"
         )
@@ -438,16 +422,21 @@ def _lines(blocks: Iterable[str]) -> Iterator[str]:
         yield from (line + "\n" for line in block.removesuffix("\n").split("\n"))
 
 
+def show_characters(counts: Iterable[tuple[str, int]]) -> str:
+    """Returns characters with their counts."""
+    return ", ".join(f"{json.dumps(char, ensure_ascii=not char.isprintable())} {count:,}" for char, count in counts)
+
+
 def _describe_text(statistics: TextStatistics) -> dict[str, str]:
     least = "" if statistics.complete else "at least "
-    rare = ", ".join(
-        f"{json.dumps(c, ensure_ascii=not c.isprintable())} {n:,}" for c, n in statistics.rarest_characters
-    )
-    distinct = f"{least}{len(statistics.word_counts):,} distinct, {statistics.once:.0%} of them once"
+    rarest = sorted(statistics.characters.items(), key=lambda item: (item[1], item[0]))[:RAREST_CHARACTERS]
+    counts = statistics.word_counts
+    once = sum(count == 1 for count in counts.values()) / max(len(counts), 1)
+    distinct = f"{least}{len(counts):,} distinct, {once:.0%} of them once"
     return {
         "words": f"{statistics.words:,}, {distinct}",
-        "distinct characters": f"{len(statistics.characters):,}; the rarest: {rare}",
-        "words unseen in training": f"{statistics.unseen_words:,}",
+        "distinct characters": f"{len(statistics.characters):,}; the rarest: {show_characters(rarest)}",
+        "words unseen in training": f"{len(counts.keys() - statistics.trained_words):,}",
     }
 
 

@@ -11,8 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..core.diagnostics import Diagnostics
-from ..core.errors import SeriatimError
+from ..core.errors import Diagnostics, SeriatimError
 from .bulk import can_read, read_table
 from .dataset import Column, Dataset
 from .formats import ReadOptions, Record, normalize_name, read_records

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from ..core.diagnostics import Diagnostics
-from ..core.errors import SeriatimError, did_you_mean
+from ..core.errors import Diagnostics, SeriatimError, did_you_mean
 from .dataset import Dataset
 from .formats import normalize_name
 from .kinds import FLAG, LABEL, LABELS, MOST_SPECIFIC_FIRST, NUMBER, NUMBERS, SPLIT, Kind, is_blank, split_cell

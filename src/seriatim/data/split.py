@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..core.diagnostics import Diagnostics
-from ..core.errors import SeriatimError
+from ..core.errors import Diagnostics, SeriatimError
 from .dataset import Dataset
 from .disk import TextValues, mix
 from .documents import document_ends

@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple
 
-from ..core.diagnostics import Diagnostics
-from ..core.errors import SeriatimError, did_you_mean
+from ..core.errors import Diagnostics, SeriatimError, did_you_mean
 
 HEAD_SIZE = 4096  # bytes of a file by which a format is recognized
 BLOCK_SIZE = 1 << 24  # bytes of a file that are decoded at once

@@ -15,8 +15,7 @@ from .._version import __version__
 from ..core import registry
 from ..core.config import validate
 from ..core.device import Ranks, flush_denormals, join_ranks, pick_device, retain_freed_memory
-from ..core.diagnostics import Diagnostics
-from ..core.errors import SeriatimError
+from ..core.errors import Diagnostics, SeriatimError
 from ..core.metrics import metric_signatures
 from ..core.run_folder import FORMAT
 from ..core.tensors import load_tensors, save_tensors

@@ -15,8 +15,7 @@ from pydantic import Field as Setting
 from torch import Tensor, nn
 
 from ..core.config import Settings
-from ..core.diagnostics import Diagnostics
-from ..core.errors import SeriatimError
+from ..core.errors import Diagnostics, SeriatimError
 from ..core.random import derive
 from ..data.check import check
 from ..data.dataset import Dataset

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.config import Settings
-from ..core.diagnostics import Diagnostics
+from ..core.errors import Diagnostics
 from ..data.dataset import Dataset
 from ..data.kinds import LABEL, LABELS, NO, NUMBER, NUMBERS, YES
 from ..data.schema import Field

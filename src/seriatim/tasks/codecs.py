@@ -15,8 +15,7 @@ from pydantic import field_validator
 from torch import nn
 
 from ..core.config import Settings
-from ..core.diagnostics import Diagnostics
-from ..core.errors import SeriatimError
+from ..core.errors import Diagnostics, SeriatimError
 from ..data.dataset import Dataset
 from ..data.disk import TextValues
 from ..data.images import IMAGE, Fit, ImageLayout, ImageSettings

@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.config import Settings
-from ..core.diagnostics import Diagnostics
-from ..core.errors import SeriatimError
+from ..core.errors import Diagnostics, SeriatimError
 from ..core.random import numpy_stream, torch_stream
 from ..data.dataset import Column, Dataset
 from ..data.formats.midi import KEYS, LOWEST, ROLE, ROLL, Midi, find_notes, round_half_up, sample_roll, write_midi

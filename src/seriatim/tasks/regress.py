@@ -20,8 +20,7 @@ from pydantic import Field as Setting
 from torch import Tensor, nn
 
 from ..core.config import Settings
-from ..core.diagnostics import Diagnostics
-from ..core.errors import SeriatimError
+from ..core.errors import Diagnostics, SeriatimError
 from ..data.dataset import Dataset
 from ..data.kinds import NUMBER, NUMBERS
 from ..data.schema import Field

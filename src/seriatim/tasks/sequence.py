@@ -18,8 +18,7 @@ import torch
 from pydantic import Field as Setting
 from torch import Tensor, nn
 
-from ..core.diagnostics import Diagnostics
-from ..core.errors import SeriatimError
+from ..core.errors import Diagnostics, SeriatimError
 from ..core.random import numpy_stream
 from ..data.dataset import Column, Dataset
 from ..data.images import IMAGE

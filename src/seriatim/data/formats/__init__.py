@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...core.diagnostics import Diagnostics
-from ...core.errors import SeriatimError
+from ...core.errors import Diagnostics, SeriatimError
 from ..source import Source
-from .base import BLOCK_SIZE, Format, LazyFormat, ReadOptions, Record, iterate_lines, normalize_name
+from .base import BLOCK_SIZE, Format, LazyFormat, ReadOptions, Record, normalize_name
 from .coco import Captions
 from .conll import Conll
 from .midi import Music
@@ -70,7 +69,6 @@ __all__ = [
     "Record",
     "Text",
     "find_format",
-    "iterate_lines",
     "normalize_name",
     "read_records",
 ]

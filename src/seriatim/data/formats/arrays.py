@@ -21,8 +21,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ...core.diagnostics import Diagnostics
-from ...core.errors import SeriatimError
+from ...core.errors import Diagnostics, SeriatimError
 from ..images import PixelSequence
 from ..source import Source
 from ..stream import COMPRESSED, Location, Stream

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
-from ...core.diagnostics import Diagnostics
+from ...core.errors import Diagnostics
 from ..source import Source
 from ..stream import COMPRESSED, Errors, Location
 
@@ -119,13 +119,3 @@ class LazyFormat(Format):
 def normalize_name(name: str) -> str:
     """Returns a column name without case and punctuation, as aliases are compared."""
     return re.sub(r"[\W_]+", "", name).lower()
-
-
-def iterate_lines(
-    source: Source, options: ReadOptions, diagnostics: Diagnostics | None = None
-) -> Iterator[tuple[Location, str]]:
-    """Yields the lines of all files of a source, without line ends, with their locations."""
-    for stream in source.streams:
-        lines = stream.lines(options.encoding, options.errors, diagnostics)
-        for number, line in enumerate(lines, options.first_line):
-            yield Location(stream.name, number), line.removesuffix("\n")

@@ -19,8 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
-from ...core.diagnostics import Diagnostics
-from ...core.errors import SeriatimError
+from ...core.errors import Diagnostics, SeriatimError
 from ..images import is_image_name
 from ..kinds import SPLIT_ALIASES
 from ..source import Source, Stream

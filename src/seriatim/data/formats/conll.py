@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from ...core.diagnostics import Diagnostics
-from ...core.errors import SeriatimError
+from ...core.errors import Diagnostics, SeriatimError
 from ..source import Source, Stream
 from ..stream import Location
 from .base import Format, ReadOptions, Record

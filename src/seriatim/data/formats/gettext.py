@@ -15,8 +15,7 @@ from gettext import c2py  # evaluates the expression of Plural-Forms
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...core.diagnostics import Diagnostics
-from ...core.errors import SeriatimError
+from ...core.errors import Diagnostics, SeriatimError
 from ..source import Source, Stream
 from ..stream import Location
 from .base import Format, ReadOptions, Record

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...core.diagnostics import Diagnostics
-from ...core.errors import SeriatimError
+from ...core.errors import Diagnostics, SeriatimError
 from ..kinds import KINDS, SPLIT_ALIASES, CellError, Kind
 from ..source import Source
 from ..stream import Location, Stream

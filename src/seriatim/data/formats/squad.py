@@ -11,8 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ...core.diagnostics import Diagnostics
-from ...core.errors import SeriatimError
+from ...core.errors import Diagnostics, SeriatimError
 from ..source import Source
 from ..stream import Location
 from .base import Format, ReadOptions, Record

@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, ClassVar, NamedTuple, cast
 
-from ...core.diagnostics import Diagnostics
-from ...core.errors import SeriatimError
+from ...core.errors import Diagnostics, SeriatimError
 from ..source import Source, Stream
 from ..stream import Location, reading
 from .base import Format, ReadOptions, Record, normalize_name

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path, PurePath, PurePosixPath
 
-from ...core.diagnostics import Diagnostics
-from ...core.errors import SeriatimError
+from ...core.errors import Diagnostics, SeriatimError
 from ..images import is_image_name
 from ..kinds import SPLIT_ALIASES
 from ..source import Source, Stream

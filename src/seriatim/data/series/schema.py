@@ -14,8 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ...core.diagnostics import Diagnostics
-from ...core.errors import SeriatimError, did_you_mean
+from ...core.errors import Diagnostics, SeriatimError, did_you_mean
 from ..dataset import Dataset
 from ..kinds import KINDS, LABEL, CellError, Kind, is_blank, parse_numbers
 from ..schema import Field, Header, Roles, Schema

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...core.diagnostics import Diagnostics
+from ...core.errors import Diagnostics
 from ..dataset import Dataset
 from ..kinds import LABEL, NUMBER
 from ..split import Fractions, SplitPolicy, take_splits

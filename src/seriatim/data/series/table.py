@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.diagnostics import Diagnostics
-from ...core.errors import SeriatimError
+from ...core.errors import Diagnostics, SeriatimError
 from ..dataset import Column, Dataset
 from ..kinds import LABEL
 from .calendar import Frequency, TimeError, infer_frequency, parse_times

@@ -22,8 +22,7 @@ from pydantic import Field as Setting
 from torch import Tensor, nn
 
 from ...core import registry
-from ...core.diagnostics import Diagnostics
-from ...core.errors import SeriatimError
+from ...core.errors import Diagnostics, SeriatimError
 from ...data.dataset import Dataset
 from ...data.kinds import NUMBER, TEXT, Kind
 from ...nn.backbone import BackboneSettings

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.diagnostics import Diagnostics
+from ...core.errors import Diagnostics
 from ...data.dataset import Dataset, factorize
 from ...data.formats.squad import shorten
 from ...data.kinds import FLAG, KINDS, LABEL, NUMBER, TEXT, Kind, check_characters

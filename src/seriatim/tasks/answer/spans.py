@@ -30,8 +30,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ...core.config import Settings
-from ...core.diagnostics import Diagnostics
-from ...core.errors import SeriatimError
+from ...core.errors import Diagnostics, SeriatimError
 from ...data.dataset import Dataset
 from ...data.sequences import Sequences
 from ...data.tokenizers import Tokenizer, TokenizerSettings, with_default_kind

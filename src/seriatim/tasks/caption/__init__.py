@@ -22,8 +22,7 @@ from pydantic import field_validator
 from torch import Tensor, nn
 
 from ...core.config import Settings
-from ...core.diagnostics import Diagnostics
-from ...core.errors import SeriatimError
+from ...core.errors import Diagnostics, SeriatimError
 from ...core.metrics import MetricValues
 from ...core.random import numpy_stream
 from ...core.state import select

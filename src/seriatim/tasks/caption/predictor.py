@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field as Setting
 
 from ...core.config import Settings
-from ...core.diagnostics import Diagnostics
+from ...core.errors import Diagnostics
 from ...data.dataset import Dataset
 from ...data.images import IMAGE, ImageSettings
 from ...data.kinds import NUMBER, NUMBERS, TEXT, TOKENS

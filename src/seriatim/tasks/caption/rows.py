@@ -17,8 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ...core.diagnostics import Diagnostics
-from ...core.errors import SeriatimError
+from ...core.errors import Diagnostics, SeriatimError
 from ...data.dataset import Column, Dataset
 from ...data.formats.coco import find_image_folder
 from ...data.images import IMAGE, is_image_name

@@ -17,8 +17,7 @@ from pydantic import Field as Setting
 from pydantic import field_validator
 
 from ...core.config import Settings
-from ...core.diagnostics import Diagnostics
-from ...core.errors import SeriatimError
+from ...core.errors import Diagnostics, SeriatimError
 from ...data.dataset import Dataset
 from ...data.series.calendar import Frequency, useful_cycles
 from ...data.series.scaling import Scaler, Scaling, constant_columns

@@ -20,8 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...core.diagnostics import Diagnostics
-from ...core.errors import SeriatimError
+from ...core.errors import Diagnostics, SeriatimError
 from ...core.random import numpy_stream
 from ...data.dataset import Dataset
 from ...data.reader import read_dataset

@@ -1,9 +1,19 @@
-"""The settings of pretraining, and its processor: text as documents, sentences and tokens."""
+"""Text as documents, sentences and tokens, and pairs of passages from it: [CLS] a [SEP] b [SEP].
+
+Documents are divided into spans of as many sentences as fit. An epoch visits each span once; each time it is drawn
+where the span begins (up to a span earlier, so that the borders move), where a ends, and whether b is what follows or,
+half of the time, begins at a random sentence of another document.
+
+Only the meaning tells the two cases apart: both are filled in the same way, no sentence is cut at the end of a pair
+(one that is too long counts as several from the start), and b never begins with the first sentence of a document.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self, cast
 
 import numpy as np
@@ -11,16 +21,21 @@ from pydantic import Field as Setting
 from pydantic import field_validator
 
 from ...core.config import Settings
-from ...core.diagnostics import Diagnostics
-from ...core.errors import SeriatimError
+from ...core.errors import Diagnostics, SeriatimError
+from ...core.files import cache_folder
+from ...data.cache import make_once
 from ...data.dataset import Dataset
+from ...data.disk import TextValues, cache_key
 from ...data.documents import UNKNOWN, TextLayout, document_ends
+from ...data.sequences import Sequences
 from ...data.tokenizers import Tokenizer, TokenizerSettings, with_default_kind
-from ..base import Encoded, Processor, TaskConfig
-from .passages import EncodedDocuments, Passages
+from ..base import Encoded, Processor, TaskConfig, Tokenizers, Values
+from ..codecs import TRAINING_CHARACTERS, train_tokenizer
 
-TRAINING_CHARACTERS = 1 << 26  # that a tokenizer is trained on; of more text, evenly spaced documents
 BERT_TOKENIZER = {"kind": "bert", "lowercase": True}
+DOCUMENT_SENTENCES = 32  # of a document, if a data set is a single one
+ENCODED_CHARACTERS = 1 << 18  # at a time
+VERSION = 2  # of the files
 
 
 class PretrainSettings(Settings):
@@ -49,6 +64,218 @@ class PretrainSettings(Settings):
         return with_default_kind(values, **BERT_TOKENIZER)
 
 
+# Passages
+
+
+@dataclass(frozen=True)
+class EncodedDocuments:
+    """The tokens of all sentences of a data set, in memory or mapped from disk."""
+
+    tokens: np.ndarray  # (T,) the sentences one after another
+    sentences: np.ndarray  # (S,) the end of each, in tokens
+    documents: np.ndarray  # (N,) the end of each, in sentences
+
+    @classmethod
+    def encode(cls, dataset: Dataset, layout: TextLayout, tokenizer: Tokenizer) -> EncodedDocuments:
+        """Encodes the documents of a data set; those of one on disk are written to the cache once."""
+        texts, ends = dataset["text"], document_ends(dataset)
+        documents = layout.documents(texts, ends.tolist())
+        dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4"
+        if not isinstance(texts, TextValues):
+            groups = list(encode_groups(documents, tokenizer))
+            empty = np.zeros(0, np.int64)
+            tokens, lengths, counts = (np.concatenate([empty, *(group[part] for group in groups)]) for part in range(3))
+            return cls(tokens.astype(dtype), np.cumsum(lengths), np.cumsum(counts))
+        content = hashlib.sha256(texts.hashes().tobytes() + ends.tobytes() + tokenizer.to_json().encode()).hexdigest()
+        key = cache_key(VERSION, "documents", content, [layout.separate, layout.titled, layout.wrapped])
+
+        def write(folder: Path) -> None:
+            with (
+                (folder / "tokens").open("wb") as tokens,
+                (folder / "lengths").open("wb") as lengths,
+                (folder / "counts").open("wb") as counts,
+            ):
+                for ids, sentence_lengths, sentence_counts in encode_groups(documents, tokenizer):
+                    ids.astype(dtype).tofile(tokens)
+                    sentence_lengths.astype("<i4").tofile(lengths)
+                    sentence_counts.astype("<i4").tofile(counts)
+
+        folder = make_once(cache_folder("documents") / key, write)
+        lengths, counts = (np.fromfile(folder / name, "<i4") for name in ("lengths", "counts"))
+        tokens = np.memmap(folder / "tokens", dtype, "r") if len(lengths) else np.zeros(0, dtype)
+        return cls(tokens, np.cumsum(lengths, dtype=np.int64), np.cumsum(counts, dtype=np.int64))
+
+
+def encode_groups(
+    documents: Iterator[list[str]], tokenizer: Tokenizer
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yields tokens, the length of each sentence in tokens and of each document in sentences, some documents at a time.
+
+    Sentences and documents without a token are left out.
+    """
+    unknown = UNKNOWN if tokenizer.unk is None else tokenizer.names[tokenizer.unk]
+
+    def encode(group: Sequence[list[str]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        texts = [sentence.replace(UNKNOWN, unknown) for sentences in group for sentence in sentences]
+        ids = tokenizer.encode_many(texts, strict=False)
+        lengths = np.array([len(row) for row in ids], dtype=np.int64)
+        starts = np.cumsum([0, *(len(sentences) for sentences in group[:-1])])
+        counts = np.add.reduceat(lengths > 0, starts, dtype=np.int64)
+        return np.concatenate(ids), lengths[lengths > 0], counts[counts > 0]
+
+    group: list[list[str]] = []
+    size = 0
+    for sentences in documents:
+        group.append(sentences)
+        size += sum(len(sentence) for sentence in sentences)
+        if size >= ENCODED_CHARACTERS:
+            yield encode(group)
+            group, size = [], 0
+    if group:
+        yield encode(group)
+
+
+@dataclass(frozen=True)
+class PassageBatch:
+    """Passages or pairs of passages, padded."""
+
+    tokens: np.ndarray  # (B,T)
+    lengths: np.ndarray  # (B,)
+    text: np.ndarray  # (B,T) True for tokens of a text, False for its frame and padding
+    unrelated: np.ndarray  # (B,) 0 if b follows a, 1 if it is from another document
+
+
+class Passages:
+    """The spans of a split, from which passages are drawn.
+
+    Args:
+        documents: The encoded documents.
+        tokenizer: With [CLS] and [SEP].
+        length: The length of a sequence, special tokens included.
+        paired: Whether passages are drawn in pairs.
+        name: Of the split, for errors.
+    """
+
+    def __init__(
+        self, documents: EncodedDocuments, tokenizer: Tokenizer, length: int, paired: bool, name: str = "training"
+    ) -> None:
+        self.tokens, self.paired = documents.tokens, paired
+        self.frame = tokenizer.cls or 0, tokenizer.sep or 0, tokenizer.pad or 0
+        self.capacity = length - (3 if paired else 2)  # tokens of texts in a sequence
+        if len(documents.sentences) < 2:
+            raise too_short(f"the {name} split has {len(documents.sentences)} sentences")
+        self.ends, ends = divide_sentences(documents, self.capacity // 2 if paired else self.capacity)
+        self.starts = np.concatenate([[0], self.ends[:-1]])
+        if paired and len(ends) == 1:
+            ends = divide_document(len(self.ends))
+        sizes = np.diff(ends, prepend=0)
+        used = np.flatnonzero(sizes >= (2 if paired else 1))
+        self.left_out = len(ends) - len(used)  # documents of a single sentence, which nothing follows
+        if len(used) < (2 if paired else 1):
+            raise too_short(f"the {name} split has {len(used)} documents of two sentences or more; pairs need several")
+        self.document_ends = ends
+        self.document = np.repeat(np.arange(len(ends), dtype=np.int32), sizes)  # (S,)
+        fits = np.minimum(np.searchsorted(self.ends, self.starts + self.capacity, "right"), ends[self.document])
+        self.fits = fits.astype(np.int32)  # (S,) the first sentence that does not fit after this one
+        self.first = span_starts(ends[used] - sizes[used], self.fits, ends[used])  # (spans,) sentences
+        count = self.fits[self.first] - self.first
+        begins_document = np.concatenate([[True], np.diff(self.document[self.first]) > 0])
+        self.max_shift = np.where(begins_document, 0, np.concatenate([[1], count[:-1]]) - 1)
+        self.min_shift = (count == 1).astype(np.int64) if paired else np.zeros_like(count)
+        lengths = self.ends[self.first + count - 1] - self.starts[self.first] + length - self.capacity
+        self.inputs = Sequences(np.zeros(0, np.int64), np.cumsum(lengths))  # lengths only: the tokens are drawn
+        # Sentences that follow another one, document by document: b may begin with them.
+        begins = np.concatenate([[True], np.diff(self.document) > 0])
+        self.followers = np.flatnonzero(~begins).astype(np.int32)
+        self.followers_from = np.searchsorted(self.followers, ends - sizes)
+        self.followers_until = np.searchsorted(self.followers, ends)
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def draw(self, spans: np.ndarray, random: np.random.Generator) -> PassageBatch:
+        """Returns a passage, or a pair of them, of each span."""
+        first = self.first[spans] - random.integers(self.min_shift[spans], self.max_shift[spans] + 1)
+        start = self.starts[first]
+        if not self.paired:
+            size = self.ends[self.fits[first] - 1] - start
+            return self._framed(start, size, start, np.zeros_like(size), np.zeros_like(size))
+        cut = random.integers(first + 1, self.fits[first])
+        unrelated = random.integers(0, 2, len(spans))
+        second = np.where(unrelated, self.draw_followers(self.document[first], random), cut)
+        # At least the first sentence of b must fit, so a may have to end earlier.
+        opening = self.ends[second] - self.starts[second]
+        latest = np.searchsorted(self.ends, start + self.capacity - opening, "right")
+        cut = np.where(unrelated, np.minimum(cut, latest), cut)
+        size = self.ends[cut - 1] - start
+        second_start = self.starts[second]
+        last = np.searchsorted(self.ends, second_start + self.capacity - size, "right")
+        last = np.minimum(last, self.document_ends[self.document[second]])
+        return self._framed(start, size, second_start, self.ends[last - 1] - second_start, unrelated)
+
+    def draw_followers(self, document: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        """Returns a sentence of another document than each of `document` (B,), all equally likely."""
+        begin, end = self.followers_from[document], self.followers_until[document]
+        position = random.integers(0, len(self.followers) - (end - begin))
+        return self.followers[position + np.where(position >= begin, end - begin, 0)]
+
+    def _framed(
+        self, start: np.ndarray, size: np.ndarray, second: np.ndarray, second_size: np.ndarray, unrelated: np.ndarray
+    ) -> PassageBatch:
+        """Returns [CLS], `size` tokens from `start` on and [SEP]; of pairs also those from `second` on and [SEP]."""
+        cls, sep, pad = self.frame
+        second_at = size + 2 if self.paired else size  # position of b
+        lengths = second_at + second_size + (1 if self.paired else 2)
+        steps = np.arange(int(lengths.max()))
+        in_first = (steps >= 1) & (steps <= size[:, None])
+        in_second = (steps >= second_at[:, None]) & (steps < (second_at + second_size)[:, None])
+        text = in_first | in_second if self.paired else in_first
+        positions = np.where(in_first, start[:, None] - 1, (second - second_at)[:, None]) + steps
+        tokens = self.tokens[np.where(text, positions, 0)].astype(np.int64)
+        tokens[~text] = pad
+        tokens[:, 0] = cls
+        rows = np.arange(len(size))
+        tokens[rows, size + 1] = sep
+        tokens[rows, lengths - 1] = sep
+        return PassageBatch(tokens, lengths, text, unrelated)
+
+
+def too_short(cause: str) -> SeriatimError:
+    return SeriatimError("data.too-short", cause, "add text, or set task.next=false, which needs no pairs")
+
+
+def divide_sentences(documents: EncodedDocuments, limit: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the ends of sentences and documents; a sentence of more tokens counts as several of similar length."""
+    ends = np.asarray(documents.sentences, dtype=np.int64)
+    lengths = np.diff(ends, prepend=0)
+    pieces = -(-lengths // limit)
+    until = np.cumsum(pieces)
+    number = np.arange(1, int(until[-1]) + 1) - np.repeat(until - pieces, pieces)  # 1, 2, … within a sentence
+    cuts = np.repeat(ends - lengths, pieces) + number * np.repeat(lengths, pieces) // np.repeat(pieces, pieces)
+    return cuts, until[np.asarray(documents.documents, dtype=np.int64) - 1]
+
+
+def divide_document(sentences: int) -> np.ndarray:
+    """Returns the ends of parts of a single document, each of several sentences."""
+    size = max(min(DOCUMENT_SENTENCES, sentences // 2), 1)
+    ends = np.arange(size, sentences + 1, size)
+    ends[-1] = sentences
+    return ends
+
+
+def span_starts(starts: np.ndarray, fits: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Returns the first sentence of each span, of all documents at the same time."""
+    parts = [starts]
+    while len(starts):
+        continued = fits[starts] < ends
+        starts, ends = fits[starts][continued].astype(np.int64), ends[continued]
+        parts.append(starts)
+    return np.sort(np.concatenate(parts))
+
+
+# Processor
+
+
 @dataclass(frozen=True, kw_only=True)
 class EncodedPassages(Encoded):
     """The spans of a split: `inputs` has their lengths only, since passages are drawn from them."""
@@ -67,9 +294,7 @@ class PretrainProcessor(Processor[EncodedPassages]):
     wrapped: bool = False
 
     @classmethod
-    def fit(
-        cls, train: Dataset, config: TaskConfig, pretrained: Mapping[str, Tokenizer], diagnostics: Diagnostics
-    ) -> Self:
+    def fit(cls, train: Dataset, config: TaskConfig, pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:
         settings: PretrainSettings = config.task
         layout = TextLayout.detect(train)
         diagnostics.note(layout.describe())
@@ -80,9 +305,8 @@ class PretrainProcessor(Processor[EncodedPassages]):
             documents = layout.documents(train["text"], document_ends(train).tolist())
             sampled = (sentences for number, sentences in enumerate(documents) if number % every == 0)
             texts = (" ".join(sentences).replace(UNKNOWN, " ") + "\n" for sentences in sampled)
-            tokenizer = Tokenizer.train(settings.tokenizer or TokenizerSettings(**cast(Any, BERT_TOKENIZER)), texts)
-            size = f"{tokenizer.kind} tokenizer with {tokenizer.vocab_size:,} tokens"
-            diagnostics.note(f"{size}, trained on the training split")
+            chosen = settings.tokenizer or TokenizerSettings(**cast(Any, BERT_TOKENIZER))
+            tokenizer = train_tokenizer(chosen, texts, diagnostics)
         needed = {"cls": "[CLS]", "sep": "[SEP]"} | ({"mask": "[MASK]"} if settings.masked else {})
         missing = [name for use, name in needed.items() if getattr(tokenizer, use) is None]
         if missing:
@@ -92,11 +316,7 @@ class PretrainProcessor(Processor[EncodedPassages]):
 
     @classmethod
     def from_pretrained(
-        cls,
-        tokenizers: Mapping[str, Tokenizer],
-        max_length: int,
-        labels: tuple[str, ...] = (),
-        config: Mapping[str, Any] | None = None,
+        cls, tokenizers: Tokenizers, max_length: int, labels: tuple[str, ...] = (), config: Values | None = None
     ) -> Self:
         return cls(tokenizers["tokenizer"], max_length)
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...core import registry
-from ...core.diagnostics import Diagnostics
+from ...core.errors import Diagnostics
 from ...data.dataset import Dataset
 from ...data.entities import EntityScore, find_spans, score_entities
 from ...data.formats.conll import Conll, append_column

@@ -20,8 +20,7 @@ from pydantic import Field as Setting
 from pydantic import field_validator
 
 from ...core.config import Settings
-from ...core.diagnostics import Diagnostics
-from ...core.errors import SeriatimError
+from ...core.errors import Diagnostics, SeriatimError
 from ...data.dataset import Dataset
 from ...data.entities import is_valid, parse_tag, recognize_scheme, repair_tags
 from ...data.kinds import KINDS, TEXT, TOKENS, Kind, check_characters

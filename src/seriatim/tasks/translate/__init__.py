@@ -18,8 +18,7 @@ from pydantic import Field as Setting
 from pydantic import field_validator
 
 from ...core.config import Settings
-from ...core.diagnostics import Diagnostics
-from ...core.errors import SeriatimError
+from ...core.errors import Diagnostics, SeriatimError
 from ...core.metrics import MetricValues
 from ...data.dataset import Dataset
 from ...data.disk import TextValues

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.diagnostics import Diagnostics
-from ...core.errors import SeriatimError
+from ...core.errors import Diagnostics, SeriatimError
 from ...data.dataset import Dataset
 from ...data.disk import TextValues
 from ...data.kinds import TEXT
