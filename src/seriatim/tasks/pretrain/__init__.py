@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...core.config import Settings
-from ...core.errors import Diagnostics, SeriatimError
+from ...core.errors import SeriatimError
 from ...data.dataset import Dataset
 from ...data.split import Contiguous
 from ...nn.backbone import Backbone, BackboneSettings

@@ -22,7 +22,7 @@ from ..base import Encoded, Task, padding_mask
 from ..batching import Batch, run_batches
 from ..embedding import EmbeddingPredictor, TextReader
 from ..inspection import ScoredTokens, TokenReadout, TokenScorer
-from ..predictor import Usage, capability
+from ..predictor import Record, Usage, capability
 from .processor import PretrainProcessor
 
 MAX_LISTED = 5  # inputs in an error
@@ -48,12 +48,15 @@ class FillMaskPredictor(EmbeddingPredictor):
     def __init__(self, task: Task[Any], network: Any) -> None:
         super().__init__(task, network)
         self.tokenizer = self.processor.tokenizer
-        self.head = cast(PretrainHead, network.head)
         self.mask = -1 if self.tokenizer.mask is None else int(self.tokenizer.mask)
         self.mask_name = "[MASK]" if self.mask < 0 else self.tokenizer.names[self.mask]
 
+    @property
+    def head(self) -> PretrainHead:
+        return cast(PretrainHead, self.network.head)
+
     @capability(outputs={"text": TEXT, "masks": TOKENS, "follows": NUMBER}, options=FillOptions, inputs=INPUTS)
-    def fill(self, dataset: Dataset, options: FillOptions) -> list[dict[str, Any]]:
+    def fill(self, dataset: Dataset, options: FillOptions) -> list[Record]:
         """Predict the token at each [MASK] of a text, and whether a second text follows the first."""
         if self.head.masked is None and self.head.next is None:
             cause = "this encoder has no head: neither for masked tokens nor for pairs"
@@ -63,14 +66,14 @@ class FillMaskPredictor(EmbeddingPredictor):
         counts = self._count_masks(inputs, sequences)
         device = next(self.network.parameters()).device
 
-        def run(items: np.ndarray) -> list[dict[str, Any]]:
+        def run(items: np.ndarray) -> list[Record]:
             block, elements = sequences.padded(items)
             mask = padding_mask(elements)
             hidden, _ = self.network.hidden(
                 torch.from_numpy(block).to(device), None if mask is None else mask.to(device)
             )
             positions = torch.from_numpy(np.flatnonzero((block == self.mask) & elements)).to(device)
-            candidates: list[list[dict[str, Any]]] = []
+            candidates: list[list[Record]] = []
             if self.head.masked is not None and len(positions):
                 scores = self.head.masked.scores(hidden.flatten(0, 1).index_select(0, positions))
                 probs, best = as_float32(scores).softmax(dim=-1).topk(min(options.top, scores.shape[-1]))
@@ -112,7 +115,7 @@ class FillMaskPredictor(EmbeddingPredictor):
         rows = [frame_texts(self.tokenizer, [[text] for text in texts], limit)[0] for texts in inputs]
         return Sequences.of(rows)
 
-    def _fill_text(self, texts: tuple[str, ...], masks: list[list[dict[str, Any]]]) -> str | list[str]:
+    def _fill_text(self, texts: tuple[str, ...], masks: list[list[Record]]) -> str | list[str]:
         best = iter([candidates[0]["token"].removeprefix("##") for candidates in masks])
         filled = []
         for text in texts:
