@@ -12,7 +12,7 @@ import torch
 
 import seriatim
 from seriatim.cli import run as cli
-from seriatim.core.tensors import load_tensors
+from seriatim.core.files import load_tensors
 from seriatim.hub.warm_start import WarmStart
 from seriatim.runs.configure import FINE_TUNING_EPOCHS, configure
 

@@ -22,8 +22,8 @@ from helpers import (
     settings_of,
 )
 from seriatim.core import registry
+from seriatim.core.device import on_meta_device
 from seriatim.core.state import concat, flatten, rebuild, select, split
-from seriatim.core.tensors import on_meta_device
 from seriatim.nn.backbone import BackboneTraits
 from seriatim.nn.network import load_weights, token_network, weights
 

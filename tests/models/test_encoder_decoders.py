@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from encoder_decoder_cases import AFTER, MAIN, NAMES, PAIRS, build_pair, pair_network, tokens
 from helpers import RUNNING_MEAN, label, mask_of
 from seriatim.core import registry
+from seriatim.core.device import on_meta_device
+from seriatim.core.files import load_tensors, save_tensors
 from seriatim.core.state import concat, flatten, rebuild, select, split
-from seriatim.core.tensors import load_tensors, on_meta_device, save_tensors
 from seriatim.nn.encoder_decoder import EncoderDecoder, encoder_decoder_network
 from seriatim.nn.network import count_parameters, load_weights, weights
 from seriatim.training.cost import solve_width

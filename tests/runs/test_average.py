@@ -10,7 +10,7 @@ import torch
 
 import seriatim
 from seriatim.core.errors import SeriatimError
-from seriatim.core.tensors import load_tensors
+from seriatim.core.files import load_tensors
 
 SETTINGS: dict[str, Any] = {
     "model": {"width": 8},

@@ -14,7 +14,7 @@ import seriatim
 from seriatim import tasks
 from seriatim.cli import run as cli
 from seriatim.core.errors import SeriatimError
-from seriatim.core.tensors import load_tensors
+from seriatim.core.files import load_tensors
 from seriatim.runs.configure import configure
 
 SMALL: dict[str, Any] = {"model": {"width": 4}}

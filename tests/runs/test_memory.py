@@ -14,7 +14,7 @@ import torch
 
 import seriatim
 from seriatim.core.errors import SeriatimError
-from seriatim.core.tensors import load_tensors
+from seriatim.core.files import load_tensors
 
 WORDS = ("fine", "dull", "warm", "cold")
 FRAME = pd.DataFrame(

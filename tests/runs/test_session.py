@@ -14,7 +14,7 @@ import torch
 
 import seriatim
 from seriatim.core.errors import SeriatimError
-from seriatim.core.tensors import load_tensors
+from seriatim.core.files import load_tensors
 from seriatim.training.events import Event, Stepped
 
 SETTINGS: dict[str, Any] = {"model": {"width": 8}, "train": {"evaluate_steps": 4, "batch_size": 4}}

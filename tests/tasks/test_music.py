@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from seriatim import api
+from seriatim.core.device import torch_stream
 from seriatim.core.errors import SeriatimError
-from seriatim.core.random import torch_stream
 from seriatim.data.formats.midi import KEYS, write_midi
 from seriatim.runs.configure import configure
 from seriatim.tasks.music import MusicTask, compose

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 import seriatim
 from seriatim.core.config import merge
 from seriatim.core.errors import SeriatimError
-from seriatim.core.tensors import load_tensors, save_tensors
+from seriatim.core.files import load_tensors, save_tensors
 from seriatim.nn.distillation import TokenScores
 from seriatim.nn.network import weights
 from seriatim.runs.configure import configure

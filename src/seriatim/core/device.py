@@ -1,17 +1,26 @@
-"""The device to compute on, and this process among several."""
+"""Where and with which random numbers networks compute: devices, processes, named random streams, the meta device.
+
+Every random draw is a pure function of (seed, name, indices). A stream is addressed by the step, not by earlier draws:
+resuming at step 1,000 needs no stored generator, and the number of ranks or workers does not change any stream.
+"""
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import datetime
+import hashlib
 import os
 import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from .errors import SeriatimError
 
@@ -105,3 +114,46 @@ def join_ranks() -> Ranks:
         dist.init_process_group(backend, timeout=datetime.timedelta(hours=12))
         atexit.register(dist.destroy_process_group)
     return Ranks(dist.get_rank(), dist.get_world_size())
+
+
+# Random streams
+
+
+def derive(seed: int, name: str, *indices: int) -> int:
+    """Returns a seed of 63 bits for a position of a stream."""
+    text = ":".join([str(seed), name, *map(str, indices)])
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
+
+
+def torch_stream(seed: int, name: str, *indices: int, device: torch.device | str = "cpu") -> torch.Generator:
+    return torch.Generator(device=device).manual_seed(derive(seed, name, *indices))
+
+
+def numpy_stream(seed: int, name: str, *indices: int) -> np.random.Generator:
+    return np.random.default_rng(derive(seed, name, *indices))
+
+
+# Networks without memory
+
+
+@contextlib.contextmanager
+def on_meta_device() -> Iterator[None]:
+    """Networks built within the block have shapes but no memory; initialization is skipped."""
+    with torch.device("meta"), _SkipInitialization():
+        yield
+
+
+class _SkipInitialization(TorchFunctionMode):
+    """Skips `torch.nn.init`, which on the meta device would load torch's compiler (two seconds) to do nothing."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        kwargs = kwargs or {}
+        if getattr(func, "__module__", "") == "torch.nn.init":
+            return kwargs["tensor"] if "tensor" in kwargs else args[0]
+        return func(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Files and folders written atomically, and the cache folder."""
+"""Files, folders and tensors written atomically, and the cache folder. Torch is imported with the first tensor."""
 
 from __future__ import annotations
 
@@ -10,9 +10,14 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import platformdirs
+
+from .errors import SeriatimError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def cache_folder(*parts: str) -> Path:
@@ -68,12 +73,33 @@ def write_text(path: str | Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def write_json(path: str | Path, value: Any) -> None:
+def write_json(path: str | Path, value: object) -> None:
     write_text(path, to_json(value))
 
 
-def to_json(value: Any) -> str:
+def to_json(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    """Writes named tensors as a safetensors file."""
+    from safetensors.torch import save_file
+
+    with atomic_file(path) as temporary:
+        save_file({name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}, temporary)
+
+
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except FileNotFoundError:
+        cause = f"{path} does not exist"
+        raise SeriatimError("checkpoint.missing", cause, "train the run again, or copy the whole folder") from None
+    except (SafetensorError, OSError) as error:
+        raise SeriatimError("checkpoint.damaged", f"{path} cannot be read: {error}", "restore the file") from None
 
 
 def sha256(path: str | Path) -> str:

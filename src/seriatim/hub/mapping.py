@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core.tensors import on_meta_device
+from ..core.device import on_meta_device
 
 Config = Mapping[str, Any]  # the contents of config.json
 

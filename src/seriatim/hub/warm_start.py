@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ..core.config import load_yaml
 from ..core.errors import SeriatimError
-from ..core.tensors import load_tensors
+from ..core.files import load_tensors
 from ..data.tokenizers import Tokenizer
 from ..nn.network import weights
 from . import reading

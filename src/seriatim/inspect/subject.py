@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from ..core import registry
+from ..core.device import derive, torch_stream
 from ..core.errors import SeriatimError
-from ..core.random import derive, torch_stream
 from ..nn.backbone import ModelSettings
 from ..nn.encoder_decoder import EncoderDecoderSettings
 from ..nn.trace import Trace

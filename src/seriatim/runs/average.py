@@ -15,9 +15,8 @@ from torch import Tensor
 
 from .. import report
 from ..core.errors import SeriatimError
-from ..core.files import write_json
+from ..core.files import load_tensors, save_tensors, write_json
 from ..core.run_folder import fresh_folder
-from ..core.tensors import load_tensors, save_tensors
 from ..training.callbacks import Outcome
 from ..training.checkpoint import Checkpoints
 from ..training.events import Started, Stopped

@@ -15,9 +15,8 @@ from torch import Tensor
 from .. import report
 from .._version import __version__
 from ..core.errors import SeriatimError, did_you_mean
-from ..core.files import write_json
+from ..core.files import save_tensors, write_json
 from ..core.run_folder import FORMAT, fresh_folder
-from ..core.tensors import save_tensors
 from ..data.tokenizers import Tokenizer
 from ..hub.folder import locate_model
 from ..hub.mapping import HubHead, ModelMapping

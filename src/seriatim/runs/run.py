@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core.errors import SeriatimError, did_you_mean
-from ..core.files import sha256, write_json
+from ..core.files import load_tensors, sha256, write_json
 from ..core.run_folder import FORMAT, RunFolder
-from ..core.tensors import load_tensors
 from ..data.kinds import KINDS
 from ..nn.network import load_weights
 from ..tasks import load as load_task

@@ -16,9 +16,9 @@ from ..core import registry
 from ..core.config import validate
 from ..core.device import Ranks, flush_denormals, join_ranks, pick_device, retain_freed_memory
 from ..core.errors import Diagnostics, SeriatimError
+from ..core.files import load_tensors, save_tensors
 from ..core.metrics import metric_signatures
 from ..core.run_folder import FORMAT
-from ..core.tensors import load_tensors, save_tensors
 from ..data.tokenizers import Tokenizer
 from ..nn.network import load_weights
 from ..report.charts import View, views_to_json

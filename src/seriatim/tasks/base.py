@@ -15,8 +15,8 @@ from pydantic import Field as Setting
 from torch import Tensor, nn
 
 from ..core.config import Settings
+from ..core.device import derive
 from ..core.errors import Diagnostics, SeriatimError
-from ..core.random import derive
 from ..data.check import check
 from ..data.dataset import Dataset
 from ..data.formats import ReadOptions

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.random import derive, numpy_stream
+from ..core.device import derive, numpy_stream
 from ..core.state import map_state
 from ..data.disk import mix
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.random import numpy_stream
+from ..core.device import numpy_stream
 from ..core.state import select
 from ..data.kinds import NUMBER, NUMBERS
 from ..data.tokenizers import Tokenizer

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.config import Settings
+from ..core.device import numpy_stream, torch_stream
 from ..core.errors import Diagnostics, SeriatimError
-from ..core.random import numpy_stream, torch_stream
 from ..data.dataset import Column, Dataset
 from ..data.formats.midi import KEYS, LOWEST, ROLE, ROLL, Midi, find_notes, round_half_up, sample_roll, write_midi
 from ..data.kinds import LABEL, NUMBER, Kind

@@ -18,8 +18,8 @@ import torch
 from pydantic import Field as Setting
 from torch import Tensor, nn
 
+from ..core.device import numpy_stream
 from ..core.errors import Diagnostics, SeriatimError
-from ..core.random import numpy_stream
 from ..data.dataset import Column, Dataset
 from ..data.images import IMAGE
 from ..data.images.batches import Images

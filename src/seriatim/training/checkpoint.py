@@ -17,8 +17,7 @@ from typing import Any
 from torch import Tensor
 
 from ..core.errors import SeriatimError
-from ..core.files import atomic_folder, sha256, write_json
-from ..core.tensors import load_tensors, save_tensors
+from ..core.files import atomic_folder, load_tensors, save_tensors, sha256, write_json
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from ..core.device import on_meta_device
 from ..core.errors import SeriatimError
-from ..core.tensors import on_meta_device
 from ..nn.backbone import BackboneSettings, readable_equations
 from ..nn.network import count_parameters
 

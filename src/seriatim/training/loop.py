@@ -25,9 +25,8 @@ import torch
 from torch import Tensor, nn
 
 from ..core import state as states
-from ..core.device import Ranks
+from ..core.device import Ranks, derive
 from ..core.errors import SeriatimError
-from ..core.random import derive
 from ..nn.network import load_weights, weights
 from ..tasks.base import Task
 from ..tasks.batching import Batch

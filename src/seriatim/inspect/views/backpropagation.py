@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...core.device import derive
 from ...core.errors import SeriatimError
-from ...core.random import derive
 from ...models.rnn import RNNCell
 from ...models.rnn import Settings as RNNSettings
 from ...nn.recurrent import scan

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ...core.device import derive, numpy_stream, torch_stream
 from ...core.errors import SeriatimError
-from ...core.random import derive, numpy_stream, torch_stream
 from ...models.resnet import Settings
 from ...nn.heads import VectorHead
 from ...nn.images import FeatureMapInput

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ...core.device import derive, numpy_stream
 from ...core.errors import SeriatimError
-from ...core.random import derive, numpy_stream
 from ...nn.network import as_float32, token_network
 from ...report.charts import Annotation, Cell, Lines, Series, Table, View, row
 from ..result import NamedArray, Result

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...core.device import derive
 from ...core.errors import SeriatimError
-from ...core.random import derive
 from ...models.mlp import WindowMLP
 from ...models.tcn import CausalConv
 from ...nn.attention_scores import Score

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...core.random import derive
+from ...core.device import derive
 from ...nn.attention import attention_pool
 from ...nn.attention_scores import KERNELS, SCORES, Additive, Concat, make_score
 from ...nn.layers import SinusoidalPositions, sinusoids

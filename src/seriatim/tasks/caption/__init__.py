@@ -22,9 +22,9 @@ from pydantic import field_validator
 from torch import Tensor, nn
 
 from ...core.config import Settings
+from ...core.device import numpy_stream
 from ...core.errors import Diagnostics, SeriatimError
 from ...core.metrics import MetricValues
-from ...core.random import numpy_stream
 from ...core.state import select
 from ...data.dataset import Dataset
 from ...data.images import ImageSettings

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ...core.device import numpy_stream
 from ...core.errors import Diagnostics, SeriatimError
-from ...core.random import numpy_stream
 from ...data.dataset import Dataset
 from ...data.reader import read_dataset
 from ...data.schema import Schema

@@ -21,8 +21,8 @@ from pydantic import Field as Setting
 from torch import Tensor
 
 from ...core.config import Settings
+from ...core.device import numpy_stream
 from ...core.errors import Diagnostics, SeriatimError
-from ...core.random import numpy_stream
 from ...data.dataset import Dataset
 from ...data.disk import TextValues
 from ...data.documents import document_ends
