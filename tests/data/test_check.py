@@ -68,7 +68,7 @@ def test_constraints_run() -> None:
                 diagnostics.report("data.x", f"{dataset.locations[row]}: an x")
 
     schema = Schema((Field("text", (TEXT,)),), constraints=(no_x,))
-    assert [problem.cause for problem in check(read(["a", "x"], schema), schema).problems] == ["inputs, row 1: an x"]
+    assert [problem.cause for problem in problems_of(read(["a", "x"], schema), schema)] == ["inputs, row 1: an x"]
 
 
 # Streams of text

@@ -2,7 +2,7 @@
 
 A table is a folder of the cache:
 
-    table.json              columns, files, the rows and the checksum of each shard; written last
+    table.json              columns, files, and the rows of each shard; written last
     00000.arrow …           IPC files of one record batch: the columns as large_string, `file` int32, `line` int64
     derived/<name>.npy      sizes, hashes, group numbers and splits of all rows, each computed when first asked for
 
@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import zlib
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -72,7 +70,7 @@ class Table:
         return int(self.starts[-1])
 
     def column(self, shard: int, name: str) -> pa.Array:
-        return map_shard(str(self.folder / f"{shard:05}.arrow")).column(name)
+        return map_shard(self.folder / f"{shard:05}.arrow").column(name)
 
     def shards(self, name: str) -> Iterator[pa.Array]:
         """Yields a column shard by shard; each is unmapped before the next one."""
@@ -87,29 +85,12 @@ class Table:
                 np.save(file, compute())
         return np.load(path, mmap_mode="r")
 
-    def verify(self) -> list[str]:
-        """Returns the shards whose bytes are not those that were written."""
-        checksums = json.loads((self.folder / "table.json").read_text(encoding="utf-8"))["checksums"]
-        paths = [self.folder / f"{shard:05}.arrow" for shard in range(len(self.shard_rows))]
-        return [path.name for path, crc in zip(paths, checksums, strict=True) if file_checksum(path) != crc]
-
 
 def open_shard(path: Path) -> pa.RecordBatch:
     return pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
 
 
-@lru_cache(MAPPED_SHARDS)
-def map_shard(path: str) -> pa.RecordBatch:
-    return open_shard(Path(path))
-
-
-def file_checksum(path: Path) -> int:
-    """Returns the CRC-32 of a file, read in blocks."""
-    checksum = 0
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            checksum = zlib.crc32(block, checksum)
-    return checksum
+map_shard = lru_cache(MAPPED_SHARDS)(open_shard)  # for random access
 
 
 class TableWriter:
@@ -139,19 +120,20 @@ class TableWriter:
         places = {"file": files, "line": to_numbers(lines.astype(np.int64, copy=False), pa.int64())}
         batch = pa.record_batch({**columns, **places})
         path = self._path(len(self.shards), "arrow")
-        with atomic_file(path) as temporary:
-            with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
-                writer.write_batch(batch)
-            checksum = file_checksum(temporary)
-        facts = {"rows": len(lines), "checksum": checksum, "position": position}
+        with (
+            atomic_file(path) as temporary,
+            pa.OSFile(str(temporary), "wb") as sink,
+            pa.ipc.new_file(sink, batch.schema) as writer,
+        ):
+            writer.write_batch(batch)
+        facts = {"rows": len(lines), "position": position}
         write_json(self._path(len(self.shards), "json"), facts)
         self.shards.append(facts)
 
     def finish(self, name: str, files: Sequence[str]) -> Table:
         """Completes the table and returns it."""
-        rows, checksums = ([shard[fact] for shard in self.shards] for fact in ("rows", "checksum"))
-        values = {"name": name, "files": list(files), "rows": rows, "checksums": checksums}
-        write_json(self.folder / "table.json", values)
+        rows = [shard["rows"] for shard in self.shards]
+        write_json(self.folder / "table.json", {"name": name, "files": list(files), "rows": rows})
         for shard in range(len(self.shards)):
             self._path(shard, "json").unlink()
         return Table(self.folder, name, tuple(files), tuple(rows))
@@ -382,8 +364,3 @@ def number_groups(keys: np.ndarray) -> np.ndarray:
     numbers = np.empty(len(first), np.int64)
     numbers[np.argsort(first, kind="stable")] = np.arange(len(first))
     return numbers[inverse]
-
-
-def available_cores() -> int:
-    """Returns the number of cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -3,8 +3,8 @@
 A folder of the cache holds
 
     job.json, rows.npy, tokenizer.json      what is encoded: enough for a worker process to do its part
-    00000.tokens, 00000.ends, 00000.json    tokens of the smallest dtype, the end of each item, counts and checksums
-    index.json                              the counts and checksums of all shards; written last
+    00000.tokens, 00000.ends, 00000.json    tokens of the smallest dtype, the end of each item, counts
+    index.json                              the counts of all shards; written last
 
 A shard appears complete or not at all, since its JSON file is written last. After a kill the missing ones are made.
 """
@@ -17,7 +17,6 @@ import os
 import re
 import subprocess
 import sys
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,7 +28,7 @@ import numpy as np
 from ..core.errors import SeriatimError
 from ..core.files import atomic_file, cache_folder, write_json
 from .cache import cache_errors, locked
-from .disk import Table, TextValues, available_cores, cache_key, file_checksum
+from .disk import Table, TextValues, cache_key
 from .tokenizers import Tokenizer
 from .tokenizers.segments import SPACE
 
@@ -181,15 +180,6 @@ class TokenShards:
             row[: len(sequence)] = sequence
         return block, np.arange(block.shape[1]) < lengths[:, None]
 
-    def verify(self) -> list[str]:
-        """Returns the files whose bytes are not those that were written."""
-        files = [
-            (f"{shard:05}.{name}", crc)
-            for name in ("tokens", "ends")
-            for shard, crc in enumerate(self.index[name + "_crc"])
-        ]
-        return [name for name, crc in files if file_checksum(self.folder / name) != crc]
-
 
 # Writing
 
@@ -220,7 +210,8 @@ def encode_column(
             if not (folder / "index.json").exists():
                 characters = sum(int(column.lengths().sum(dtype=np.int64)) for column in columns)
                 shards = _write_job(folder, tokenizer, columns, framing, limit, characters)
-                count = min(available_cores(), 1 + characters // WORKER_CHARACTERS) if workers is None else workers
+                cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+                count = min(cores, 1 + characters // WORKER_CHARACTERS) if workers is None else workers
                 _run_workers(folder, min(count, shards))
                 _write_index(folder, shards)
     return TokenShards(folder)
@@ -278,21 +269,16 @@ def run_job(folder: Path, workers: int = 1, worker: int = 0) -> None:
         if os.getppid() != parent:
             return  # the process that started this worker was killed
         if not (folder / f"{shard:05}.json").exists():
-            start = shard * job["per_shard"]
-            _write_shard(folder, shard, start, min(start + job["per_shard"], job["rows"]), job, tokenizer, columns)
+            _write_shard(folder, shard, job, tokenizer, columns)
 
 
 def _write_shard(
-    folder: Path,
-    shard: int,
-    start: int,
-    stop: int,
-    job: dict[str, Any],
-    tokenizer: Tokenizer,
-    columns: list[TextValues],
+    folder: Path, shard: int, job: dict[str, Any], tokenizer: Tokenizer, columns: list[TextValues]
 ) -> None:
+    start = shard * job["per_shard"]
+    stop = min(start + job["per_shard"], job["rows"])
     step = max(job["per_shard"] * BATCH_CHARACTERS // SHARD_CHARACTERS, 1)
-    frame, lengths, checksum = FRAMINGS[job["framing"]], [], 0
+    frame, lengths = FRAMINGS[job["framing"]], []
     with atomic_file(folder / f"{shard:05}.tokens") as temporary, temporary.open("wb") as file:
         for first in range(start, stop, step):
             last = min(first + step, stop)
@@ -302,23 +288,17 @@ def _write_shard(
                 texts = [column.strings(first, last).to_pylist() for column in columns]
             items = frame(tokenizer, texts, job["limit"])
             lengths += [len(item) for item in items]
-            data = np.concatenate(items).astype(job["dtype"]).tobytes()
-            checksum = zlib.crc32(data, checksum)
-            file.write(data)
-    ends = np.cumsum(lengths, dtype="<i8").tobytes()
+            file.write(np.concatenate(items).astype(job["dtype"]).tobytes())
     with atomic_file(folder / f"{shard:05}.ends") as temporary:
-        temporary.write_bytes(ends)
-    facts = {"items": len(lengths), "tokens": sum(lengths), "tokens_crc": checksum, "ends_crc": zlib.crc32(ends)}
-    write_json(folder / f"{shard:05}.json", facts)
+        temporary.write_bytes(np.cumsum(lengths, dtype="<i8").tobytes())
+    write_json(folder / f"{shard:05}.json", {"items": len(lengths), "tokens": sum(lengths)})
 
 
 def _write_index(folder: Path, shards: int) -> None:
     facts = [json.loads((folder / f"{shard:05}.json").read_text(encoding="utf-8")) for shard in range(shards)]
-    index: dict[str, Any] = {
-        name: [shard[name] for shard in facts] for name in ("items", "tokens", "tokens_crc", "ends_crc")
-    }
-    index["dtype"] = json.loads((folder / "job.json").read_text(encoding="utf-8"))["dtype"]
-    write_json(folder / "index.json", index)
+    counts = {name: [shard[name] for shard in facts] for name in ("items", "tokens")}
+    dtype = json.loads((folder / "job.json").read_text(encoding="utf-8"))["dtype"]
+    write_json(folder / "index.json", {**counts, "dtype": dtype})
     for name in [*(f"{shard:05}.json" for shard in range(shards)), *(path.name for path in folder.glob("rows-*.npy"))]:
         (folder / name).unlink()
 

@@ -19,7 +19,7 @@ from dataclasses import asdict, astuple, dataclass
 from functools import lru_cache, partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 import numpy as np
 from PIL import Image
@@ -41,6 +41,7 @@ SMALL_SIZE = 64  # pixels of a side up to which images that are all alike keep t
 DEFAULT_SIZES = ((32, 32), (128, 64), (1 << 30, 224))  # shorter sides up to the first get the second
 
 Progress = Callable[[str], None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -96,11 +97,11 @@ def _load_in_memory(
         return Images.of(np.pad(block, ((0, 0), margin, margin, (0, 0)), mode="edge"), layout.margin), {}
     block, errors = np.zeros((len(values), *layout.stored_shape), np.uint8), {}
     with quiet():
-        for row, value in enumerate(values):
-            try:
-                block[row] = decode(value, settings, layout)
-            except SeriatimError as error:
-                errors[row] = error
+        for row, image in enumerate(map(_or_error(lambda value: decode(value, settings, layout)), values)):
+            if isinstance(image, SeriatimError):
+                errors[row] = image
+            else:
+                block[row] = image
     return Images.of(block, layout.margin), errors
 
 
@@ -140,7 +141,7 @@ def read_headers(
     progress: Progress | None = None,
 ) -> list[Header | SeriatimError]:
     """Returns the header of each image, or the error that reading it raised; those of files are kept in the cache."""
-    read = partial(_try_header, settings=settings)
+    read = _or_error(partial(read_header, settings=settings))
     paths = [value.absolute() for value in values if isinstance(value, Path)]
     if len(paths) < len(values):
         with quiet():
@@ -156,13 +157,6 @@ def read_headers(
         Header(*packed) if isinstance(packed, list) else SeriatimError(**packed)
         for packed in json.loads(file.read_text(encoding="utf-8"))
     ]
-
-
-def _try_header(value: ImageValue, settings: ImageSettings) -> Header | SeriatimError:
-    try:
-        return read_header(value, settings)
-    except SeriatimError as error:
-        return error
 
 
 def _pack_error(error: SeriatimError) -> dict[str, str]:
@@ -221,7 +215,7 @@ def _write_missing(
             f"the decoded images take {needed / 1e9:.1f} GB, {folder} has {free / 1e9:.1f} GB left",
             "choose a smaller task.images.size, or another folder in the environment variable SERIATIM_CACHE",
         )
-    read = partial(_try_decode, settings=settings, layout=layout)
+    read = _or_error(lambda path: decode(path, settings, layout))
     title = f"decoding {len(selected):,} images"
     with contextlib.closing(_run_threads(read, selected, progress, title)) as images:
         for file, span in missing.items():
@@ -231,13 +225,6 @@ def _write_missing(
 def _is_complete(file: Path) -> bool:
     """Returns whether a shard and its list of errors are there."""
     return file.exists() and file.with_suffix(".json").exists()
-
-
-def _try_decode(path: Path, settings: ImageSettings, layout: ImageLayout) -> np.ndarray | SeriatimError:
-    try:
-        return decode(path, settings, layout)
-    except SeriatimError as error:
-        return error
 
 
 def _write_shard(file: Path, count: int, layout: ImageLayout, images: Iterator[np.ndarray | SeriatimError]) -> None:
@@ -254,9 +241,21 @@ def _write_shard(file: Path, count: int, layout: ImageLayout, images: Iterator[n
         write_json(file.with_suffix(".json"), errors)
 
 
+def _or_error(work: Callable[[ImageValue], T]) -> Callable[[ImageValue], T | SeriatimError]:
+    """Returns a function that returns the error of an image instead of raising it."""
+
+    def attempt(image: ImageValue) -> T | SeriatimError:
+        try:
+            return work(image)
+        except SeriatimError as error:
+            return error
+
+    return attempt
+
+
 def _run_threads(
-    work: Callable[[Path], Any], paths: Sequence[Path], progress: Progress | None, title: str
-) -> Generator[Any]:
+    work: Callable[[ImageValue], T], paths: Sequence[Path], progress: Progress | None, title: str
+) -> Generator[T]:
     """Yields the results for all paths in order, by threads that are only a little ahead."""
     if not paths:
         return
