@@ -32,7 +32,7 @@ from seriatim.decode.settings import BeamSettings, GenerationSettings
 from seriatim.inspect.catalog import OPTIONS, VIEWS
 from seriatim.runs.run import Run
 from seriatim.tasks.base import DataSettings, Task
-from seriatim.training.settings import DistillSettings, TrainSettings
+from seriatim.training.config import DistillSettings, TrainSettings
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent

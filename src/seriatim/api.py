@@ -16,7 +16,7 @@ from .runs.configure import add_plugins, configure
 from .runs.run import Run
 from .runs.session import Data, Notify, Session, evaluate_run, has_started
 from .tasks import load as load_task
-from .training.callbacks import Callback
+from .training.events import Callback
 
 Plugins = str | Path | Sequence[str | Path] | None
 

@@ -16,8 +16,8 @@ from seriatim.data.tokenizers import Tokenizer
 from seriatim.runs import distill as module
 from seriatim.runs.configure import configure
 from seriatim.runs.distill import ALONE, DISTILLED, measure_speed, student_configs
+from seriatim.training.config import DistillSettings
 from seriatim.training.events import Event, Stepped
-from seriatim.training.settings import DistillSettings
 
 TRAIN: dict[str, Any] = {"steps": 6, "batch_size": 8, "evaluate_steps": 100}
 TASKS: dict[str, tuple[str, dict[str, Any]]] = {

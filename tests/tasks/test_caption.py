@@ -21,9 +21,9 @@ from seriatim.report.charts import ImageOverlay, Table
 from seriatim.tasks.base import DataSettings, TaskConfig
 from seriatim.tasks.caption import CaptionPredictor, CaptionSettings, CaptionTask, image_encoder, uneven_attention
 from seriatim.training.checkpoint import Checkpoints
+from seriatim.training.config import TrainSettings
 from seriatim.training.cost import parameter_count, solve_width
 from seriatim.training.loop import Loop
-from seriatim.training.settings import TrainSettings
 
 COLORS = {"red": (220, 30, 30), "green": (20, 160, 40), "blue": (30, 60, 220), "gray": (120, 120, 120)}
 PLACES = {"above": (1, 4), "below": (9, 4), "to the left": (5, 1), "to the right": (5, 9)}

@@ -26,8 +26,8 @@ from seriatim.tasks.text_metrics import Scoring
 from seriatim.tasks.translate import TranslateSettings, TranslateTask, TranslationPredictor, TranslationProcessor
 from seriatim.tasks.translate.predictor import length_bins, metric_by_length, source_lengths
 from seriatim.training.checkpoint import Checkpoints
+from seriatim.training.config import TrainSettings
 from seriatim.training.loop import Loop
-from seriatim.training.settings import TrainSettings
 
 PEOPLE = {"I": "je", "you": "tu", "he": "il", "we": "nous"}
 VERBS = {"see": ("vois", "vois", "voit", "voyons"), "eat": ("mange", "manges", "mange", "mangeons")}

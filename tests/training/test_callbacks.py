@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from seriatim.training.callbacks import Outcome, Recorder
-from seriatim.training.events import Evaluated, Started, Stepped, Stopped
+from seriatim.training.events import Evaluated, Outcome, Recorder, Started, Stepped, Stopped
 
 
 def lines(file: Path) -> list[dict[str, Any]]:

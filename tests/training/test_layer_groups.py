@@ -15,8 +15,8 @@ from seriatim.core.errors import SeriatimError
 from seriatim.nn.network import weights
 from seriatim.runs.configure import configure
 from seriatim.training.checkpoint import Checkpoints
-from seriatim.training.layer_groups import freeze, layer_depths
 from seriatim.training.loop import Loop
+from seriatim.training.optimizer import freeze, layer_depths
 
 DRAW = np.random.default_rng(0)
 WORDS = {"good": ["fine", "lovely", "great"], "bad": ["dull", "awful", "poor"]}

@@ -23,9 +23,9 @@ from seriatim.tasks.base import DataSettings, Output, TaskConfig
 from seriatim.tasks.batching import Batch
 from seriatim.tasks.language import LanguageSettings
 from seriatim.training.checkpoint import Checkpoints
+from seriatim.training.config import TrainSettings
 from seriatim.training.events import Evaluated, Event, Planned, Saved, Started, Stepped, Stopped
 from seriatim.training.loop import Loop
-from seriatim.training.settings import TrainSettings
 
 # One of each way of carrying states, and of each kind of parameter.
 COVERING: list[Case] = [("rnn", {"activation": "relu"}), ("lstm", {"layers": 2}), ("tcn", {}), ("gpt", {})]

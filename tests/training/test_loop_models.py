@@ -19,9 +19,9 @@ from seriatim.nn.network import token_network, weights
 from seriatim.tasks.base import Output
 from seriatim.tasks.batching import Batch
 from seriatim.training.checkpoint import Checkpoints
+from seriatim.training.config import TrainSettings
 from seriatim.training.events import Evaluated, Event, Saved, Started, Stepped, Stopped
 from seriatim.training.loop import Loop, fit_events, stop_signals
-from seriatim.training.settings import TrainSettings
 
 VOCAB_SIZE = 9
 CASES = [("gpt", {}), ("lstm", {}), ("tcn", {}), *NAMES]  # test_loop.py has all backbones

@@ -12,10 +12,9 @@ import torch
 from seriatim import tasks
 from seriatim.runs.configure import configure
 from seriatim.training.checkpoint import Checkpoints
-from seriatim.training.layer_groups import layer_depths
+from seriatim.training.config import ScheduleSettings
 from seriatim.training.loop import Loop
-from seriatim.training.optimizer import SCHEDULES, lr_factor
-from seriatim.training.settings import ScheduleSettings
+from seriatim.training.optimizer import SCHEDULES, layer_depths, lr_factor
 
 ROWS = [
     (f"a {word} film number {number}", ("good", "bad")[word == "dull"])

@@ -9,8 +9,8 @@ import torch
 
 from helpers import settings_of
 from seriatim.nn.network import token_network
+from seriatim.training.config import OptimizerSettings
 from seriatim.training.optimizer import load_optimizer, make_optimizer, optimizer_tensors, update
-from seriatim.training.settings import OptimizerSettings
 
 
 def test_only_matrices_decay_and_lower_layers_learn_slower() -> None:

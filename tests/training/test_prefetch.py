@@ -13,9 +13,8 @@ import torch
 from seriatim.core.errors import SeriatimError
 from seriatim.nn.network import weights
 from seriatim.training.checkpoint import Checkpoints
-from seriatim.training.loop import Loop
-from seriatim.training.prefetch import Prefetcher
-from seriatim.training.settings import TrainSettings
+from seriatim.training.config import TrainSettings
+from seriatim.training.loop import Loop, Prefetcher
 from task_helpers import prepare
 
 

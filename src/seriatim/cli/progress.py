@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 from ..core.metrics import describe_metric, main_metric
+from ..training.config import TrainSettings
 from ..training.events import Evaluated, Event, Planned, Started, Stepped, Stopped
-from ..training.settings import TrainSettings
 from .output import format_amount, format_duration, note
 
 T = TypeVar("T")

@@ -260,7 +260,7 @@ def demo(
     from .. import report
     from ..core.run_folder import fresh_folder
     from ..runs.compare import compare as run_comparison
-    from ..training.settings import TrainSettings
+    from ..training.config import TrainSettings
     from .progress import TrainingProgress
 
     if not quiet:
@@ -415,8 +415,8 @@ def reproduce(
     Rows are trained one after another; the same command continues where it was stopped.
     """
     from ..reproduce import reproduce as reproduce_table
+    from ..training.config import TrainSettings
     from ..training.loop import EXIT_CODES
-    from ..training.settings import TrainSettings
     from .progress import TrainingProgress
 
     split = lambda text: None if text is None else [part.strip() for part in text.split(",") if part.strip()]  # noqa: E731

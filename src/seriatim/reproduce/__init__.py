@@ -24,7 +24,7 @@ from ..core.metrics import format_metric, get_metric, metric_label
 from ..core.run_folder import RunFolder
 from ..report.charts import Bars, BinnedMetric, Lines, Series, Table, View, row, views_from_json
 from ..runs.compare import Comparison, compare
-from ..training.callbacks import Callback
+from ..training.events import Callback
 
 Notify = Callable[[str], None]
 Callbacks = Callable[[str, float | None], Iterable[Callback]]  # of a label and its minutes

@@ -17,9 +17,8 @@ from .. import report
 from ..core.errors import SeriatimError
 from ..core.files import load_tensors, save_tensors, write_json
 from ..core.run_folder import fresh_folder
-from ..training.callbacks import Outcome
 from ..training.checkpoint import Checkpoints
-from ..training.events import Started, Stopped
+from ..training.events import Outcome, Started, Stopped
 from .run import WEIGHTS, Run
 from .session import Notify, Session, has_started, reopen_task
 

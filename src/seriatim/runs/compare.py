@@ -14,8 +14,8 @@ from ..core.errors import SeriatimError
 from ..core.files import write_json
 from ..core.run_folder import fresh_folder
 from ..report.charts import Lines
-from ..training.callbacks import Callback
 from ..training.config import Config
+from ..training.events import Callback
 from .configure import add_plugins, configure, expand_names
 from .run import Run
 from .session import Data, Notify, Session, has_started

@@ -26,8 +26,8 @@ from ..core.files import write_json
 from ..core.run_folder import fresh_folder
 from ..tasks import load as load_task
 from ..tasks.base import Task
-from ..training.callbacks import Callback
 from ..training.config import ENDS, Config
+from ..training.events import Callback
 from .compare import check_same_settings, train_or_resume
 from .configure import configure, expand_names
 from .run import WEIGHTS, Run

@@ -26,13 +26,12 @@ from ..tasks import load as load_task
 from ..tasks import summary as task_summary
 from ..tasks.base import Task
 from ..training import distillation
-from ..training.callbacks import Callback, Outcome, Recorder
 from ..training.checkpoint import Checkpoints
-from ..training.config import Config
+from ..training.config import Config, TrainSettings
 from ..training.cost import parameter_count, peak_memory, reset_peak_memory, solve_width
 from ..training.distillation import Teacher
+from ..training.events import Callback, Outcome, Recorder
 from ..training.loop import Loop, fit_events, stop_signals
-from ..training.settings import TrainSettings
 from .capabilities import predictor_capabilities
 from .run import WEIGHTS, Run, save_task
 

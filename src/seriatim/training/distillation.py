@@ -28,7 +28,7 @@ from ..data.dataset import Dataset
 from ..nn.distillation import similarity_loss
 from ..tasks.base import Encoded, Metrics, Output, Task
 from ..tasks.batching import Batch, run_batches
-from .settings import DistillSettings
+from .config import DistillSettings
 
 Notify = Callable[[str], None]
 NOTE_SECONDS = 10.0  # between notes while a teacher predicts

@@ -17,9 +17,10 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -31,13 +32,11 @@ from ..nn.network import load_weights, weights
 from ..tasks.base import Task
 from ..tasks.batching import Batch
 from .checkpoint import Checkpoint, Checkpoints
+from .config import TrainSettings
 from .cost import count_flops
 from .distillation import DistillationTask
 from .events import Evaluated, Event, Planned, Saved, Started, Stepped, Stopped
-from .layer_groups import freeze
-from .optimizer import load_optimizer, lr_factor, make_optimizer, optimizer_tensors, update
-from .prefetch import Prefetcher
-from .settings import TrainSettings
+from .optimizer import freeze, load_optimizer, lr_factor, make_optimizer, optimizer_tensors, update
 
 DEFAULT_STEPS = 2_000  # if neither steps nor minutes are set
 DEFAULT_EVALUATIONS = 10  # during training
@@ -399,3 +398,43 @@ def stop_signals() -> Iterator[Callable[[], str]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+T = TypeVar("T")
+
+
+class Prefetcher(Generic[T]):
+    """Makes the batches of a step, one step ahead in a thread if `enabled`.
+
+    Args:
+        make: Returns the batches of a step.
+        enabled: Whether to use a thread; otherwise batches are made when they are taken.
+    """
+
+    def __init__(self, make: Callable[[int], T], enabled: bool) -> None:
+        self.make = make
+        self.enabled = enabled
+        self.waited = 0.0  # seconds that steps waited for their batches
+        self._pool: ThreadPoolExecutor | None = None
+        self._next: tuple[int, Future[T]] | None = None
+
+    def take(self, step: int, last: int | None = None) -> T:
+        """Returns the batches of a step, and starts those of the next one unless this is the `last`.
+
+        Errors of the thread are raised here.
+        """
+        began = time.perf_counter()
+        prefetched, self._next = self._next, None
+        batches = prefetched[1].result() if prefetched is not None and prefetched[0] == step else self.make(step)
+        self.waited += time.perf_counter() - began
+        if self.enabled and step != last:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(1, "batches")
+            self._next = step + 1, self._pool.submit(self.make, step + 1)
+        return batches
+
+    def close(self) -> None:
+        """Ends the thread, after the batch that it is making."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+        self._pool, self._next = None, None
