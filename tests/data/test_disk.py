@@ -103,8 +103,8 @@ def test_check_and_split(both: tuple[Dataset, Dataset, Schema, SplitPolicy]) -> 
     memory, disk, schema, policy = both
     for _ in range(2):  # computed, then remembered
         assert count_duplicates(disk, schema) == count_duplicates(memory, schema)
-        for name, columns in disk.columns.items():
-            assert [column.counts() for column in columns] == [column.counts() for column in memory.columns[name]]
+        for role in schema.roles:
+            assert [c.counts() for c in disk.columns[role]] == [c.counts() for c in memory.columns[role]]
         parts = [split(rows, policy, (0.8, 0.1, 0.1), Diagnostics(), schema=schema) for rows in (memory, disk)]
         for name, rows in parts[0].items():
             assert parts[1][name].fingerprint() == rows.fingerprint()
