@@ -253,6 +253,14 @@ def test_what_has_no_vectors_raises_an_error(bert: EmbeddingPredictor) -> None:
 # Neighbors
 
 
+def write_vectors(predictor: EmbeddingPredictor, path: Path, texts: list[str], options: EmbedOptions) -> None:
+    writer = predictor.open_writer("embed", options, path, "runs/x")
+    assert writer is not None
+    with writer as write:
+        for text in texts:
+            write(list(predictor.call("embed", [text], **options.model_dump())))
+
+
 def test_nearest_texts_of_a_list_a_file_and_stored_vectors(
     bert: EmbeddingPredictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,7 +270,7 @@ def test_nearest_texts_of_a_list_a_file_and_stored_vectors(
     assert (first["row"], first["text"]) == (5, CASH[1])
     assert first["similarity"] == pytest.approx(1, abs=1e-5)
     (tmp_path / "texts.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    assert bert.write_vectors(tmp_path / "v.parquet", lines, run="runs/x") == len(lines)
+    write_vectors(bert, tmp_path / "v.parquet", lines, EmbedOptions())
     expected = bert.call("nearest", ["cash", "river"], among=lines, top=2)
     assert [record["query"] for record in expected] == ["cash", "cash", "river", "river"]
     for among in (str(tmp_path / "texts.txt"), str(tmp_path / "v.parquet")):
@@ -277,31 +285,15 @@ def test_nearest_texts_of_a_list_a_file_and_stored_vectors(
 
 @pytest.mark.parametrize("name", ["v.npy", "v.parquet"])
 def test_files_hold_the_vectors_of_embed(bert: EmbeddingPredictor, tmp_path: Path, name: str) -> None:
-    notes: list[str] = []
-    texts = [*TEXTS, "river " * 40]
-    bert.write_vectors(tmp_path / name, texts, pooling="max", normalize=False, notify=notes.append)
-    expected = embed(bert, texts, pooling="max", normalize=False)
-    stored = open_vectors(tmp_path / name)
-    vectors = np.load(tmp_path / name) if stored is None else np.concatenate([block for _, block in stored])
-    assert vectors == pytest.approx(expected, abs=1e-6)
-    assert len(notes) == 1
-    if stored is not None:
-        assert stored.description["pooling"] == "max"
-        assert stored.check_model(weights_digest(bert.network), "max") == "max"
-
-
-@pytest.mark.parametrize("name", ["v.npy", "v.parquet"])
-def test_records_of_embed_are_written_as_vectors(bert: EmbeddingPredictor, tmp_path: Path, name: str) -> None:
     """As the command line does: `seriatim embed RUN --data texts.txt --out v.parquet`."""
-    options = EmbedOptions(pooling="max")
-    writer = bert.open_writer("embed", options, tmp_path / name, "runs/x")
-    assert writer is not None
-    with writer as write:
-        for text in TEXTS:
-            write(list(bert.call("embed", [text], pooling="max")))
+    texts, options = [*TEXTS, "river " * 40], EmbedOptions(pooling="max", normalize=False)
+    write_vectors(bert, tmp_path / name, texts, options)
     stored = open_vectors(tmp_path / name)
     vectors = np.load(tmp_path / name) if stored is None else np.concatenate([block for _, block in stored])
-    assert vectors == pytest.approx(embed(bert, TEXTS, pooling="max"), abs=1e-6)
-    assert stored is None or stored.description["run"] == "runs/x"
+    assert vectors == pytest.approx(embed(bert, texts, pooling="max", normalize=False), abs=1e-6)
+    assert any("1 text is truncated" in note for note in bert.task.diagnostics.notes)
+    if stored is not None:
+        assert (stored.description["pooling"], stored.description["run"]) == ("max", "runs/x")
+        assert stored.check_model(weights_digest(bert.network), "max") == "max"
     assert bert.open_writer("embed", options, tmp_path / "v.csv", "runs/x") is None
     assert bert.open_writer("words", WordOptions(word="bank"), tmp_path / name, "runs/x") is None

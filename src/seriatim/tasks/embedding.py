@@ -36,16 +36,14 @@ from ..data.source import open_source
 from ..data.tokenizers import Tokenizer
 from ..data.vectors import (
     EXTENSIONS,
-    Neighbor,
     TextBlocks,
-    VectorFile,
     VectorWriter,
     nearest,
     nearest_to_each,
     open_vectors,
 )
 from ..nn.heads import Pool
-from ..nn.inputs import WordInput
+from ..nn.layers import WordInput
 from ..nn.network import as_float32
 from ..report.charts import Scatter, View, embedding_charts
 from .alignment import UNSPACED
@@ -355,79 +353,24 @@ class EmbeddingPredictor(Predictor):
         """Returns the vectors of a word in context; see the function `word_vectors`."""
         return word_vectors(self.text_reader(), word, texts, normalize, strict)
 
-    def nearest_texts(
-        self,
-        queries: Sequence[str] | None,
-        among: Iterable[str] | VectorFile,
-        top: int = 5,
-        pooling: str | None = None,
-        notify: Callable[[str], None] | None = None,
-    ) -> list[tuple[str, list[Neighbor]]]:
-        """Returns each query with the texts whose vectors have the largest cosine with its own.
-
-        Args:
-            queries: The texts to compare with; None for each text of `among` with the others.
-            among: The texts to search, read block by block, or a file of vectors of the same model.
-            top: The number of neighbors.
-            pooling: See `Embedder`; by default mean, or that of the file.
-            notify: Called with a note on truncated texts.
-        """
-        if isinstance(among, VectorFile):
-            blocks: TextBlocks = among
-            embedder = self.embedder(among.check_model(weights_digest(self.network), pooling))
-        else:
-            embedder = self.embedder(pooling or "mean")
-            blocks = ((block, embedder(block)) for block in text_blocks(among))
-        if queries is None:
-            results = nearest_to_each(blocks, top)
-        else:
-            results = list(zip(queries, nearest(embedder(queries), blocks, top), strict=True))
-        if notify is not None and embedder.note:
-            notify(embedder.note)
-        return results
-
-    def write_vectors(
-        self,
-        path: str | Path,
-        texts: Iterable[str],
-        pooling: str = "mean",
-        normalize: bool = True,
-        run: str = "",
-        notify: Callable[[str], None] | None = None,
-    ) -> int:
-        """Writes the vectors of texts to a .npy or .parquet file, block by block, and returns their number."""
-        embedder = self.embedder(pooling, normalize)
-        with self.vector_writer(path, embedder.width, pooling, normalize, run) as writer:
-            for block in text_blocks(texts):
-                writer.write(block, embedder(block))
-        if notify is not None and embedder.note:
-            notify(embedder.note)
-        return writer.rows
-
-    @contextmanager
-    def vector_writer(
-        self, path: str | Path, width: int, pooling: str, normalize: bool, run: str
-    ) -> Iterator[VectorWriter]:
-        """Opens a file of vectors whose description names the model."""
-        description = {"run": run, "model": weights_digest(self.network), "pooling": pooling, "normalize": normalize}
-        with VectorWriter(path, width, description) as writer:
-            yield writer
-
     def open_writer(
         self, name: str, options: Settings, path: Path, run: str
     ) -> AbstractContextManager[Callable[[Sequence[Record]], None]] | None:
         if not isinstance(options, EmbedOptions) or path.suffix.lower() not in EXTENSIONS:
             return super().open_writer(name, options, path, run)
 
-        @contextmanager
-        def opened() -> Iterator[Callable[[Sequence[Record]], None]]:
-            width = self.embedder().width
-            with self.vector_writer(path, width, options.pooling, options.normalize, run) as writer:
-                yield lambda records: writer.write(
-                    [record["text"] for record in records], np.stack([record["vector"] for record in records])
-                )
+        return self.vector_writer(path, options, run)
 
-        return opened()
+    @contextmanager
+    def vector_writer(
+        self, path: Path, options: EmbedOptions, run: str
+    ) -> Iterator[Callable[[Sequence[Record]], None]]:
+        """Opens a file of vectors whose description names the model, for the records of `embed`."""
+        description = {"run": run, "model": weights_digest(self.network)} | options.model_dump()
+        with VectorWriter(path, self.embedder().width, description) as writer:
+            yield lambda records: writer.write(
+                [record["text"] for record in records], np.stack([record["vector"] for record in records])
+            )
 
     @capability(outputs={"vector": NUMBERS, "text": TEXT}, options=EmbedOptions, inputs=TEXTS, scalar=True)
     def embed(self, dataset: Dataset, options: EmbedOptions) -> list[Record]:
@@ -452,15 +395,17 @@ class EmbeddingPredictor(Predictor):
         """Find the texts most similar to each input, in a file or among the other inputs."""
         queries, among = dataset["text"], options.among
         vectors = open_vectors(among) if isinstance(among, str) else None
-        if vectors is None and among is not None:
-            source = open_source(among)
-            among = self.task.read(source, TEXTS)["text"]
-        results = self.nearest_texts(
-            None if among is None else list(queries),
-            vectors if vectors is not None else queries if among is None else among,
-            options.top,
-            options.pooling,
-        )
+        if vectors is not None:
+            blocks: TextBlocks = vectors
+            embedder = self.embedder(vectors.check_model(weights_digest(self.network), options.pooling))
+        else:
+            texts = queries if among is None else self.task.read(open_source(among), TEXTS)["text"]
+            embedder = self.embedder(options.pooling or "mean")
+            blocks = ((block, embedder(block)) for block in text_blocks(texts))
+        if among is None:
+            results = nearest_to_each(blocks, options.top)
+        else:
+            results = list(zip(queries, nearest(embedder(list(queries)), blocks, options.top), strict=True))
         return [
             {"query": query, "row": neighbor.row, "similarity": neighbor.similarity, "text": neighbor.text}
             for query, neighbors in results
