@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ..nn.backbone import readable_equations
 from ..nn.encoder_decoder import EncoderDecoderBackbone
+from ..nn.layers import readable_equations
 
 
 @contextlib.contextmanager

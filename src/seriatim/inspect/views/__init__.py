@@ -1,6 +1,6 @@
 """The views, some related ones in a file; a view is a function `(subject, *texts, **options) → Result`.
 
-@view("gates", missing_gates)
+@view("gates", missing_gates, network=True)
 def show_gates(subject: Subject, *texts: str, layer: int | None = None) -> Result: …
 
 Positional parameters after the subject are texts, keyword-only parameters are options. A view of several models
@@ -23,25 +23,39 @@ F = TypeVar("F", bound=Callable[..., Result])
 
 @dataclass(frozen=True)
 class InspectionView:
-    """A view: its function, and a function that says why a subject does not have it, "" if it has it."""
+    """A view: its function, and what a subject needs for it; see `view`."""
 
     show: Callable[..., Result]
-    missing: Callable[[Subject], str]
+    check: Callable[[Subject], str] | None
+    network: bool
+    trained: bool
+
+    def missing(self, subject: Subject) -> str:
+        """Returns why a subject does not have the view, as the end of a sentence; "" if it has it."""
+        if self.network and subject.gradient_free:
+            return "is not a network"
+        if self.trained and not subject.trained:
+            return "is not trained"
+        return "" if self.check is None else self.check(subject)
 
 
 REGISTRY: dict[str, InspectionView] = {}
 
 
-def view(name: str, missing: Callable[[Subject], str] = lambda subject: "") -> Callable[[F], F]:
+def view(
+    name: str, missing: Callable[[Subject], str] | None = None, *, network: bool = False, trained: bool = False
+) -> Callable[[F], F]:
     """Registers a function as a view.
 
     Args:
         name: Its name in `catalog.VIEWS`.
         missing: Returns why a subject does not have the view, as the end of a sentence; "" if it has it.
+        network: Whether it needs a network, not a gradient-free model.
+        trained: Whether it needs a trained model.
     """
 
     def register(show: F) -> F:
-        REGISTRY[name] = InspectionView(show, missing)
+        REGISTRY[name] = InspectionView(show, missing, network, trained)
         return show
 
     return register

@@ -48,11 +48,7 @@ class LayerOutput:
         return NamedArray(self.values, {"element": self.elements, "unit": units})
 
 
-def missing_layers(subject: Subject) -> str:
-    return "is not a network and has no layers" if subject.gradient_free else ""
-
-
-@view("activations", missing_layers)
+@view("activations", network=True)
 def show_activations(
     subject: Subject,
     *texts: str,

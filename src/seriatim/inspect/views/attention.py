@@ -74,14 +74,12 @@ def attention_parts(subject: Subject) -> list[str]:
 
 
 def missing_attention(subject: Subject) -> str:
-    if subject.gradient_free or not (attention_parts(subject) or attends_to_image(subject)):
-        return "has no attention between the elements of a sequence"
-    return ""
+    has_attention = attention_parts(subject) or attends_to_image(subject)
+    return "" if has_attention else "has no attention between the elements of a sequence"
 
 
 def missing_heads(subject: Subject) -> str:
-    has_heads = not subject.gradient_free and bool(attention_parts(subject))
-    return "" if has_heads else "has no attention heads"
+    return "" if attention_parts(subject) else "has no attention heads"
 
 
 def attends_to_image(subject: Subject) -> bool:
@@ -91,7 +89,7 @@ def attends_to_image(subject: Subject) -> bool:
     return subject.predictor.processor.image_layout is not None and "alignment" in subject.trace_names
 
 
-@view("attention", missing_attention)
+@view("attention", missing_attention, network=True)
 def show_attention(
     subject: Subject,
     *texts: str,
@@ -242,12 +240,10 @@ def strongest_table(queries: list[str], keys: list[str], weights: np.ndarray, no
 
 
 def missing_alignment(subject: Subject) -> str:
-    if not subject.trained:
-        return "is not trained"
-    return "" if not subject.gradient_free and subject.predictor.aligner() is not None else "has no alignment"
+    return "" if subject.predictor.aligner() is not None else "has no alignment"
 
 
-@view("alignment", missing_alignment)
+@view("alignment", missing_alignment, network=True, trained=True)
 def show_alignment(subject: Subject, text: str, *, target: str | None = None, tokens: bool = False) -> Result:
     """Of a target, by default of the model's own translation; word by word, or token by token.
 
@@ -266,7 +262,7 @@ def show_alignment(subject: Subject, text: str, *, target: str | None = None, to
 # Entropy
 
 
-@view("entropy", missing_heads)
+@view("entropy", missing_heads, network=True)
 def show_entropy(
     subject: Subject,
     *texts: str,

@@ -24,13 +24,11 @@ MAX_COLUMNS = 120  # tokens whose shares are drawn one by one
 
 
 def missing_ngrams(subject: Subject) -> str:
-    if not subject.trained:
-        return "is not trained"
     is_ngram = subject.gradient_free and isinstance(subject.predictor.network, NGram)
     return "" if is_ngram else "is not an n-gram model"
 
 
-@view("backoff", missing_ngrams)
+@view("backoff", missing_ngrams, trained=True)
 def show_backoff(subject: Subject, text: str | None = None) -> Result:
     """Of a text, by default of the beginning of the model's own validation split."""
     score = subject.predictor.token_scorer()

@@ -29,10 +29,6 @@ MAX_PAIRS = 40  # in a table
 
 
 def missing_vectors(subject: Subject) -> str:
-    if subject.gradient_free:
-        return "is not a network and has no vectors"
-    if not subject.trained:
-        return "is not trained and knows no tokens"
     return "" if subject.predictor.embedding_tables() else "has no token vectors"
 
 
@@ -59,7 +55,7 @@ def check_sides(subject: Subject, tables: list[EmbeddingTable], target: str | No
         raise SeriatimError("inspect.top", f"the {top} nearest cannot be shown", "ask for 1 or more")
 
 
-@view("neighbors", missing_vectors)
+@view("neighbors", missing_vectors, network=True, trained=True)
 def show_neighbors(subject: Subject, text: str = "", *, top: int = 8, target: str | None = None) -> Result:
     """The `top` neighbors of each distinct token of the text, by the cosine of their vectors.
 
@@ -108,7 +104,7 @@ def show_neighbors(subject: Subject, text: str = "", *, top: int = 8, target: st
     return Result(title, arrays, charts, (), details)
 
 
-@view("projection", missing_vectors)
+@view("projection", missing_vectors, network=True, trained=True)
 def show_projection(subject: Subject, text: str = "", *, top: int = MAX_TOKENS, target: str | None = None) -> Result:
     """On the two principal components: the tokens of the text, and if they are few those nearest to them; without a
     text, the first `top` of the vocabulary. Of a translator both sides, unless only one of the texts is passed."""
@@ -154,7 +150,7 @@ def first_tokens(table: EmbeddingTable, count: int) -> list[int]:
     return (words if 10 * len(words) > len(known) else known)[:count]
 
 
-@view("context", missing_vectors)
+@view("context", missing_vectors, network=True, trained=True)
 def show_context(subject: Subject, *texts: str, word: str = "") -> Result:
     """`word` wherever it occurs in the texts, each of which has it."""
     if not word:

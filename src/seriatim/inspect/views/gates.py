@@ -86,7 +86,7 @@ def is_recurrent(name: str, subject: Subject) -> bool:
     return plain and (traits.carries_state or traits.directions == 2 or subject.settings.encoder_decoder)
 
 
-@view("gates", missing_states)
+@view("gates", missing_states, network=True)
 def show_gates(
     subject: Subject,
     *texts: str,

@@ -66,8 +66,6 @@ class Reach:
 
 
 def missing_gradients(subject: Subject) -> str:
-    if subject.gradient_free:
-        return "is not a network and has no gradients"
     if subject.encoder_decoder:
         return "is an encoder–decoder; this view shows networks over one sequence"
     if not any(True for _ in subject.backbone.parameters()):
@@ -75,7 +73,7 @@ def missing_gradients(subject: Subject) -> str:
     return ""
 
 
-@view("gradients", missing_gradients)
+@view("gradients", missing_gradients, network=True)
 def show_gradients(subjects: Sequence[Subject], *texts: str, context_length: int = CONTEXT_LENGTH) -> Result:
     """Over sequences of at most `context_length` elements: of the texts, of a run's own validation split, or of random
     tokens for networks that are not trained."""

@@ -83,12 +83,11 @@ class Curve:
 
 
 def missing_growth(subject: Subject) -> str:
-    if subject.settings.images_only and not subject.settings.encoder_decoder:
-        return "reads images of one size"
-    return "is not a network" if subject.gradient_free else ""
+    one_size = subject.settings.images_only and not subject.settings.encoder_decoder
+    return "reads images of one size" if one_size else ""
 
 
-@view("growth", missing_growth)
+@view("growth", missing_growth, network=True)
 def show_growth(
     subjects: Sequence[Subject],
     *,

@@ -29,10 +29,8 @@ TOP = 3  # likeliest tokens of an element
 
 
 def missing_stream(subject: Subject) -> str:
-    if subject.gradient_free or not subject.records("embedded"):
+    if not subject.records("embedded"):
         return "has no residual stream, which all layers add to"
-    if not subject.trained:
-        return "is not trained"
     if subject.predictor.token_readout() is None:
         return "does not predict tokens"
     if subject.backbone.final_norm() is None:
@@ -40,7 +38,7 @@ def missing_stream(subject: Subject) -> str:
     return ""
 
 
-@view("lens", missing_stream)
+@view("lens", missing_stream, network=True, trained=True)
 def show_lens(
     subject: Subject, *texts: str, target: str | None = None, example: int | None = None, position: int | None = None
 ) -> Result:

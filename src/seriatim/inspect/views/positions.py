@@ -29,8 +29,6 @@ DISTANCES = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)  # in the table
 
 
 def missing_positions(subject: Subject) -> str:
-    if subject.gradient_free:
-        return "is not a network and has no position vectors"
     has_positions = position_module(subject) is not None
     return "" if has_positions else "has no position vectors: its structure knows the order"
 
@@ -40,7 +38,7 @@ def position_module(subject: Subject) -> nn.Embedding | SinusoidalPositions | No
     return module if isinstance(module, nn.Embedding | SinusoidalPositions) else None
 
 
-@view("positions", missing_positions)
+@view("positions", missing_positions, network=True)
 def show_positions(subject: Subject) -> Result:
     """Up to the context length of the model, at most 512 positions."""
     module = position_module(subject)

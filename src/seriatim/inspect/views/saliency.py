@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from ...core.errors import SeriatimError
-from ...nn.inputs import WordInput
+from ...nn.layers import WordInput
 from ...nn.network import Network, as_float32
 from ...report.charts import Bars, Cell, Table, TokenStrip, View, format_number, row
 from ...tasks.alignment import TokenizedText
@@ -93,14 +93,10 @@ def integrate_gradients(
 
 
 def missing_explainer(subject: Subject) -> str:
-    if not subject.trained:
-        return "is not trained"
-    if subject.gradient_free:
-        return "is not a network and has no gradients"
     return "" if subject.predictor.explainer() is not None else "does not predict labels, values or answers for texts"
 
 
-@view("saliency", missing_explainer)
+@view("saliency", missing_explainer, network=True, trained=True)
 def show_saliency(
     subject: Subject,
     *texts: str,

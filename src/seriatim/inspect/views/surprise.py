@@ -57,12 +57,10 @@ class Expectations:
 
 
 def missing_scores(subject: Subject) -> str:
-    if not subject.trained:
-        return "is not trained"
     return "" if subject.predictor.token_scorer() is not None else "does not predict tokens"
 
 
-@view("surprise", missing_scores)
+@view("surprise", missing_scores, trained=True)
 def show_surprise(
     subject: Subject, text: str | None = None, *, target: str | None = None, position: int | None = None, top: int = 10
 ) -> Result:

@@ -164,10 +164,6 @@ class BestUnit:
 
 
 def missing_text(subject: Subject) -> str:
-    if subject.gradient_free:
-        return "is not a network"
-    if not subject.trained:
-        return "is not trained"
     if subject.encoder_decoder:
         return "is an encoder–decoder; this view shows networks over one sequence"
     if 1 not in subject.predictor.texts_per_input:
@@ -179,7 +175,7 @@ def missing_text(subject: Subject) -> str:
     return ""
 
 
-@view("units", missing_text)
+@view("units", missing_text, network=True, trained=True)
 def show_units(subject: Subject, text: str | None = None, *, top: int = 3) -> Result:
     """Over a text, by default over the run's own validation split; the `top` units are drawn over it."""
     parts = split_text(subject, subject.own_text(OWN_TOKENS) if text is None else text)
