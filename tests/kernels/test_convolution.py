@@ -13,7 +13,7 @@ from torch import Tensor
 from seriatim import kernels
 from seriatim.kernels import convolution as native
 from seriatim.models.tcn import TCN
-from seriatim.nn.backbone import readable_equations
+from seriatim.nn.layers import readable_equations
 
 pytestmark = pytest.mark.skipif(not kernels.load(), reason="no native kernels here")
 CLOSE = {torch.float32: 1e-5, torch.float64: 1e-12}

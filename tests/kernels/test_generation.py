@@ -27,8 +27,8 @@ from seriatim.decode.sampling import sample
 from seriatim.decode.settings import BeamSettings, GenerationSettings
 from seriatim.kernels import generation as kernels
 from seriatim.nn import native
-from seriatim.nn.backbone import readable_equations
 from seriatim.nn.encoder_decoder import EncoderDecoder, encoder_decoder_network
+from seriatim.nn.layers import readable_equations
 from seriatim.nn.native import EncoderDecoderStepper, Stepper, TokenChoice, make_encoder_decoder_stepper, make_stepper
 from seriatim.nn.network import Network, token_network
 from seriatim.nn.quantization import quantize_rows, quantize_weights

@@ -26,7 +26,7 @@ from seriatim.nn.attention_scores import (
     additive_scores,
     make_score,
 )
-from seriatim.nn.backbone import readable_equations
+from seriatim.nn.layers import readable_equations
 
 ALL = SCORES + KERNELS
 B, T, S, D = 2, 3, 5, 4

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from helpers import RECURRENT_BOTH, backbones, build, label, mask_of, sequence
 from seriatim.models.tcn import TCN
 from seriatim.nn.heads import Pool, ScaledHead, StepHead, VectorHead
-from seriatim.nn.inputs import NumberInput
+from seriatim.nn.layers import NumberInput
 from seriatim.nn.network import Network
 
 KINDS = ("last", "mean", "max", "attention")

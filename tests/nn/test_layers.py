@@ -12,8 +12,7 @@ from torch.nn import functional as F
 from seriatim import kernels
 from seriatim.kernels import linear as native
 from seriatim.nn import layers
-from seriatim.nn.backbone import readable_equations
-from seriatim.nn.layers import ACTIVATIONS, Activation, Linear
+from seriatim.nn.layers import ACTIVATIONS, Activation, Linear, readable_equations
 
 with_kernels = pytest.mark.skipif(not kernels.load(), reason="no native kernels here")
 NAMES: list[Activation] = ["relu", "gelu", "gelu-tanh", "silu"]

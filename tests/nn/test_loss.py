@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from seriatim.nn import loss as losses
-from seriatim.nn.backbone import readable_equations
+from seriatim.nn.layers import readable_equations
 from seriatim.nn.loss import token_log_probs, token_loss, token_predictions
 
 

@@ -14,7 +14,7 @@ from seriatim.core import registry
 from seriatim.core.metrics import MetricValues
 from seriatim.core.state import select
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
-from seriatim.nn.backbone import readable_equations
+from seriatim.nn.layers import readable_equations
 from seriatim.tasks import encoder_decoder
 from seriatim.tasks.base import DataSettings, Encoded, TaskConfig, weights_digest
 from seriatim.tasks.decoding import DecodingStep, mean_alignment, mean_probability, nbest_record

@@ -20,7 +20,7 @@ from seriatim.core.config import validate
 from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.sequences import Sequences
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
-from seriatim.nn.inputs import PADDING, CharacterFeatures, WordInput
+from seriatim.nn.layers import PADDING, CharacterFeatures, WordInput
 from seriatim.report.charts import Confusion, Table, views_to_json
 from seriatim.tasks.base import DataSettings, TaskConfig
 from seriatim.tasks.predictor import NoOptions

@@ -23,8 +23,7 @@ from torch import Tensor, nn
 
 from ..core.errors import SeriatimError
 from ..nn.backbone import Backbone, BackboneTraits
-from ..nn.inputs import SegmentedInput
-from ..nn.layers import Activation, Dropout, LearnedPositions
+from ..nn.layers import Activation, Dropout, LearnedPositions, SegmentedInput
 from ..nn.trace import Trace, record, trace_scope
 from ..nn.transformer import Block, Packing, TransformerSettings
 

@@ -27,7 +27,7 @@ from torch.autograd.function import once_differentiable
 
 from ..core.errors import SeriatimError, did_you_mean
 from ..kernels import additive as kernels
-from .backbone import equations_enabled
+from .layers import equations_enabled
 
 ScoreName = Literal["dot", "scaled_dot", "general", "additive", "concat", "distance"]
 KernelName = Literal["gaussian", "boxcar", "epanechnikov"]

@@ -9,10 +9,8 @@ for padding, which is on the right and never changes the output of an element or
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator, Mapping
-from contextvars import ContextVar
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -20,27 +18,11 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from ..core.config import Settings
-from .inputs import TokenInput
+from .layers import TokenInput
 from .trace import Trace
 
 if TYPE_CHECKING:
     from .images import ImageInput, ImageShape
-
-_readable = ContextVar("readable", default=False)
-
-
-@contextlib.contextmanager
-def readable_equations() -> Iterator[None]:
-    """Within the block modules compute by their equations in PyTorch, not by fused kernels, as counting FLOPs needs."""
-    token = _readable.set(True)
-    try:
-        yield
-    finally:
-        _readable.reset(token)
-
-
-def equations_enabled() -> bool:
-    return _readable.get()
 
 
 @dataclass(frozen=True)

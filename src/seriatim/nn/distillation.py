@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from .backbone import equations_enabled
+from .layers import equations_enabled
 from .loss import SMALL_VOCAB, chunk_rows
 from .network import as_float32
 
@@ -95,7 +95,7 @@ class _ChunkedDistillationLoss(torch.autograd.Function):
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else student.hidden.dtype
         with torch.autocast(device, enabled=False):
             cast = student.to(dtype), teacher.to(dtype)
-            loss, gradients = _loss_and_gradients(*cast, temperature, rows, ctx.needs_input_grad[:3])
+            loss, gradients = _distillation_gradients(*cast, temperature, rows, ctx.needs_input_grad[:3])
         pairs = zip(gradients, student, strict=True)
         ctx.save_for_backward(*(None if d is None or like is None else d.to(like.dtype) for d, like in pairs))
         return loss
@@ -107,7 +107,7 @@ class _ChunkedDistillationLoss(torch.autograd.Function):
         return *scaled, *[None] * 5
 
 
-def _loss_and_gradients(
+def _distillation_gradients(
     student: TokenScores, teacher: TokenScores, temperature: float, rows: int, needs: tuple[bool, ...]
 ) -> tuple[Tensor, list[Tensor | None]]:
     """Returns loss and gradients: products in the student's type, softmax and sums in at least float32."""

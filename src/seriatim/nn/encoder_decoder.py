@@ -18,7 +18,7 @@ from ..core.errors import SeriatimError
 from .attention import attention_pool
 from .attention_scores import EQUAL_SIZE_SCORES, make_score
 from .backbone import Backbone, BackboneSettings
-from .inputs import TokenInput
+from .layers import TokenInput
 from .network import TokenHead
 from .trace import Trace, record, trace_scope
 

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from .backbone import BackboneSettings
 from .encoder_decoder import EncoderDecoder, encoder_decoder_backbone
-from .inputs import TokenInput
+from .layers import TokenInput
 from .network import TokenHead
 from .resnet import ResNet
 from .trace import Trace

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from .backbone import equations_enabled
+from .layers import equations_enabled
 from .network import as_float32
 
 SMALL_VOCAB = 256  # tokens; up to here all logits at once are faster

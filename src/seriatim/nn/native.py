@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from ..kernels import generation as kernels
 from ..kernels.generation import NativeGenerator, NativeState, NetworkParts, TokenChoice
 from ..kernels.linear import NAMES as ACTIVATION_NAMES
-from .backbone import equations_enabled
 from .encoder_decoder import EncoderDecoder
-from .inputs import TokenInput
+from .layers import TokenInput, equations_enabled
 from .network import Network, TokenHead
 from .recurrent import Cell
 from .transformer import Block

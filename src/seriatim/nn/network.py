@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .backbone import Backbone, BackboneSettings
-from .inputs import TokenInput
+from .layers import TokenInput
 from .trace import Trace
 
 TIE_ABOVE = 4_096  # tokens; for more, two embedding matrices would be the larger part of most models

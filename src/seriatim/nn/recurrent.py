@@ -10,8 +10,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ..kernels import library
-from .backbone import Backbone, BackboneSettings, BackboneTraits, equations_enabled
-from .layers import Dropout
+from .backbone import Backbone, BackboneSettings, BackboneTraits
+from .layers import Dropout, equations_enabled
 from .matmul import LoopMatmul
 from .trace import Trace, is_traced, record, trace_scope
 

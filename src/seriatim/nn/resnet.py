@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .backbone import equations_enabled
+from .layers import equations_enabled
 
 Stem = Literal["small", "photographs"]
 PER_CHANNEL = (1, -1, 1, 1)

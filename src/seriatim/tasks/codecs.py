@@ -6,12 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import Any, Literal, Self, cast
+from typing import Annotated, Any, Literal, Self, cast
 
 import numpy as np
 import torch
 from pydantic import Field as Setting
-from pydantic import field_validator
 from torch import nn
 
 from ..core.config import Settings
@@ -23,10 +22,10 @@ from ..data.images.batches import Images
 from ..data.kinds import NUMBER, NUMBERS, TEXT, Kind
 from ..data.sequences import Sequences
 from ..data.shards import encode_column, frame_texts
-from ..data.tokenizers import Tokenizer, TokenizerSettings, with_default_kind
+from ..data.tokenizers import Tokenizer, TokenizerSettings, default_kind
 from ..nn.backbone import BackboneSettings, ModelSettings
 from ..nn.images import ImageInput
-from ..nn.inputs import NumberInput
+from ..nn.layers import NumberInput
 from .metrics import mean_and_std
 from .stored import Stored
 
@@ -49,15 +48,10 @@ class SequenceSettings(Settings):
     scaling: Literal["standard", "none"] = Setting(
         "standard", description="numbers and pixels: standardized by the training split, or as they are"
     )
-    tokenizer: TokenizerSettings | None = Setting(
+    tokenizer: Annotated[TokenizerSettings | None, default_kind(kind="word", lowercase=True)] = Setting(
         None, description="how text is tokenized (default: lowercase words, or characters of texts without words)"
     )
     images: ImageSettings = Setting(default_factory=ImageSettings, description="how images are read and augmented")
-
-    @field_validator("tokenizer", mode="before")
-    @classmethod
-    def _default_kind(cls, values: object) -> object:
-        return with_default_kind(values, kind="word", lowercase=True)
 
 
 def model_tokenizer(model: ModelSettings, texts: Sequence[str]) -> TokenizerSettings | None:

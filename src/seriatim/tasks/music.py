@@ -32,7 +32,7 @@ from ..data.split import Fractions, SplitPolicy
 from ..data.tokenizers import Tokenizer
 from ..nn.backbone import BackboneSettings
 from ..nn.heads import StepHead
-from ..nn.inputs import NumberInput
+from ..nn.layers import NumberInput
 from ..nn.network import Network, as_float32, assemble
 from ..report.charts import PianoRoll, View
 from .base import Encoded, Metrics, Output, Processor, Task, TaskConfig

@@ -15,7 +15,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ..core.device import on_meta_device
 from ..core.errors import SeriatimError
-from ..nn.backbone import BackboneSettings, readable_equations
+from ..nn.backbone import BackboneSettings
+from ..nn.layers import readable_equations
 from ..nn.network import count_parameters
 
 MAX_WIDTH = 65_536

@@ -27,7 +27,7 @@ from ...data.sequences import Sequences
 from ...nn.backbone import BackboneSettings
 from ...nn.distillation import distillation_loss
 from ...nn.heads import StepHead
-from ...nn.inputs import KERNEL, PADDING, WordInput
+from ...nn.layers import KERNEL, PADDING, WordInput
 from ...nn.network import Network, as_float32, assemble
 from ...report.charts import Bars, Confusion, Span, SpanText, Table, TokenStrip, View
 from ..base import IGNORED, Batch, Encoded, Metrics, Output, Settings, Task, Values, padding_mask

@@ -13,11 +13,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import Field as Setting
-from pydantic import field_validator
 
 from ...core.config import Settings
 from ...core.errors import Diagnostics, SeriatimError
@@ -27,8 +26,8 @@ from ...data.kinds import KINDS, TEXT, TOKENS, Kind, check_characters
 from ...data.schema import Field, Schema
 from ...data.sequences import Sequences
 from ...data.split import Fractions, SplitPolicy
-from ...data.tokenizers import WORD_KINDS, WORD_PATTERN, Tokenizer, TokenizerSettings, with_default_kind
-from ...nn.inputs import BEGIN, END, PADDING, UNKNOWN
+from ...data.tokenizers import WORD_KINDS, WORD_PATTERN, Tokenizer, TokenizerSettings, default_kind
+from ...nn.layers import BEGIN, END, PADDING, UNKNOWN
 from ..base import Encoded, Processor, TaskConfig, Tokenizers, Values
 from ..codecs import model_tokenizer, train_tokenizer
 
@@ -185,14 +184,12 @@ class TagSettings(Settings):
     context_length: int | None = Setting(
         None, ge=2, le=1_000_000, description="longest sequence; a longer one is read in windows that overlap"
     )
-    tokenizer: TokenizerSettings | None = Setting(
-        None, description="sub-words instead of words, such as bpe (default: words in lower case, or the model's own)"
+    tokenizer: Annotated[TokenizerSettings | None, default_kind(kind="word", lowercase=True, vocab_size=VOCABULARY)] = (
+        Setting(
+            None,
+            description="sub-words instead of words, such as bpe (default: words in lower case, or the model's own)",
+        )
     )
-
-    @field_validator("tokenizer", mode="before")
-    @classmethod
-    def _words_by_default(cls, values: Any) -> Any:
-        return with_default_kind(values, kind="word", lowercase=True, vocab_size=VOCABULARY)
 
 
 @dataclass(frozen=True, kw_only=True)
