@@ -18,9 +18,8 @@ from torch import Tensor, nn
 from ..core import registry
 from ..core.device import derive, torch_stream
 from ..core.errors import SeriatimError
-from ..nn.backbone import ModelSettings
+from ..nn.backbone import ModelSettings, Trace
 from ..nn.encoder_decoder import EncoderDecoderSettings
-from ..nn.trace import Trace
 from ..tasks.base import Task
 from ..tasks.batching import Batch
 from ..tasks.inspection import check_position

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.errors import SeriatimError
-from ..nn.trace import NamedTrace, element_axis
+from ..nn.backbone import NamedTrace, element_axis
 
 MAX_BYTES = 2**28  # of a trace: attention grows with the square of the length
 

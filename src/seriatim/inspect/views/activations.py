@@ -50,11 +50,7 @@ class LayerOutput:
 
 @view("activations", network=True)
 def show_activations(
-    subject: Subject,
-    *texts: str,
-    layer: int | None = None,
-    target: str | None = None,
-    example: int | None = None,
+    subject: Subject, *texts: str, layer: int | None = None, target: str | None = None, example: int | None = None
 ) -> Result:
     """All layers, or the units of one, counted from 0."""
     reading = subject.read(*texts, target=target, example=example)

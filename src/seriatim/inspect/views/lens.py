@@ -92,10 +92,7 @@ def show_lens(
             **about,
         ),
         Heatmap(
-            title=f"Probability of {what}: {subject.label}",
-            columns=tuple(names),
-            values=matrix(true_folded),
-            **about,
+            title=f"Probability of {what}: {subject.label}", columns=tuple(names), values=matrix(true_folded), **about
         ),
     ]
     return Result(title, arrays, charts, reading.notes, [first_layers(layers, elements, tokens, likely[..., 0], true)])
