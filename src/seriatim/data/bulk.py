@@ -33,7 +33,7 @@ from .source import Source, Stream
 from .stream import reading
 
 BLOCK_BYTES = 1 << 25  # bytes of a block, which becomes a shard
-CHECKED_BYTES = 1 << 20  # that are decoded at a time
+CHECKED_BYTES = 1 << 20  # that are decoded or counted at a time
 Cells = dict[str, pa.Array]  # column → cells
 ParseRecords = Callable[[Iterator[Record], Diagnostics], Dataset]
 
@@ -116,9 +116,13 @@ def block_bounds(data: bytes) -> tuple[np.ndarray, np.ndarray]:
     byte_at = np.concatenate([[0], ends])
     lines, total = [0], len(ends)
     at = byte_at.copy()  # characters before each line
-    if total and not data.isascii():
-        continuation = (content[: ends[-1]] & 0xC0) == 0x80  # bytes that begin no character
-        at[1:] -= np.cumsum(np.add.reduceat(continuation, byte_at[:-1], dtype=np.int64))
+    if not data.isascii():
+        continuation = np.zeros(len(byte_at), dtype=np.int64)  # bytes of each line that begin no character
+        for start in range(0, len(content), CHECKED_BYTES):
+            positions = np.flatnonzero((content[start : start + CHECKED_BYTES] & 0xC0) == 0x80) + start
+            of_line = np.searchsorted(byte_at, positions, side="right") - 1
+            continuation += np.bincount(of_line, minlength=len(byte_at))
+        at[1:] -= np.cumsum(continuation[:-1])
     while lines[-1] < total:
         start = lines[-1]
         end = int(np.searchsorted(at, at[start] + BLOCK_SIZE + 1, side="right")) - 1
@@ -151,6 +155,7 @@ def read_blocks(stream: Stream, encoding: str, position: Mapping[str, int], quot
                 rest = raw
                 continue
             part, rest = raw[:cut], raw[cut:]
+            raw = fresh = b""  # free their memory
             if part:
                 first, end, line = line + 1, end + len(part), line + part.count(b"\n") + (not part.endswith(b"\n"))
                 try:
