@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import seriatim
-from seriatim.runs.compare import Comparison
 from seriatim.cli import run as cli
 from seriatim.core.config import merge
 from seriatim.core.errors import SeriatimError
 from seriatim.report.charts import BinnedMetric, Lines
 from seriatim.reproduce import PublishedRow, PublishedTable, length_charts, reproduce, tables, training_chart
+from seriatim.runs.compare import Comparison
 from seriatim.runs.configure import configure, expand_names
 
 
