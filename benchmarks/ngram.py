@@ -7,13 +7,13 @@ line, words separated by spaces, all of them in the vocabulary. From the file to
                         `train language --model ngram --tokenizer word` does, without starting Python
     seriatim, ARPA      the same, and writes an ARPA file
     lmplz               KenLM's, a process of its own that writes an ARPA file; on PATH, or named by LMPLZ
-    nltk                `KneserNeyInterpolated.fit`, which only counts and estimates when a probability is requested (how
-                        many per second is printed); over the first lines, because it is slow, with ours over the same
-                        lines beside it: from the file, and from token ids, which leaves out the words
+    nltk                `KneserNeyInterpolated.fit`, which only counts, and estimates when a probability is requested
+                        (how many per second is printed); over the first lines, because it is slow, with ours over the
+                        same lines beside it: from the file, and from token ids, which leaves out the words
 
 Queries: log p of every word of the test split. `full_scores` and `score` (only the sum of a sentence) of KenLM read the
-sentences as text, ours once token ids, once the text. Before anything is measured, probabilities and orders are compared
-with those of KenLM, for our ARPA file and for that of lmplz.
+sentences as text, ours once token ids, once the text. Before anything is measured, probabilities and orders are
+compared with those of KenLM, for our ARPA file and for that of lmplz.
 """
 
 from __future__ import annotations

@@ -65,7 +65,8 @@ def make_marian(model: Any, vocab_size: int) -> tuple[nn.Module, Callable[[Any],
 
     network = MarianMTModel(
         MarianConfig(
-            vocab_size=vocab_size, d_model=model.width, encoder_layers=model.layers, decoder_layers=model.decoder_layers,
+            vocab_size=vocab_size, d_model=model.width,
+            encoder_layers=model.layers, decoder_layers=model.decoder_layers,
             encoder_attention_heads=model.heads, decoder_attention_heads=model.heads, dropout=model.dropout,
             encoder_ffn_dim=model.budget_size(), decoder_ffn_dim=model.budget_size(), activation_function="relu",
             pad_token_id=1, eos_token_id=1, decoder_start_token_id=1, forced_eos_token_id=1, use_cache=False,
