@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from helpers import TINY, Case, backbones, encoder_decoder_models, settings_class
-from seriatim.nn.attention_scores import SCORES
+from seriatim.nn.attention import SCORES
 from seriatim.nn.encoder_decoder import EncoderDecoder, encoder_decoder_network
 
 SMALL = {"transformer": {"width": 8, "heads": 2, "layers": 2, "feedforward": 10}} | TINY

@@ -15,7 +15,7 @@ from seriatim.inspect import Inspector
 from seriatim.inspect.subject import Subject
 from seriatim.inspect.views.positions import FORMULAS
 from seriatim.models.nadaraya_watson import NadarayaWatson, Settings
-from seriatim.nn.attention_scores import KERNELS, SCORES
+from seriatim.nn.attention import KERNELS, SCORES
 from seriatim.report.charts import Scatter
 
 TEXTS = ["a fine film", "full of fine light", "fine humour"]

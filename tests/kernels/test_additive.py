@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seriatim.kernels import additive, load
-from seriatim.nn.attention_scores import SharedKeyScores, additive_scores, make_score
+from seriatim.nn.attention import SharedKeyScores, additive_scores, make_score
 
 pytestmark = pytest.mark.skipif(not load(), reason="no native kernels here")
 

@@ -17,7 +17,7 @@ from seriatim.decode.settings import GenerationSettings
 from seriatim.models.bahdanau import Bahdanau
 from seriatim.models.seq2seq import Seq2Seq
 from seriatim.models.transformer import Transformer
-from seriatim.nn.attention_scores import SCORES
+from seriatim.nn.attention import SCORES
 from seriatim.nn.encoder_decoder import EncoderDecoder
 from seriatim.nn.layers import SinusoidalPositions, sinusoids
 from seriatim.nn.network import TokenHead, TokenInput

@@ -11,7 +11,7 @@ import pytest
 from seriatim.core.errors import SeriatimError
 from seriatim.models import nadaraya_watson
 from seriatim.models.nadaraya_watson import NadarayaWatson, Settings
-from seriatim.nn.attention_scores import KERNELS
+from seriatim.nn.attention import KERNELS
 
 K: dict[str, Any] = {
     "gaussian": lambda u: math.exp(-0.5 * u * u),

@@ -12,9 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seriatim.core.errors import SeriatimError
-from seriatim.nn import attention_scores as family
-from seriatim.nn.attention import attention, attention_pool, attention_with_weights, causal_mask, masked_softmax
-from seriatim.nn.attention_scores import (
+from seriatim.nn import attention as family
+from seriatim.nn.attention import (
     KERNELS,
     SCORES,
     Additive,
@@ -24,7 +23,12 @@ from seriatim.nn.attention_scores import (
     Kernel,
     Score,
     additive_scores,
+    attention,
+    attention_pool,
+    attention_with_weights,
+    causal_mask,
     make_score,
+    masked_softmax,
 )
 from seriatim.nn.layers import readable_equations
 

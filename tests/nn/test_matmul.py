@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from seriatim.models.bahdanau import Bahdanau
-from seriatim.nn.matmul import LoopMatmul
+from seriatim.nn.recurrent import LoopMatmul
 
 
 def loop(times: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:

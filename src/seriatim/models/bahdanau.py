@@ -19,11 +19,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ..nn.attention_decoder import AttentionDecoder
-from ..nn.attention_scores import EQUAL_SIZE_SCORES, ScoreName
-from ..nn.encoder_decoder import EncoderDecoderSettings
+from ..nn.attention import EQUAL_SIZE_SCORES, ScoreName
+from ..nn.backbone import Trace, trace_scope
+from ..nn.encoder_decoder import AttentionDecoder, EncoderDecoderSettings
 from ..nn.recurrent import Recurrent
-from ..nn.trace import Trace, trace_scope
 from .gru import Reset
 from .seq2seq import CellName, cell_lr, make_cell
 

@@ -22,9 +22,8 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from ..core.errors import SeriatimError
-from ..nn.backbone import Backbone, BackboneTraits
+from ..nn.backbone import Backbone, BackboneTraits, Trace, record, trace_scope
 from ..nn.layers import Activation, Dropout, LearnedPositions, SegmentedInput
-from ..nn.trace import Trace, record, trace_scope
 from ..nn.transformer import Block, Packing, TransformerSettings
 
 PRESETS: dict[str, dict[str, Any]] = {

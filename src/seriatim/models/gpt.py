@@ -25,10 +25,9 @@ from torch import Tensor, nn
 from ..core.errors import SeriatimError
 from ..core.state import append
 from ..nn.attention import causal_mask
-from ..nn.backbone import Backbone, BackboneTraits
+from ..nn.backbone import Backbone, BackboneTraits, Trace, record, trace_scope
 from ..nn.layers import Activation, Dropout
 from ..nn.native import transformer_parts
-from ..nn.trace import Trace, record, trace_scope
 from ..nn.transformer import Block, TransformerSettings
 
 INIT_STD = 0.02

@@ -22,9 +22,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ..kernels import recurrent as kernels
-from ..nn.matmul import LoopMatmul
-from ..nn.recurrent import Cell, Matmuls, Recurrent, RecurrentSettings, State, memory_bias
-from ..nn.trace import Trace
+from ..nn.backbone import Trace
+from ..nn.recurrent import Cell, LoopMatmul, Matmuls, Recurrent, RecurrentSettings, State, memory_bias
 
 Reset = Literal["before", "after"]
 

@@ -20,8 +20,8 @@ from pydantic import Field
 from torch import Tensor
 
 from ..kernels import recurrent as kernels
+from ..nn.backbone import Trace
 from ..nn.recurrent import Cell, Matmuls, Recurrent, RecurrentSettings, State, memory_bias
-from ..nn.trace import Trace
 
 
 class LSTMCell(Cell):

@@ -19,9 +19,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from ..nn.backbone import Backbone, BackboneSettings
+from ..nn.backbone import Backbone, BackboneSettings, Trace, record
 from ..nn.layers import Dropout, extend_window, last_window
-from ..nn.trace import Trace, record
 
 
 class WindowMLP(Backbone):

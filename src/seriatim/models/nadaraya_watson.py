@@ -29,8 +29,7 @@ from torch import Tensor
 
 from ..core.config import Count
 from ..core.errors import SeriatimError
-from ..nn.attention import attention_pool
-from ..nn.attention_scores import KernelName, log_kernel
+from ..nn.attention import KernelName, attention_pool, log_kernel
 from ..nn.backbone import ModelSettings
 
 BLOCK = 1 << 21  # weights computed at a time

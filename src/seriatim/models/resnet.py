@@ -20,11 +20,10 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from ..core.errors import SeriatimError
-from ..nn.backbone import Backbone, BackboneSettings
+from ..nn.backbone import Backbone, BackboneSettings, Trace, record
 from ..nn.images import FeatureMapInput, ImageShape
 from ..nn.layers import Dropout
 from ..nn.resnet import ResNet, Stem
-from ..nn.trace import Trace, record
 
 PRESETS: dict[str, dict[str, Any]] = {
     "small": {"stem": "small", "layers": 8, "width": 32},

@@ -21,8 +21,8 @@ from pydantic import Field
 from torch import Tensor
 
 from ..kernels import recurrent as kernels
+from ..nn.backbone import Trace
 from ..nn.recurrent import Cell, Matmuls, Recurrent, RecurrentSettings, State
-from ..nn.trace import Trace
 
 
 class RNNCell(Cell):

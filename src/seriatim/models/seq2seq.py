@@ -17,9 +17,9 @@ from typing import Any, Literal
 from pydantic import Field
 from torch import Tensor
 
+from ..nn.backbone import Trace, trace_scope
 from ..nn.encoder_decoder import EncoderDecoderBackbone, EncoderDecoderSettings
 from ..nn.recurrent import Cell, Recurrent
-from ..nn.trace import Trace, trace_scope
 from . import gru, lstm, rnn
 from .gru import Reset
 

@@ -19,11 +19,10 @@ from typing import Any, ClassVar
 from pydantic import Field
 from torch import Tensor
 
-from ..nn.attention_decoder import AttentionDecoder
-from ..nn.attention_scores import ScoreName
-from ..nn.encoder_decoder import EncoderDecoderSettings
+from ..nn.attention import ScoreName
+from ..nn.backbone import Trace
+from ..nn.encoder_decoder import AttentionDecoder, EncoderDecoderSettings
 from ..nn.heads import masked_mean
-from ..nn.trace import Trace
 from .seq2seq import CellName, cell_lr, make_cell
 
 

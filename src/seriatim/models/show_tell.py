@@ -17,10 +17,10 @@ from typing import Any, ClassVar
 from pydantic import Field
 from torch import Tensor, nn
 
+from ..nn.backbone import Trace, trace_scope
 from ..nn.encoder_decoder import EncoderDecoderBackbone, EncoderDecoderSettings
 from ..nn.heads import Pool
 from ..nn.recurrent import Recurrent
-from ..nn.trace import Trace, trace_scope
 from .seq2seq import CellName, cell_lr, make_cell
 
 

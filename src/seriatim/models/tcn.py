@@ -22,9 +22,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ..kernels import convolution as kernels
-from ..nn.backbone import Backbone, BackboneSettings
+from ..nn.backbone import Backbone, BackboneSettings, Trace, record, trace_scope
 from ..nn.layers import Dropout, equations_enabled, extend_window, last_window
-from ..nn.trace import Trace, record, trace_scope
 
 
 class CausalConv(nn.Module):

@@ -24,12 +24,11 @@ from torch import Tensor, nn
 
 from ..core.errors import SeriatimError
 from ..nn.attention import causal_mask
-from ..nn.backbone import BackboneTraits
+from ..nn.backbone import BackboneTraits, Trace, is_traced, record, trace_scope
 from ..nn.encoder_decoder import EncoderDecoderBackbone, EncoderDecoderSettings
 from ..nn.layers import Activation, Dropout, LearnedPositions, SinusoidalPositions
 from ..nn.native import POSITIONS, transformer_parts
 from ..nn.network import TokenHead
-from ..nn.trace import Trace, is_traced, record, trace_scope
 from ..nn.transformer import Block, TransformerSettings
 
 PRESETS: dict[str, dict[str, Any]] = {

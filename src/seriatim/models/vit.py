@@ -21,10 +21,9 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from ..core.errors import SeriatimError
-from ..nn.backbone import Backbone, BackboneTraits
+from ..nn.backbone import Backbone, BackboneTraits, Trace, record, trace_scope
 from ..nn.images import ImageShape, PatchInput, default_patch_size
 from ..nn.layers import Activation, Dropout, LearnedPositions
-from ..nn.trace import Trace, record, trace_scope
 from ..nn.transformer import Block, TransformerSettings
 
 PRESETS: dict[str, dict[str, Any]] = {

@@ -15,12 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .backbone import BackboneSettings
+from .backbone import BackboneSettings, Trace
 from .encoder_decoder import EncoderDecoder, encoder_decoder_backbone
 from .layers import TokenInput
 from .network import TokenHead
 from .resnet import ResNet
-from .trace import Trace
 
 ImageShape = tuple[int, int, int]  # channels, height and width
 DEFAULT_PATCHES = 8  # along the longer side

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .backbone import Backbone, BackboneSettings
+from .backbone import Backbone, BackboneSettings, Trace
 from .layers import TokenInput
-from .trace import Trace
 
 TIE_ABOVE = 4_096  # tokens; for more, two embedding matrices would be the larger part of most models
 

@@ -17,9 +17,8 @@ from ..core.errors import SeriatimError
 from ..core.state import append
 from ..kernels import attention as kernels
 from .attention import attention, attention_weights, attention_with_weights
-from .backbone import BackboneSettings
+from .backbone import BackboneSettings, SelectiveTrace, Trace, is_traced, record
 from .layers import Activation, Dropout, Linear, equations_enabled
-from .trace import SelectiveTrace, Trace, is_traced, record
 
 MAX_PACKED = 0.9  # share of elements without padding up to which packing pays off
 

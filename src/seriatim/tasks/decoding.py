@@ -18,10 +18,10 @@ from ..core.state import select
 from ..data.kinds import NUMBER, NUMBERS
 from ..data.tokenizers import Tokenizer
 from ..decode.sampling import Hypothesis
+from ..nn.backbone import NamedTrace, Trace
 from ..nn.encoder_decoder import EncoderDecoder
 from ..nn.native import make_encoder_decoder_stepper
 from ..nn.network import as_float32
-from ..nn.trace import NamedTrace, Trace
 from .metrics import perplexity
 from .predictor import Record
 

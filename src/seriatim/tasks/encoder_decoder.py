@@ -29,11 +29,11 @@ from ..data.tokenizers import Tokenizer
 from ..decode.beam import Coverage, beam_search
 from ..decode.sampling import Hypothesis, sample
 from ..decode.settings import BeamSettings
+from ..nn.backbone import NamedTrace, Trace
 from ..nn.distillation import TokenScores, distillation_loss
 from ..nn.encoder_decoder import EncoderDecoder
 from ..nn.loss import token_loss, token_predictions
 from ..nn.network import as_float32
-from ..nn.trace import NamedTrace, Trace
 from .base import IGNORED, E, Metrics, Output, Processor, Task, weights_digest
 from .batching import MAX_ELEMENTS, Batch, evenly_spaced, run_batches
 from .decoding import ALIGNMENT, DecodingStep, Forced, mean_alignment, mean_probability, own_streams, score_record

@@ -20,7 +20,7 @@ from ...core.device import derive
 from ...core.errors import SeriatimError
 from ...models.mlp import WindowMLP
 from ...models.tcn import CausalConv
-from ...nn.attention_scores import Score
+from ...nn.attention import Score
 from ...nn.encoder_decoder import EncoderDecoderSettings
 from ...nn.recurrent import Cell as RecurrentCell
 from ...nn.transformer import SelfAttention

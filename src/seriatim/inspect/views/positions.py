@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ...core.device import derive
-from ...nn.attention import attention_pool
-from ...nn.attention_scores import KERNELS, SCORES, Additive, Concat, make_score
+from ...nn.attention import KERNELS, SCORES, Additive, Concat, attention_pool, make_score
 from ...nn.layers import SinusoidalPositions, sinusoids
 from ...report.charts import Cell, Heatmap, HeatmapGrid, Lines, Series, Table, View, matrix, row
 from ..result import NamedArray, Result

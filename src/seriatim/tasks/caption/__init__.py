@@ -13,12 +13,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, Self, cast
+from typing import Annotated, Any, Literal, Self, cast
 
 import numpy as np
 import torch
 from pydantic import Field as Setting
-from pydantic import field_validator
 from torch import Tensor, nn
 
 from ...core.config import Settings
@@ -33,13 +32,12 @@ from ...data.reader import read_dataset
 from ...data.schema import Schema
 from ...data.sequences import Sequences
 from ...data.source import Source, open_source
-from ...data.tokenizers import Tokenizer, TokenizerSettings, with_default_kind
+from ...data.tokenizers import Tokenizer, TokenizerSettings, default_kind
 from ...models.resnet import Settings as ResNetSettings
-from ...nn.attention_scores import ScoreName
-from ...nn.backbone import BackboneSettings
+from ...nn.attention import ScoreName
+from ...nn.backbone import BackboneSettings, NamedTrace, Trace
 from ...nn.images import FeatureMapInput, ImageEncoderDecoder, ImageInput, ImageShape, image_encoder_decoder_network
 from ...nn.resnet import ResNet
-from ...nn.trace import NamedTrace, Trace
 from ...report.charts import View
 from ..alignment import TokenizedText
 from ..base import IGNORED, Encoded, Metrics, Output, Processor, TaskConfig, Tokenizers, Values, columns_and_kinds
@@ -100,15 +98,12 @@ class CaptionSettings(Settings):
     normalize: bool = Setting(
         True, description="Unicode NFC, and one space for any run of spaces, tabs and line ends; false: as it is"
     )
-    tokenizer: TokenizerSettings | None = Setting(None, description="how captions are tokenized (default: words)")
+    tokenizer: Annotated[TokenizerSettings | None, default_kind(kind="word")] = Setting(
+        None, description="how captions are tokenized (default: words)"
+    )
     context_length: int | None = Setting(
         None, ge=1, description="longest caption in tokens; longer ones are not trained on"
     )
-
-    @field_validator("tokenizer", mode="before")
-    @classmethod
-    def _words(cls, values: Any) -> Any:
-        return with_default_kind(values, kind="word")
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self, cast
+from typing import Annotated, Any, Self, cast
 
 import numpy as np
 import torch
 from pydantic import Field as Setting
-from pydantic import field_validator
 
 from ...core.config import Settings
 from ...core.errors import Diagnostics, SeriatimError
@@ -27,8 +26,8 @@ from ...data.schema import Schema
 from ...data.sequences import Sequences
 from ...data.shards import encode_column
 from ...data.source import Source
-from ...data.tokenizers import Tokenizer, TokenizerSettings, with_default_kind
-from ...nn.attention_scores import ScoreName
+from ...data.tokenizers import Tokenizer, TokenizerSettings, default_kind
+from ...nn.attention import ScoreName
 from ...nn.backbone import BackboneSettings
 from ...nn.encoder_decoder import EncoderDecoder, encoder_decoder_network
 from ...report.charts import View
@@ -56,7 +55,7 @@ class TranslateSettings(Settings):
     normalize: bool = Setting(
         True, description="Unicode NFC, and one space for any run of spaces, tabs and line ends; false: as it is"
     )
-    tokenizer: TokenizerSettings | None = Setting(
+    tokenizer: Annotated[TokenizerSettings | None, default_kind(kind="bpe", vocab_size=SUBWORDS)] = Setting(
         None, description="how text is tokenized (default: 4,000 BPE subwords)"
     )
     joint: bool | None = Setting(
@@ -66,11 +65,6 @@ class TranslateSettings(Settings):
         MAX_LENGTH, ge=1, description="longest source or target in tokens; longer pairs are not trained on"
     )
     decoder_start: int | None = Setting(None, description="token that the decoder reads first (default: <eos>)")
-
-    @field_validator("tokenizer", mode="before")
-    @classmethod
-    def _subwords(cls, values: Any) -> Any:
-        return with_default_kind(values, kind="bpe", vocab_size=SUBWORDS)
 
 
 @dataclass(frozen=True)
