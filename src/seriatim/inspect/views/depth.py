@@ -25,10 +25,8 @@ from torch.nn import functional as F
 from ...core.device import derive, numpy_stream, torch_stream
 from ...core.errors import SeriatimError
 from ...models.resnet import Settings
-from ...nn.heads import VectorHead
-from ...nn.images import FeatureMapInput
-from ...nn.network import Network, as_float32, assemble
-from ...nn.resnet import BatchNorm, Convolution, ResNet
+from ...nn.images import BatchNorm, Convolution, FeatureMapInput, ResNet
+from ...nn.network import Network, VectorHead, as_float32, assemble
 from ...report.charts import Cell, Lines, Series, Table, format_number, row
 from ..result import NamedArray, Result
 from ..subject import Subject

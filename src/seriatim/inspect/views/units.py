@@ -15,6 +15,8 @@ from itertools import groupby
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from ...core.errors import SeriatimError
 from ...report.charts import Cell, Table, TokenStrip, View, format_number, row
@@ -241,21 +243,31 @@ def split_text(subject: Subject, text: str) -> TextParts:
     return TextParts(text, readings, np.concatenate(spans), elements)
 
 
+def input_shape(reading: Reading) -> tuple[int, ...]:
+    """Returns the shape of an input that can be batched with others; that of words with spellings is unique."""
+    return tuple(reading.inputs.shape) if isinstance(reading.inputs, Tensor) else (id(reading),)
+
+
 def unit_activity(network: Any, parts: TextParts) -> tuple[list[str], np.ndarray]:
     """Returns the names of all units, and what each output at every element of the text (n,U)."""
     names: list[str] = []
     blocks = []
-    for reading, elements in zip(parts.readings, parts.elements, strict=True):
-        trace = run_traced(network, reading.inputs, reading.batch.mask, names=("cell", "hidden", "activation"))[1]
+    pairs = zip(parts.readings, parts.elements, strict=True)
+    for _, group in groupby(pairs, lambda pair: input_shape(pair[0])):  # parts of one length together
+        same = list(group)
+        inputs = [reading.inputs for reading, _ in same]
+        batch = torch.cat(inputs) if len(inputs) > 1 else inputs[0]
+        trace = run_traced(network, batch, None, names=("cell", "hidden", "activation"))[1]
         layers: dict[str, np.ndarray] = {}
         for name, values in trace.items():  # of a layer with a cell its tanh, as it is output
             parsed = TraceName.parse(name)
             if parsed.part == "cell":
-                layers[parsed.location] = np.tanh(values[0].double().numpy())
+                layers[parsed.location] = np.tanh(values.double().numpy())
             elif parsed.kind:
-                layers.setdefault(parsed.location, values[0].double().numpy())
-        names = [f"{layer}, unit {unit}" for layer, values in layers.items() for unit in range(values.shape[1])]
-        blocks.append(np.concatenate(list(layers.values()), axis=1)[elements])
+                layers.setdefault(parsed.location, values.double().numpy())
+        names = [f"{layer}, unit {unit}" for layer, values in layers.items() for unit in range(values.shape[2])]
+        joined = np.concatenate(list(layers.values()), axis=2)
+        blocks += [joined[row, elements] for row, (_, elements) in enumerate(same)]
     return names, np.concatenate(blocks)
 
 
