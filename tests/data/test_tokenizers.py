@@ -2,16 +2,17 @@
 
 from functools import cache
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import pytest
 import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from seriatim.core.errors import SeriatimError
-from seriatim.data.tokenizers import Tokenizer, TokenizerSettings, with_default_kind
+from seriatim.data.tokenizers import Tokenizer, TokenizerSettings, default_kind
 
 KINDS = ("char", "word", "bpe", "byte-bpe", "wordpiece", "unigram")
 SUBWORDS = ("word", "bpe", "byte-bpe", "wordpiece", "unigram")
@@ -226,10 +227,8 @@ def test_settings_that_do_not_go_together(kind: str) -> None:
 
 
 def test_default_kind_of_a_task() -> None:
-    assert with_default_kind({"vocab_size": 10}, kind="bert", lowercase=True) == {
-        "kind": "bert",
-        "lowercase": True,
-        "vocab_size": 10,
-    }
-    assert with_default_kind({"kind": "word"}, kind="bert", lowercase=True) == {"kind": "word"}
-    assert with_default_kind(None, kind="bert") is None
+    adapter = TypeAdapter(Annotated[dict[str, object] | None, default_kind(kind="bert", lowercase=True)])
+    expected = {"kind": "bert", "lowercase": True, "vocab_size": 10}
+    assert adapter.validate_python({"vocab_size": 10}) == expected
+    assert adapter.validate_python({"kind": "word"}) == {"kind": "word"}
+    assert adapter.validate_python(None) is None

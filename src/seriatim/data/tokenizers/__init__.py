@@ -7,9 +7,8 @@ ids = tokenizer.encode("some text")          # int64 (n,)
 tokenizer.save("tokenizer.json")             # of the `tokenizers` package; `Tokenizer.load` also reads others'
 """
 
-from .special_tokens import BERT_SPECIAL_TOKENS, EOS, UNK
 from .tokenizer import WORD_KINDS, Tokenizer
-from .training import WORD_PATTERN, TokenizerSettings, with_default_kind
+from .training import BERT_SPECIAL_TOKENS, EOS, UNK, WORD_PATTERN, TokenizerSettings, default_kind
 
 __all__ = [
     "BERT_SPECIAL_TOKENS",
@@ -19,5 +18,5 @@ __all__ = [
     "WORD_PATTERN",
     "Tokenizer",
     "TokenizerSettings",
-    "with_default_kind",
+    "default_kind",
 ]

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as Backend
 
@@ -34,8 +34,11 @@ from .segments import (
     distinct_words,
     split_segments,
 )
-from .special_tokens import BERT_SPECIAL_TOKENS, SPECIAL_TOKENS, UNK
 
+UNK, EOS = "<unk>", "<eos>"
+SPECIAL_TOKENS = [UNK, EOS]  # ids 0 and 1 of every tokenizer trained here, except those of kind bert
+# By their use, in the order of their ids in a BERT vocabulary trained here.
+BERT_SPECIAL_TOKENS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 BYTE_TOKENS = [byte_token(byte) for byte in range(256)]
 # A word keeps an apostrophe inside it ("don't"); any other punctuation is a token of its own.
 WORD_PATTERN = r"<unk>|<eos>|\w+(?:['’]\w+)*|[^\w\s]"
@@ -80,12 +83,16 @@ class TokenizerSettings(Settings):
         return self
 
 
-def with_default_kind(values: object, **defaults: object) -> object:
-    """Returns unvalidated tokenizer settings, completed by `defaults` if they name no kind.
+def default_kind(**defaults: object) -> BeforeValidator:
+    """Returns the validator of a task's tokenizer settings, which completes them by `defaults` if they name no kind.
 
-    For validators of tasks: `--vocab-size 8000` alone means so many tokens of the task's default kind.
+    So `--vocab-size 8000` alone means so many tokens of the task's default kind.
     """
-    return {**defaults, **values} if isinstance(values, Mapping) and "kind" not in values else values
+
+    def complete(values: object) -> object:
+        return {**defaults, **values} if isinstance(values, Mapping) and "kind" not in values else values
+
+    return BeforeValidator(complete)
 
 
 def train_backend(settings: TokenizerSettings, texts: Iterable[str]) -> Backend:

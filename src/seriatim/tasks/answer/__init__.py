@@ -26,9 +26,8 @@ from ...core.errors import Diagnostics, SeriatimError
 from ...data.dataset import Dataset
 from ...data.kinds import NUMBER, TEXT, Kind
 from ...nn.backbone import BackboneSettings
-from ...nn.distillation import distillation_loss
-from ...nn.heads import SpanHead
-from ...nn.network import Network, as_float32, assemble
+from ...nn.loss import distillation_loss
+from ...nn.network import Network, SpanHead, as_float32, assemble
 from ...report.charts import BinnedMetric, Span, SpanText, Table, View
 from ..base import IGNORED, Batch, Metrics, Output, Settings, Task, Values, padding_mask
 from ..batching import LengthSampler, Sampler, evenly_spaced

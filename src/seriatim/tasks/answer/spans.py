@@ -20,12 +20,11 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Annotated, Self
 
 import numpy as np
 import torch
 from pydantic import Field as Setting
-from pydantic import field_validator
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -33,7 +32,7 @@ from ...core.config import Settings
 from ...core.errors import Diagnostics, SeriatimError
 from ...data.dataset import Dataset
 from ...data.sequences import Sequences
-from ...data.tokenizers import Tokenizer, TokenizerSettings, with_default_kind
+from ...data.tokenizers import Tokenizer, TokenizerSettings, default_kind
 from ..base import IGNORED, Encoded, Processor, TaskConfig, Tokenizers, Values
 from ..batching import run_batches
 from ..codecs import fit_tokenizer, model_tokenizer
@@ -68,14 +67,9 @@ class AnswerSettings(Settings):
     threshold: float = Setting(
         0.0, description="no answer is predicted if its score is above that of the best span by more than this"
     )
-    tokenizer: TokenizerSettings | None = Setting(
+    tokenizer: Annotated[TokenizerSettings | None, default_kind(kind="word", lowercase=True)] = Setting(
         None, description="how text is tokenized (default: words in lower case, characters, or the model's own)"
     )
-
-    @field_validator("tokenizer", mode="before")
-    @classmethod
-    def _words_by_default(cls, values: Any) -> Any:
-        return with_default_kind(values, kind="word", lowercase=True)
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,14 @@ from ...data.tokenizers import Tokenizer, TokenizerSettings, default_kind
 from ...models.resnet import Settings as ResNetSettings
 from ...nn.attention import ScoreName
 from ...nn.backbone import BackboneSettings, NamedTrace, Trace
-from ...nn.images import FeatureMapInput, ImageEncoderDecoder, ImageInput, ImageShape, image_encoder_decoder_network
-from ...nn.resnet import ResNet
+from ...nn.images import (
+    FeatureMapInput,
+    ImageEncoderDecoder,
+    ImageInput,
+    ImageShape,
+    ResNet,
+    image_encoder_decoder_network,
+)
 from ...report.charts import View
 from ..alignment import TokenizedText
 from ..base import IGNORED, Encoded, Metrics, Output, Processor, TaskConfig, Tokenizers, Values, columns_and_kinds

@@ -29,10 +29,8 @@ from ...core.errors import SeriatimError
 from ...data.dataset import Dataset
 from ...data.split import Contiguous
 from ...nn.backbone import Backbone, BackboneSettings
-from ...nn.distillation import TokenScores, distillation_loss
-from ...nn.heads import PretrainHead
-from ...nn.loss import token_loss, token_predictions
-from ...nn.network import Network, as_float32, assemble
+from ...nn.loss import TokenScores, distillation_loss, token_loss, token_predictions
+from ...nn.network import Network, PretrainHead, as_float32, assemble
 from ...nn.transformer import TransformerSettings
 from ...report.charts import View
 from ..base import Metrics, Output, Task, TaskConfig, Values, weights_digest

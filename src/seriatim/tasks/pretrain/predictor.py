@@ -16,8 +16,7 @@ from ...data.kinds import NUMBER, TEXT, TOKENS
 from ...data.schema import Field, Schema
 from ...data.sequences import Sequences
 from ...data.shards import frame_texts
-from ...nn.heads import MaskedHead, PretrainHead
-from ...nn.network import as_float32
+from ...nn.network import MaskedHead, PretrainHead, as_float32
 from ..base import Encoded, Task, padding_mask
 from ..batching import Batch, run_batches
 from ..embedding import EmbeddingPredictor, TextReader

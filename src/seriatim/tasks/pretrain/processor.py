@@ -14,11 +14,10 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Annotated, Any, Self, cast
 
 import numpy as np
 from pydantic import Field as Setting
-from pydantic import field_validator
 
 from ...core.config import Settings
 from ...core.errors import Diagnostics, SeriatimError
@@ -28,7 +27,7 @@ from ...data.dataset import Dataset
 from ...data.disk import TextValues, cache_key
 from ...data.documents import UNKNOWN, TextLayout, document_ends
 from ...data.sequences import Sequences
-from ...data.tokenizers import Tokenizer, TokenizerSettings, with_default_kind
+from ...data.tokenizers import Tokenizer, TokenizerSettings, default_kind
 from ..base import Encoded, Processor, TaskConfig, Tokenizers, Values
 from ..codecs import TRAINING_CHARACTERS, train_tokenizer
 
@@ -54,14 +53,9 @@ class PretrainSettings(Settings):
     )
     mask_rate: float = Setting(0.15, gt=0, lt=1, description="share of the tokens that are masked")
     whole_word: bool = Setting(False, description="mask all tokens of a word together")
-    tokenizer: TokenizerSettings | None = Setting(
+    tokenizer: Annotated[TokenizerSettings | None, default_kind(**BERT_TOKENIZER)] = Setting(
         None, description="how text is tokenized (default: as BERT does, in lower case)"
     )
-
-    @field_validator("tokenizer", mode="before")
-    @classmethod
-    def _default_kind(cls, values: Any) -> Any:
-        return with_default_kind(values, **BERT_TOKENIZER)
 
 
 # Passages

@@ -25,10 +25,9 @@ from ...data.formats.conll import Conll, append_column
 from ...data.kinds import NUMBERS, TOKENS, Kind
 from ...data.sequences import Sequences
 from ...nn.backbone import BackboneSettings
-from ...nn.distillation import distillation_loss
-from ...nn.heads import StepHead
 from ...nn.layers import KERNEL, PADDING, WordInput
-from ...nn.network import Network, as_float32, assemble
+from ...nn.loss import distillation_loss
+from ...nn.network import Network, StepHead, as_float32, assemble
 from ...report.charts import Bars, Confusion, Span, SpanText, Table, TokenStrip, View
 from ..base import IGNORED, Batch, Encoded, Metrics, Output, Settings, Task, Values, padding_mask
 from ..batching import evenly_spaced

@@ -32,7 +32,7 @@ from ..base import Encoded, Processor, TaskConfig, Tokenizers, Values
 from ..codecs import model_tokenizer, train_tokenizer
 
 CHARACTER_FEATURES = 64  # the default for words
-VOCABULARY = 30_000  # words, if no tokenizer is configured
+WORD_TOKENIZER = {"kind": "word", "lowercase": True, "vocab_size": 30_000}  # if none is configured
 MANY_SENTENCES = 1_000  # from which on words that occur once are read as unknown
 MAX_CHARACTERS = 32  # of a word; of a longer one the first and the last are read
 FIRST_CHARACTER = 1 + max(PADDING, UNKNOWN, BEGIN, END)  # the id of the first character of the alphabet
@@ -184,11 +184,8 @@ class TagSettings(Settings):
     context_length: int | None = Setting(
         None, ge=2, le=1_000_000, description="longest sequence; a longer one is read in windows that overlap"
     )
-    tokenizer: Annotated[TokenizerSettings | None, default_kind(kind="word", lowercase=True, vocab_size=VOCABULARY)] = (
-        Setting(
-            None,
-            description="sub-words instead of words, such as bpe (default: words in lower case, or the model's own)",
-        )
+    tokenizer: Annotated[TokenizerSettings | None, default_kind(**WORD_TOKENIZER)] = Setting(
+        None, description="sub-words instead of words, such as bpe (default: words in lower case, or the model's own)"
     )
 
 
@@ -424,7 +421,7 @@ def fit_word_tokenizer(sentences: Sequence[Sequence[str]], config: TaskConfig, d
         settings = model_tokenizer(config.model, texts)
     if settings is None:
         min_count = 2 if len(sentences) >= MANY_SENTENCES else 1
-        settings = TokenizerSettings(kind="word", vocab_size=VOCABULARY, lowercase=True, min_count=min_count)
+        settings = TokenizerSettings.model_validate(WORD_TOKENIZER | {"min_count": min_count})
     if settings.kind in ("word", "wordpiece"):  # the words are split already
         settings = settings.model_copy(update={"split_punctuation": False})
     end = "" if settings.kind == "char" else "\n"  # separates the last word of a sentence from the next sentence
