@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from seriatim.core.errors import SeriatimError
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
-from seriatim.data.tokenizers.special_tokens import truncated_lengths
+from seriatim.data.tokenizers.tokenizer import truncated_lengths
 
 TEXT = "The students opened their books, didn't they? Élan, naïve Äpfel: 我想 42 books\n" * 20
 

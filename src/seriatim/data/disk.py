@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, overload
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -35,7 +36,7 @@ SHORT = 64  # bytes of a string that is hashed by words of 8 bytes
 Strings: TypeAlias = Any  # `pa.LargeStringArray`, which has no types
 
 
-def cache_key(*parts: Any) -> str:
+def cache_key(*parts: object) -> str:
     """Returns the name of what follows from `parts` alone."""
     return hashlib.sha256(json.dumps([VERSION, *parts], sort_keys=True).encode()).hexdigest()[:32]
 
@@ -299,7 +300,7 @@ def to_numbers(numbers: np.ndarray, kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(np.ascontiguousarray(numbers))])
 
 
-def as_numpy(array: pa.Array, dtype: Any) -> np.ndarray:
+def as_numpy(array: pa.Array, dtype: npt.DTypeLike) -> np.ndarray:
     """Returns an Arrow array of integers without nulls. `to_numpy` would import pandas, which takes half a second."""
     numbers = np.frombuffer(array.buffers()[1], np.dtype(f"i{array.type.bit_width // 8}"))
     return numbers[array.offset : array.offset + len(array)].astype(dtype, copy=False)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from ..core.errors import Diagnostics, SeriatimError
 from .bulk import can_read, read_table
 from .dataset import Column, Dataset
 from .formats import ReadOptions, Record, normalize_name, read_records
-from .kinds import FLAG, LABEL, NUMBER, SPLIT, TEXT, CellError, Kind, is_blank, split_cell
+from .kinds import FLAG, LABEL, NUMBER, SPLIT, TEXT, Cell, CellError, Kind, is_blank, split_cell
 from .schema import Field, Header, Roles, Schema
 from .source import Source
 from .stream import Location
@@ -179,7 +179,7 @@ def _kind_of_several(field: Field, names: Sequence[str], header: Header) -> Kind
 
     So a text that is a number stays a text among texts, and a number that is mistyped is reported with its line.
     """
-    first_text: dict[str, Any] = {}
+    first_text: dict[str, Cell] = {}
     for name in names:
         filled = [cell for cell in header.samples[name] if not is_blank(cell)]
         texts = [cell for cell in filled if not NUMBER.accepts([cell])]
@@ -207,7 +207,7 @@ def _parse_records(
 ) -> Dataset:
     """Parses the cells of all records; a row with a cell that cannot be parsed is reported and left out."""
     columns = [(role, column) for role, names in roles.items() for column in names]
-    cells: list[list[Any]] = [[] for _ in columns]
+    cells: list[list[Cell]] = [[] for _ in columns]
     locations: list[Location] = []
     targets = [(cells[n].append, column, *column.rpartition(".")[::2]) for n, (_, column) in enumerate(columns)]
     for values, location in records:
@@ -255,7 +255,7 @@ def _parse_records(
     return Dataset(source.name, parsed, np.fromiter(locations, dtype=object, count=len(locations))[valid])
 
 
-def show_cell(cell: Any) -> str:
+def show_cell(cell: object) -> str:
     """Returns a cell as messages show it."""
     text = json.dumps(cell, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "…"

@@ -6,12 +6,12 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from ..core.errors import Diagnostics, SeriatimError, did_you_mean
 from .dataset import Dataset
 from .formats import normalize_name
-from .kinds import FLAG, LABEL, LABELS, MOST_SPECIFIC_FIRST, NUMBER, NUMBERS, SPLIT, Kind, is_blank, split_cell
+from .kinds import FLAG, LABEL, LABELS, MOST_SPECIFIC_FIRST, NUMBER, NUMBERS, SPLIT, Cell, Kind, is_blank, split_cell
 
 SPLIT_NAMES = ("set", "part", "partition", "subset")  # usual names of the column that tells the split
 
@@ -21,7 +21,7 @@ class Header:
     """The columns of a table with the cells of its first rows."""
 
     name: str  # of the source
-    samples: Mapping[str, Sequence[Any]]  # column → cells
+    samples: Mapping[str, Sequence[Cell]]  # column → cells
     label_separator: str | None = None  # separates several labels or numbers in a cell of a target
 
     @property
@@ -81,7 +81,7 @@ class Field:
         ordered = sorted(self.kinds, key=lambda kind: kind is not NUMBER)  # "5" is a number rather than a list of one
         return next((kind for kind in ordered if kind.accepts(cells)), None)
 
-    def sampled_cells(self, header: Header, columns: Sequence[str]) -> list[Any]:
+    def sampled_cells(self, header: Header, columns: Sequence[str]) -> list[Cell]:
         """Returns the sampled cells of columns, divided into lists if the field takes lists that are separated."""
         cells = [cell for column in columns for cell in header.samples[column]]
         separator = header.label_separator if self.takes_lists else None
@@ -92,7 +92,7 @@ class Field:
         """Whether a cell of text may be several labels or numbers with a separator between them."""
         return self.target and (LABELS in self.kinds or NUMBERS in self.kinds)
 
-    def common_kind(self, cells: Sequence[Any]) -> Kind | None:
+    def common_kind(self, cells: Sequence[Cell]) -> Kind | None:
         """Returns the kind of the field that more than half of the filled cells have, or None."""
         filled = [cell for cell in cells if not is_blank(cell)]
         counts = {kind: sum(kind.guess([cell]) for cell in filled) for kind in self.kinds}

@@ -69,7 +69,7 @@ def frame_stream(tokenizer: Tokenizer, texts: Texts, limit: int | None) -> list[
     return [end if text == END_MARK else ids for text, ids in zip(texts[0], rows, strict=True)]
 
 
-def shift_whitespace(column: Any, start: int, stop: int) -> list[str]:
+def shift_whitespace(column: Sequence[str] | TextValues, start: int, stop: int) -> list[str]:
     """Returns rows start…stop−1 of a stream, the white space at the end of each moved to the beginning of the next.
 
     No token goes from another character to white space behind it: the tokens of a stream are then those of its rows,

@@ -20,7 +20,7 @@ import pyarrow as pa
 from ..core.errors import SeriatimError, did_you_mean
 from .catalogue import entries, find_entry, locate
 from .catalogue.download import Progress
-from .kinds import SPLIT_ALIASES
+from .kinds import SPLIT_ALIASES, Cell
 from .stream import COMPRESSED, Stream, file_extension, reading
 from .synthetic import SETS, Splits, generate
 
@@ -28,7 +28,7 @@ COMPRESSION_RATIO = 4  # bytes of text in a byte of a compressed file
 NO_DATA = ("readme", "license", "licence", "_about")  # files that are about the data
 OPENERS: dict[str, Callable[[Any], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
-Columns = Mapping[str, Sequence[Any]]  # column → cells
+Columns = Mapping[str, Sequence[Cell]]  # column → cells
 
 __all__ = ["SPLIT_ALIASES", "Source", "Stream", "open_source"]
 
@@ -175,14 +175,14 @@ def _open_mapping(mapping: Mapping[Any, Any], data_dir: str | None) -> Source:
     return Source("columns", columns=_same_lengths(columns))
 
 
-def _is_table(spec: Any) -> bool:
+def _is_table(spec: object) -> bool:
     """Returns whether a value is a table or its path, not the cells of a column."""
     if isinstance(spec, list):
         return bool(spec) and isinstance(spec[0], (Mapping, tuple))
     return isinstance(spec, (str, Path, Source, ArrowStream, HubDataset, Mapping)) and not hasattr(spec, "str")
 
 
-def _open_rows(rows: Sequence[Any] | np.ndarray) -> Source:
+def _open_rows(rows: Sequence[Cell] | np.ndarray) -> Source:
     """Records (dicts), tuples or single values; the columns of the last two are named by their position."""
     first = rows[0] if len(rows) else ""
     if isinstance(first, Mapping):
@@ -210,7 +210,7 @@ def _open_inputs_and_targets(inputs: Any, targets: Any) -> Source:
     )
 
 
-def _same_lengths(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
+def _same_lengths(columns: dict[str, list[Cell]]) -> dict[str, list[Cell]]:
     lengths = {name: len(cells) for name, cells in columns.items()}
     if len(set(lengths.values())) > 1:
         cause = "columns of different lengths: " + ", ".join(f"{name} {count:,}" for name, count in lengths.items())

@@ -6,12 +6,12 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from ..core.errors import Diagnostics, SeriatimError
-from .dataset import Dataset
+from .dataset import Dataset, Values
 from .disk import TextValues, mix
 from .documents import document_ends
 from .kinds import LABEL, SPLIT_ALIASES, YES
@@ -140,7 +140,7 @@ class Contiguous(SplitPolicy):
         within_document = [*(cut not in documents for cut in cuts), False]
         return [replace(split, continued=within) for split, within in zip(splits, within_document, strict=True)]
 
-    def _nearest(self, blocks: Any, ends: np.ndarray, documents: np.ndarray, target: int, tolerance: float) -> int:
+    def _nearest(self, blocks: Values, ends: np.ndarray, documents: np.ndarray, target: int, tolerance: float) -> int:
         """Returns the nearest end of a document or line, or else the nearest character, to a position."""
         at = int(np.searchsorted(documents, target))
         document = min(documents[max(at - 1, 0) : at + 1].tolist(), key=lambda end: abs(end - target), default=None)
@@ -155,7 +155,7 @@ class Contiguous(SplitPolicy):
         start = int(ends[row - 1]) if row else 0
         return start + len(blocks[row].encode()[: target - start].decode(errors="ignore").encode())
 
-    def _nearest_line(self, blocks: Any, ends: np.ndarray, target: int) -> int | None:
+    def _nearest_line(self, blocks: Values, ends: np.ndarray, target: int) -> int | None:
         """Returns the line start nearest to a position; reads only the blocks around it."""
         middle = min(int(np.searchsorted(ends, target, side="right")), len(ends) - 1)
         candidates = []

@@ -17,12 +17,13 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
 from ...core.errors import Diagnostics, SeriatimError
 from ..images import PixelSequence
+from ..kinds import Cell
 from ..source import Source
 from ..stream import COMPRESSED, Location, Stream
 from .base import Format, ReadOptions, Record
@@ -40,7 +41,7 @@ COLORS = (1, 3)  # channels of an image
 ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError, RuntimeError)
 
 Array = np.ndarray | list[np.ndarray]  # a list is a cell array of MATLAB
-Columns = dict[str, Sequence[Any]]  # column → cells
+Columns = dict[str, Sequence[Cell]]  # column → cells
 
 
 def is_array_file(stream: Stream) -> bool:
@@ -128,7 +129,7 @@ class Arrays(Format):
 # From arrays to cells
 
 
-def input_cells(where: str, array: Array, permute: bool = False) -> Sequence[Any]:
+def input_cells(where: str, array: Array, permute: bool = False) -> Sequence[Cell]:
     """Returns the rows of an array of inputs: sequences (T,) or (T,F), images (H,W,C), or single numbers."""
     if isinstance(array, list):
         return sequence_cells(where, array)
@@ -179,7 +180,7 @@ def sequence_cells(where: str, cells: list[np.ndarray]) -> list[np.ndarray]:
     return [cell.reshape(-1, width) for cell in cells]
 
 
-def other_cells(where: str, array: Array, count: int, lengths: set[int]) -> Sequence[Any]:
+def other_cells(where: str, array: Array, count: int, lengths: set[int]) -> Sequence[Cell]:
     """Returns the rows of an array beside the inputs, by its dtype and shape: a label or number, or several.
 
     Integers of the shape (N,K) are labels: one for each element if all inputs have K elements, else, if they are 0 or

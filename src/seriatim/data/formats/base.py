@@ -11,9 +11,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from ...core.errors import Diagnostics
+from ..kinds import Cell
 from ..source import Source
 from ..stream import COMPRESSED, Errors, Location
 
@@ -21,7 +22,7 @@ BLOCK_SIZE = 1 << 12  # characters of a block of plain text
 
 
 class Record(NamedTuple):
-    values: dict[str, Any]  # column → cell
+    values: dict[str, Cell]  # column → cell
     location: Location
 
 

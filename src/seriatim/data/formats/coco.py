@@ -259,7 +259,7 @@ def read_karpathy(name: str, images: Iterable[Any], diagnostics: Diagnostics) ->
             yield Record(values | ({"split": split} if split else {}), location)
 
 
-def as_text(value: Any, location: Location, diagnostics: Diagnostics) -> str:
+def as_text(value: object, location: Location, diagnostics: Diagnostics) -> str:
     if isinstance(value, str):
         return value
     cause = f"{location}: the caption is {type(value).__name__}, not text"

@@ -8,15 +8,15 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from ...core.errors import SeriatimError
 from ...core.files import atomic_file
+from ..kinds import Cell
 
 EXTENSIONS = (".tsv", ".csv", ".jsonl", ".parquet", ".conll", ".conllu", ".txt")
 BATCH_ROWS = 10_000  # of a Parquet file that are converted at once
 
-Row = Sequence[Any]
+Row = Sequence[Cell]
 
 
 def check_extension(path: str | Path) -> str:
@@ -83,7 +83,7 @@ def write_table(path: str | Path, columns: Sequence[str], rows: Iterable[Row]) -
     return count
 
 
-def write_records(path: str | Path, records: Iterable[Mapping[str, Any]]) -> int:
+def write_records(path: str | Path, records: Iterable[Mapping[str, Cell]]) -> int:
     """Writes records, such as `Predictions`, as a table; the columns are those of the first one."""
     iterator = iter(records)
     first = next(iterator, {})
@@ -108,19 +108,19 @@ def _write_parquet(path: str | Path, temporary: Path, columns: Sequence[str], ro
         raise SeriatimError("output.kind", cause, "write a .jsonl file") from None
 
 
-def _plain_cell(value: Any) -> Any:
+def _plain_cell(value: Cell) -> Cell:
     """Returns lists and objects as JSON, and None as nothing."""
     if value is None:
         return ""
     return json.dumps(value, ensure_ascii=False, default=_to_plain) if isinstance(value, (list, tuple, dict)) else value
 
 
-def _to_plain(value: Any) -> Any:
+def _to_plain(value: Cell) -> Cell:
     """Returns an array or a scalar of NumPy as a Python value, and anything else as text."""
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
-def _escape(value: Any) -> str:
+def _escape(value: Cell) -> str:
     """Returns a cell of a file without quoting: white space that would end it is written as an escape."""
     text = str(_plain_cell(value))
     return text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...core.errors import Diagnostics, SeriatimError
+from ..kinds import Cell
 from ..source import Source
 from ..stream import Location
 from .base import Format, ReadOptions, Record
@@ -47,10 +48,12 @@ class Squad(Format):
             for number, (values, path) in enumerate(questions, 1):
                 yield Record(values, Location(stream.name, number, "question", path))
 
-    def _questions(self, file: str, document: Any, diagnostics: Diagnostics) -> Iterator[tuple[dict[str, Any], str]]:
+    def _questions(
+        self, file: str, document: object, diagnostics: Diagnostics
+    ) -> Iterator[tuple[dict[str, Cell], str]]:
         """Yields the columns of each question and its path; members that are missing or wrong are reported."""
 
-        def member(record: Any, name: str, kind: type, path: str) -> Any:
+        def member(record: object, name: str, kind: type, path: str) -> Any:
             """Returns a member of a record, or None with a report if it is missing or of another type."""
             if not isinstance(record, dict):
                 problem = f"{shorten(record)}, not an object"
@@ -82,7 +85,7 @@ class Squad(Format):
                     yield values, path
 
 
-def shorten(value: Any) -> str:
+def shorten(value: object) -> str:
     """Returns a value as JSON of at most 60 characters, for messages."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 60 else text[:59] + "…"

@@ -16,14 +16,15 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
 from ...core.config import Settings
 from ...core.errors import SeriatimError
-from ..kinds import KINDS, MOST_SPECIFIC_FIRST, TEXT, Kind
+from ..kinds import KINDS, MOST_SPECIFIC_FIRST, TEXT, Cell, Kind
 
 MAX_MEGAPIXELS = 178  # beyond, Pillow takes an image for an attack
 
@@ -88,7 +89,7 @@ class PixelSequence(NamedTuple):
 
     pixels: np.ndarray  # (H,W) of uint8
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         return (self.pixels.reshape(-1, 1) / np.float32(255)).astype(dtype, copy=False)
 
 
@@ -97,7 +98,7 @@ def is_image_name(name: str | Path) -> bool:
     return Path(name).suffix.lower().removeprefix(".") in EXTENSIONS
 
 
-def _parse_image(cell: Any) -> ImageValue:
+def _parse_image(cell: Cell) -> ImageValue:
     """Returns a path, encoded bytes or pixels, from these, from a Pillow image, or from a record of `datasets`."""
     if isinstance(cell, Mapping) and {"bytes", "path"} >= cell.keys():
         cell = cell.get("bytes") or cell.get("path")

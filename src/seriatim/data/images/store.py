@@ -13,13 +13,13 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, astuple, dataclass
 from functools import lru_cache, partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import TextIO, TypeVar
 
 import numpy as np
 from PIL import Image
@@ -163,13 +163,13 @@ def _pack_error(error: SeriatimError) -> dict[str, str]:
     return {"code": error.code, "cause": error.cause, "remedy": error.remedy}
 
 
-def _stamp(path: Path) -> list[Any]:
+def _stamp(path: Path) -> tuple[str, int, int]:
     """Returns what changes when a file does: its name, its size and the time of the last change."""
     try:
         status = os.stat(path)
     except OSError:
-        return [str(path), -1, 0]
-    return [str(path), status.st_size, status.st_mtime_ns]
+        return str(path), -1, 0
+    return str(path), status.st_size, status.st_mtime_ns
 
 
 # Shards
@@ -309,7 +309,7 @@ def write_image_set(name: str | Source, folder: Path, count: int | None = None, 
 def _write_split(source: Source, split: str, folder: Path, table: TextIO, count: int | None) -> int:
     """Writes the images of a split, each once, and a line for each of its captions; returns the number of images."""
     columns = source.columns or {}
-    files: dict[Any, str] = {}
+    files: dict[Hashable, str] = {}
     for row, pixels in enumerate(columns["image"]):
         key = columns["image_id"][row] if "image_id" in columns else row
         if key not in files:
@@ -318,7 +318,7 @@ def _write_split(source: Source, split: str, folder: Path, table: TextIO, count:
             files[key] = f"images/{split}-{len(files) + 1:05}.png"
             gray = pixels.ndim == 3 and pixels.shape[2] == 1
             Image.fromarray(pixels[..., 0] if gray else pixels).save(folder / files[key])
-        record: dict[str, Any] = {"image": files[key], "caption": columns["caption"][row], "split": split}
+        record: dict[str, object] = {"image": files[key], "caption": columns["caption"][row], "split": split}
         if "regions" in columns:
             record["regions"] = [
                 {"noun": region.noun, "position": region.position, "box": list(map(int, region.box))}

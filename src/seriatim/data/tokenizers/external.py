@@ -16,12 +16,29 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from ...core.errors import SeriatimError
-from .special_tokens import BERT_SPECIAL_TOKENS, SPECIAL_TOKENS, UNK
-from .training import BLANK_SEPARATED, SINGLE_WORD, WORD_PATTERN, bert_backend
+from .training import (
+    BERT_SPECIAL_TOKENS,
+    BLANK_SEPARATED,
+    EOS,
+    SINGLE_WORD,
+    SPECIAL_TOKENS,
+    UNK,
+    WORD_PATTERN,
+    bert_backend,
+)
 
 GPT2_END = "<|endoftext|>"
 GPT_WORD_END = "</w>"  # after the last piece of a word in the vocabulary of the first GPT
 SHOWN_PROBLEMS = 5  # of one file
+EOS_ALIASES = (EOS, "<|endoftext|>", "</s>", "[SEP]")  # ends of a text in tokenizers made elsewhere
+ALIASES = {  # a token is special only where its tokenizer declares it
+    "cls": (BERT_SPECIAL_TOKENS["cls"],),
+    "sep": (BERT_SPECIAL_TOKENS["sep"],),
+    "mask": (BERT_SPECIAL_TOKENS["mask"], "<mask>"),
+    "pad": (BERT_SPECIAL_TOKENS["pad"], "<pad>"),
+}
+
+Description = Mapping[str, Any]  # the contents of a tokenizer.json, or a part of them
 
 
 def read_backend(path: Path) -> Backend:
@@ -132,7 +149,7 @@ def _read_options(folder: Path) -> dict[str, Any]:
     return options
 
 
-def _special_token(options: Mapping[str, Any], use: str) -> str | None:
+def _special_token(options: Description, use: str) -> str | None:
     """Returns the name of a special token, which is stored as a string or with its properties."""
     token = options.get(f"{use}_token")
     token = token.get("content") if isinstance(token, dict) else token
@@ -160,7 +177,10 @@ def _unreadable(cause: str, remedy: str) -> SeriatimError:
     return SeriatimError("tokenizer.unreadable", cause, remedy)
 
 
-def recognize_kind(description: Mapping[str, Any]) -> str:
+# What a tokenizer.json tells
+
+
+def recognize_kind(description: Description) -> str:
     """Returns the kind of a `tokenizer.json`, wherever it was made; "other" if it is none of ours."""
     model, pre_tokenizer = description["model"], description["pre_tokenizer"] or {}
     if model["type"] == "WordPiece" and pre_tokenizer.get("type") == "BertPreTokenizer":
@@ -182,13 +202,13 @@ def recognize_kind(description: Mapping[str, Any]) -> str:
     return "other"
 
 
-def splits_punctuation(description: Mapping[str, Any]) -> bool:
+def splits_punctuation(description: Description) -> bool:
     """Returns whether a tokenizer separates punctuation from words."""
     pre_tokenizer = description["pre_tokenizer"] or {}
     return pre_tokenizer.get("type") == "BertPreTokenizer" or _is_split(pre_tokenizer, WORD_PATTERN)
 
 
-def single_word_pattern(description: Mapping[str, Any]) -> re.Pattern[str] | None:
+def single_word_pattern(description: Description) -> re.Pattern[str] | None:
     """Returns what a word tokenizer made as ours leaves as one unchanged word; None for other tokenizers."""
     line_ends = {"type": "Replace", "pattern": {"String": "\n"}, "content": " <eos> "}
     if description["normalizer"] != {"type": "Sequence", "normalizers": [line_ends]} or description["added_tokens"]:
@@ -205,7 +225,7 @@ def _has_our_special_tokens(vocab: Mapping[str, int] | list[tuple[str, float]]) 
     return [piece for piece, _ in vocab[:2]] == SPECIAL_TOKENS
 
 
-def _is_gpt2(description: Mapping[str, Any]) -> bool:
+def _is_gpt2(description: Description) -> bool:
     """Returns whether it is BPE over all bytes as in GPT-2: lines are not split, and an added token ends a text."""
     model, pre_tokenizer = description["model"], description["pre_tokenizer"] or {}
     if model["type"] != "BPE" or description["normalizer"] or pre_tokenizer.get("type") != "ByteLevel":
@@ -217,7 +237,7 @@ def _is_gpt2(description: Mapping[str, Any]) -> bool:
     return alphabet.keys() <= plain and set("".join(plain)) <= alphabet.keys()
 
 
-def _is_split(step: Mapping[str, Any], *patterns: str) -> bool:
+def _is_split(step: Description, *patterns: str) -> bool:
     return step.get("type") == "Split" and step["pattern"].get("Regex") in patterns
 
 
@@ -227,3 +247,24 @@ def byte_alphabet() -> dict[str, int]:
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(0x100 + index): byte for index, byte in enumerate(others)}
+
+
+def special_token_ids(description: Description, kind: str, vocab: Mapping[str, int]) -> dict[str, int | None]:
+    """Returns the ids of cls, sep, mask and pad in a `tokenizer.json`; None for those it lacks."""
+    added = {token["content"] for token in description["added_tokens"]}
+    declared = vocab.keys() if kind == "bert" else vocab.keys() & added
+    ids = {use: next((vocab[name] for name in names if name in declared), None) for use, names in ALIASES.items()}
+    delimiters = _template_delimiters(description["post_processor"] or {}) if kind == "bert" else ()
+    if len(delimiters) == 2 and all(name in vocab for name in delimiters):
+        ids |= {"cls": vocab[delimiters[0]], "sep": vocab[delimiters[1]]}
+    return ids
+
+
+def _template_delimiters(step: Description) -> tuple[str, ...]:
+    """Returns the tokens before and after a single text in a post-processor; () if it has another form."""
+    if step.get("type") == "BertProcessing":
+        return step["cls"][0], step["sep"][0]
+    single = step.get("single", []) if step.get("type") == "TemplateProcessing" else []
+    if [next(iter(part)) for part in single] != ["SpecialToken", "Sequence", "SpecialToken"]:
+        return ()
+    return single[0]["SpecialToken"]["id"], single[2]["SpecialToken"]["id"]

@@ -23,10 +23,17 @@ from tokenizers import Tokenizer as Backend
 
 from ...core.errors import SeriatimError
 from ...core.files import atomic_file
-from .external import byte_alphabet, read_backend, recognize_kind, single_word_pattern, splits_punctuation
+from .external import (
+    EOS_ALIASES,
+    byte_alphabet,
+    read_backend,
+    recognize_kind,
+    single_word_pattern,
+    special_token_ids,
+    splits_punctuation,
+)
 from .segments import SEGMENT_LIMIT, SPACE, CharacterTable, DistinctWords, byte_token, distinct_words, split_segments
-from .special_tokens import EOS_ALIASES, SPECIAL_TOKENS, UNK, continues_word, join_texts, special_token_ids
-from .training import TokenizerSettings, train_backend
+from .training import SPECIAL_TOKENS, UNK, TokenizerSettings, train_backend
 
 CACHE_SIZE = 1 << 18  # segments whose ids are cached
 SHOWN_UNKNOWN = 10  # in an error
@@ -301,3 +308,48 @@ def _check_text(text: str) -> None:
     except UnicodeEncodeError as error:
         cause = f"character {error.start + 1} of the text is half a surrogate pair, which is not a character"
         raise SeriatimError("tokenizer.text", cause, "check the encoding the text was read with") from None
+
+
+def join_texts(
+    first: np.ndarray,
+    second: np.ndarray | None,
+    before: Sequence[int],
+    between: Sequence[int],
+    after: Sequence[int],
+    limit: int | None,
+) -> np.ndarray:
+    """Returns one text or two with special tokens around them, truncated to `limit` tokens in all."""
+    around = len(before) + len(after) + (0 if second is None else len(between))
+    if limit is not None:
+        if limit < around:
+            texts = "a text" if second is None else "two texts"
+            cause = f"{limit} tokens have no room for the {around} special tokens around {texts}"
+            raise SeriatimError("tokenizer.limit", cause, "allow longer sequences: --context-length")
+        lengths = truncated_lengths(len(first), 0 if second is None else len(second), limit - around)
+        first, second = first[: lengths[0]], None if second is None else second[: lengths[1]]
+    parts = [before, first, after] if second is None else [before, first, between, second, after]
+    return np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
+
+
+def truncated_lengths(first: int, second: int, room: int) -> tuple[int, int]:
+    """Returns the lengths of two texts within `room`: the longer one is truncated until both are equal, then both."""
+    if first > second:
+        return truncated_lengths(second, first, room)[::-1]
+    if first + second <= room:
+        return first, second
+    if room - first >= first:
+        return first, room - first
+    return room // 2, room - room // 2
+
+
+def continues_word(kind: str, texts: Sequence[str]) -> np.ndarray:
+    """Returns for each token, by the text it stands for, whether it continues the word of the token before it.
+
+    Where blanks belong to tokens, what begins with a letter or digit (or within one) continues: without a blank, it
+    begins a word only after a line end or punctuation. If a text does not show it, no token continues.
+    """
+    if kind in ("wordpiece", "bert"):
+        return np.array([text.startswith("##") and len(text) > 2 for text in texts], dtype=bool)
+    if kind in ("bpe", "byte-bpe", "unigram") or (kind == "other" and any(text.startswith("▁") for text in texts)):
+        return np.array([text[:1].isalnum() or text[:1] == "\ufffd" for text in texts], dtype=bool)
+    return np.zeros(len(texts), dtype=bool)
