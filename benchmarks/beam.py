@@ -24,9 +24,8 @@ from seriatim.decode.settings import GenerationSettings
 from seriatim.hub.mappings import by_model_type
 from seriatim.models.transformer import Settings
 from seriatim.nn.encoder_decoder import EncoderDecoder, encoder_decoder_network
-from seriatim.nn.native import make_encoder_decoder_stepper
+from seriatim.nn.native import make_encoder_decoder_stepper, quantize_weights
 from seriatim.nn.network import load_weights
-from seriatim.nn.quantization import quantize_weights
 from seriatim.tasks.decoding import DecodingStep
 
 VOCAB_SIZE, WIDTH, LAYERS, HEADS, HIDDEN = 58_101, 512, 6, 8, 2_048  # of opus-mt

@@ -24,8 +24,7 @@ from benchmarks.timing import interleaved, make_parser, parse_arguments, report
 from seriatim.core.device import retain_freed_memory
 from seriatim.hub.mappings import by_model_type
 from seriatim.models.bert import Settings
-from seriatim.nn.heads import VectorHead
-from seriatim.nn.network import Network, load_weights
+from seriatim.nn.network import Network, VectorHead, load_weights
 
 VOCAB_SIZE, WIDTH, LAYERS, HEADS, LABELS = 30_522, 384, 6, 12, 2
 TRAINING = {"32x26": (32, 26, 26), "32x16-32": (32, 16, 32), "16x128": (16, 128, 128)}  # rows, shortest, longest

@@ -13,9 +13,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from benchmarks.timing import interleaved, make_parser, parse_arguments, report
 from seriatim.models.lstm import LSTM
-from seriatim.nn.heads import VectorHead
 from seriatim.nn.layers import TokenInput
-from seriatim.nn.network import Network
+from seriatim.nn.network import Network, VectorHead
 
 BATCH, LONGEST, WORDS, SIZE, WIDTH = 32, 50, 10_000, 128, 128
 

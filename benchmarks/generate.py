@@ -25,8 +25,8 @@ from seriatim.decode.sampling import sample
 from seriatim.decode.settings import GenerationSettings
 from seriatim.models.gpt import Settings
 from seriatim.models.lstm import Settings as LSTMSettings
+from seriatim.nn.native import quantize_weights
 from seriatim.nn.network import Network, token_network
-from seriatim.nn.quantization import quantize_weights
 from seriatim.tasks.language.engine import NetworkEngine
 
 SIZES = {  # layers, heads, width, context length, vocabulary, tokens to generate

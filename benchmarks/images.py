@@ -13,8 +13,7 @@ from torch.nn import functional as F
 
 from benchmarks.timing import interleaved, make_parser, parse_arguments, report
 from seriatim.models.resnet import Settings
-from seriatim.nn.heads import VectorHead
-from seriatim.nn.network import Network
+from seriatim.nn.network import Network, VectorHead
 
 BATCH, WIDTH, LABELS, MEAN, STD = 64, 32, 10, 0.45, 0.28
 

@@ -29,9 +29,16 @@ from seriatim.kernels import generation as kernels
 from seriatim.nn import native
 from seriatim.nn.encoder_decoder import EncoderDecoder, encoder_decoder_network
 from seriatim.nn.layers import readable_equations
-from seriatim.nn.native import EncoderDecoderStepper, Stepper, TokenChoice, make_encoder_decoder_stepper, make_stepper
+from seriatim.nn.native import (
+    EncoderDecoderStepper,
+    Stepper,
+    TokenChoice,
+    make_encoder_decoder_stepper,
+    make_stepper,
+    quantize_rows,
+    quantize_weights,
+)
 from seriatim.nn.network import Network, token_network
-from seriatim.nn.quantization import quantize_rows, quantize_weights
 
 pytestmark = pytest.mark.skipif(not kernels.is_available(), reason="no compiler here")
 CLOSE = 2e-5

@@ -11,8 +11,7 @@ from torch.nn import functional as F
 
 from helpers import image_models, label, registry_settings
 from seriatim.core import registry
-from seriatim.nn.heads import VectorHead
-from seriatim.nn.network import Network, load_weights, weights
+from seriatim.nn.network import Network, VectorHead, load_weights, weights
 
 SHAPES = [(1, 1, 1), (1, 9, 9), (3, 12, 10)]
 TINY: dict[str, dict[str, Any]] = {"vit": {"width": 8, "heads": 2, "layers": 2}, "gpt": {"width": 8, "heads": 2}}

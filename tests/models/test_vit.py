@@ -12,9 +12,8 @@ from torch.nn import functional as F
 from helpers import registry_settings, shaken
 from seriatim.core.errors import SeriatimError
 from seriatim.hub import reading
-from seriatim.nn.heads import VectorHead
 from seriatim.nn.images import PatchInput
-from seriatim.nn.network import Network, load_weights
+from seriatim.nn.network import Network, VectorHead, load_weights
 
 SHAPE = (3, 12, 12)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from seriatim.nn.distillation import (
+from seriatim.nn.loss import (
     TokenScores,
     distillation_loss,
     multi_label_distillation_loss,

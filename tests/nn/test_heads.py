@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from helpers import RECURRENT_BOTH, backbones, build, label, mask_of, sequence
 from seriatim.models.tcn import TCN
-from seriatim.nn.heads import Pool, ScaledHead, StepHead, VectorHead
 from seriatim.nn.layers import NumberInput
-from seriatim.nn.network import Network
+from seriatim.nn.network import Network, Pool, ScaledHead, StepHead, VectorHead
 
 KINDS = ("last", "mean", "max", "attention")
 

@@ -11,10 +11,10 @@ from seriatim.nn.images import (
     FeatureMapInput,
     ImageSource,
     PatchInput,
+    ResNet,
     default_patch_size,
     image_encoder_decoder_network,
 )
-from seriatim.nn.resnet import ResNet
 
 SHAPE = (3, 12, 10)
 

@@ -13,11 +13,9 @@ from torch.nn import functional as F
 from helpers import registry_settings, shaken
 from seriatim.core.errors import SeriatimError
 from seriatim.hub import reading
-from seriatim.nn.heads import VectorHead
-from seriatim.nn.images import FeatureMapInput
+from seriatim.nn.images import BatchNorm, FeatureMapInput, ResNet
 from seriatim.nn.layers import readable_equations
-from seriatim.nn.network import Network, count_parameters, load_weights
-from seriatim.nn.resnet import BatchNorm, ResNet
+from seriatim.nn.network import Network, VectorHead, count_parameters, load_weights
 from seriatim.training.cost import parameter_count, solve_width
 
 

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from encoder_decoder_cases import AFTER, PAIRS, build_pair, tokens
 from helpers import BIDIRECTIONAL, backbones, build, label, mask_of, sequence
 from seriatim.nn.backbone import NamedTrace, element_axis
-from seriatim.nn.heads import Pooling, VectorHead
-from seriatim.nn.network import Network
+from seriatim.nn.network import Network, Pooling, VectorHead
 
 CAUSAL = backbones()
 ALL = CAUSAL + BIDIRECTIONAL

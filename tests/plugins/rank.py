@@ -12,8 +12,7 @@ from torch.nn import functional as F
 from seriatim.data.kinds import NUMBER, TEXT
 from seriatim.data.schema import Field, Schema
 from seriatim.data.sequences import Sequences
-from seriatim.nn.heads import VectorHead
-from seriatim.nn.network import assemble
+from seriatim.nn.network import VectorHead, assemble
 from seriatim.tasks.base import Encoded, Output, Processor, Task, padding_mask
 from seriatim.tasks.batching import Batch
 from seriatim.tasks.codecs import SequenceSettings, TextCodec

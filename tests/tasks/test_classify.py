@@ -19,7 +19,7 @@ from seriatim.core import registry
 from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.images import IMAGE
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
-from seriatim.nn.distillation import distillation_loss
+from seriatim.nn.loss import distillation_loss
 from seriatim.report.charts import Confusion, Lines, Table
 from seriatim.report.charts import Image as ChartImage
 from seriatim.tasks.classify import ClassifyProcessor, ClassifyTask

@@ -19,7 +19,7 @@ import seriatim
 from seriatim.core.config import merge
 from seriatim.core.errors import SeriatimError
 from seriatim.core.files import load_tensors, save_tensors
-from seriatim.nn.distillation import TokenScores
+from seriatim.nn.loss import TokenScores
 from seriatim.nn.network import weights
 from seriatim.runs.configure import configure
 from seriatim.runs.run import Run

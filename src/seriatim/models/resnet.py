@@ -1,6 +1,6 @@
 """ResNet: a deep stack of convolutions with skip connections, for images.
 
-He, Zhang, Ren and Sun, "Deep residual learning for image recognition" (2016); the network itself is nn/resnet.py:
+He, Zhang, Ren and Sun, "Deep residual learning for image recognition" (2016); the network itself is nn/images.py:
 
     block(x) = relu(F(x) + x)        F = norm(W₂ * relu(norm(W₁ * x)))
 
@@ -21,9 +21,8 @@ from torch import Tensor
 
 from ..core.errors import SeriatimError
 from ..nn.backbone import Backbone, BackboneSettings, Trace, record
-from ..nn.images import FeatureMapInput, ImageShape
+from ..nn.images import FeatureMapInput, ImageShape, ResNet, Stem
 from ..nn.layers import Dropout
-from ..nn.resnet import ResNet, Stem
 
 PRESETS: dict[str, dict[str, Any]] = {
     "small": {"stem": "small", "layers": 8, "width": 32},

@@ -22,7 +22,7 @@ from torch import Tensor
 from ..nn.attention import ScoreName
 from ..nn.backbone import Trace
 from ..nn.encoder_decoder import AttentionDecoder, EncoderDecoderSettings
-from ..nn.heads import masked_mean
+from ..nn.network import masked_mean
 from .seq2seq import CellName, cell_lr, make_cell
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ..nn.backbone import Trace, trace_scope
 from ..nn.encoder_decoder import EncoderDecoderBackbone, EncoderDecoderSettings
-from ..nn.heads import Pool
+from ..nn.network import Pool
 from ..nn.recurrent import Recurrent
 from .seq2seq import CellName, cell_lr, make_cell
 

@@ -1,17 +1,27 @@
-"""Networks: an input, a backbone and a head."""
+"""Networks: an input, a backbone and a head.
+
+Heads go from the outputs of a backbone to scores or values, per step or for the whole sequence, pooled by
+
+    last      h_T, and for two directions the last of each      mean     Σ h_t / T
+    max       the maximum of each unit over the steps           attention Σ α_t h_t, α = softmax_t(w·tanh(W h_t))
+    first     tanh(W h_1 + b), or h_1 without pooler: the first element of a bidirectional model summarizes the sequence
+
+Padding never contributes, and an empty sequence gives zeros.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from .attention import masked_softmax
 from .backbone import Backbone, BackboneSettings, Trace
-from .layers import TokenInput
+from .layers import ACTIVATIONS, Activation, Dropout, TokenInput
 
 TIE_ABOVE = 4_096  # tokens; for more, two embedding matrices would be the larger part of most models
 
@@ -114,3 +124,210 @@ def load_weights(network: nn.Module, stored: dict[str, Tensor]) -> None:
 
 def count_parameters(network: nn.Module) -> int:
     return sum(parameter.numel() for parameter in network.parameters())
+
+
+Pooling = Literal["last", "mean", "max", "attention", "first"]
+
+
+def ones_mask(hidden: Tensor) -> Tensor:
+    """Returns the mask (B,T) of a batch without padding."""
+    return torch.ones(hidden.shape[:2], dtype=torch.bool, device=hidden.device)
+
+
+def masked_mean(hidden: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Returns the mean over the elements without padding, (B,T,D) → (B,D)."""
+    if mask is None:
+        return hidden.mean(dim=1)
+    total = torch.where(mask[:, :, None], hidden, 0.0).sum(dim=1)
+    return total / mask.sum(dim=1, keepdim=True).clamp(min=1)
+
+
+class Pool(nn.Module):
+    """Pooling over the elements, (B,T,D) → (B,D)."""
+
+    def __init__(self, kind: Pooling, width: int, directions: int = 1) -> None:
+        super().__init__()
+        self.kind = kind
+        self.directions = directions
+        if kind == "attention":
+            self.keys = nn.Linear(width, width)
+            self.query = nn.Parameter(torch.randn(width) / width**0.5)
+
+    def weights(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        """Returns the weights of the learned attention, (B,T)."""
+        return masked_softmax(torch.tanh(self.keys(hidden)) @ self.query, mask)
+
+    def forward(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
+        if self.kind == "mean":
+            return masked_mean(hidden, mask)
+        if mask is None:
+            mask = ones_mask(hidden)
+        if self.kind == "attention":
+            return (self.weights(hidden, mask)[:, None] @ hidden)[:, 0]
+        nonempty = mask.any(dim=1, keepdim=True)
+        if self.kind == "max":
+            highest = hidden.masked_fill(~mask[:, :, None], -torch.inf).amax(dim=1)
+            return torch.where(nonempty, highest, 0.0)
+        if self.kind == "first":
+            return torch.where(nonempty, hidden[:, 0], 0.0)
+        ends = (mask.sum(dim=1) - 1).clamp(min=0)
+        last = hidden[torch.arange(len(hidden), device=hidden.device), ends]
+        if self.directions == 2:  # the backward direction ends at the first element
+            half = hidden.shape[-1] // 2
+            last = torch.cat([last[:, :half], hidden[:, 0, half:]], dim=-1)
+        return torch.where(nonempty, last, 0.0)
+
+
+class StepHead(nn.Linear):
+    """Outputs for every step: (B,T,D) → (B,T,O)."""
+
+    def forward(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
+        return super().forward(hidden)
+
+
+class SpanHead(nn.Module):
+    """Scores of each element as begin and as end of an answer, (B,T,D) → (B,T,2)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.output = nn.Linear(width, 2)
+
+    def forward(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
+        y: Tensor = self.output(hidden)
+        return y
+
+
+class VectorHead(nn.Module):
+    """Outputs for the whole sequence: (B,T,D) → (B,O)."""
+
+    def __init__(
+        self,
+        width: int,
+        outputs: int,
+        pooling: Pooling,
+        directions: int = 1,
+        dropout: float = 0.0,
+        pooler: bool = True,
+    ) -> None:
+        super().__init__()
+        self.pool = Pool(pooling, width, directions)
+        self.uses_last = pooling == "last" and directions == 1  # the output of the last element suffices
+        self.uses_first = pooling == "first"  # that of the first element suffices
+        self.pooler = nn.Linear(width, width) if self.uses_first and pooler else None
+        self.dropout = Dropout(dropout)
+        self.output = nn.Linear(width, outputs)
+        if self.pooler is not None:  # initialized as BERT's linear layers
+            for layer in (self.pooler, self.output):
+                nn.init.normal_(layer.weight, std=0.02)
+                nn.init.zeros_(layer.bias)
+
+    def forward(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self.outputs(self.pooled(hidden, mask))
+
+    def outputs(self, vectors: Tensor) -> Tensor:
+        """Returns the outputs (B,O) of the result of `pooled`."""
+        y: Tensor = self.output(vectors)
+        return y
+
+    def pooled(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Returns the input of the last layer, (B,D)."""
+        pooled: Tensor = self.pool(hidden, mask)
+        return self.dropout(pooled if self.pooler is None else torch.tanh(self.pooler(pooled)))
+
+
+class MaskedHead(nn.Module):
+    """Predicts the token at a position: its transformed vector against the vectors of all tokens.
+
+        y = norm(gelu(W h + b))    scores = y Eᵀ + c    E the token vectors of the input
+
+    `forward` returns y: nn/loss.py computes losses of a large vocabulary without all scores.
+    """
+
+    def __init__(
+        self, width: int, embeddings: nn.Embedding, activation: Activation, eps: float, std: float | None
+    ) -> None:
+        super().__init__()
+        self.dense = nn.Linear(width, embeddings.embedding_dim)
+        self.norm = nn.LayerNorm(embeddings.embedding_dim, eps)
+        self.activation = ACTIVATIONS[activation]
+        self.weight = embeddings.weight
+        self.bias = nn.Parameter(torch.zeros(embeddings.num_embeddings))
+        _initialize(self.dense, std)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        y: Tensor = self.norm(self.activation(self.dense(hidden)))
+        return y
+
+    def scores(self, hidden: Tensor) -> Tensor:
+        """Returns the scores of all tokens, (…,V)."""
+        return F.linear(self(hidden), self.weight, self.bias)
+
+
+class PretrainHead(nn.Module):
+    """BERT's two pretraining heads: masked tokens, and whether the second text follows the first.
+
+    Either may be missing. The pooler belongs to the second one; without any head it is kept for later tasks.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        embeddings: nn.Embedding,
+        masked: bool,
+        next: bool,
+        activation: Activation = "gelu",
+        eps: float = 1e-12,
+        std: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.pooler = nn.Linear(width, width) if next or not masked else None
+        self.masked = MaskedHead(width, embeddings, activation, eps, std) if masked else None
+        self.next = nn.Linear(width, 2) if next else None
+        for layer in (self.pooler, self.next):
+            if layer is not None:
+                _initialize(layer, std)
+
+    def pooled(self, hidden: Tensor) -> Tensor:
+        """Returns the vector of the whole sequence, (B,D)."""
+        if self.pooler is None:
+            raise TypeError("a head for masked tokens only has no pooler")
+        return torch.tanh(self.pooler(hidden[:, 0]))
+
+    def forward(self, hidden: Tensor, mask: Tensor | None = None) -> tuple[Tensor | None, Tensor | None]:
+        """Returns the scores of all tokens at every position (B,T,V), and of "follows" and "does not" (B,2)."""
+        masked = None if self.masked is None else self.masked.scores(hidden)
+        return masked, None if self.next is None else self.next(self.pooled(hidden))
+
+
+def _initialize(layer: nn.Linear, std: float | None) -> None:
+    """Initializes a linear layer; None: as PyTorch does."""
+    if std is not None:
+        nn.init.normal_(layer.weight, std=std)
+        nn.init.zeros_(layer.bias)
+
+
+class ScaledHead(nn.Module):
+    """A head with outputs in the units of the data: scale · y + shift, both from the training split."""
+
+    scale: Tensor
+    shift: Tensor
+
+    def __init__(self, head: nn.Module, outputs: int) -> None:
+        super().__init__()
+        self.head: Any = head
+        self.uses_last = getattr(head, "uses_last", False)
+        self.uses_first = getattr(head, "uses_first", False)
+        self.register_buffer("scale", torch.ones(outputs))
+        self.register_buffer("shift", torch.zeros(outputs))
+
+    def forward(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
+        y: Tensor = self.head(hidden, mask) * self.scale + self.shift
+        return y
+
+    def outputs(self, vectors: Tensor) -> Tensor:
+        y: Tensor = self.head.outputs(vectors) * self.scale + self.shift
+        return y
+
+    def pooled(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
+        y: Tensor = self.head.pooled(hidden, mask)
+        return y

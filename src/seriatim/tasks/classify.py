@@ -27,7 +27,7 @@ from ..data.kinds import LABEL, LABELS, NO, NUMBER, NUMBERS, YES
 from ..data.schema import Field
 from ..data.split import Stratified
 from ..data.tokenizers import Tokenizer
-from ..nn.distillation import distillation_loss, multi_label_distillation_loss
+from ..nn.loss import distillation_loss, multi_label_distillation_loss
 from ..report.charts import Cell, Confusion, Table, View
 from .base import Metrics, Output, TaskConfig
 from .batching import Batch

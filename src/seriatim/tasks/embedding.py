@@ -42,9 +42,8 @@ from ..data.vectors import (
     nearest_to_each,
     open_vectors,
 )
-from ..nn.heads import Pool
 from ..nn.layers import WordInput
-from ..nn.network import as_float32
+from ..nn.network import Pool, as_float32
 from ..report.charts import Scatter, View, embedding_charts
 from .alignment import UNSPACED
 from .base import Encoded, padding_mask, weights_digest

@@ -30,9 +30,8 @@ from ..decode.beam import Coverage, beam_search
 from ..decode.sampling import Hypothesis, sample
 from ..decode.settings import BeamSettings
 from ..nn.backbone import NamedTrace, Trace
-from ..nn.distillation import TokenScores, distillation_loss
 from ..nn.encoder_decoder import EncoderDecoder
-from ..nn.loss import token_loss, token_predictions
+from ..nn.loss import TokenScores, distillation_loss, token_loss, token_predictions
 from ..nn.network import as_float32
 from .base import IGNORED, E, Metrics, Output, Processor, Task, weights_digest
 from .batching import MAX_ELEMENTS, Batch, evenly_spaced, run_batches

@@ -31,9 +31,8 @@ from ..data.source import Source
 from ..data.split import Fractions, SplitPolicy
 from ..data.tokenizers import Tokenizer
 from ..nn.backbone import BackboneSettings
-from ..nn.heads import StepHead
 from ..nn.layers import NumberInput
-from ..nn.network import Network, as_float32, assemble
+from ..nn.network import Network, StepHead, as_float32, assemble
 from ..report.charts import PianoRoll, View
 from .base import Encoded, Metrics, Output, Processor, Task, TaskConfig
 from .batching import Batch

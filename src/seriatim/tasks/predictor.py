@@ -22,7 +22,7 @@ from ..data.dataset import Dataset
 from ..data.kinds import Kind
 from ..data.schema import Schema
 from ..data.source import Source, open_source
-from ..nn.quantization import quantize_weights
+from ..nn.native import quantize_weights
 from ..report.charts import View
 from .batching import Batch, run_batches
 from .inspection import Aligner, EmbeddingTable, Explainer, TokenReadout, TokenScorer

@@ -29,7 +29,7 @@ from ..data.tokenizers import Tokenizer
 from ..models.nadaraya_watson import NadarayaWatson
 from ..models.nadaraya_watson import Settings as NadarayaWatsonSettings
 from ..nn.backbone import Backbone, BackboneSettings
-from ..nn.heads import ScaledHead
+from ..nn.network import ScaledHead
 from ..report.charts import Heatmap, Lines, Scatter, Series, Table, View, format_number, matrix
 from .base import Encoded, Metrics, Output, TaskConfig
 from .batching import Batch

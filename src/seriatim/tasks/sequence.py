@@ -30,8 +30,7 @@ from ..data.sequences import Sequences
 from ..data.source import Source, open_source
 from ..data.tokenizers import Tokenizer
 from ..nn.backbone import Backbone, BackboneSettings, ModelSettings
-from ..nn.heads import Pooling, VectorHead
-from ..nn.network import Network, as_float32, assemble
+from ..nn.network import Network, Pooling, VectorHead, as_float32, assemble
 from ..report.charts import Image, Lines, Series, View
 from .base import Encoded, Metrics, Output, Processor, Task, TaskConfig, columns_and_kinds
 from .batching import Batch

@@ -2,7 +2,7 @@
 
     loss = (1 − w) · loss of the targets + w · distance from the teacher's scores + h · similarity loss of the features
 
-(nn/distillation.py has the distances.) A `DistillationTask` wraps a task: the loop sees batches, outputs and losses as
+(nn/loss.py has the distances.) A `DistillationTask` wraps a task: the loop sees batches, outputs and losses as
 usual. If student and teacher must read the same tokens (`Task.teacher_tokenizer`), the teacher reads each batch
 (`OnlineTeacherTask`). Otherwise it predicts all targets once before the training (`CachedTeacherTask`): it may then
 read other tokens than the student, and costs little.
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from ..core.errors import SeriatimError
 from ..core.files import sha256
 from ..data.dataset import Dataset
-from ..nn.distillation import similarity_loss
+from ..nn.loss import similarity_loss
 from ..tasks.base import Encoded, Metrics, Output, Task
 from ..tasks.batching import Batch, run_batches
 from .config import DistillSettings

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ...models.bert import INIT_STD, Settings
-from ...nn.heads import PretrainHead, ScaledHead, SpanHead, StepHead, VectorHead
+from ...nn.network import PretrainHead, ScaledHead, SpanHead, StepHead, VectorHead
 from ..mapping import (
     ACTIVATIONS,
     Config,

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ...models.resnet import DEPTHS, SMALL_SIDE, Settings
-from ...nn.heads import VectorHead
+from ...nn.network import VectorHead
 from ..mapping import Config, HubHead, ModelMapping, TensorMap, layer_maps, read_sizes, require_values
 
 REQUIRED = {"hidden_act": "relu", "layer_type": "basic", "downsample_in_first_stage": False}

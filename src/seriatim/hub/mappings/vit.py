@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ...models.vit import INIT_STD, Settings
-from ...nn.heads import VectorHead
+from ...nn.network import VectorHead
 from ..mapping import (
     ACTIVATIONS,
     Config,

@@ -32,9 +32,8 @@ from ...data.series.table import make_series
 from ...data.source import Source, open_source
 from ...data.split import Fractions, SplitPolicy
 from ...nn.backbone import BackboneSettings
-from ...nn.heads import StepHead
 from ...nn.layers import NumberInput
-from ...nn.network import Network, as_float32, assemble
+from ...nn.network import Network, StepHead, as_float32, assemble
 from ...report.charts import View
 from ..base import Batch, Metrics, Output, Task, TaskConfig
 from ..batching import Sampler

@@ -35,8 +35,7 @@ from ...data.tokenizers import Tokenizer, TokenizerSettings
 from ...decode.settings import GenerationSettings
 from ...models.ngram import NGram
 from ...models.ngram import Settings as NGramSettings
-from ...nn.distillation import TokenScores, distillation_loss
-from ...nn.loss import token_log_probs, token_loss
+from ...nn.loss import TokenScores, distillation_loss, token_log_probs, token_loss
 from ...nn.network import Network, TokenHead, token_network
 from ..base import Encoded, Metrics, Output, Processor, Task, TaskConfig, Tokenizers, Values
 from ..batching import Batch, Sampler

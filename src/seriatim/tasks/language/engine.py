@@ -21,9 +21,8 @@ from ...core.state import append
 from ...decode.sampling import MultiStep
 from ...decode.settings import GenerationSettings
 from ...models.ngram import NGram
-from ...nn.native import Stepper, TokenChoice, make_stepper
+from ...nn.native import Stepper, TokenChoice, make_stepper, quantize_weights
 from ...nn.network import Network, as_float32
-from ...nn.quantization import quantize_weights
 
 CHUNK = 512  # tokens of a long text that the network reads at once
 
