@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from seriatim.core.errors import SeriatimError
-from seriatim.data.formats.export import check_extension, format_table, write_records, write_table
+from seriatim.data.formats.tables import check_extension, format_table, write_records, write_table
 
 COLUMNS = ["text", "score", "labels"]
 ROWS: list[list[Any]] = [["a\tb\nc\\", 0.5, ["x", "y"]], ['q"u', None, []]]

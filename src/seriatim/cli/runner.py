@@ -16,7 +16,7 @@ from ..core.config import Settings, validate
 from ..core.errors import Diagnostics, SeriatimError, did_you_mean
 from ..core.files import atomic_file
 from ..data.dataset import Dataset
-from ..data.formats import export, read_records
+from ..data.formats import read_records, tables
 from ..data.kinds import TEXT
 from ..data.source import open_source
 from ..report.charts import View, format_number
@@ -93,7 +93,7 @@ def check_outputs(request: Request, predictor: Predictor) -> None:
     if request.column is not None and request.data is None:
         raise SeriatimError("data.column", "inputs on the command line have no columns", "omit --column")
     if request.out is not None and request.out.suffix.lower() not in (*predictor.file_extensions, ".npy"):
-        export.check_extension(request.out)
+        tables.check_extension(request.out)
     if request.chart is not None:
         from ..report.render import check_extension
 
@@ -251,8 +251,8 @@ def write_file(
     cells = (flatten(record) for records in parts for record in records)
     if extension == ".txt":
         main = main_column(request, capability)
-        return export.write_table(path, [main], ([one_line(record[main])] for record in cells))
-    return export.write_records(path, cells)
+        return tables.write_table(path, [main], ([one_line(record[main])] for record in cells))
+    return tables.write_records(path, cells)
 
 
 def main_column(request: Request, capability: Capability) -> str:

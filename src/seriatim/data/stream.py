@@ -135,13 +135,15 @@ class Stream:
         return "".join(self.text_blocks(encoding, errors))
 
     def read_bytes(self) -> bytes:
+        return self.first_bytes(-1)
+
+    def first_bytes(self, size: int = HEAD_SIZE) -> bytes:
         with reading(self.name), self.open() as file:
-            return file.read()
+            return file.read(size)
 
     def read_head(self) -> str:
         """Returns the first characters, to recognize a format by."""
-        with reading(self.name), self.open() as file:
-            head = file.read(HEAD_SIZE)
+        head = self.first_bytes()
         mark, _, codec = find_byte_order_mark(head)
         return head.removeprefix(mark).decode(codec or "utf-8", "replace")
 
@@ -150,8 +152,7 @@ class Stream:
         if self.has_binary_extension():
             return True
         try:
-            with reading(self.name), self.open() as file:
-                head = file.read(HEAD_SIZE)
+            head = self.first_bytes()
         except SeriatimError:
             return False  # whoever reads it reports what is wrong
         return b"\0" in head and not find_byte_order_mark(head)[0]
@@ -161,16 +162,14 @@ class Stream:
 
     def is_utf8(self) -> bool:
         """Returns whether the whole file is text in UTF-8."""
-        with reading(self.name), self.open() as file:
-            head = file.read(HEAD_SIZE)
+        head = self.first_bytes()
         marked = find_byte_order_mark(head)[1] not in ("", "utf-8")
         return not marked and b"\0" not in head and self.count_undecodable("utf-8", limit=1) == 0
 
     def suggest_encoding(self) -> str | None:
         """Returns an encoding that decodes the whole file, the likeliest first, or None."""
         try:
-            with reading(self.name), self.open() as file:
-                head = file.read(1 << 16)
+            head = self.first_bytes(1 << 16)
         except SeriatimError:
             return None
         asian = sum(byte >= 0x80 for byte in head) * 3 > len(head)
