@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seriatim.kernels import additive, load
+from seriatim.kernels import attention, load
 from seriatim.nn.attention import SharedKeyScores, additive_scores, make_score
 
 pytestmark = pytest.mark.skipif(not load(), reason="no native kernels here")
@@ -85,12 +85,12 @@ def test_a_not_a_number_stays_one() -> None:
 def test_wrong_sizes_and_types_are_refused() -> None:
     query, key, weight = (one.detach() for one in drawn(2, 1, 3, 8, torch.float32))
     with pytest.raises(RuntimeError, match="sizes differ"):
-        additive.scores(query, key[..., :5], weight)
+        attention.additive_scores(query, key[..., :5], weight)
     with pytest.raises(RuntimeError, match="as many queries as keys"):
-        additive.scores(query, key[:1], weight)
+        attention.additive_scores(query, key[:1], weight)
     with pytest.raises(RuntimeError, match="one type"):
-        additive.scores(query, key.double(), weight)
-    assert not additive.is_available(query, key.double(), weight)
+        attention.additive_scores(query, key.double(), weight)
+    assert not attention.has_additive_scores(query, key.double(), weight)
 
 
 def test_a_score_over_its_keys_is_the_score() -> None:

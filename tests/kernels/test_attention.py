@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from seriatim import kernels
-from seriatim.kernels import attention, dropout
+from seriatim.kernels import attention, layers
 from seriatim.nn.attention import attention_with_weights
 from seriatim.nn.layers import Dropout
 from seriatim.nn.transformer import CrossAttention, SelfAttention
@@ -150,7 +150,7 @@ def test_dropout_follows_the_seed():
 
 
 def test_without_kernels_dropout_is_that_of_torch(monkeypatch):
-    monkeypatch.setattr(dropout, "is_available", lambda x: False)
+    monkeypatch.setattr(layers, "has_dropout", lambda x: False)
     x = torch.ones(1_000)
     torch.manual_seed(6)
     ours = Dropout(0.2)(x)

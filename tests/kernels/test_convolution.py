@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from seriatim import kernels
-from seriatim.kernels import convolution as native
+from seriatim.kernels import layers as native
 from seriatim.models.tcn import TCN
 from seriatim.nn.layers import readable_equations
 
@@ -41,7 +41,7 @@ def drawn(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
 
 
 def ready() -> None:
-    assert native.is_faster(torch.zeros(2, 1, 1))  # and with it the operators are known to torch
+    assert native.convolution_is_faster(torch.zeros(2, 1, 1))  # and with it the operators are known to torch
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from seriatim.kernels import library, recurrent
+from seriatim.kernels import recurrent
 from seriatim.models.gru import GRUCell
 from seriatim.models.lstm import LSTMCell
 from seriatim.models.rnn import RNNCell
@@ -50,25 +50,25 @@ def test_equals_the_equations(kind, mask, reverse):
 
 
 def test_only_on_a_gpu_and_for_what_cudnn_has():
-    assert not library.supports_cudnn(torch.zeros(2, 3, 4), "lstm", None)
+    assert not recurrent.supports_cudnn(torch.zeros(2, 3, 4), "lstm", None)
 
     class OnGPU:
         device, shape = torch.device("cuda"), (2, 3, 4)
 
     right, left, empty = (torch.tensor(rows, dtype=torch.bool) for rows in ([[1, 1, 0]], [[0, 1, 1]], [[0, 0, 0]]))
-    assert library.supports_cudnn(OnGPU(), "lstm", None)
-    assert library.supports_cudnn(OnGPU(), "lstm", right)
-    assert not library.supports_cudnn(OnGPU(), "lstm", left)
-    assert not library.supports_cudnn(OnGPU(), "lstm", empty)
-    assert not library.supports_cudnn(OnGPU(), "gru", None)  # its reset stands before the product
-    assert not library.supports_cudnn(OnGPU(), None, None)
+    assert recurrent.supports_cudnn(OnGPU(), "lstm", None)
+    assert recurrent.supports_cudnn(OnGPU(), "lstm", right)
+    assert not recurrent.supports_cudnn(OnGPU(), "lstm", left)
+    assert not recurrent.supports_cudnn(OnGPU(), "lstm", empty)
+    assert not recurrent.supports_cudnn(OnGPU(), "gru", None)  # its reset stands before the product
+    assert not recurrent.supports_cudnn(OnGPU(), None, None)
 
 
 @pytest.mark.parametrize("kind", MAKERS)
 def test_a_cell_takes_it_where_it_serves(kind, monkeypatch):
     cell, x, state = made(kind)
     expected, after = cell(x, RAGGED, state)
-    monkeypatch.setattr(library, "supports_cudnn", lambda *given: True)
+    monkeypatch.setattr(recurrent, "supports_cudnn", lambda *given: True)
     monkeypatch.setattr(cell, "run_kernel", None)
     y, last = cell(x, RAGGED, state)
     torch.testing.assert_close((y, last), (expected, after), rtol=1e-10, atol=1e-12)
@@ -77,12 +77,12 @@ def test_a_cell_takes_it_where_it_serves(kind, monkeypatch):
 @pytest.mark.parametrize("reverse", [False, True])
 def test_wide_lstms_are_those_of_the_library(reverse, monkeypatch):
     torch.manual_seed(0)
-    cell = LSTMCell(4, library.MIN_ONEDNN_WIDTH)
-    x, state = torch.randn(3, 5, 4), tuple(torch.randn(3, library.MIN_ONEDNN_WIDTH) for _ in range(2))
-    assert library.prefers_onednn(x, library.MIN_ONEDNN_WIDTH, None)
-    assert not library.prefers_onednn(x, library.MIN_ONEDNN_WIDTH - 1, None)
-    assert not library.prefers_onednn(x, library.MIN_ONEDNN_WIDTH, RAGGED)
-    assert not library.prefers_onednn(x.double(), library.MIN_ONEDNN_WIDTH, None)
+    cell = LSTMCell(4, recurrent.MIN_ONEDNN_WIDTH)
+    x, state = torch.randn(3, 5, 4), tuple(torch.randn(3, recurrent.MIN_ONEDNN_WIDTH) for _ in range(2))
+    assert recurrent.prefers_onednn(x, recurrent.MIN_ONEDNN_WIDTH, None)
+    assert not recurrent.prefers_onednn(x, recurrent.MIN_ONEDNN_WIDTH - 1, None)
+    assert not recurrent.prefers_onednn(x, recurrent.MIN_ONEDNN_WIDTH, RAGGED)
+    assert not recurrent.prefers_onednn(x.double(), recurrent.MIN_ONEDNN_WIDTH, None)
     expected = scan(cell, cell.input(x), state, None, reverse)
     monkeypatch.setattr(recurrent, "_native", lambda x: True)
     monkeypatch.setattr(recurrent, "_use_native", None)

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from seriatim import kernels
-from seriatim.kernels import linear as native
+from seriatim.kernels import layers as native
 from seriatim.nn import layers
 from seriatim.nn.layers import ACTIVATIONS, Activation, Linear, readable_equations
 

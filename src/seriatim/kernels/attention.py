@@ -5,6 +5,8 @@
 
 `mask` is (B,S), True for keys and False for padding. For short sequences the kernel saves the weights; for longer ones
 it works in tiles and recomputes the weights in the backward pass. float32 and float64 on the CPU, first derivatives.
+
+    additive_scores    Σ_h w_h tanh(q_h + k_h) for queries (B,T,H), keys (B,S,H) and a weight (H)    → (B,T,S)
 """
 
 from __future__ import annotations
@@ -41,6 +43,25 @@ def cross_attention(query: Tensor, memory: Tensor, heads: int, mask: Tensor | No
     return y
 
 
+def has_additive_scores(query: Tensor, key: Tensor, weight: Tensor) -> bool:
+    same = query.dtype == key.dtype == weight.dtype and query.dtype in (torch.float32, torch.float64)
+    return same and query.device.type == key.device.type == "cpu" and _register()
+
+
+def additive_scores(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
+    """Returns the scores (B,T,S)."""
+    y: Tensor = torch.ops.seriatim.additive_scores(query, key, weight)
+    return y
+
+
+def add_additive_gradients(
+    gradient: Tensor, query: Tensor, key: Tensor, weight: Tensor, of_key: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Returns the gradients of queries and weight; adds that of the keys to `of_key`."""
+    of_query, of_weight = torch.ops.seriatim.additive_scores_backward(gradient, query, key, weight, of_key)
+    return of_query, of_weight.sum(dim=0)
+
+
 # Registration of the operators with torch
 
 
@@ -74,6 +95,9 @@ def _register() -> bool:
     torch.library.register_autograd(f"{library}self_attend", _self_backward, setup_context=_self_setup)
     torch.library.register_autograd(f"{library}cross_attend", _cross_backward, setup_context=_cross_setup)
     _register_tiled(library)
+    torch.library.register_fake(f"{library}additive_scores", _additive_fake)
+    torch.library.register_fake(f"{library}additive_scores_backward", _additive_backward_fake)
+    torch.library.register_autograd(f"{library}additive_scores", _additive_backward, setup_context=_additive_setup)
     return True
 
 
@@ -158,3 +182,24 @@ def _self_tiled_fake(inputs: Tensor, heads: int, mask: Tensor | None, causal: bo
 def _cross_tiled_fake(query: Tensor, memory: Tensor, heads: int, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     rows, steps, _ = query.shape
     return torch.empty_like(query), query.new_empty(rows, heads, steps)
+
+
+def _additive_fake(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
+    return query.new_empty(query.shape[0], query.shape[1], key.shape[1])
+
+
+def _additive_backward_fake(
+    gradient: Tensor, query: Tensor, key: Tensor, weight: Tensor, of_key: Tensor
+) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(query).contiguous(), query.new_empty(query.shape[0], query.shape[2])
+
+
+def _additive_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _additive_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    query, key, weight = ctx.saved_tensors
+    of_key = torch.zeros_like(key, memory_format=torch.contiguous_format)
+    of_query, of_weight = add_additive_gradients(gradient, query, key, weight, of_key)
+    return of_query, of_key, of_weight

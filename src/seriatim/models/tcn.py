@@ -21,7 +21,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from ..kernels import convolution as kernels
+from ..kernels import layers as kernels
 from ..nn.backbone import Backbone, BackboneSettings, Trace, record, trace_scope
 from ..nn.layers import Dropout, equations_enabled, extend_window, last_window
 
@@ -50,7 +50,7 @@ class CausalConv(nn.Module):
     def _convolve(self, extended: Tensor, dilation: int = 1, stride: int = 1) -> Tensor:
         norm = self.direction.flatten(1).norm(dim=1)
         weight = self.direction * (self.gain / norm)[:, None, None]  # (D,C,k)
-        if stride == 1 and not equations_enabled() and kernels.is_faster(extended):
+        if stride == 1 and not equations_enabled() and kernels.convolution_is_faster(extended):
             return kernels.convolution(extended, weight, self.bias, dilation)
         rows = extended.transpose(1, 2).unsqueeze(2)  # (B,C,1,before+T), channels last in memory
         y = torch.conv2d(rows, weight.unsqueeze(2), self.bias, stride=(1, stride), dilation=(1, dilation))

@@ -31,7 +31,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from ..core.errors import SeriatimError, did_you_mean
-from ..kernels import additive as kernels
+from ..kernels import attention as kernels
 from .layers import equations_enabled
 
 
@@ -243,8 +243,8 @@ def additive_scores(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
     weight = weight.to(query.dtype)
     if equations_enabled():
         return torch.tanh(query[:, :, None] + key[:, None]) @ weight
-    if kernels.is_available(query, key, weight):
-        return kernels.scores(query, key, weight)
+    if kernels.has_additive_scores(query, key, weight):
+        return kernels.additive_scores(query, key, weight)
     if query.shape[0] * query.shape[1] * key.shape[1] * key.shape[2] <= MAX_SAVED:
         return torch.tanh(query[:, :, None] + key[:, None]) @ weight
     return _BlockedScores.apply(query, key, weight)
@@ -259,13 +259,13 @@ class SharedKeyScores:
 
     def __init__(self, key: Tensor, weight: Tensor) -> None:
         shared = torch.is_grad_enabled() and key.requires_grad and not equations_enabled()
-        self.shared = shared and kernels.is_available(key, key, weight)
+        self.shared = shared and kernels.has_additive_scores(key, key, weight)
         self.gradients: dict[int, Tensor] = {}  # of the keys, by backward pass
         self.key: Tensor = _SharedKey.apply(key, self.gradients) if self.shared else key
         self.weight = weight
 
     def __call__(self, query: Tensor) -> Tensor:
-        if self.shared and kernels.is_available(query, self.key, self.weight):
+        if self.shared and kernels.has_additive_scores(query, self.key, self.weight):
             y: Tensor = _SharedKeyFunction.apply(query, self.key, self.weight, self.gradients)
             return y
         return additive_scores(query, self.key, self.weight)
@@ -276,7 +276,7 @@ class _SharedKeyFunction(torch.autograd.Function):
     def forward(ctx: Any, query: Tensor, key: Tensor, weight: Tensor, gradients: dict[int, Tensor]) -> Tensor:
         ctx.save_for_backward(query, key, weight)
         ctx.gradients = gradients
-        return kernels.scores(query, key, weight)
+        return kernels.additive_scores(query, key, weight)
 
     @staticmethod
     @once_differentiable
@@ -285,7 +285,7 @@ class _SharedKeyFunction(torch.autograd.Function):
         task = torch._C._current_graph_task_id()
         if task not in ctx.gradients:
             ctx.gradients[task] = torch.zeros_like(key, memory_format=torch.contiguous_format)
-        of_query, of_weight = kernels.add_gradients(gradient, query, key, weight, ctx.gradients[task])
+        of_query, of_weight = kernels.add_additive_gradients(gradient, query, key, weight, ctx.gradients[task])
         return of_query, None, of_weight, None
 
 

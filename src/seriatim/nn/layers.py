@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.state import append, last_elements
-from ..kernels import dropout as dropout_kernels
-from ..kernels import linear as kernels
+from ..kernels import layers as kernels
 
 Activation = Literal["relu", "gelu", "gelu-tanh", "silu"]
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -101,9 +100,9 @@ class Dropout(nn.Dropout):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0:
             return x
-        if not dropout_kernels.is_available(x):
+        if not kernels.has_dropout(x):
             return F.dropout(x, self.p)
-        return dropout_kernels.dropout(x, self.p, int(torch.randint(SEEDS, ())))
+        return kernels.dropout(x, self.p, int(torch.randint(SEEDS, ())))
 
 
 # Positions

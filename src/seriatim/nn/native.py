@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ..kernels import generation as kernels
 from ..kernels.generation import NativeGenerator, NativeState, NetworkParts, TokenChoice
-from ..kernels.linear import NAMES as ACTIVATION_NAMES
+from ..kernels.layers import NAMES as ACTIVATION_NAMES
 from .encoder_decoder import EncoderDecoder
 from .layers import TokenInput, equations_enabled
 from .network import Network, TokenHead

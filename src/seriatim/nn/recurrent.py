@@ -16,7 +16,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from ..kernels import library
+from ..kernels import recurrent as kernels
 from .backbone import Backbone, BackboneSettings, BackboneTraits, Trace, is_traced, record, trace_scope
 from .layers import Dropout, equations_enabled
 
@@ -131,7 +131,7 @@ class Cell(nn.Module):
         if isinstance(bias := getattr(self, "bias", None), Tensor):  # the GRU's, inside its reset
             recurrent_bias = torch.cat([recurrent_bias[: -self.width], bias])
         weights, biases = (self.input.weight, self.recurrent), (self.input.bias, recurrent_bias)
-        return library.layer(str(self.native), x, weights, biases, state, mask, reverse)
+        return kernels.library_layer(str(self.native), x, weights, biases, state, mask, reverse)
 
     def forward(
         self, x: Tensor, mask: Tensor | None, state: State | None, reverse: bool = False, trace: Trace | None = None
@@ -142,7 +142,7 @@ class Cell(nn.Module):
             return scan(self, self.input(x).to(self.recurrent.dtype), state, mask, reverse, trace)
         if trace is not None and is_traced(trace, *self.traced):  # fused kernels do not return the gates
             scan(self, self.input(x).to(self.recurrent.dtype), state, mask, reverse, trace)
-        run = self.run_cudnn if library.supports_cudnn(x, self.native, mask) else self.run_kernel
+        run = self.run_cudnn if kernels.supports_cudnn(x, self.native, mask) else self.run_kernel
         y, after = run(x, state, mask, reverse)
         record(trace, "hidden", y)
         return y, after
