@@ -161,7 +161,7 @@ def test_steps_of_a_generation_are_as_the_whole(name: str, make_subject: Any) ->
     if name in ("gpt", "lstm"):
         options = GenerationSettings(max_tokens=7, seed=3)
         generated = subject.predictor.decode(["a fine"], options)[0][0].tokens
-        assert reading.inputs[0, reading.given :].tolist() == generated
+        assert reading.inputs[0, reading.prompt_length :].tolist() == generated
     else:
         assert len(reading.predicted) <= 7
 

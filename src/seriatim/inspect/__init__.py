@@ -103,8 +103,8 @@ class Inspector:
         signature = inspect.signature(show)
         method.__name__ = name
         method.__doc__ = "\n\n".join(filter(None, (VIEWS[name].summary, inspect.getdoc(show))))
-        shown = signature.replace(parameters=list(signature.parameters.values())[1:])
-        setattr(method, "__signature__", shown)  # noqa: B010
+        parameters = list(signature.parameters.values())[1:]
+        setattr(method, "__signature__", signature.replace(parameters=parameters))  # noqa: B010
         return method
 
     def __dir__(self) -> list[str]:

@@ -51,7 +51,7 @@ class Reading:
         encoded: The items that this one is from; None for a fresh network.
         item: The number of the item.
         texts: Those of the user, if there are any.
-        given: The number of elements before the generated ones; None if nothing was generated.
+        prompt_length: The number of elements before the generated ones; None if nothing was generated.
         notes: Where the sequence comes from, and what the vocabulary lacks.
     """
 
@@ -61,7 +61,7 @@ class Reading:
     encoded: Any = None
     item: int = 0
     texts: tuple[str, ...] = ()
-    given: int | None = None
+    prompt_length: int | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -378,16 +378,16 @@ class Subject:
         generated = self.predictor.generate_input(text, tokens, seed)
         if generated is None:
             raise self.unavailable("generates no text", "omit --generate")
-        encoded, given = generated
+        encoded, prompt_length = generated
         try:
             reading = self.reading(encoded, 0)
         except SeriatimError as error:
             if error.code != "inspect.length":
                 raise
             raise SeriatimError(error.code, error.cause, "pass a shorter text, or ask for fewer tokens") from None
-        reading = replace(reading, texts=(text,), given=given)
+        reading = replace(reading, texts=(text,), prompt_length=prompt_length)
         count = len(list(reading.sequences.values())[-1])
-        note = f"the last {count - given} of {count} elements are generated, one at a time"
+        note = f"the last {count - prompt_length} of {count} elements are generated, one at a time"
         return replace(reading, notes=(note,)), self.trace_steps(reading, names)
 
     @torch.inference_mode()
@@ -398,8 +398,8 @@ class Subject:
             memory = network.encode(reading.inputs[0], reading.batch.mask, traces[0])
             parts = reading.inputs[1].split(1, dim=1)
         else:
-            count, given = reading.inputs.shape[1], reading.given or 0
-            sizes = [size for size in (given, *[1] * (count - given)) if size]
+            count, before = reading.inputs.shape[1], reading.prompt_length or 0
+            sizes = [size for size in (before, *[1] * (count - before)) if size]
             parts = reading.inputs.split(sizes, dim=1)
         for part in parts:
             traces.append(BoundedTrace(names, max_bytes, traces[-1].bytes))

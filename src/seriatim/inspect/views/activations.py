@@ -127,13 +127,13 @@ def figures_table(outputs: list[LayerOutput]) -> Table:
 
 def show_units(subject: Subject, outputs: list[LayerOutput], layer: int, reading: Reading) -> Result:
     """Returns the units of one layer that vary most over the elements."""
-    chosen = [output for output in outputs if output.index == layer]
-    if not chosen:
+    selected = [output for output in outputs if output.index == layer]
+    if not selected:
         last = max(output.index for output in outputs if output.index is not None)
         raise SeriatimError("inspect.layer", f"there is no layer {layer}", f"choose from 0 to {last}")
     title = f"Outputs of each unit: {subject.label}"
     charts: list[View] = []
-    for output in chosen:
+    for output in selected:
         width = output.values.shape[1]
         elements, values = fold_elements(output.elements, output.values.T)
         units = np.sort(np.argsort(-output.values.std(axis=0), kind="stable")[:MAX_UNITS])
@@ -148,5 +148,5 @@ def show_units(subject: Subject, outputs: list[LayerOutput], layer: int, reading
                 note=f"the {MAX_UNITS} of {width} units that vary most over the elements" if width > MAX_UNITS else "",
             )
         )
-    arrays = {output.name: output.array for output in chosen}
-    return Result(title, arrays, charts, reading.notes, [figures_table(chosen)])
+    arrays = {output.name: output.array for output in selected}
+    return Result(title, arrays, charts, reading.notes, [figures_table(selected)])

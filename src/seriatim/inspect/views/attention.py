@@ -172,9 +172,9 @@ def read_weights(
     generate: int | None = None,
 ) -> tuple[Reading, Weights]:
     """Returns what is read, and the weights of one part of the network: of all layers, or of one."""
-    chosen = choose_part(subject, part)
-    kind = "cross_attention" if chosen == "cross" else "attention"
-    side = {"": "", "encoder": "encoder", "decoder": "decoder", "cross": "decoder"}[chosen]
+    name = choose_part(subject, part)
+    kind = "cross_attention" if name == "cross" else "attention"
+    side = {"": "", "encoder": "encoder", "decoder": "decoder", "cross": "decoder"}[name]
     prefix = f"{side}." if side else ""
     names = [kind] if layer is None else [f"{prefix}layer{layer}.{kind}"]
     trace: Mapping[str, Tensor]
@@ -186,17 +186,17 @@ def read_weights(
         reading = subject.read(*texts, target=target, example=example)
         trace = subject.run(reading, names)[1]
     by_layer = {}
-    for name, value in trace.items():
-        parsed = TraceName.parse(name)
+    for location, value in trace.items():
+        parsed = TraceName.parse(location)
         if parsed.side == side and parsed.part == kind and parsed.index is not None:
             by_layer[parsed.index] = value[0].float().numpy()
     if not by_layer:
         layers = [TraceName.parse(name) for name in subject.trace_names]
         check_position(layer or 0, sum(name.side == side and name.part == kind for name in layers), "layer")
     values = np.stack([by_layer[index] for index in sorted(by_layer)])
-    queries = reading.predicted if chosen == "cross" else reading.elements(side, values.shape[2])
-    keys = reading.elements("encoder", values.shape[3]) if chosen == "cross" else queries
-    return reading, Weights(chosen, values, queries, keys, min(by_layer))
+    queries = reading.predicted if name == "cross" else reading.elements(side, values.shape[2])
+    keys = reading.elements("encoder", values.shape[3]) if name == "cross" else queries
+    return reading, Weights(name, values, queries, keys, min(by_layer))
 
 
 def choose_part(subject: Subject, part: str | None) -> str:

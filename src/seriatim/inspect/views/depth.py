@@ -142,8 +142,8 @@ def trained_stacks(subject: Subject) -> list[Stack]:
     batch = task.collate(encoded, np.arange(min(IMAGES, len(encoded))))
 
     def loss(network: Any, x: Tensor) -> Tensor:
-        given = replace(batch.to(x.device), inputs=x)
-        return task.loss(task.forward(network, given), given) / len(x)
+        images = replace(batch.to(x.device), inputs=x)
+        return task.loss(task.forward(network, images), images) / len(x)
 
     with torch.random.fork_rng(devices=[]):
         fresh = task.build()

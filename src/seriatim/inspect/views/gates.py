@@ -100,39 +100,39 @@ def show_gates(
     trace = subject.run(reading, (*(f"{name}_gate" for name in GATES), *STATES))[1]
     layers = read_layers(trace, reading)
     number = 0 if layer is None and unit is not None else layer
-    chosen = [one for one in layers if number in (None, one.index)]
-    if not chosen:
-        last = max(one.index for one in layers)
+    selected = [recurrent for recurrent in layers if number in (None, recurrent.index)]
+    if not selected:
+        last = max(recurrent.index for recurrent in layers)
         raise SeriatimError("inspect.layer", f"there is no layer {layer}", f"choose from 0 to {last}")
     if unit is not None:
-        check_position(unit, min(one.parts["hidden"].shape[1] for one in chosen), "unit")
-    arrays = {}
-    for one in chosen:
-        for part, values in one.parts.items():
-            units = list(range(values.shape[1])) if unit is None else [unit]
-            axes = {"element": one.elements, "unit": [f"unit {index}" for index in units]}
-            arrays[f"{one.name}, {part}"] = NamedArray(values[:, units], axes)
-    title = f"{'Gates' if chosen[0].gates else 'States'}: {subject.label}"
+        check_position(unit, min(recurrent.parts["hidden"].shape[1] for recurrent in selected), "unit")
     written = subject.written_elements(reading) if subject.trained else reading.names
+    title = f"{'Gates' if selected[0].gates else 'States'}: {subject.label}"
+    arrays: dict[str, NamedArray] = {}
     charts: list[View] = []
+    maps: list[View] = []
+    tables = []
+    for recurrent in selected:
+        tokens = written if recurrent.first_sequence else recurrent.elements
+        for part, values in recurrent.parts.items():
+            units = list(range(values.shape[1])) if unit is None else [unit]
+            axes = {"element": recurrent.elements, "unit": [f"unit {index}" for index in units]}
+            arrays[f"{recurrent.name}, {part}"] = NamedArray(values[:, units], axes)
+        if unit is None:
+            charts += layer_charts(recurrent, tokens, subject.label)
+            maps += unit_maps(recurrent, tokens, f"{subject.label}, {recurrent.name}")
+        else:
+            charts += unit_strips(recurrent, unit, tokens)
+            columns = ("element", *map(describe_part, recurrent.parts))
+            numbers = (recurrent.values(part)[:, unit].tolist() for part in recurrent.parts)
+            rows = tuple(zip(recurrent.elements, *numbers, strict=True))
+            tables.append(Table(title=f"{recurrent.name}, unit {unit}", columns=columns, rows=rows))
     if unit is not None:
-        tables = []
-        for one in chosen:
-            charts += unit_strips(one, unit, written if one.first_sequence else one.elements)
-            columns = ("element", *map(describe_part, one.parts))
-            cells = zip(one.elements, *(one.values(part)[:, unit].tolist() for part in one.parts), strict=True)
-            tables.append(Table(title=f"{one.name}, unit {unit}", columns=columns, rows=tuple(cells)))
         return Result(f"{title}, unit {unit}", arrays, charts, reading.notes, tables)
-    for one in chosen:
-        charts += layer_charts(one, written if one.first_sequence else one.elements, subject.label)
-    notes = list(reading.notes)
-    if layer is not None or len(chosen) <= MAX_MAPS:
-        for one in chosen:
-            tokens = written if one.first_sequence else one.elements
-            charts += unit_maps(one, tokens, f"{subject.label}, {one.name}")
-    else:
-        notes.append("choose a layer to see its units: --layer")
-    return Result(title, arrays, [*charts, figures_table(chosen)], notes)
+    if layer is None and len(selected) > MAX_MAPS:
+        notes = [*reading.notes, "choose a layer to see its units: --layer"]
+        return Result(title, arrays, [*charts, figures_table(selected)], notes)
+    return Result(title, arrays, [*charts, *maps, figures_table(selected)], reading.notes)
 
 
 def read_layers(trace: Mapping[str, Tensor], reading: Reading) -> list[Layer]:

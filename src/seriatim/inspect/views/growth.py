@@ -112,11 +112,11 @@ def show_growth(
         exponents[what] = np.array([[fit_exponent(measured_lengths, line) for line in both] for both in values])
         series = []
         for curve, line, (_, exponent) in zip(curves, values, exponents[what].tolist(), strict=True):
-            shown = np.flatnonzero(line[1] > 0)
-            x = tuple(float(measured_lengths[n]) for n in shown)
+            measured = np.flatnonzero(line[1] > 0)
+            x = tuple(float(measured_lengths[n]) for n in measured)
             name = f"{curve.name}: n^{format_exponent(exponent)}"
             dashed = curve.theory is STORED_ATTENTION
-            series.append(Series(name, x, row(factor * line[1][shown]), dashed=dashed))
+            series.append(Series(name, x, row(factor * line[1][measured]), dashed=dashed))
         charts.append(
             Lines(
                 title=f"{'Time' if what == 'seconds' else 'Memory'} over the length n, forward and backward",

@@ -48,19 +48,15 @@ def show_lens(
     assert readout is not None
     layers, scores = layer_scores(subject, reading, readout)
     elements = list(reading.sequences.values())[-1]
-    targets = readout.targets(reading.batch)
-    probabilities = [as_float32(one).softmax(dim=-1).cpu() for one in scores]  # (T,V) each
-    tops = [one.topk(min(TOP, one.shape[-1])) for one in probabilities]
-    best = torch.stack([top.indices for top in tops]).numpy()  # (L,T,K)
-    likely = torch.stack([top.values for top in tops]).numpy()
+    probabilities = as_float32(torch.stack(scores)).softmax(dim=-1).cpu()  # (L,T,V)
+    top = probabilities.topk(min(TOP, probabilities.shape[-1]))
+    best, likely = top.indices.numpy(), top.values.numpy()  # (L,T,K)
     token = readout.tokenizer.token
     tokens = [[token(int(index)) for index in line] for line in best[..., 0]]  # (L,T)
-    known = targets.cpu() >= 0
-    index = targets.cpu().clamp(min=0)[:, None]
-    true = torch.stack([torch.where(known, one.gather(1, index)[:, 0], torch.nan) for one in probabilities]).numpy()
-    ranks = torch.stack([
-        torch.where(known, (one > one.gather(1, index)).sum(dim=1).double() + 1, torch.nan) for one in probabilities
-    ]).numpy()  # fmt: skip
+    targets = readout.targets(reading.batch).cpu()
+    actual = probabilities.gather(2, targets.clamp(min=0).expand(len(layers), -1)[..., None])  # (L,T,1)
+    true = torch.where(targets < 0, torch.nan, actual[..., 0]).numpy()
+    ranks = torch.where(targets < 0, torch.nan, (probabilities > actual).sum(dim=2).double() + 1).numpy()
     axes = {"layer": layers, "element": elements}
     arrays = {
         "likeliest": NamedArray(likely[..., 0], axes),

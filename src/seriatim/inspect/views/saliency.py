@@ -74,7 +74,7 @@ def integrate_gradients(
         steps: Points of the integral; doubled until it is exact enough.
     """
     with torch.no_grad():
-        there, before = (float(output(one[None])[0]) for one in (vectors, baseline))
+        there, before = (float(output(inputs[None])[0]) for inputs in (vectors, baseline))
     path = vectors - baseline  # (T,D)
     while True:
         points, weights = np.polynomial.legendre.leggauss(steps)  # on [−1, 1], where weights sum to 2

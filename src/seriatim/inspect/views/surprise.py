@@ -117,8 +117,8 @@ def show_surprise(
         cells = tuple((name, percent(value or 0.0)) for name, value in zip(chart.labels, chart.values, strict=True))
         details.append(Table(title=chart.title, columns=("token", "probability"), rows=cells))
     elif sum(np.isfinite(bits[n]) for n in order) > 1:
-        shown = [(f"{context} {names[n]} ({n})".strip(), n) for n, context in zip(order, before, strict=True)]
-        finite = [(label, n) for label, n in shown if np.isfinite(bits[n])]
+        labeled = [(f"{context} {names[n]} ({n})".strip(), n) for n, context in zip(order, before, strict=True)]
+        finite = [(label, n) for label, n in labeled if np.isfinite(bits[n])]
         labels = tuple(label.replace("␣", "·") for label, _ in finite)  # a blank that fonts of charts have
         shares = row(bits[[n for _, n in finite]])
         charts.append(Bars(title="Most surprising tokens", labels=labels, values=shares, x="surprise in bits"))

@@ -130,7 +130,7 @@ class TextParts:
     Args:
         text: The whole text.
         readings: The parts.
-        spans: The characters of all elements that stand for some (n,2).
+        spans: The characters of all elements that are in the text (n,2).
         elements: For each part, which of its elements these are.
     """
 
@@ -198,20 +198,18 @@ def show_units(subject: Subject, text: str | None = None, *, top: int = 3) -> Re
     for index, (name, line) in enumerate(zip(names, trained, strict=True)):
         unit = int(np.abs(line).argmax())
         best.append(BestUnit(name, unit, float(line[unit]), float(by_chance[index]), float(untrained[index])))
-    best.sort(key=lambda one: (not one.tracked, max(one.chance, one.untrained) - abs(one.correlation)))
-    shown: dict[int, BestUnit] = {}
-    for one in best:
-        if one.tracked:
-            shown.setdefault(one.unit, one)  # each unit for what it tracks best
+    best.sort(key=lambda unit: (not unit.tracked, max(unit.chance, unit.untrained) - abs(unit.correlation)))
+    tracked = [unit for unit in best if unit.tracked]
+    first = {unit.unit: unit for unit in reversed(tracked)}  # each unit for what it tracks best
+    strips = [unit for unit in tracked if first[unit.unit] is unit][:top]
     charts: list[View] = [best_table(best, units)]
-    charts += [unit_strip(one, units, activity, parts.names) for one in list(shown.values())[:top]]
+    charts += [unit_strip(unit, units, activity, parts.names) for unit in strips]
     arrays = {
         "correlation": NamedArray(trained, {"signal": names, "unit": units}),
         "chance": NamedArray(by_chance, {"signal": names}),
         "untrained": NamedArray(untrained, {"signal": names}),
     }
-    tracked = sum(one.tracked for one in best)
-    count = f"{tracked} of {len(best)} signals are tracked" if tracked else "no unit tracks any of these signals"
+    count = f"{len(tracked)} of {len(best)} signals are tracked" if tracked else "no unit tracks any of these signals"
     notes = [
         f"{count}: over {len(parts.spans):,} tokens, {len(units):,} units",
         f"tracked: exceeds chance ({CONFIDENCE:.0%} of the same signals shifted along the text), and by {MARGIN} the "
@@ -302,17 +300,10 @@ def standardize(values: np.ndarray) -> np.ndarray:
 
 
 def best_table(best: list[BestUnit], units: list[str]) -> Table:
-    rows: list[tuple[Cell, ...]] = [
-        (
-            one.signal,
-            units[one.unit],
-            round(one.correlation, 3),
-            round(one.untrained, 3),
-            round(one.chance, 3),
-            "yes" if one.tracked else "no",
-        )
-        for one in best
-    ]
+    rows: list[tuple[Cell, ...]] = []
+    for unit in best:
+        figures = (round(value, 3) for value in (unit.correlation, unit.untrained, unit.chance))
+        rows.append((unit.signal, units[unit.unit], *figures, "yes" if unit.tracked else "no"))
     columns = ("signal", "best unit", "correlation", "before training", "by chance", "tracked")
     return Table(title="The best unit of each signal", columns=columns, rows=tuple(rows))
 
