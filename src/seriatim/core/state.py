@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
+State = Any  # an opaque tree of tensors: tuples, lists and dicts of them, or a `RowState`
 MIN_CAPACITY = 64  # elements of a buffer; also the largest number appended at once
 
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ..core.config import Settings
 from ..core.device import derive
 from ..core.errors import Diagnostics, SeriatimError
+from ..core.state import State
 from ..data.check import check
 from ..data.dataset import Dataset
 from ..data.formats import ReadOptions
@@ -111,7 +112,7 @@ class Output:
 
     scores: Any  # (N,…), or `TokenScores` of a large vocabulary
     features: Tensor | None = None  # (N,D) the input of the last layer, for distillation
-    state: Any = None  # carried into the next batch
+    state: State = None  # carried into the next batch
 
 
 class Processor(Stored, ABC, Generic[E]):
@@ -240,7 +241,7 @@ class Task(ABC, Generic[E]):
         """Returns settings of the training loop that suit the task; see `model_defaults`."""
         return {}
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         if "name" in vars(cls):
             Task.registry[cls.name] = cls
@@ -269,9 +270,9 @@ class Task(ABC, Generic[E]):
     def prepare(
         cls,
         config: TaskConfig,
-        data: Any = None,
-        validation: Any = None,
-        test: Any = None,
+        data: object = None,
+        validation: object = None,
+        test: object = None,
         processor: Processor[E] | None = None,
         pretrained: Mapping[str, Tokenizer] | None = None,
         diagnostics: Diagnostics | None = None,
@@ -315,7 +316,7 @@ class Task(ABC, Generic[E]):
 
     def with_data(
         self,
-        source: Any,
+        source: object,
         split: str = "test",
         data_dir: str | None = None,
         columns: Mapping[str, str] | None = None,
@@ -380,7 +381,7 @@ class Task(ABC, Generic[E]):
             cause = f"the run was trained on data in memory ({self.config.data.source})"
             raise SeriatimError("data.memory", cause, "pass the data")
 
-    def read(self, source: Any, schema: Schema | None = None, columns: Mapping[str, str] | None = None) -> Dataset:
+    def read(self, source: object, schema: Schema | None = None, columns: Mapping[str, str] | None = None) -> Dataset:
         """Returns further data, read with the columns and kinds of the training data.
 
         Args:
@@ -486,7 +487,7 @@ class Task(ABC, Generic[E]):
         return self.collate(encoded, np.arange(first, first + count) % len(encoded))
 
     @abstractmethod
-    def forward(self, network: Any, batch: Batch, state: Any = None) -> Output:
+    def forward(self, network: Any, batch: Batch, state: State = None) -> Output:
         """Returns the scores of a batch; `state` is that of the batch before, if states are carried."""
 
     @abstractmethod
@@ -501,7 +502,7 @@ class Task(ABC, Generic[E]):
         """Returns a sentence for each reason why another run cannot be the teacher."""
         return []
 
-    def read_unlabeled(self, source: Any, data_dir: str | None = None) -> Dataset:
+    def read_unlabeled(self, source: object, data_dir: str | None = None) -> Dataset:
         """Returns the rows of a source without targets, for distillation."""
         return self.read(open_source(source, data_dir), self.schema.inputs())
 

@@ -7,14 +7,13 @@ import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..core.device import numpy_stream
-from ..core.state import select
+from ..core.state import State, select
 from ..data.kinds import NUMBER, NUMBERS
 from ..data.tokenizers import Tokenizer
 from ..decode.sampling import Hypothesis
@@ -56,7 +55,7 @@ class DecodingStep:
     """
 
     def __init__(
-        self, networks: Sequence[EncoderDecoder], memories: Sequence[Any], count: int, alignment: bool = False
+        self, networks: Sequence[EncoderDecoder], memories: Sequence[State], count: int, alignment: bool = False
     ) -> None:
         self.networks, self.memories, self.alignment = networks, memories, alignment
         pairs = zip(networks, memories, strict=True)
@@ -64,11 +63,11 @@ class DecodingStep:
         self._rows = torch.arange(count, device=networks[0].head.weight.device)
         self._selected = memories  # those of the current rows: selected again only if the rows change
 
-    def start(self, token: int) -> tuple[Tensor, Any]:
+    def start(self, token: int) -> tuple[Tensor, State]:
         """Returns the log-probabilities (N,V) of the first token, and the state."""
         return self.step(torch.full_like(self._rows, token), (self._rows, [None] * len(self.networks), None))
 
-    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         rows, decoder_states, _ = state
         if not all(self.steppers) and not torch.equal(rows, self._rows):
             self._rows, self._selected = rows, select(self.memories, rows)
@@ -88,7 +87,7 @@ class DecodingStep:
         return mean_probability(log_probs), (rows, next_states, None if attention is None else attention[:, 0])
 
     @staticmethod
-    def last_weights(state: Any) -> Tensor:
+    def last_weights(state: State) -> Tensor:
         """Returns the weights (N,S) over the source in a state."""
         attention: Tensor = state[2]
         return attention

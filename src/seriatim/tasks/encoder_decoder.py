@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Generic, Self
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from ..core import registry
 from ..core.errors import SeriatimError
 from ..core.metrics import MetricValues
+from ..core.state import State
 from ..data.dataset import Dataset
 from ..data.schema import Schema
 from ..data.sequences import Sequences
@@ -64,7 +65,7 @@ class EncoderDecoderProcessor(Processor[E]):
         return eos_of(self.target)
 
     @abstractmethod
-    def compatible(self, other: Processor[Any]) -> bool:
+    def compatible(self, other: object) -> bool:
         """Returns whether both encode alike, so that their networks can be an ensemble."""
 
 
@@ -112,13 +113,13 @@ class EncoderDecoderTask(Task[E]):
     def item_lengths(self, encoded: E) -> np.ndarray:
         """Returns the number of elements of each item, source or target, by which batches are made."""
 
-    def encode_sources(self, network: EncoderDecoder, batch: Batch) -> Any:
+    def encode_sources(self, network: EncoderDecoder, batch: Batch) -> State:
         """Returns the memory of the sources of a batch, one row for each row of its targets."""
         return network.encode(batch.inputs[0], batch.mask)
 
     # Training
 
-    def forward(self, network: EncoderDecoder, batch: Batch, state: Any = None, trace: Trace | None = None) -> Output:
+    def forward(self, network: EncoderDecoder, batch: Batch, state: State = None, trace: Trace | None = None) -> Output:
         hidden, _ = network.decode(batch.inputs[1], self.encode_sources(network, batch), None, trace)  # (B,T,D)
         vectors = hidden[batch.targets != IGNORED]  # (N,D)
         return Output(TokenScores(vectors, network.head.weight, network.head.bias), vectors)
@@ -179,7 +180,7 @@ class EncoderDecoderTask(Task[E]):
         return self._generated[split][1]
 
     @cached_property
-    def _generated(self) -> dict[str, tuple[Any, list[str]]]:
+    def _generated(self) -> dict[str, tuple[tuple[str, bool], list[str]]]:
         return {}
 
     def generate_rows(self, network: nn.Module, split: str, rows: np.ndarray, options: BeamSettings) -> list[str]:
@@ -205,12 +206,12 @@ class EncoderDecoderTask(Task[E]):
         values |= {"tokens": float(len(log_probs))}
         return MetricValues(quality | self.forced_metrics(predictor, split, items, forced) | values, quality.signatures)
 
-    def needs_alignment(self, predictor: EncoderDecoderPredictor, split: str) -> bool:
+    def needs_alignment(self, predictor: EncoderDecoderPredictor[E], split: str) -> bool:
         """Returns whether `forced_metrics` needs the weights over the source."""
         return False
 
     def forced_metrics(
-        self, predictor: EncoderDecoderPredictor, split: str, items: np.ndarray, forced: Sequence[Forced]
+        self, predictor: EncoderDecoderPredictor[E], split: str, items: np.ndarray, forced: Sequence[Forced]
     ) -> Metrics:
         """Returns further metrics of the true tokens, such as of the attention."""
         return {}
@@ -227,7 +228,7 @@ class EncoderDecoderTask(Task[E]):
             f"{self.describe_input('validation', row)}\n  → {text}\n  = {group[0]}" for row, text, group in lines
         )
 
-    def predictor(self, network: Any) -> EncoderDecoderPredictor:
+    def predictor(self, network: nn.Module) -> EncoderDecoderPredictor[E]:
         predictor = super().predictor(network)
         assert isinstance(predictor, EncoderDecoderPredictor)
         return predictor
@@ -236,15 +237,15 @@ class EncoderDecoderTask(Task[E]):
 # Prediction
 
 
-class EncoderDecoderPredictor(Predictor):
+class EncoderDecoderPredictor(Predictor, Generic[E]):
     """Decoding, teacher-forced scores and alignments of one network or an ensemble."""
 
-    processor: EncoderDecoderProcessor[Any]
-    task: EncoderDecoderTask[Any]
+    processor: EncoderDecoderProcessor[E]
+    task: EncoderDecoderTask[E]
 
     aligned: ClassVar[Schema]  # a source, and a target if it is known
 
-    def __init__(self, task: EncoderDecoderTask[Any], network: EncoderDecoder) -> None:
+    def __init__(self, task: EncoderDecoderTask[E], network: EncoderDecoder) -> None:
         super().__init__(task, network)
         self.networks: list[EncoderDecoder] = [network]
         self.eos = eos_of(self.processor.target)
@@ -299,15 +300,15 @@ class EncoderDecoderPredictor(Predictor):
     # Hooks of the subclasses
 
     @abstractmethod
-    def length_limits(self, encoded: Any, items: np.ndarray, options: BeamSettings, prefix_length: int) -> list[int]:
+    def length_limits(self, encoded: E, items: np.ndarray, options: BeamSettings, prefix_length: int) -> list[int]:
         """Returns the largest number of tokens of each target."""
 
     @abstractmethod
-    def encode_rows(self, dataset: Dataset) -> Any:
+    def encode_rows(self, dataset: Dataset) -> E:
         """Returns the sources of a data set, or raises an error that names one the model cannot read."""
 
     @abstractmethod
-    def generate_targets(self, dataset: Dataset, encoded: Any, options: BeamSettings, items: np.ndarray) -> list[str]:
+    def generate_targets(self, dataset: Dataset, encoded: E, options: BeamSettings, items: np.ndarray) -> list[str]:
         """Returns the best target for each of these items; "" if the model cannot read the source."""
 
     def forbidden_tokens(self, options: BeamSettings) -> list[int]:
@@ -318,7 +319,7 @@ class EncoderDecoderPredictor(Predictor):
     # Decoding
 
     def search(
-        self, encoded: Any, options: BeamSettings, key: Callable[[int], str], items: np.ndarray | None = None
+        self, encoded: E, options: BeamSettings, key: Callable[[int], str], items: np.ndarray | None = None
     ) -> list[list[Hypothesis]]:
         """Returns the `nbest` best hypotheses of each item, best first: by beam search, or sampled.
 
@@ -378,7 +379,7 @@ class EncoderDecoderPredictor(Predictor):
         """Returns the text of a target, which may end with `<eos>`."""
         return self.processor.target.decode(tokens[:-1] if tokens[-1:] == [self.eos] else tokens)
 
-    def complete_targets(self, dataset: Dataset, options: BeamSettings) -> tuple[Any, list[str]]:
+    def complete_targets(self, dataset: Dataset, options: BeamSettings) -> tuple[E, list[str]]:
         """Returns the encoded sources, and the target of each row: its own, else a generated one."""
         encoded, role = self.encode_rows(dataset), self.aligned.fields[1].role
         targets = list(dataset[role]) if role in dataset else [""] * len(encoded)
@@ -391,7 +392,7 @@ class EncoderDecoderPredictor(Predictor):
     # Known targets
 
     def force(
-        self, encoded: Any, items: np.ndarray | None = None, alignment: bool = False, max_length: int | None = None
+        self, encoded: E, items: np.ndarray | None = None, alignment: bool = False, max_length: int | None = None
     ) -> list[Forced]:
         """Returns the log-probability of every true token of each target.
 
@@ -434,7 +435,7 @@ class EncoderDecoderPredictor(Predictor):
 
         return run_batches(lengths, run)
 
-    def token_distributions(self, encoded: Any, item: int) -> tuple[np.ndarray, Tensor]:
+    def token_distributions(self, encoded: E, item: int) -> tuple[np.ndarray, Tensor]:
         """Returns the tokens of a target (T,), and the log-probabilities (T,V) of all tokens at each position."""
         with torch.inference_mode():
             batch = self.task.collate(encoded, np.array([item])).to(self.device)
@@ -446,27 +447,27 @@ class EncoderDecoderPredictor(Predictor):
 
     # Inspection
 
-    def model_input(self, inputs: Any) -> ModelInput:
+    def model_input(self, inputs: object) -> ModelInput:
         """Returns sources with their targets as the network reads them; a missing target is generated."""
         encoded, targets = self.complete_targets(self.task.read(inputs, self.aligned), BeamSettings())
         encoded = replace(encoded, targets=encode_with_eos(self.processor.target, targets))
         batch = self.task.collate(encoded, np.arange(len(encoded)))
         return ModelInput(batch, [self.sequences(encoded, item) for item in range(len(encoded))])
 
-    def sequences(self, encoded: Any, item: int) -> dict[str, list[str]]:
+    def sequences(self, encoded: E, item: int) -> dict[str, list[str]]:
         axes = {"source": self.element_names(encoded, item)}
         if encoded.targets is not None:
             axes["target"] = [self.processor.target.token(int(token)) for token in encoded.targets[item]]
         return axes
 
-    def with_target(self, encoded: Any, target: str | None = None, max_tokens: int | None = None) -> Any:
+    def with_target(self, encoded: E, target: str | None = None, max_tokens: int | None = None) -> E:
         if target is not None:
             return replace(encoded, targets=encode_with_eos(self.processor.target, [target]))
         options = BeamSettings() if max_tokens is None else BeamSettings(max_tokens=max_tokens)
         tokens = self.search(encoded, options, lambda item: "")[0][0].tokens or [self.eos]
         return replace(encoded, targets=Sequences.of([np.array(tokens)]))
 
-    def generate_input(self, text: str, tokens: int, seed: int) -> tuple[Any, int]:
+    def generate_input(self, text: str, tokens: int, seed: int) -> tuple[E, int]:
         return self.with_target(self.encode_inputs([text]), None, tokens), 0
 
     def token_scorer(self) -> TokenScorer:
@@ -482,7 +483,7 @@ class EncoderDecoderPredictor(Predictor):
     def token_readout(self) -> TokenReadout:
         return TokenReadout(self.processor.target, self.network.head, lambda batch: batch.targets[0], True)
 
-    def score_records(self, encoded: Any) -> list[Record]:
+    def score_records(self, encoded: E) -> list[Record]:
         """Returns the records of the capability `score`."""
         return [
             score_record(self.processor.target, encoded.targets[item].tolist(), forced.log_probs)

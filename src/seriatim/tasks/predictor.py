@@ -165,7 +165,7 @@ class Predictor:
     methods: ClassVar[dict[str, CapabilityMethod]] = {}  # name → capability, those of the base classes last
     file_extensions: ClassVar[tuple[str, ...]] = ()  # of output files in a format of the task, such as ".conll"
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         cls.methods = {
             name: value
@@ -183,7 +183,7 @@ class Predictor:
         inputs = self.task.schema.inputs()
         return {name: declared.describe(name, inputs) for name, declared in self.methods.items()}
 
-    def call(self, name: str, inputs: Any, data_dir: str | None = None, **options: Any) -> Predictions:
+    def call(self, name: str, inputs: object, data_dir: str | None = None, **options: Any) -> Predictions:
         """Returns the predictions of a capability.
 
         Args:
@@ -206,7 +206,7 @@ class Predictor:
         predictions.source = source if capability.per_row else None
         return predictions
 
-    def predict(self, inputs: Any, **options: Any) -> Predictions:
+    def predict(self, inputs: object, **options: Any) -> Predictions:
         """Returns the predictions of the first capability, its first output named "prediction"; see `call`."""
         name, declared = next(iter(self.methods.items()))
         predictions = self.call(name, inputs, **options)
@@ -236,11 +236,11 @@ class Predictor:
 
         return run_batches(encoded.lengths, run)
 
-    def encode_inputs(self, inputs: Any) -> Any:
+    def encode_inputs(self, inputs: object) -> Any:
         """Returns inputs of the user as items of the network, without targets."""
         return self.task.encode(self.task.read(inputs, self.task.schema.inputs()))
 
-    def model_input(self, inputs: Any) -> ModelInput:
+    def model_input(self, inputs: object) -> ModelInput:
         """Returns the batch that the network reads for these inputs, with the text of each element."""
         encoded = self.encode_inputs(inputs)
         batch = self.task.collate(encoded, np.arange(len(encoded)))

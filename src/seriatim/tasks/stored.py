@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import Field, fields
 from functools import cache, singledispatch
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from ..core.errors import SeriatimError
 from ..data.tokenizers import Tokenizer
 
+Json = Any  # a JSON value
 Tokenizers = dict[str, Tokenizer]  # file name → tokenizer
 
 
@@ -21,41 +22,41 @@ class Stored:
     version: ClassVar[int] = 1
     classes: ClassVar[dict[str, type[Stored]]] = {}
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         Stored.classes[cls.__name__] = cls
 
     @classmethod
-    def migrate(cls, values: dict[str, Any], version: int) -> dict[str, Any]:
+    def migrate(cls, values: dict[str, Json], version: int) -> dict[str, Json]:
         """Returns the fields of the current version from those of an older one."""
         return values
 
-    def to_dict(self) -> tuple[dict[str, Any], Tokenizers]:
+    def to_dict(self) -> tuple[dict[str, Json], Tokenizers]:
         """Returns the fields as JSON values, and the tokenizers by the file name that stands for each."""
         tokenizers: Tokenizers = {}
         return pack(self, tokenizers), tokenizers
 
 
 @singledispatch
-def pack(value: Any, tokenizers: Tokenizers) -> Any:
+def pack(value: object, tokenizers: Tokenizers) -> Json:
     """Returns a JSON value; adds each tokenizer it meets to `tokenizers`."""
     return value
 
 
 @pack.register
-def _(value: Stored, tokenizers: Tokenizers) -> Any:
+def _(value: Stored, tokenizers: Tokenizers) -> Json:
     packed = {field.name: pack(getattr(value, field.name), tokenizers) for field in fields(value)}
     return {"type": type(value).__name__, "version": value.version, **packed}
 
 
 @pack.register(tuple)
 @pack.register(list)
-def _(value: Any, tokenizers: Tokenizers) -> Any:
+def _(value: Sequence[object], tokenizers: Tokenizers) -> Json:
     return [pack(item, tokenizers) for item in value]
 
 
 @pack.register
-def _(value: Tokenizer, tokenizers: Tokenizers) -> Any:
+def _(value: Tokenizer, tokenizers: Tokenizers) -> Json:
     for name, tokenizer in tokenizers.items():
         if tokenizer is value:  # shared by two fields: stored once
             return {"tokenizer_file": name}
@@ -64,7 +65,7 @@ def _(value: Tokenizer, tokenizers: Tokenizers) -> Any:
     return {"tokenizer_file": name}
 
 
-def unpack(value: Any, load_tokenizer: Callable[[str], Tokenizer]) -> Any:
+def unpack(value: Json, load_tokenizer: Callable[[str], Tokenizer]) -> Any:
     """Returns the value that `pack` was called with; lists become tuples."""
     if isinstance(value, list):
         return tuple(unpack(item, load_tokenizer) for item in value)
@@ -83,6 +84,6 @@ def unpack(value: Any, load_tokenizer: Callable[[str], Tokenizer]) -> Any:
     return stored_class(**{key: unpack(item, load_tokenizer) for key, item in packed.items()})
 
 
-def from_dict(values: dict[str, Any], folder: Path) -> Any:
+def from_dict(values: dict[str, Json], folder: Path) -> Any:
     """Returns the object that `to_dict` was called on, with tokenizers loaded from `folder`, each file once."""
     return unpack(values, cache(lambda name: Tokenizer.load(folder / name)))

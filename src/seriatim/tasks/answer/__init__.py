@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from ...core import registry
 from ...core.errors import Diagnostics, SeriatimError
+from ...core.state import State
 from ...data.dataset import Dataset
 from ...data.kinds import NUMBER, TEXT, Kind
 from ...nn.backbone import BackboneSettings
@@ -253,7 +254,7 @@ class AnswerTask(Task[AnswerEncoded]):
         count = int((targets[:, 0] != IGNORED).sum())
         return Batch(torch.from_numpy(tokens), (torch.from_numpy(targets), choices), count, padding_mask(mask))
 
-    def forward(self, network: Network, batch: Batch, state: Any = None) -> Output:
+    def forward(self, network: Network, batch: Batch, state: State = None) -> Output:
         """Returns two scores per item, of its start and its end (2·B,T), −∞ outside of the choices."""
         hidden, mask, _ = network.head_input(batch.inputs, batch.mask)
         targets, choices = batch.targets

@@ -24,7 +24,7 @@ from ...core.config import Settings
 from ...core.device import numpy_stream
 from ...core.errors import Diagnostics, SeriatimError
 from ...core.metrics import MetricValues
-from ...core.state import select
+from ...core.state import State, select
 from ...data.dataset import Dataset
 from ...data.images import ImageSettings
 from ...data.images.batches import Images
@@ -46,7 +46,7 @@ from ...nn.images import (
 )
 from ...report.charts import View
 from ..alignment import TokenizedText
-from ..base import IGNORED, Encoded, Metrics, Output, Processor, TaskConfig, Tokenizers, Values, columns_and_kinds
+from ..base import IGNORED, Metrics, Output, TaskConfig, Tokenizers, Values, columns_and_kinds
 from ..batching import MAX_ELEMENTS, Batch, LengthSampler, Sampler
 from ..codecs import ImageCodec, SequenceSettings, train_tokenizer
 from ..decoding import ALIGNMENT, Forced
@@ -64,6 +64,7 @@ from .predictor import CaptionPredictor, caption_views
 from .rows import (
     SCHEMA,
     ByImage,
+    EncodedCaptions,
     MissingFiles,
     PointedNoun,
     Region,
@@ -110,13 +111,6 @@ class CaptionSettings(Settings):
     context_length: int | None = Setting(
         None, ge=1, description="longest caption in tokens; longer ones are not trained on"
     )
-
-
-@dataclass(frozen=True)
-class EncodedCaptions(Encoded):
-    """An item for each caption; several may show one image."""
-
-    regions: tuple[tuple[Region, ...], ...] | None = None  # of each item, in pixels of the visible part
 
 
 @dataclass(frozen=True)
@@ -178,7 +172,7 @@ class CaptionProcessor(EncoderDecoderProcessor[EncodedCaptions]):
         image = self.image
         return {"height": image.height, "width": image.width, "channels": image.channels, "fit": image.fit_mode}
 
-    def compatible(self, other: Processor[Any]) -> bool:
+    def compatible(self, other: object) -> bool:
         return (
             isinstance(other, CaptionProcessor)
             and self.target.to_json() == other.target.to_json()
@@ -268,7 +262,7 @@ class CaptionTask(EncoderDecoderTask[EncodedCaptions]):
             raise SeriatimError("data.empty", f"{source.name} has no captions", "pass images with captions")
         return rows
 
-    def read(self, source: Any, schema: Schema | None = None, columns: Mapping[str, str] | None = None) -> Dataset:
+    def read(self, source: object, schema: Schema | None = None, columns: Mapping[str, str] | None = None) -> Dataset:
         opened = open_source(source)
         rows = super().read(opened, schema, columns)
         diagnostics = Diagnostics(self.diagnostics.on_note)
@@ -339,11 +333,11 @@ class CaptionTask(EncoderDecoderTask[EncodedCaptions]):
             model, image, shape, self.processor.target.vocab_size, self.processor.context_length, settings.score
         )
 
-    def encode_sources(self, network: nn.Module, batch: Batch) -> Any:
+    def encode_sources(self, network: nn.Module, batch: Batch) -> State:
         memory = cast(ImageEncoderDecoder, network).encode(batch.inputs[0])
         return memory if batch.inputs[2] is None else select(memory, batch.inputs[2])
 
-    def forward(self, network: Any, batch: Batch, state: Any = None, trace: Trace | None = None) -> Output:
+    def forward(self, network: Any, batch: Batch, state: State = None, trace: Trace | None = None) -> Output:
         if not self.settings.penalty:
             return super().forward(network, batch, trace=trace)
         trace = NamedTrace(ALIGNMENT)
@@ -387,11 +381,15 @@ class CaptionTask(EncoderDecoderTask[EncodedCaptions]):
     def quality(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> MetricValues:
         return caption_metrics(hypotheses, references, self.scoring.closed)
 
-    def needs_alignment(self, predictor: EncoderDecoderPredictor, split: str) -> bool:
+    def needs_alignment(self, predictor: EncoderDecoderPredictor[EncodedCaptions], split: str) -> bool:
         return self.encoded[split].regions is not None and predictor.has_alignment
 
     def forced_metrics(
-        self, predictor: EncoderDecoderPredictor, split: str, items: np.ndarray, forced: Sequence[Forced]
+        self,
+        predictor: EncoderDecoderPredictor[EncodedCaptions],
+        split: str,
+        items: np.ndarray,
+        forced: Sequence[Forced],
     ) -> Metrics:
         """Returns how often the attention of a noun points at its box."""
         regions = self.encoded[split].regions

@@ -24,10 +24,10 @@ from ..decoding import SCORE_OUTPUTS, Generated, nbest_record
 from ..encoder_decoder import EncoderDecoderPredictor, encode_with_eos
 from ..predictor import NoOptions, Record, Usage, capability
 from ..text_metrics import References, exact_matches
-from .rows import ALIGNED, SCORED
+from .rows import ALIGNED, SCORED, EncodedCaptions
 
 if TYPE_CHECKING:
-    from . import CaptionProcessor, CaptionTask, EncodedCaptions
+    from . import CaptionProcessor, CaptionTask
 
 MAX_TOKENS = 100  # of a caption, if the options set no limit and training captions are shorter
 SHOWN_CAPTIONS = 20
@@ -41,7 +41,7 @@ class CaptionOptions(BeamSettings):
     skip_broken: bool = Setting(False, description="leave images that cannot be read without a caption")
 
 
-class CaptionPredictor(EncoderDecoderPredictor):
+class CaptionPredictor(EncoderDecoderPredictor[EncodedCaptions]):
     processor: CaptionProcessor
     task: CaptionTask
     aligned = ALIGNED
@@ -91,7 +91,6 @@ class CaptionPredictor(EncoderDecoderPredictor):
             skip_broken: Whether files that cannot be read are noted instead of raised as errors.
         """
         from ...data.images.store import load_images  # imports Pillow
-        from . import EncodedCaptions
 
         codec, diagnostics = self.processor.image, Diagnostics(self.task.diagnostics.on_note)
         settings = ImageSettings(max_megapixels=codec.max_megapixels)
@@ -178,7 +177,7 @@ class CaptionPredictor(EncoderDecoderPredictor):
 
     # Inspection
 
-    def encode_inputs(self, inputs: Any) -> EncodedCaptions:
+    def encode_inputs(self, inputs: object) -> EncodedCaptions:
         return self.encode_rows(self.task.read(inputs, self.task.schema.inputs()))
 
     def image_attention(self, encoded: EncodedCaptions, item: int) -> ImageAttention | None:

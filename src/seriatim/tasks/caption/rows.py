@@ -25,6 +25,7 @@ from ...data.kinds import KINDS, TEXT, Kind
 from ...data.schema import Field, Schema
 from ...data.source import Source
 from ...data.split import Fractions, SplitPolicy, take_splits
+from ..base import Encoded
 from ..translate.pairs import normalize
 
 MAX_LISTED = 10
@@ -39,6 +40,13 @@ class Region(NamedTuple):
     position: int  # of the noun among the words of the caption, from 0
     noun: str
     box: Box
+
+
+@dataclass(frozen=True)
+class EncodedCaptions(Encoded):
+    """An item for each caption; several may show one image."""
+
+    regions: tuple[tuple[Region, ...], ...] | None = None  # of each item, in pixels of the visible part
 
 
 def parse_regions(cell: Any) -> tuple[Region, ...]:

@@ -23,6 +23,7 @@ from torch import Tensor
 from ...core.config import Settings
 from ...core.device import numpy_stream
 from ...core.errors import Diagnostics, SeriatimError
+from ...core.state import State
 from ...data.dataset import Dataset
 from ...data.disk import TextValues
 from ...data.documents import document_ends
@@ -97,7 +98,7 @@ class LanguageProcessor(Processor[Encoded]):
         if isinstance(texts, TextValues):
             marked = texts.insert(ends + 1, END_MARK) if len(ends) else texts
             return Encoded(cast(Sequences, encode_column(self.tokenizer, [marked], "stream")))
-        rows = np.insert(texts, ends + 1, END_MARK)
+        rows = np.insert(texts, ends + 1, END_MARK).tolist()
         dtype = np.uint16 if self.tokenizer.vocab_size <= 1 << 16 else np.uint32
         parts = [np.zeros(0, dtype)]
         for start in range(0, len(rows), ENCODED_ROWS):
@@ -251,7 +252,7 @@ class LanguageTask(Task[Encoded]):
         last = max(len(encoded.inputs.values) - length, 1)
         return self.stream_batch(encoded, np.arange(first, first + count) * length % last)
 
-    def forward(self, network: Network, batch: Batch, state: Any = None) -> Output:
+    def forward(self, network: Network, batch: Batch, state: State = None) -> Output:
         head = cast(TokenHead, network.head)
         hidden, state = network.hidden(batch.inputs, batch.mask, state)  # (B,T,D)
         vectors = hidden.flatten(0, 1)  # (N,D)

@@ -10,14 +10,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ...core.errors import SeriatimError
-from ...core.state import append
+from ...core.state import State, append
 from ...decode.sampling import MultiStep
 from ...decode.settings import GenerationSettings
 from ...models.ngram import NGram
@@ -37,11 +36,11 @@ class Engine(ABC):
         """Returns an engine with int8 weights."""
 
     @abstractmethod
-    def prefill(self, prompts: list[np.ndarray]) -> tuple[Tensor, Any]:
+    def prefill(self, prompts: list[np.ndarray]) -> tuple[Tensor, State]:
         """Returns log-probabilities (N,V) of the token after each prompt of ids, and the state there."""
 
     @abstractmethod
-    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """Returns log-probabilities (N,V) and the state after one more token of each row (N,)."""
 
     def multi_step(self, options: GenerationSettings, eos: int | None, forbidden: list[int]) -> MultiStep | None:
@@ -81,7 +80,7 @@ class NetworkEngine(Engine):
         return NetworkEngine(quantize_weights(self.network), self.length, int8=True)
 
     @torch.inference_mode()
-    def prefill(self, prompts: list[np.ndarray]) -> tuple[Tensor, Any]:
+    def prefill(self, prompts: list[np.ndarray]) -> tuple[Tensor, State]:
         windows = [prompt[len(prompt) - self._window_length(len(prompt)) :] for prompt in prompts]
         log_probs, inner = self._read_windows(windows)
         if self.context_length is None:
@@ -94,7 +93,7 @@ class NetworkEngine(Engine):
         return log_probs, (history.to(self.device), used.to(self.device), inner)
 
     @torch.inference_mode()
-    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         if self.context_length is None:
             return self._next(tokens, state)
         history, used, inner = state
@@ -121,12 +120,12 @@ class NetworkEngine(Engine):
         stepper: Stepper,
         choice: TokenChoice,
         tokens: Tensor,
-        state: Any,
+        state: State,
         steps: int,
         limits: list[int],
         min_tokens: int,
         uniforms: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Any] | None:
+    ) -> tuple[Tensor, Tensor, State] | None:
         """Generates up to `steps` tokens of each row natively; see `MultiStep`. None if a window is full."""
         history, used, inner = (None, None, state) if self.context_length is None else state
         if used is not None and self.context_length is not None:
@@ -149,7 +148,7 @@ class NetworkEngine(Engine):
     def log_probs(self, tokens: np.ndarray) -> Iterator[Tensor]:
         ids = torch.from_numpy(tokens.astype(np.int64))
         count, done = len(ids) - 1, 0
-        state: Any = None
+        state: State = None
         while done < count:
             if self.context_length is None:
                 chunk = ids[done : min(done + CHUNK, count)]
@@ -177,13 +176,13 @@ class NetworkEngine(Engine):
         half = self.context_length // 2
         return half + 1 + (length - self.context_length - 1) % (self.context_length - half)
 
-    def _next(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+    def _next(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         if self.stepper is not None:
             return self.stepper.step(tokens, state)
         logits, state = self.network(tokens[:, None], None, state)
         return as_float32(logits[:, 0]).log_softmax(dim=-1), state
 
-    def _read_windows(self, rows: list[np.ndarray]) -> tuple[Tensor, Any]:
+    def _read_windows(self, rows: list[np.ndarray]) -> tuple[Tensor, State]:
         """Reads rows of ids from the start; returns log-probabilities after them (N,V) and the state."""
         equal = all(len(row) == len(rows[0]) for row in rows)
         if self.stepper is not None and equal and self.stepper.prefills_faster(len(rows) * len(rows[0])):
@@ -215,14 +214,14 @@ class NGramEngine(Engine):
     def quantize(self) -> NGramEngine:
         raise SeriatimError("run.gradient-free", "an n-gram model has no weights to quantize", "omit --int8")
 
-    def prefill(self, prompts: list[np.ndarray]) -> tuple[Tensor, Any]:
+    def prefill(self, prompts: list[np.ndarray]) -> tuple[Tensor, State]:
         contexts = np.full((len(prompts), self.history), -1, dtype=np.int64)
         for context, prompt in zip(contexts, prompts, strict=True):
             last = prompt[max(len(prompt) - self.history, 0) :]
             context[self.history - len(last) :] = last
         return self._next(torch.from_numpy(contexts))
 
-    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         return self._next(torch.cat([state, tokens[:, None]], dim=1)[:, 1:])
 
     def log_probs(self, tokens: np.ndarray) -> Iterator[Tensor]:

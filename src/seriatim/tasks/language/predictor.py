@@ -22,8 +22,16 @@ from ...data.kinds import FLAG, NUMBER, TEXT
 from ...data.schema import Field, Schema
 from ...data.sequences import Sequences
 from ...decode.beam import beam_search
-from ...decode.constraints import Constraints, pad_rows, penalize_repetition
-from ...decode.sampling import Hypothesis, Stopped, draw_tokens, sample, sampling_probs
+from ...decode.sampling import (
+    Constraints,
+    Hypothesis,
+    Stopped,
+    draw_tokens,
+    pad_rows,
+    penalize_repetition,
+    sample,
+    sampling_probs,
+)
 from ...decode.settings import GenerationSettings
 from ...models.ngram import NGram
 from ...nn.network import Network
@@ -253,7 +261,7 @@ class LanguageModelPredictor(EmbeddingPredictor):
 
     # Inspection and embeddings
 
-    def encode_inputs(self, inputs: Any) -> Encoded:
+    def encode_inputs(self, inputs: object) -> Encoded:
         texts = self.task.read(inputs, PROMPT)["text"]
         return Encoded(Sequences.of([self.encode_prompt(text) for text in texts]))
 

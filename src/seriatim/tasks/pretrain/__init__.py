@@ -26,6 +26,7 @@ from torch.nn import functional as F
 
 from ...core.config import Settings
 from ...core.errors import SeriatimError
+from ...core.state import State
 from ...data.dataset import Dataset
 from ...data.split import Contiguous
 from ...nn.backbone import Backbone, BackboneSettings
@@ -144,7 +145,7 @@ class PretrainTask(Task[EncodedPassages]):
         whole = self._step_batch[1]
         return whole.take(slice(first, last)).to_batch(whole.pair_weight)
 
-    def forward(self, network: Any, batch: Batch, state: Any = None) -> Output:
+    def forward(self, network: Any, batch: Batch, state: State = None) -> Output:
         """Returns the scores; only masked tokens are compared with the vocabulary."""
         hidden, _ = network.hidden(batch.inputs, batch.mask)
         head: PretrainHead = network.head

@@ -149,7 +149,7 @@ class FillMaskPredictor(EmbeddingPredictor):
     def texts_per_input(self) -> tuple[int, ...]:
         return (1, 2)
 
-    def encode_inputs(self, inputs: Any) -> Encoded:
+    def encode_inputs(self, inputs: object) -> Encoded:
         return Encoded(self.encode_texts(self.read_texts(self.task.read(inputs, INPUTS))))
 
     def token_scorer(self) -> TokenScorer | None:

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from ...core import registry
 from ...core.errors import Diagnostics
+from ...core.state import State
 from ...data.dataset import Dataset
 from ...data.entities import EntityScore, find_spans, score_entities
 from ...data.formats.conll import Conll, append_column
@@ -274,7 +275,7 @@ class TagTask(Task[TagEncoded]):
             inputs = (inputs, torch.from_numpy(index.reshape(tokens.shape)), torch.from_numpy(characters))
         return Batch(inputs, torch.from_numpy(targets), int((targets >= 0).sum()), padding_mask(mask))
 
-    def forward(self, network: Network, batch: Batch, state: Any = None) -> Output:
+    def forward(self, network: Network, batch: Batch, state: State = None) -> Output:
         """Returns the scores (words,tags) of the words that are tagged in the batch."""
         hidden, _, _ = network.head_input(batch.inputs, batch.mask)
         vectors = hidden[batch.targets != IGNORED]

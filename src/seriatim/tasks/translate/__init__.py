@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any, Self, cast
+from typing import Annotated, Self, cast
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ from ...nn.attention import ScoreName
 from ...nn.backbone import BackboneSettings
 from ...nn.encoder_decoder import EncoderDecoder, encoder_decoder_network
 from ...report.charts import View
-from ..base import Encoded, Metrics, Processor, TaskConfig, Tokenizers, Values, columns_and_kinds, padding_mask
+from ..base import Encoded, Metrics, TaskConfig, Tokenizers, Values, columns_and_kinds, padding_mask
 from ..batching import LARGE_COUNT, Batch, PoolSampler, Sampler, TokenSampler
 from ..codecs import training_texts
 from ..encoder_decoder import EncoderDecoderProcessor, EncoderDecoderTask, encode_with_eos, eos_of
@@ -114,7 +114,7 @@ class TranslationProcessor(EncoderDecoderProcessor[Encoded]):
         targets = encode_texts(self.target, dataset["target"]) if "target" in dataset else None
         return Encoded(encode_texts(self.source, dataset["source"]), targets)
 
-    def compatible(self, other: Processor[Any]) -> bool:
+    def compatible(self, other: object) -> bool:
         return isinstance(other, TranslationProcessor) and all(
             ours.to_json() == theirs.to_json()
             for ours, theirs in ((self.source, other.source), (self.target, other.target))
@@ -182,7 +182,7 @@ class TranslateTask(EncoderDecoderTask[Encoded]):
             raise SeriatimError("data.empty", cause, "pass a file with pairs")
         return rows
 
-    def read(self, source: Any, schema: Schema | None = None, columns: Mapping[str, str] | None = None) -> Dataset:
+    def read(self, source: object, schema: Schema | None = None, columns: Mapping[str, str] | None = None) -> Dataset:
         if isinstance(schema, PairSchema) or schema is None:
             schema = replace(SCHEMA if schema is None else schema, reverse=self.settings.reverse)
         rows = super().read(source, schema, columns)

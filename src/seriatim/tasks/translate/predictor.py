@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import Field as Setting
@@ -65,7 +65,7 @@ class SourceReader(TextReader):
         return replace(batch, inputs=(batch.inputs,))
 
 
-class TranslationPredictor(EncoderDecoderPredictor, EmbeddingPredictor):
+class TranslationPredictor(EncoderDecoderPredictor[Encoded], EmbeddingPredictor):
     processor: TranslationProcessor
     task: TranslateTask
     aligned = ALIGNED
@@ -75,7 +75,7 @@ class TranslationPredictor(EncoderDecoderPredictor, EmbeddingPredictor):
         """Translate each text, with the log-probability of the translation; lists of both for nbest > 1."""
         texts, encoded = list(dataset["source"]), self.task.encode(dataset)
         items = np.flatnonzero([bool(text.strip()) for text in texts])
-        self.check_lengths(encoded.lengths, items, dataset.locations)
+        self.check_lengths(dataset, encoded.lengths, items)
         if unknown := self.unknown_words(texts):
             shown = ", ".join(f'"{word}"' for word in unknown[:SHOWN_UNKNOWN])
             more = f" and {len(unknown) - SHOWN_UNKNOWN:,} more" if len(unknown) > SHOWN_UNKNOWN else ""
@@ -90,7 +90,7 @@ class TranslationPredictor(EncoderDecoderPredictor, EmbeddingPredictor):
         """Return the log-probability of a target given its source, as a whole and token by token."""
         encoded = self.task.encode(dataset)
         for lengths in (encoded.inputs.lengths, encoded.targets.lengths):
-            self.check_lengths(lengths, np.arange(len(lengths)), dataset.locations)
+            self.check_lengths(dataset, lengths)
         return self.score_records(encoded)
 
     @capability(
@@ -190,7 +190,7 @@ class TranslationPredictor(EncoderDecoderPredictor, EmbeddingPredictor):
 
     def encode_rows(self, dataset: Dataset) -> Encoded:
         encoded = Encoded(encode_with_eos(self.processor.source, list(dataset["source"])))
-        self.check_lengths(encoded.lengths, np.arange(len(encoded)), dataset.locations)
+        self.check_lengths(dataset, encoded.lengths)
         return encoded
 
     def generate_targets(
@@ -213,12 +213,13 @@ class TranslationPredictor(EncoderDecoderPredictor, EmbeddingPredictor):
         limits = options.limits(encoded.lengths[items].tolist(), prefix_length)
         return [min(limit, self.context_length or limit) for limit in limits]
 
-    def check_lengths(self, lengths: np.ndarray, items: np.ndarray, locations: Any) -> None:
+    def check_lengths(self, dataset: Dataset, lengths: np.ndarray, items: np.ndarray | None = None) -> None:
         """Raises an error that names the first text that is too long."""
         limit = MAX_SOURCE if self.context_length is None else self.context_length
         remedy = "split it into sentences" if self.context_length is None else "shorten it, or train another model"
+        items = np.arange(len(lengths)) if items is None else items
         for item in items[lengths[items] > limit][:1].tolist():
-            cause = f"{locations[item]} has {lengths[item]:,} tokens, the model takes {limit:,}"
+            cause = f"{dataset.locations[item]} has {lengths[item]:,} tokens, the model takes {limit:,}"
             raise SeriatimError("predict.long", cause, remedy)
 
     def unknown_words(self, texts: Sequence[str]) -> list[str]:
@@ -266,7 +267,7 @@ class TranslationPredictor(EncoderDecoderPredictor, EmbeddingPredictor):
     def element_names(self, encoded: Encoded, item: int) -> list[str]:
         return [self.processor.source.token(int(token)) for token in encoded.inputs[item]]
 
-    def with_target(self, encoded: Any, target: str | None = None, max_tokens: int | None = None) -> Any:
+    def with_target(self, encoded: Encoded, target: str | None = None, max_tokens: int | None = None) -> Encoded:
         return super().with_target(encoded, None if target is None else self.clean(target), max_tokens)
 
     def aligner(self) -> Aligner | None:
@@ -297,7 +298,7 @@ class TranslationPredictor(EncoderDecoderPredictor, EmbeddingPredictor):
         return usage
 
 
-def sequences_of(sequences: Any, rows: Any) -> Sequences:
+def sequences_of(sequences: Sequences, rows: np.ndarray) -> Sequences:
     """Returns some of the sequences, in memory."""
     if isinstance(sequences, Sequences):
         return sequences.take(rows)
