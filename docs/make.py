@@ -136,8 +136,9 @@ def task_header(name: str) -> str:
         ["default model", f"`{task.default_model}`: {cell(task.default_model_reason)}"],
         ["`compare` without `--models`", ", ".join(f"`{model}`" for model in task.compared_models)],
         ["default split", " / ".join(f"{100 * share:g}" for share in task.default_fractions) + " %, " + policy(task)],
-        ["unit of the loss", task.unit],
     ]
+    if isinstance(task.unit, str):  # not a property that depends on the data
+        facts.append(["unit of the loss", task.unit])
     parts = [
         idea,
         table(["command, Python method", "what it does", "input", "result columns"], commands),
@@ -279,13 +280,18 @@ def definitions(path: Path) -> dict[str, int]:
 
 
 def renumber(match: re.Match[str]) -> str:
-    """Returns a link to code with the line at which the named object is defined."""
+    """Returns a link to code with the file and line at which the named object is defined.
+
+    An object that has moved is searched for in all files; it must be defined in one of them only.
+    """
     name, call, up, file = match.groups()
     path = ROOT / file
-    lines = definitions(path) if path.is_file() else {}
-    if name not in lines:
-        raise SystemExit(f"{file} does not define {name}")
-    return f"[`{name}{call or ''}`]({up}{file}#L{lines[name]})"
+    if not path.is_file() or name not in definitions(path):
+        files = [path for path in sorted((ROOT / "src").rglob("*.py")) if name in definitions(path)]
+        if len(files) != 1:
+            raise SystemExit(f"{file} does not define {name}, and {len(files)} other files do")
+        path = files[0]
+    return f"[`{name}{call or ''}`]({up}{path.relative_to(ROOT)}#L{definitions(path)[name]})"
 
 
 def update(text: str) -> str:
