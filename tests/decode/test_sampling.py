@@ -10,8 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from seriatim.decode.constraints import ban_repeated_ngrams, penalize_repetition
-from seriatim.decode.sampling import Hypothesis, draw_tokens, sample, sampling_probs
+from seriatim.decode.sampling import (
+    Hypothesis,
+    ban_repeated_ngrams,
+    draw_tokens,
+    penalize_repetition,
+    sample,
+    sampling_probs,
+)
 from seriatim.decode.settings import BeamSettings, GenerationSettings
 from truth_table import EOS, Table, random_table
 

@@ -97,7 +97,7 @@ def test_resnet_is_that_of_transformers(width: int, depths: list[int], side: int
             nn.init.uniform_(norm.running_var, 0.5, 1.5)
     theirs.save_pretrained(tmp_path)
     foreign = reading.read_model(tmp_path)
-    model = registry_settings("resnet", foreign.model)
+    model = registry_settings("resnet", foreign.settings)
     inputs = model.image_input((3, side, side))
     ours = Network(inputs, model.build(inputs.width, 1), VectorHead(inputs.width, 5, "mean"))
     centre = {"input.mean": torch.tensor([0.4, 0.5, 0.6]), "input.std": torch.tensor([0.2, 0.3, 0.4])}

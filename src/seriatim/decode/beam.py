@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from ..core.state import select
-from .constraints import NO_TOKEN, Constraints, Prefix
-from .sampling import Hypothesis, Step, Stopped
+from .sampling import NO_TOKEN, Constraints, Hypothesis, Prefix, Step, Stopped
 from .settings import GenerationSettings
 
 MIN_COVERAGE = 1e-44  # an unread position costs about 100 β, not infinity: all hypotheses may leave one unread

@@ -21,8 +21,7 @@ from ..core.errors import SeriatimError
 from ..core.files import load_tensors
 from ..data.tokenizers import Tokenizer
 from ..nn.network import weights
-from . import reading
-from .folder import locate_model
+from .reading import HubModel, locate_model, read_model, read_settings
 
 SIZES = ("name", "width", "layers", "heads", "context_length", "embedding", "feedforward", "segments")
 POOLER = "pooler."  # a part of the head that is the same in every task
@@ -47,14 +46,14 @@ class WarmStart:
         return (self.path / "config.yaml").is_file()
 
     @cached_property
-    def hub_model(self) -> reading.HubModel:
-        return reading.read_model(self.path)
+    def hub_model(self) -> HubModel:
+        return read_model(self.path)
 
     @cached_property
     def model(self) -> dict[str, Any]:
         """The settings of the model, with the size of the token vectors, which may depend on the task."""
         if not self.is_run:
-            return reading.read_settings(self.path)
+            return read_settings(self.path)
         settings = dict(self._section("model"))
         table = self.tensors.get("input.weight", self.tensors.get("input.words.weight"))
         if table is not None and table.dim() == 2:

@@ -15,9 +15,9 @@ from ..core.errors import SeriatimError
 from ..core.files import atomic_folder, write_json, write_text
 from ..data.tokenizers import Tokenizer
 from .mapping import HubHead, ModelMapping
-from .preprocessing import HubImage, write_preprocessor
-from .reading import TARGET_FOLDER
+from .reading import PREPROCESSOR, TARGET_FOLDER, HubImage
 
+BILINEAR = 2  # Pillow's number of the filter
 NORMALIZATION = ("input.mean", "input.std")  # of images: not among the weights in `transformers`
 SPECIAL_TOKENS = {
     "unk_token": "unk", "eos_token": "eos", "pad_token": "pad", "cls_token": "cls", "sep_token": "sep",
@@ -102,6 +102,27 @@ def write_model(
         if tokenizer is not None and source is not None:
             (temporary / TARGET_FOLDER).mkdir()
             write_tokenizer(temporary / TARGET_FOLDER, tokenizer, max_length, encoder_decoder)
+
+
+def write_preprocessor(path: Path, image: HubImage) -> None:
+    sides = {"height": image.height, "width": image.width}
+    values = {
+        "do_resize": True,
+        "resample": BILINEAR,
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": list(image.mean),
+        "image_std": list(image.std),
+        "do_convert_rgb": image.channels == 3,
+    }
+    if image.fit == "stretch":
+        values |= {"image_processor_type": "ViTImageProcessor", "size": sides}
+    else:
+        shortest = {"shortest_edge": min(sides.values())}
+        values |= {"image_processor_type": "CLIPImageProcessor", "size": shortest, "do_center_crop": True}
+        values["crop_size"] = sides
+    write_json(path / PREPROCESSOR, values)
 
 
 def _write_generation_config(path: Path, config: Mapping[str, Any], tokenizer: Tokenizer) -> None:

@@ -18,11 +18,9 @@ from ..core.errors import SeriatimError, did_you_mean
 from ..core.files import save_tensors, write_json
 from ..core.run_folder import FORMAT, fresh_folder
 from ..data.tokenizers import Tokenizer
-from ..hub.folder import locate_model
 from ..hub.mapping import HubHead, ModelMapping
 from ..hub.mappings import MAPPINGS
-from ..hub.preprocessing import HubImage
-from ..hub.reading import HubModel, read_model
+from ..hub.reading import HubImage, HubModel, locate_model, read_model
 from ..hub.writing import find_head, write_model
 from ..models.ngram import NGram
 from ..nn.network import count_parameters, weights

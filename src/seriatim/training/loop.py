@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -34,9 +34,11 @@ from ..tasks.batching import Batch
 from .checkpoint import Checkpoint, Checkpoints
 from .config import TrainSettings
 from .cost import count_flops
-from .distillation import DistillationTask
 from .events import Evaluated, Event, Planned, Saved, Started, Stepped, Stopped
 from .optimizer import freeze, load_optimizer, lr_factor, make_optimizer, optimizer_tensors, update
+
+if TYPE_CHECKING:
+    from .distillation import DistillationTask
 
 DEFAULT_STEPS = 2_000  # if neither steps nor minutes are set
 DEFAULT_EVALUATIONS = 10  # during training
