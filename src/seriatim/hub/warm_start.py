@@ -21,7 +21,7 @@ from ..core.errors import SeriatimError
 from ..core.files import load_tensors
 from ..data.tokenizers import Tokenizer
 from ..nn.network import weights
-from .reading import HubModel, locate_model, read_model, read_settings
+from .reading import MAX_LISTED, HubModel, locate_model, read_model, read_settings
 
 SIZES = ("name", "width", "layers", "heads", "context_length", "embedding", "feedforward", "segments")
 POOLER = "pooler."  # a part of the head that is the same in every task
@@ -160,7 +160,7 @@ class WarmStart:
                 shapes = f"{tuple(counterpart.shape)} there, {tuple(tensor.shape)} expected"
                 problems.append(f"{name} has another shape: {shapes}")
         if problems:
-            lines = "\n".join(f"  - {problem}" for problem in problems[: reading.MAX_LISTED])
+            lines = "\n".join(f"  - {problem}" for problem in problems[: MAX_LISTED])
             cause = f"{self.source} does not fit:\n{lines}"
             raise SeriatimError("start.unfit", cause, f"keep the settings of that model ({', '.join(SIZES)})")
         with torch.no_grad():

@@ -25,11 +25,9 @@ from ..report.charts import View, views_to_json
 from ..tasks import load as load_task
 from ..tasks import summary as task_summary
 from ..tasks.base import Task
-from ..training import distillation
 from ..training.checkpoint import Checkpoints
 from ..training.config import Config, TrainSettings
 from ..training.cost import parameter_count, peak_memory, reset_peak_memory, solve_width
-from ..training.distillation import Teacher
 from ..training.events import Callback, Outcome, Recorder
 from ..training.loop import Loop, fit_events, stop_signals
 from .capabilities import predictor_capabilities
@@ -37,6 +35,7 @@ from .run import WEIGHTS, Run, save_task
 
 if TYPE_CHECKING:
     from ..hub.warm_start import WarmStart
+    from ..training.distillation import Teacher
 
 Notify = Callable[[str], None]
 MIN_INSPECTED_STEPS = 100  # of training, before which a network has nothing to show inside
@@ -217,6 +216,8 @@ class Session:
         if self.config.model.gradient_free:
             cause = f"{self.config.model.name} is not trained by gradient descent and cannot learn from a teacher"
             raise SeriatimError("distill.student", cause, "choose another --model, or omit --teacher")
+        from ..training.distillation import Teacher
+
         return Teacher(Run(self.config.distill.teacher))
 
     # Training
@@ -287,6 +288,8 @@ class Session:
         settings = self.config.distill
         if settings is None or not (settings.weight or settings.hidden_weight):
             return task
+        from ..training.distillation import check_same_teacher, make_distillation_task
+
         unlabeled = None
         if settings.unlabeled_data is not None:
             unlabeled = task.read_unlabeled(settings.unlabeled_data, self.data_dir)
@@ -294,8 +297,8 @@ class Session:
         if unlabeled is not None:
             self.teacher_summary = self.teacher_summary | {"unlabeled": unlabeled.fingerprint()}
         if resumed:
-            distillation.check_same_teacher(Run(self.folder).summary.get("teacher", {}), self.teacher_summary)
-        return distillation.make_distillation_task(task, settings, teacher, device, notify, unlabeled)
+            check_same_teacher(Run(self.folder).summary.get("teacher", {}), self.teacher_summary)
+        return make_distillation_task(task, settings, teacher, device, notify, unlabeled)
 
     def _fit_gradient_free(self, task: Task[Any]) -> None:
         """Fits a model that is not trained by gradient descent, with the events of a training of one step."""
