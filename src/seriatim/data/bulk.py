@@ -135,13 +135,10 @@ def block_bounds(data: bytes) -> tuple[np.ndarray, np.ndarray]:
 
 
 def read_blocks(stream: Stream, encoding: str, position: Mapping[str, int], quoting: bool) -> Iterator[Block]:
-    """Yields a file in blocks of whole lines, from a position on.
+    """Yields a file in blocks of whole lines, from a position (`end` and `line` of the block before) on.
 
-    Args:
-        stream: The file.
-        encoding: Of the file; a line must end with the byte 0x0A.
-        position: `end` and `line`, as of the block before.
-        quoting: Whether quotes may hold line ends: a block then ends where the number of quotes is even.
+    With `quoting`, quotes may hold line ends: a block then ends where the number of quotes is even. A line must end
+    with the byte 0x0A.
     """
     end, line, rest = position.get("end", 0), position.get("line", 0), b""
     utf8 = encoding.lower().replace("_", "-") in ("utf-8", "utf8", "ascii")
@@ -226,15 +223,9 @@ def read_table(
     parse_records: ParseRecords,
     diagnostics: Diagnostics,
 ) -> Dataset:
-    """Returns the data set of a large source, from the cache if it was read before.
+    """Returns the data set of a large source, from the cache if it was read before; one with problems is not kept.
 
-    Args:
-        source: The files.
-        options: How they are read.
-        roles: Role → columns.
-        kinds: Role → kind, text or label.
-        parse_records: Parses the records of a block that Arrow cannot parse.
-        diagnostics: Receives problems; a table with problems is not kept.
+    `parse_records` parses the records of a block that Arrow cannot parse.
     """
     format = find_format(source, options)
     streams = _data_streams(source, format, options, diagnostics)

@@ -70,10 +70,7 @@ class Field:
     def match_kind(self, header: Header, columns: Sequence[str], explicit: bool = False) -> Kind | None:
         """Returns the first of its kinds that accepts the sampled cells of all columns, or None.
 
-        Args:
-            header: The columns with sampled cells.
-            columns: Those of the field.
-            explicit: Whether the user named them: a column of "0.1 0.2" may then be numbers, which nobody would guess.
+        If the user named them (`explicit`), a column of "0.1 0.2" may be numbers, which nobody would guess.
         """
         cells = self.sampled_cells(header, columns)
         if not explicit:

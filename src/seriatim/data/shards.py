@@ -196,8 +196,7 @@ def encode_column(
     Args:
         tokenizer: The tokenizer.
         columns: The text of each row, or two texts; rows of one table.
-        framing: How they become an item, a name in `FRAMINGS`.
-        limit: The length to which items are truncated.
+        framing: How they become an item of at most `limit` tokens, a name in `FRAMINGS`.
         workers: The number of processes; by default as many as pay.
     """
     description = tokenizer.to_json()

@@ -204,14 +204,7 @@ class Stream:
         return {"utf-16": "utf-16-le", "utf-32": "utf-32-le"}.get(codec, codec), 0
 
     def encoding_error(self, error: UnicodeDecodeError, codec: str, line: int = 1, offset: int = 0) -> SeriatimError:
-        """Returns the error for bytes that cannot be decoded.
-
-        Args:
-            error: Of the decoder.
-            codec: Its name.
-            line: The line at which the decoded bytes begin.
-            offset: Their byte in the file.
-        """
+        """Returns the error for bytes that cannot be decoded; they begin at this line and byte of the file."""
         line += error.object[: error.start].decode(codec, "ignore").count("\n")
         other = self.suggest_encoding()
         hint = f": --encoding {other} decodes the file" if other else " with --encoding"

@@ -61,12 +61,7 @@ def dots(runs: Sequence[RunData]) -> dict[str, tuple[str, str]]:
 
 
 def comparison_page(runs: Sequence[RunData], failed: Mapping[str, str]) -> Page:
-    """Returns the page of a comparison: which model is best, what it cost, and why.
-
-    Args:
-        runs: The runs that were trained, in the order given by the user.
-        failed: Model → why it was not trained.
-    """
+    """Returns the page of a comparison: which model is best, what it cost, and why; `failed` are models not trained."""
     ordered = ranked(runs)
     first = ordered[0]
     common, different = split_settings(runs)
@@ -297,10 +292,7 @@ def comparison_command(runs: Sequence[RunData], failed: Mapping[str, str], commo
 def distillation_page(runs: Sequence[RunData], rows: Sequence[Json]) -> Page:
     """Returns the page of a distillation: what a student gains from its teacher, and what it saves.
 
-    Args:
-        runs: Teacher, student alone and distilled student.
-        rows: Of each: model, monitor, split, metrics, parameters, bytes, seconds, and speed in examples per second at
-            batch sizes "32" and "1".
+    For runs and rows see `write_distillation_report`; speed is in examples per second at batch sizes "32" and "1".
     """
     teacher, *students = runs
     student = students[-1]

@@ -414,11 +414,7 @@ def step_words(newer: RunData, older: RunData) -> dict[str, str]:
 
 
 def architecture_lessons(best: Mapping[str, RunData]) -> list[str]:
-    """Returns what the best run of each architecture says about the steps of the history.
-
-    Args:
-        best: Architecture → its best run; all saw the same data.
-    """
+    """Returns what the best run of each architecture, all on the same data, says about the steps of the history."""
     if any(model in best for model in ENCODER_DECODERS):
         return [*(compare_step(step, best) for step in TRANSLATORS), length_lesson(best)]
     if all(run.loss_unit and run.main == "loss" for run in best.values()):

@@ -104,12 +104,7 @@ def fold(
 ) -> tuple[np.ndarray, list[str]]:
     """Returns the values with at most `limit` cells along an axis, and the labels of these cells.
 
-    Args:
-        values: An array of any shape.
-        labels: The label of each cell along the axis.
-        limit: The largest number of cells.
-        axis: The axis to fold.
-        keep_first: Keeps the first cells and sums the others in one, for counts; by default neighbors are averaged.
+    Neighbors are averaged; with `keep_first`, the first cells stay and the others are summed in one, as for counts.
     """
     count = values.shape[axis]
     if count <= limit:

@@ -147,12 +147,7 @@ def annotation_layers(
 ) -> list[alt.Chart]:
     """Returns the texts of annotations, and a dotted line across the plot for those with x or y alone.
 
-    Args:
-        notes: The annotations.
-        x: The horizontal axis.
-        y: The vertical axis.
-        corner: The coordinates of the upper left corner, where texts of lines stand.
-        theme: The colors.
+    Texts of lines stand at the coordinates of the upper left corner.
     """
     layers = []
     for note in notes:
@@ -361,14 +356,9 @@ DISTANCES = (9, 17, 27, 40, 58, 80, 106, 136, 170)  # pixels from a point
 def place_labels(
     points: np.ndarray, labels: Sequence[str], domains: Sequence[Sequence[float]], size: tuple[int, int], log_x: bool
 ) -> Records:
-    """Returns where labels stand so that none covers another or a point; labels without room are left out.
+    """Returns where labels of points (n,2) stand so that none covers another or a point; others are left out.
 
-    Args:
-        points: Coordinates (n,2).
-        labels: The text of each.
-        domains: The ends of both axes.
-        size: Width and height of the plot in pixels.
-        log_x: Whether the x axis is logarithmic.
+    `domains` are the ends of both axes, `size` is width and height of the plot in pixels.
     """
     ends = np.array(domains, float)  # (axes,ends)
     coordinates, transformed = points.copy(), ends.copy()

@@ -61,10 +61,7 @@ DRAW: dict[type[Chart], Callable[[Any, Theme, int], Drawing]] = {
 def render(chart: Chart | Sequence[Chart], theme: Theme = LIGHT, width: int = WIDTH) -> Any:
     """Returns the Altair chart of a chart, with its title, or of several, one below the other.
 
-    Args:
-        chart: One chart, or several.
-        theme: `LIGHT` or `DARK`.
-        width: Pixels of a plot, axes not counted.
+    `width` is that of a plot in pixels, axes not counted.
     """
     if isinstance(chart, Chart):
         return configure(titled(chart, theme, width), theme)

@@ -183,14 +183,8 @@ def sequence_cells(where: str, cells: list[np.ndarray]) -> list[np.ndarray]:
 def other_cells(where: str, array: Array, count: int, lengths: set[int]) -> Sequence[Cell]:
     """Returns the rows of an array beside the inputs, by its dtype and shape: a label or number, or several.
 
-    Integers of the shape (N,K) are labels: one for each element if all inputs have K elements, else, if they are 0 or
-    1, the numbers of the columns that hold 1. Floats are numbers.
-
-    Args:
-        where: The place of the array in messages.
-        array: The array.
-        count: The number of rows.
-        lengths: The lengths of the inputs.
+    Integers of the shape (N,K) are labels: one for each element if all inputs have K elements (`lengths` are those of
+    the inputs), else, if they are 0 or 1, the numbers of the columns that hold 1. Floats are numbers.
     """
     if isinstance(array, list):
         return [[str(label) for label in cell[:, 0].tolist()] for cell in sequence_cells(where, array)]

@@ -141,13 +141,7 @@ def read_lines(stream: Stream, options: ReadOptions, diagnostics: Diagnostics) -
 
 
 def append_column(source: Source, values: Iterable[str], options: ReadOptions) -> str:
-    """Returns the text of CoNLL files with one more column, line for line; "_" where a line is not a word.
-
-    Args:
-        source: The files.
-        values: The cell of each word.
-        options: How the files are read.
-    """
+    """Returns the text of CoNLL files with one more column, a cell for each word; "_" where a line is not a word."""
     diagnostics, remaining, written = Diagnostics(), iter(values), []
     for stream in source.streams:
         for line in read_lines(stream, options, diagnostics):

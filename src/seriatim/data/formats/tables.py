@@ -367,12 +367,9 @@ def format_table(columns: Sequence[str], rows: Iterable[Row], extension: str = "
 
 
 def write_table(path: str | Path, columns: Sequence[str], rows: Iterable[Row]) -> int:
-    """Writes a table row by row to a file that appears complete or not at all, and returns the number of rows.
+    """Writes a table by the extension of its path, row by row, and returns the number of rows; see `format_table`.
 
-    Args:
-        path: Its extension tells the format.
-        columns: The names.
-        rows: The cells of each row; see `format_table`.
+    The file appears complete or not at all.
     """
     extension, count = check_extension(path), 0
 

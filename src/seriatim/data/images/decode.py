@@ -106,12 +106,9 @@ def fit_array(pixels: np.ndarray, layout: ImageLayout) -> np.ndarray:
 def visible_box(
     box: tuple[float, float, float, float], size: tuple[int, int], layout: ImageLayout
 ) -> tuple[int, int, int, int] | None:
-    """Returns where a box of an image is in the visible part of its layout; None if it is outside.
+    """Returns where a box (left, top, right, bottom) of an image is in the visible part of its layout; None if outside.
 
-    Args:
-        box: Left, top, right and bottom in the image.
-        size: Height and width of the image.
-        layout: The layout.
+    `size` is height and width of the image.
     """
     target_size, center_size = _target_size(size, layout)
     bounds = []

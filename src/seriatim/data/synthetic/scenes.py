@@ -320,11 +320,7 @@ class Digit(NamedTuple):
 
 
 def digit_scenes(mnist: Splits) -> Splits:
-    """Returns scenes with the columns of `scenes.caption_columns`.
-
-    Args:
-        mnist: Split → "image" (n, 28, 28) uint8 and "label".
-    """
+    """Returns scenes with the columns of `caption_columns`, of "image" (n, 28, 28) uint8 and "label" by split."""
     splits: dict[str, Columns] = {}
     for number, (split, size) in enumerate(SPLIT_SIZES.items()):
         glyphs = _crop_glyphs(split, mnist[split])
