@@ -24,7 +24,7 @@ from ..core.config import Settings
 from ..core.errors import Diagnostics
 from ..data.dataset import Dataset
 from ..data.kinds import LABEL, LABELS, NO, NUMBER, NUMBERS, YES
-from ..data.schema import Field
+from ..data.schema import Field, Schema
 from ..data.split import Stratified
 from ..data.tokenizers import Tokenizer
 from ..nn.loss import distillation_loss, multi_label_distillation_loss
@@ -45,12 +45,12 @@ from .metrics import (
 from .mismatches import name_mismatches
 from .predictor import Predictor, Usage, capability
 from .sequence import (
+    INPUT,
     TARGET_NAMES,
     PooledSettings,
     SequencePredictor,
     SequenceProcessor,
     SequenceTask,
-    sequence_schema,
 )
 
 MAX_ERRORS = 20  # in the table of the most confident errors
@@ -81,7 +81,11 @@ class ClassifyProcessor(SequenceProcessor):
         if len(distinct) == 1:
             cause = f'all {len(train):,} training rows have the label "{", ".join(counts) or "none"}"'
             diagnostics.report("data.one-class", cause, "add rows with other labels, or name another --target")
-        elif not multi_label and 2 * len(counts) > len(train) >= MIN_NUMERIC and not any(map(is_class, counts)):
+        elif (
+            not multi_label
+            and 2 * len(counts) > len(train) >= MIN_NUMERIC
+            and not any(is_word or value.is_integer() for is_word, value, _ in map(numbers_first, counts))
+        ):
             cause = f"{train.name}: {len(counts):,} different numbers are to be predicted, not labels"
             diagnostics.report("data.target", cause, "use the task regress, or name another --target")
         diagnostics.raise_problems()
@@ -171,20 +175,12 @@ def note_labels(counts: Counter[str], rows: int, multi_label: bool, diagnostics:
         diagnostics.note(f"{len(rare)} labels have one training row: {names}")
 
 
-def is_class(label: str) -> bool:
-    """Returns whether a label is a word or an integer, not a number with a fraction."""
+def numbers_first(label: str) -> tuple[bool, float, str]:
+    """Returns a sort key: whether the label is a word, its value if it is a number, and its letters."""
     try:
-        return float(label).is_integer()
+        return False, float(label), label
     except ValueError:
-        return True
-
-
-def numbers_first(label: str) -> tuple[int, float, str]:
-    """Returns a sort key: numbers by value, then words by their letters."""
-    try:
-        return 0, float(label), label
-    except ValueError:
-        return 1, 0.0, label
+        return True, 0.0, label
 
 
 class ClassifyOptions(Settings):
@@ -228,8 +224,8 @@ class ClassifyPredictor(SequencePredictor):
 
 class ClassifyTask(SequenceTask):
     name = "classify"
-    schema = sequence_schema(
-        Field("target", (LABELS, LABEL), TARGET_NAMES, max_columns=None, target=True, one_alias=True)
+    schema = Schema(
+        (INPUT, Field("target", (LABELS, LABEL), TARGET_NAMES, max_columns=None, target=True, one_alias=True))
     )
     split_policy = Stratified("target")
     settings_type = ClassifySettings

@@ -23,7 +23,7 @@ from ..core.config import Settings
 from ..core.errors import Diagnostics, SeriatimError
 from ..data.dataset import Dataset
 from ..data.kinds import NUMBER, NUMBERS
-from ..data.schema import Field
+from ..data.schema import Field, Schema
 from ..data.split import Stratified
 from ..data.tokenizers import Tokenizer
 from ..models.nadaraya_watson import NadarayaWatson
@@ -39,12 +39,12 @@ from .metrics import mean_and_std, pearson, r_squared, regression_metrics, spear
 from .mismatches import name_mismatches
 from .predictor import Predictor, Usage, capability
 from .sequence import (
+    INPUT,
     TARGET_NAMES,
     PooledSettings,
     SequencePredictor,
     SequenceProcessor,
     SequenceTask,
-    sequence_schema,
 )
 
 MAX_POINTS = 2_000  # of a scatter plot
@@ -161,8 +161,11 @@ class RegressPredictor(SequencePredictor):
 class RegressTask(SequenceTask):
     name = "regress"
     fitted_models = ("nadaraya_watson",)
-    schema = sequence_schema(
-        Field("target", (NUMBER, NUMBERS), (*TARGET_NAMES, "value"), max_columns=None, target=True, one_alias=True)
+    schema = Schema(
+        (
+            INPUT,
+            Field("target", (NUMBER, NUMBERS), (*TARGET_NAMES, "value"), max_columns=None, target=True, one_alias=True),
+        )
     )
     split_policy = Stratified()
     settings_type = RegressSettings

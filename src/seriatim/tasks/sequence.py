@@ -70,11 +70,6 @@ INPUT = Field(
 TARGET_NAMES = ("label", "labels", "class", "sentiment", "targets", "y")
 
 
-def sequence_schema(target: Field) -> Schema:
-    """Returns the schema of a task with one input and a target."""
-    return Schema((INPUT, target))
-
-
 class PooledSettings(SequenceSettings):
     """Settings of tasks that pool the outputs of all elements."""
 
