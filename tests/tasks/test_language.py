@@ -269,7 +269,7 @@ def test_mismatches_of_a_teacher(book: Path) -> None:
     other = prepare(book, "gpt", context_length=6, model_context_length=6, tokenizer={"kind": "word"})
     sentences = task.teacher_mismatches(other.predictor(other.build()))
     assert sentences[0] == "its tokenizer is of kind char, the teacher's of kind word"
-    assert sentences[-1] == "sequences have 10 tokens, the teacher accepts 6 (--context-length)"
+    assert sentences[-1] == "sequences have up to 10 elements, the teacher reads 6 (--context-length)"
 
 
 def test_the_processor_is_stored(book: Path, tmp_path: Path) -> None:

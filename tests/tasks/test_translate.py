@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from seriatim.core import registry
 from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
-from seriatim.decode.settings import BeamSettings
+from seriatim.decode.sampling import BeamSettings
 from seriatim.nn.network import TokenHead, weights
 from seriatim.report.charts import BinnedMetric, Heatmap, Table
 from seriatim.tasks.alignment import Alignment, TokenizedText
@@ -512,7 +512,7 @@ def test_teacher_mismatches(prepared: TranslateTask) -> None:
     other = untrained("transformer", make_processor("word", 20), positions="learned")
     mismatches = prepared.teacher_mismatches(other)
     assert any(text.startswith("source: ") for text in mismatches)
-    assert any("the teacher takes 20" in text for text in mismatches)
+    assert any("the teacher reads 20" in text for text in mismatches)
 
 
 def test_a_source_that_is_too_long_has_no_translation() -> None:

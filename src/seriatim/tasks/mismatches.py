@@ -26,6 +26,19 @@ def name_mismatches(names: Sequence[str], teacher_names: Sequence[str], noun: st
     return sentences
 
 
+def length_mismatches(noun: str, length: int, limit: int | None) -> list[str]:
+    """Returns a sentence if sequences may be longer than the limit of the teacher.
+
+    Args:
+        noun: The sequences, in the plural.
+        length: The longest that the student reads.
+        limit: The longest that the teacher reads; None for any.
+    """
+    if limit is None or length <= limit:
+        return []
+    return [f"{noun} have up to {length} elements, the teacher reads {limit} (--context-length)"]
+
+
 def tokenizer_mismatches(tokenizer: Tokenizer, teacher: Tokenizer, side: str = "") -> list[str]:
     """Returns sentences about two tokenizers, which must give every text the same ids.
 

@@ -34,7 +34,7 @@ from ..base import IGNORED, Batch, Metrics, Output, Settings, Task, Values, padd
 from ..batching import LengthSampler, Sampler, evenly_spaced
 from ..embedding import EmbeddingPredictor, TextReader
 from ..inspection import ExplainedOutput, Explainer, find_name, log_odds
-from ..mismatches import tokenizer_mismatches
+from ..mismatches import length_mismatches, tokenizer_mismatches
 from ..predictor import Predictions, Predictor, Record, Usage, capability
 from .questions import SCHEMA, GroupedByArticle, answer_metrics, nearest_names, passage_key, plural, score_answers
 from .spans import (
@@ -271,10 +271,9 @@ class AnswerTask(Task[AnswerEncoded]):
 
     def teacher_mismatches(self, teacher: Predictor) -> list[str]:
         ours, theirs = self.processor, cast(AnswerProcessor, teacher.processor)
-        context_length = teacher.task.config.model.traits.context_length
         sentences = tokenizer_mismatches(ours.tokenizer, theirs.tokenizer)
-        if context_length is not None and context_length < ours.longest:
-            sentences.append(f"windows have up to {ours.longest} elements, the teacher reads {context_length}")
+        limit = teacher.task.config.model.traits.context_length
+        sentences += length_mismatches("windows", ours.longest, limit)
         if ours.unanswerable != theirs.unanswerable:
             owner = "this model" if ours.unanswerable else "the teacher"
             sentences.append(f"only {owner} may predict that there is no answer (task.unanswerable)")

@@ -72,7 +72,7 @@ def parse_answers(cell: Any) -> tuple[ParsedAnswer, ...]:
 def _parse(cell: Any) -> tuple[ParsedAnswer, ...]:
     try:
         return parse_answers(cell)
-    except (KeyError, AttributeError) as error:
+    except (LookupError, AttributeError) as error:
         raise ValueError("not a list of answers") from error
 
 

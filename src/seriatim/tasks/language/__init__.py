@@ -33,7 +33,7 @@ from ...data.sequences import Sequences
 from ...data.shards import END_MARK, encode_column, frame_stream, shift_whitespace
 from ...data.split import Contiguous
 from ...data.tokenizers import Tokenizer, TokenizerSettings
-from ...decode.settings import GenerationSettings
+from ...decode.sampling import GenerationSettings
 from ...models.ngram import NGram
 from ...models.ngram import Settings as NGramSettings
 from ...nn.loss import TokenScores, distillation_loss, token_log_probs, token_loss
@@ -42,7 +42,7 @@ from ..base import Encoded, Metrics, Output, Processor, Task, TaskConfig, Tokeni
 from ..batching import Batch, Sampler
 from ..codecs import train_tokenizer, training_texts
 from ..metrics import perplexity
-from ..mismatches import tokenizer_mismatches
+from ..mismatches import length_mismatches, tokenizer_mismatches
 from ..predictor import Predictor
 from .predictor import LanguageModelPredictor
 
@@ -268,10 +268,8 @@ class LanguageTask(Task[Encoded]):
     def teacher_mismatches(self, teacher: Predictor) -> list[str]:
         other = cast(LanguageProcessor, teacher.processor)
         sentences = tokenizer_mismatches(self.processor.tokenizer, other.tokenizer)
-        limit, length = teacher.network.backbone.context_length, self.settings.context_length
-        if limit is not None and limit < length:
-            sentences.append(f"sequences have {length} tokens, the teacher accepts {limit} (--context-length)")
-        return sentences
+        limit = teacher.network.backbone.context_length
+        return sentences + length_mismatches("sequences", self.settings.context_length, limit)
 
     def stream(self, split: str) -> np.ndarray:
         return self.encoded[split].inputs.values

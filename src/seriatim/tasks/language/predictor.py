@@ -24,6 +24,7 @@ from ...data.sequences import Sequences
 from ...decode.beam import beam_search
 from ...decode.sampling import (
     Constraints,
+    GenerationSettings,
     Hypothesis,
     Stopped,
     draw_tokens,
@@ -32,7 +33,6 @@ from ...decode.sampling import (
     sample,
     sampling_probs,
 )
-from ...decode.settings import GenerationSettings
 from ...models.ngram import NGram
 from ...nn.network import Network
 from ..base import Batch, Encoded, Task

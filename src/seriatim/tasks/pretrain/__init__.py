@@ -38,7 +38,7 @@ from ..base import Metrics, Output, Task, TaskConfig, Values, weights_digest
 from ..batching import Batch, evenly_spaced
 from ..language import TEXT_SCHEMA
 from ..metrics import perplexity
-from ..mismatches import tokenizer_mismatches
+from ..mismatches import length_mismatches, tokenizer_mismatches
 from ..predictor import Predictor
 from .masking import MaskedBatch, Masking, PretrainPredictions, filled_passages, filled_text, prediction_views
 from .predictor import FillMaskPredictor
@@ -178,12 +178,12 @@ class PretrainTask(Task[EncodedPassages]):
     def teacher_mismatches(self, teacher: Predictor) -> list[str]:
         other = cast(PretrainProcessor, teacher.processor)
         sentences = tokenizer_mismatches(self.processor.tokenizer, other.tokenizer)
-        head, limit, length = teacher.network.head, other.max_length, self.settings.context_length
+        head = teacher.network.head
         heads = {"masked tokens": (self.settings.masked, head.masked), "pairs": (self.settings.next, head.next)}
-        sentences += [f"it was not trained for {name}" for name, (own, other) in heads.items() if own and other is None]
-        if limit < length:
-            sentences.append(f"sequences have {length} tokens, the teacher accepts {limit} (--context-length)")
-        return sentences
+        sentences += [
+            f"it was not trained for {name}" for name, (own, theirs) in heads.items() if own and theirs is None
+        ]
+        return sentences + length_mismatches("sequences", self.settings.context_length, other.max_length)
 
     # Evaluation
 

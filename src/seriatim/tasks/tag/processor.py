@@ -304,8 +304,12 @@ class TagProcessor(Processor[TagEncoded]):
 
     def encode(self, dataset: Dataset, diagnostics: Diagnostics) -> TagEncoded:
         sentences = [self.split_words(cell)[0] for cell in dataset["tokens"]]
-        if self.tokenizer is None:
-            self._check_symbols(sentences)
+        symbols = (word for words in sentences for word in words) if self.tokenizer is None else ()
+        unknown = next((symbol for symbol in symbols if symbol not in self.symbols), None)
+        if unknown is not None:
+            listed = ", ".join(self.symbols[:MAX_LISTED]) + (" …" if len(self.symbols) > MAX_LISTED else "")
+            cause = f'the model does not know the symbol "{unknown}"'
+            raise SeriatimError("data.symbol", cause, f"use {listed}")
         encoded = self.cut_windows(self.encode_words(sentences))
         if "tags" not in dataset:
             return encoded
@@ -313,12 +317,6 @@ class TagProcessor(Processor[TagEncoded]):
         ids = {tag: index for index, tag in enumerate(self.tags)}
         targets = np.array([ids.get(tag, UNSEEN) for tags in references for tag in tags], dtype=np.int64)
         return replace(encoded, targets=targets, references=references)
-
-    def _check_symbols(self, sentences: Sequence[Sequence[str]]) -> None:
-        for symbol in dict.fromkeys(symbol for symbols in sentences for symbol in symbols):
-            if symbol not in self.symbols:
-                listed = ", ".join(self.symbols[:MAX_LISTED]) + (" …" if len(self.symbols) > MAX_LISTED else "")
-                raise SeriatimError("data.symbol", f'the model does not know the symbol "{symbol}"', f"use {listed}")
 
     def encode_words(self, sentences: Sequence[Sequence[str]]) -> TagEncoded:
         """Returns whole sentences, an item each, without [CLS] and [SEP]."""

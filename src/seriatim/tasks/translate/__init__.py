@@ -35,7 +35,7 @@ from ..base import Encoded, Metrics, TaskConfig, Tokenizers, Values, columns_and
 from ..batching import LARGE_COUNT, Batch, PoolSampler, Sampler, TokenSampler
 from ..codecs import training_texts
 from ..encoder_decoder import EncoderDecoderProcessor, EncoderDecoderTask, encode_with_eos, eos_of
-from ..mismatches import tokenizer_mismatches
+from ..mismatches import length_mismatches, tokenizer_mismatches
 from ..predictor import Predictor
 from ..text_metrics import Scoring, translation_metrics
 from .pairs import SCHEMA, SIDES, HashedGroups, PairSchema, TranslationMemory, drop_empty, normalize_columns
@@ -234,11 +234,7 @@ class TranslateTask(EncoderDecoderTask[Encoded]):
         ours, theirs = self.processor, teacher.processor
         mismatches = tokenizer_mismatches(ours.source, theirs.source, "source")
         mismatches += tokenizer_mismatches(ours.target, theirs.target, "target")
-        limit = teacher.context_length
-        if limit is not None and limit < self.processor.context_length:
-            length = self.processor.context_length
-            mismatches.append(f"pairs have up to {length} tokens, the teacher takes {limit} (task.context_length)")
-        return mismatches
+        return mismatches + length_mismatches("pairs", ours.context_length, teacher.context_length)
 
     # Evaluation
 

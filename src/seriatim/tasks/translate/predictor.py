@@ -20,8 +20,7 @@ from ...data.dataset import Dataset
 from ...data.kinds import NUMBER, NUMBERS, TEXT, TOKENS
 from ...data.sequences import Sequences
 from ...data.tokenizers import UNK
-from ...decode.sampling import Hypothesis
-from ...decode.settings import BeamSettings
+from ...decode.sampling import BeamSettings, Hypothesis
 from ...report.charts import BinnedMetric, Table, View
 from ..alignment import Alignment, TokenizedText, written_words
 from ..base import Encoded
