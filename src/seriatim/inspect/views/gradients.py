@@ -201,7 +201,7 @@ def reach_chart(reaches: Sequence[Reach]) -> Lines:
     for reach in reaches:
         positions = np.flatnonzero(reach.norms > SMALLEST)
         x, y = tuple(float(n) for n in positions), row(reach.norms[positions])
-        series.append(Series(reach.name, x, y, dashed=reach.before))
+        series.append(Series(reach.name, x, y, dashed=reach.before, group=reach.label))
     return Lines(
         title="How far back the gradient of the last loss reaches",
         note="dashed: before training; solid: after it" if before else "before training",
