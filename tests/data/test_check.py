@@ -223,8 +223,16 @@ def test_which_tasks_data_fits(tmp_path: Path) -> None:
     assert examine({"source": ["a"], "target": ["b"]}).task == "translate"
     nothing = examine({"a": [1, 2], "b": [3, 4], "c": [5, 6]})
     assert problems(nothing) == {"data.column": 1}
-    assert len(nothing.problems[0].examples) == 5
+    assert len(nothing.problems[0].examples) == 1, "the reasons are among the tasks"
+    assert len(nothing.fits) == len(SCHEMAS)
     assert problems(examine(reviews, "regress")) == {"data.column": 1}
+
+
+def test_columns_of_numbers_are_no_pairs_of_texts(tmp_path: Path) -> None:
+    for text in ("Nr;Datum\n1;2022-01-01\n2;2022-01-02\n", "Wert;Menge\n0,25;1,5\n0,75;2,5\n"):
+        verdict = examine(write(tmp_path / "a.csv", text)).fits["translate"]
+        assert verdict == "no: column 1 holds numbers or times, not text"
+    assert examine(write(tmp_path / "b.tsv", "Go.\tVa !\nRun!\tCours !\n")).task == "translate"
 
 
 def test_columns_may_be_named(tmp_path: Path) -> None:

@@ -19,13 +19,14 @@ from seriatim.data.disk import Locations
 from seriatim.data.examine import count_duplicates
 from seriatim.data.formats import ReadOptions
 from seriatim.data.schema import Schema
-from seriatim.data.split import Contiguous, Grouped, SplitPolicy, Stratified, split
+from seriatim.data.split import Contiguous, SplitPolicy, Stratified, split
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
+from seriatim.tasks.translate.pairs import HashedGroups
 
 IN_MEMORY, ON_DISK = ReadOptions(memory_limit=1 << 40), ReadOptions(memory_limit=0)
 WORDS = ["the", "a", "cat", "dog", "sees", "hears", "Straße", "élan", "日本", ",", ".", "\U0001f600"]
 POLICIES: dict[str, tuple[Schema, SplitPolicy]] = {
-    "pairs": (PAIRS, Grouped("source")),
+    "pairs": (PAIRS, HashedGroups("source")),
     "reviews": (LABELED, Stratified("target")),
     "text": (STREAM, Contiguous("text")),
 }

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_schemas import LABELED, PAIRS, SCORED, STREAM, read, values, write
+from data_schemas import LABELED, SCORED, STREAM, read, values, write
 from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.dataset import Dataset
 from seriatim.data.disk import mix
@@ -19,7 +19,6 @@ from seriatim.data.schema import Schema
 from seriatim.data.split import (
     GOLDEN,
     Contiguous,
-    Grouped,
     SplitPolicy,
     Stratified,
     assign_rows,
@@ -93,14 +92,6 @@ def test_stratified_rows() -> None:
     assert any(note.startswith("split 80 / 10 / 10 %") for note in notes)
     assert "rows: 16 train, 2 validation, 2 test" in notes
     assert sizes(divide(read(ROWS, LABELED), fractions=(0.8, 0.2, 0))[0]) == {"train": 16, "validation": 4}
-
-
-def test_groups_stay_together() -> None:
-    rows = [(f"Sentence {n // 3}" if n % 2 else f"SENTENCE {n // 3}", f"t{n}") for n in range(300)]
-    splits, _ = divide(read(rows, PAIRS), Grouped("source"), schema=PAIRS)
-    keys = [{text.casefold() for text in values(part, "source")} for part in splits.values()]
-    assert [len(key) for key in keys] == [80, 10, 10]
-    assert not keys[0] & keys[1] | keys[0] & keys[2] | keys[1] & keys[2]
 
 
 def test_contiguous_rows() -> None:

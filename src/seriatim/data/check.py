@@ -81,6 +81,10 @@ def _fit(source: Source, schema: Schema, encoding: str, overrides: Mapping[str, 
     for role, names in roles.items():
         if schema[role].match_kind(header, names, role in overrides) is None:
             return f"no: column {names[0]} is not a {schema[role].kinds[0].name}", 0
+        if header.unnamed and role in schema.positions and TEXT in schema[role].kinds and role not in overrides:
+            cells = [cell for cell in header.samples[names[0]][1:] if not is_blank(cell)]  # the first may be a name
+            if cells and (NUMBER.accepts(cells) or NUMBERS.accepts(cells) or TIME.accepts(cells)):
+                return f"no: {names[0]} holds numbers or times, not text", 0
     columns = ", ".join(f"{role} = {','.join(names)}" for role, names in roles.items())
     return f"yes: {columns}", sum(_fit_of_role(schema, role, names, header) for role, names in roles.items())
 
@@ -139,10 +143,7 @@ def check_data(
     problems: dict[str, Problem] = {}
     if task is None:
         cause = f"{source.name}: fits none of the tasks"
-        examples = [f"{name}: {verdict.removeprefix('no: ')}" for name, verdict in report.fits.items()]
-        report.problems = [
-            Problem("data.column", "name a task, and columns with --column and --target", 1, [cause, *examples])
-        ]
+        report.problems = [Problem("data.column", "name a task, and columns with --column and --target", 1, [cause])]
         return report
     report.task, schema = task, schemas[task]
     diagnostics = Diagnostics()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -69,22 +69,6 @@ class Stratified(SplitPolicy):
             return assign_rows(groups, len(dataset), fractions)
 
         return take_splits(dataset, dataset.remember(f"split {self} {fractions}", assign))
-
-
-@dataclass(frozen=True)
-class Grouped(SplitPolicy):
-    """Random groups of rows with the same key, so that no source of the test split occurs in training."""
-
-    role: str
-    key: Callable[[str], Hashable] = str.casefold
-
-    def divide(self, dataset: Dataset, fractions: Fractions) -> list[Dataset]:
-        def assign() -> np.ndarray:
-            groups = dataset.group_ids([self.role], self.key)
-            return assign_rows(None, int(groups.max(initial=-1)) + 1, fractions)[groups]
-
-        name = f"split grouped {self.role} {self.key.__qualname__} {fractions}"
-        return take_splits(dataset, dataset.remember(name, assign))
 
 
 @dataclass(frozen=True)
