@@ -481,7 +481,7 @@ USE = [
 ]
 
 USAGE = [
-    Case("unknown-command", "usage", ("'trian'", "seriatim --help"), ("trian",)),
+    Case("unknown-command", "usage", ('"trian"', 'did you mean "train"?'), ("trian",)),
     Case("unknown-data-command", "usage", ("'fetch'", "data --help"), ("data", "fetch")),
     Case("unknown-option", "usage", ("--modle", "--model", "train --help"), ("train", "language", "--modle", "lstm")),
     Case("option-without-value", "usage", ("--model", "--help"), ("train", "language", "--model")),

@@ -29,8 +29,9 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "cli_options.json"
 def walk(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yields every command and sub-command with the words that call it."""
     yield path, command
-    for name, inner in getattr(command, "commands", {}).items():
-        yield from walk(inner, (*path, name))
+    if hasattr(command, "list_commands"):
+        for name in command.list_commands(None):
+            yield from walk(command.get_command(None, name), (*path, name))
 
 
 def options() -> dict[str, dict[str, list[str]]]:
@@ -83,8 +84,9 @@ from seriatim import cli
 
 def walk(command, path=()):
     yield path
-    for name, inner in getattr(command, "commands", {}).items():
-        yield from walk(inner, (*path, name))
+    if hasattr(command, "list_commands"):
+        for name in command.list_commands(None):
+            yield from walk(command.get_command(None, name), (*path, name))
 
 def run(*arguments):
     out = io.StringIO()
