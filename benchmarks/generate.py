@@ -21,8 +21,7 @@ import torch
 from torch import nn
 
 from benchmarks.timing import interleaved, make_parser, parse_arguments, report
-from seriatim.decode.sampling import sample
-from seriatim.decode.settings import GenerationSettings
+from seriatim.decode.sampling import GenerationSettings, sample
 from seriatim.models.gpt import Settings
 from seriatim.models.lstm import Settings as LSTMSettings
 from seriatim.nn.native import quantize_weights

@@ -28,7 +28,7 @@ from seriatim import cli, tasks
 from seriatim.core import registry
 from seriatim.data.catalogue import entries
 from seriatim.data.schema import Field
-from seriatim.decode.settings import BeamSettings, GenerationSettings
+from seriatim.decode.sampling import BeamSettings, GenerationSettings
 from seriatim.inspect.catalog import OPTIONS, VIEWS
 from seriatim.runs.run import Run
 from seriatim.tasks.base import DataSettings, Task

@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from seriatim.decode.sampling import (
+    BeamSettings,
+    GenerationSettings,
     Hypothesis,
     ban_repeated_ngrams,
     draw_tokens,
@@ -18,7 +20,6 @@ from seriatim.decode.sampling import (
     sample,
     sampling_probs,
 )
-from seriatim.decode.settings import BeamSettings, GenerationSettings
 from truth_table import EOS, Table, random_table
 
 

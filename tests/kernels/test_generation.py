@@ -23,9 +23,8 @@ from helpers import settings_of
 from seriatim.core import registry
 from seriatim.core.state import select
 from seriatim.decode.beam import beam_search
-from seriatim.decode.sampling import sample
-from seriatim.decode.settings import BeamSettings, GenerationSettings
-from seriatim.kernels import generation as kernels
+from seriatim.decode.sampling import BeamSettings, GenerationSettings, sample
+from seriatim.kernels import load
 from seriatim.nn import native
 from seriatim.nn.encoder_decoder import EncoderDecoder, encoder_decoder_network
 from seriatim.nn.layers import readable_equations
@@ -40,7 +39,7 @@ from seriatim.nn.native import (
 )
 from seriatim.nn.network import Network, token_network
 
-pytestmark = pytest.mark.skipif(not kernels.is_available(), reason="no compiler here")
+pytestmark = pytest.mark.skipif(not load(), reason="no compiler here")
 CLOSE = 2e-5
 
 
@@ -62,7 +61,7 @@ def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         return call
 
     for name in ("prefill", "step", "generate"):
-        monkeypatch.setattr(kernels.NativeGenerator, name, with_threads(getattr(kernels.NativeGenerator, name)))
+        monkeypatch.setattr(native.NativeGenerator, name, with_threads(getattr(native.NativeGenerator, name)))
     yield
     torch.set_num_threads(before)
 
@@ -345,7 +344,7 @@ def test_where_there_is_no_native_step() -> None:
     assert make_stepper(network_of("mlp")) is None
     with readable_equations():
         assert make_stepper(network) is None
-    code = "from seriatim.kernels.generation import is_available; print(is_available())"
+    code = "from seriatim.kernels import load; print(load())"
     environment = os.environ | {"SERIATIM_KERNELS": "off"}
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert out.stdout.strip() == "False"
@@ -420,7 +419,7 @@ def test_networks_that_do_not_fit_are_refused(change: str) -> None:
     else:
         sizes[1] = 3
     with pytest.raises((ValueError, TypeError)):
-        kernels.NativeGenerator(kernels.NetworkParts(kind, tensors, sizes, parts.numbers))
+        native.NativeGenerator(native.NetworkParts(kind, tensors, sizes, parts.numbers))
 
 
 def test_a_process_that_forks_goes_on() -> None:

@@ -15,7 +15,7 @@ from seriatim.core import registry
 from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.core.state import flatten, select
 from seriatim.data.synthetic import scenes
-from seriatim.decode.settings import BeamSettings
+from seriatim.decode.sampling import BeamSettings
 from seriatim.nn.network import weights
 from seriatim.report.charts import ImageOverlay, Table
 from seriatim.tasks.base import DataSettings, TaskConfig

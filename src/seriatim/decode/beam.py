@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from ..core.state import select
-from .sampling import NO_TOKEN, Constraints, Hypothesis, Prefix, Step, Stopped
-from .settings import GenerationSettings
+from .sampling import NO_TOKEN, Constraints, GenerationSettings, Hypothesis, Prefix, Step, Stopped
 
 MIN_COVERAGE = 1e-44  # an unread position costs about 100 β, not infinity: all hypotheses may leave one unread
 

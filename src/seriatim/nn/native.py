@@ -1,7 +1,8 @@
-"""Native generation: the tensors of a network in the order of kernels/generation.py, steppers over it, 8-bit weights.
+"""Native generation: the weights of a network are packed once, then one call generates a token, or many.
 
-`make_stepper` returns an object that generates with one native call per token or per many tokens, or None if that is
-not supported: other precisions and devices, other architectures, no compiler, or readable equations.
+The network is described by tensors in a fixed order (see `blocks.h` and `cells.h`). The modules of `nn/` are the
+reference; tests hold both equal. float32 on the CPU. `make_stepper` returns an object that generates natively, or None
+if that is not supported: other precisions and devices, other architectures, no compiler, or readable equations.
 
 With weights of 8 bits the memory traffic, which bounds the time per generated token, is a quarter. Each output of a
 matrix product has its own scale: its largest weight becomes 127, the others the nearest integer. Input embeddings,
@@ -11,15 +12,17 @@ biases, norms and activations are unchanged. `seriatim evaluate RUN --int8` meas
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
-from ..kernels import generation as kernels
-from ..kernels.generation import NativeGenerator, NativeState, NetworkParts, TokenChoice
+from ..core.state import RowState
+from ..kernels import load
 from ..kernels.layers import NAMES as ACTIVATION_NAMES
 from .encoder_decoder import EncoderDecoder
 from .layers import TokenInput, equations_enabled
@@ -29,16 +32,115 @@ from .recurrent import Cell
 if TYPE_CHECKING:
     from .transformer import Block
 
-__all__ = [
-    "POSITIONS",
-    "EncoderDecoderStepper",
-    "NativeState",
-    "Stepper",
-    "TokenChoice",
-    "make_encoder_decoder_stepper",
-    "make_stepper",
-    "transformer_parts",
-]
+
+@dataclass(frozen=True)
+class NetworkParts:
+    """A network for the native step: its kind, tensors, sizes, and floating-point numbers."""
+
+    kind: str
+    tensors: Sequence[Tensor | None]
+    sizes: Sequence[int]
+    numbers: Sequence[float] = ()
+
+    @property
+    def supported(self) -> bool:
+        """Whether the tensors are float32 on the CPU."""
+        tensors = [tensor for tensor in self.tensors if tensor is not None]
+        return all(tensor.dtype == torch.float32 and tensor.device.type == "cpu" for tensor in tensors)
+
+
+@dataclass(frozen=True)
+class TokenChoice:
+    """How `NativeGenerator.generate` chooses tokens."""
+
+    eos: int | None
+    min_tokens: int = 0  # before the end
+    forbidden: tuple[int, ...] = ()
+    temperature: float = 0.0  # 0: the most likely token
+    top_k: int | None = None
+    top_p: float | None = None
+
+
+class NativeState(RowState):
+    """The state of a batch of rows."""
+
+    def __init__(self, generator: Any, inner: Any) -> None:
+        self.generator, self.inner = generator, inner
+
+    def select(self, rows: Tensor) -> NativeState:
+        return NativeState(self.generator, self.generator.select(self.inner, rows.cpu()))
+
+
+class NativeGenerator:
+    """A network with packed weights, in float32 or 8 bits."""
+
+    def __init__(self, parts: NetworkParts, int8: bool = False) -> None:
+        tensors = [torch.empty(0) if tensor is None else tensor.detach() for tensor in parts.tensors]
+        numbers = [float(number) for number in parts.numbers]
+        self.generator = _classes().Generator(parts.kind, tensors, list(parts.sizes), numbers, int8)
+
+    def from_state(
+        self,
+        state: Sequence[Tensor],
+        state_mask: Tensor | None = None,
+        memory: Sequence[Tensor] = (),
+        memory_mask: Tensor | None = None,
+    ) -> NativeState:
+        """Returns the native state of exported tensors, with the memory of an encoder."""
+        return NativeState(
+            self.generator, self.generator.from_state(list(state), state_mask, list(memory), memory_mask)
+        )
+
+    def prefill(self, tokens: Tensor) -> tuple[Tensor, NativeState]:
+        """Returns the log-probabilities (N,V) after prompts (N,T), and the state."""
+        log_probs, inner = self.generator.prefill(tokens)
+        return log_probs, NativeState(self.generator, inner)
+
+    def extend_positions(self, positions: Tensor) -> None:
+        """Replaces the table of positions by a longer one (P,D)."""
+        self.generator.extend_positions(positions)
+
+    def step(self, tokens: Tensor, state: NativeState) -> tuple[Tensor, NativeState]:
+        """Returns the log-probabilities (N,V) after one more token of each row (N,), and the state."""
+        log_probs, inner = self.generator.step(tokens, state.inner)
+        return log_probs, NativeState(self.generator, inner)
+
+    def generate(
+        self,
+        tokens: Tensor,
+        state: NativeState,
+        steps: int,
+        limits: Tensor,
+        choice: TokenChoice,
+        uniforms: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, NativeState]:
+        """Returns up to `steps` tokens of each row after `tokens`, their log-probabilities, and a state.
+
+        Both are (N,steps); −1 marks tokens after the end of a row. The state is that of the rows that have not ended,
+        before their last token.
+        """
+        generated, log_probs, inner = self.generator.generate(
+            tokens,
+            state.inner,
+            steps,
+            limits,
+            -1 if choice.eos is None else choice.eos,
+            choice.min_tokens,
+            list(choice.forbidden),
+            uniforms,
+            choice.temperature,
+            0 if choice.top_k is None else choice.top_k,
+            1.0 if choice.top_p is None else choice.top_p,
+        )
+        return generated, log_probs, NativeState(self.generator, inner)
+
+
+@functools.cache
+def _classes() -> Any:
+    if not load():
+        raise RuntimeError("the native kernels are not available: see `seriatim doctor`")
+    return torch.classes.seriatim
+
 
 POSITIONS = 1024  # initial rows of a table of unbounded positions
 FAST_PREFILL = 1 << 24  # multiplications that take about as long as the start of a forward pass
@@ -183,7 +285,7 @@ def _supported(network: Any, find_parts: Callable[[Any], NetworkParts | None]) -
     if network.training or equations_enabled() or torch.is_autocast_enabled("cpu"):
         return False
     parts = find_parts(network)
-    return parts is not None and parts.supported and kernels.is_available()
+    return parts is not None and parts.supported and load()
 
 
 def _packed_generator(network: nn.Module, int8: bool, find_parts: Callable[[], NetworkParts | None]) -> NativeGenerator:

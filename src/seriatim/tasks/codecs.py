@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import Annotated, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
 import numpy as np
 import torch
@@ -24,10 +24,12 @@ from ..data.sequences import Sequences
 from ..data.shards import encode_column, frame_texts
 from ..data.tokenizers import Tokenizer, TokenizerSettings, default_kind
 from ..nn.backbone import BackboneSettings, ModelSettings
-from ..nn.images import ImageInput
 from ..nn.layers import NumberInput
 from .metrics import mean_and_std
 from .stored import Stored
+
+if TYPE_CHECKING:
+    from ..nn.images import ImageInput
 
 SAMPLED_TEXTS = 1000  # by which the tokenizer is chosen
 TRAINING_CHARACTERS = 1 << 26  # of a column on disk that a tokenizer is trained on
@@ -363,7 +365,7 @@ class ImageCodec(InputCodec):
         return module, module.width
 
     def sequence_length(self, module: nn.Module) -> int:
-        rows, columns = cast(ImageInput, module).grid
+        rows, columns = cast("ImageInput", module).grid
         return rows * columns
 
     def element_names(self, item: np.ndarray) -> list[str]:

@@ -28,8 +28,7 @@ from ..data.schema import Schema
 from ..data.sequences import Sequences
 from ..data.tokenizers import Tokenizer
 from ..decode.beam import Coverage, beam_search
-from ..decode.sampling import Hypothesis, sample
-from ..decode.settings import BeamSettings
+from ..decode.sampling import BeamSettings, Hypothesis, sample
 from ..nn.backbone import NamedTrace, Trace
 from ..nn.encoder_decoder import EncoderDecoder
 from ..nn.loss import TokenScores, distillation_loss, token_loss, token_predictions

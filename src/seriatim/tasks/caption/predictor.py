@@ -15,7 +15,7 @@ from ...data.dataset import Dataset
 from ...data.images import IMAGE, ImageSettings
 from ...data.kinds import NUMBER, NUMBERS, TEXT, TOKENS
 from ...data.sequences import Sequences
-from ...decode.settings import BeamSettings
+from ...decode.sampling import BeamSettings
 from ...nn.images import ImageEncoderDecoder
 from ...report.charts import Image, Table, View
 from ..alignment import ImageAttention, TokenizedText
