@@ -18,6 +18,7 @@ import gzip
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -289,7 +290,8 @@ def main() -> None:
     if arguments.competitor:
         COMPETITORS[arguments.competitor](arguments.only, arguments.file)
         return
-    data_dir = arguments.data_dir or Path(os.environ.get("SERIATIM_DATA", "/work/shared/data"))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the temporary directory is removed
+    data_dir = arguments.data_dir or Path(os.environ.get("SERIATIM_DATA", "data"))
     competitors = ["seriatim"] if arguments.no_peer else list(COMPETITORS)
     try:
         import datasets  # noqa: F401
