@@ -15,6 +15,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
+from ..core.files import Json
 from .errors import SeriatimError, did_you_mean
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
@@ -56,7 +57,7 @@ def validate(schema: type[S], values: Mapping[str, Any], origin: str = "the sett
         ) from None
 
 
-def load_yaml(path: str | Path) -> dict[str, Any]:
+def load_yaml(path: str | Path) -> Json:
     path = Path(path)
     if not path.is_file():
         raise SeriatimError("config.missing", f"there is no settings file {path}", "check the path given to --config")
@@ -74,7 +75,7 @@ def load_yaml(path: str | Path) -> dict[str, Any]:
     return values
 
 
-def override(values: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
+def override(values: Mapping[str, Any], assignments: Iterable[str]) -> Json:
     """Returns values with `a.b=c` assignments applied; `c` is parsed as YAML (`true`, `3`, `[1, 2]`, `null`)."""
     result = _copy(values)
     for text in assignments:
@@ -87,7 +88,7 @@ def override(values: Mapping[str, Any], assignments: Iterable[str]) -> dict[str,
     return result
 
 
-def set_path(values: dict[str, Any], path: str, value: Any) -> None:
+def set_path(values: Json, path: str, value: Any) -> None:
     """Sets `values["a"]["b"]` for the path "a.b", creating mappings as needed."""
     *parents, last = path.split(".")
     for name in parents:
@@ -98,7 +99,7 @@ def set_path(values: dict[str, Any], path: str, value: Any) -> None:
     values[last] = value
 
 
-def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Json:
     """Returns `base` updated with `over`, recursively."""
     result = _copy(base)
     for key, value in over.items():
@@ -129,7 +130,7 @@ def _scalar(raw: str) -> Any:
     return value
 
 
-def _copy(values: Mapping[str, Any]) -> dict[str, Any]:
+def _copy(values: Mapping[str, Any]) -> Json:
     return {key: _copy(value) if isinstance(value, Mapping) else value for key, value in values.items()}
 
 

@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import platformdirs
 
@@ -18,6 +18,9 @@ from .errors import SeriatimError
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+Json = dict[str, Any]  # an object of a JSON or YAML file
 
 
 def cache_folder(*parts: str) -> Path:

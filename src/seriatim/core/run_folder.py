@@ -19,10 +19,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from ..core.files import Json
 from .errors import SeriatimError, did_you_mean
 from .files import write_text
 
-J = TypeVar("J", dict[str, Any], list[Any])
+J = TypeVar("J", Json, list[Any])
 FORMAT = 1  # of the run folder; folders of this format open in every later version
 
 
@@ -54,7 +55,7 @@ class RunFolder:
     # Reading
 
     @cached_property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Json:
         """All settings as a tree of plain values, without the key `format`."""
         from .config import load_yaml
 
@@ -70,7 +71,7 @@ class RunFolder:
         return values
 
     @property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Json:
         """What is known when training starts and, after it ended, metrics by split, baselines, size and time."""
         return self.read_json("summary.json", {})
 
@@ -81,23 +82,23 @@ class RunFolder:
         return [str(note) for note in notes] if isinstance(notes, list) else []
 
     @property
-    def capabilities(self) -> dict[str, Any]:
+    def capabilities(self) -> Json:
         """The declaration of each capability of the run's predictor, by name."""
         return self.read_json("capabilities.json", {})
 
-    def history(self, event: str = "") -> list[dict[str, Any]]:
+    def history(self, event: str = "") -> list[Json]:
         """Returns the events of training in order, all or those of a name such as "stepped" or "evaluated"."""
         return [line for line in self._lines("metrics.jsonl") if not event or line.get("event") == event]
 
-    def samples(self) -> list[dict[str, Any]]:
+    def samples(self) -> list[Json]:
         """Returns step, tokens and text of the samples made during training."""
         return list(self._lines("samples.jsonl"))
 
-    def evaluation(self) -> dict[str, list[dict[str, Any]]]:
+    def evaluation(self) -> dict[str, list[Json]]:
         """Returns the views of the predictions by split, as JSON values of `report.charts`."""
         return self.read_json("evaluation.json", {})
 
-    def inspection(self) -> list[dict[str, Any]]:
+    def inspection(self) -> list[Json]:
         """Returns the charts of the inside of the model, as JSON values of `report.charts`."""
         return self.read_json("inspection.json", [])
 
@@ -114,7 +115,7 @@ class RunFolder:
             raise damaged(file, f"it holds a {type(value).__name__} instead of a {type(default).__name__}")
         return value
 
-    def _lines(self, name: str) -> Iterator[dict[str, Any]]:
+    def _lines(self, name: str) -> Iterator[Json]:
         file = self.path / name
         if not file.is_file():
             return

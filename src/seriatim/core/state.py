@@ -28,7 +28,7 @@ class RowState(ABC):
         """Returns the state of the given batch rows."""
 
 
-def map_state(function: Callable[[Tensor], Tensor], state: Any) -> Any:
+def map_state(function: Callable[[Tensor], Tensor], state: State) -> State:
     """Applies `function` to every tensor of a tree of tuples, lists, dicts and None."""
     if isinstance(state, Tensor):
         return function(state)
@@ -39,7 +39,7 @@ def map_state(function: Callable[[Tensor], Tensor], state: Any) -> Any:
     return state
 
 
-def select(state: Any, rows: Tensor) -> Any:
+def select(state: State, rows: Tensor) -> State:
     """Returns the state of the given batch rows, as beam search needs when it reorders hypotheses."""
     if isinstance(state, RowState):
         return state.select(rows)
@@ -50,12 +50,12 @@ def select(state: Any, rows: Tensor) -> Any:
     return select_rows(state, rows) if isinstance(state, Tensor) else state
 
 
-def detach(state: Any) -> Any:
+def detach(state: State) -> State:
     """Returns the state detached from the graph, as truncated backpropagation through time carries it."""
     return map_state(lambda tensor: tensor.detach(), state)
 
 
-def flatten(state: Any) -> tuple[list[Tensor], Any]:
+def flatten(state: State) -> tuple[list[Tensor], Any]:
     """Returns the tensors of a tree in a fixed order, and its structure as plain JSON values, for `rebuild`."""
     tensors: list[Tensor] = []
 
@@ -72,7 +72,7 @@ def flatten(state: Any) -> tuple[list[Tensor], Any]:
     return tensors, structure(state)
 
 
-def rebuild(structure: Any, tensors: list[Tensor]) -> Any:
+def rebuild(structure: Any, tensors: list[Tensor]) -> State:
     """Returns the tree of a structure and its tensors: the inverse of `flatten`."""
     remaining = iter(tensors)
 
@@ -89,14 +89,14 @@ def rebuild(structure: Any, tensors: list[Tensor]) -> Any:
     return build(structure)
 
 
-def concat(states: list[Any]) -> Any:
+def concat(states: list[State]) -> State:
     """Joins the states of several batches into that of one."""
     flat = [flatten(state) for state in states]
     columns = zip(*(tensors for tensors, _ in flat), strict=True)
     return rebuild(flat[0][1], [torch.cat(column) for column in columns])
 
 
-def split(state: Any, size: int) -> list[Any]:
+def split(state: State, size: int) -> list[State]:
     """Splits a state into states of `size` rows each: the inverse of `concat`."""
     tensors, structure = flatten(state)
     rows = len(tensors[0]) if tensors else 0

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..core.state import select
+from ..core.state import State, select
 from .sampling import NO_TOKEN, Constraints, GenerationSettings, Hypothesis, Prefix, Step, Stopped
 
 MIN_COVERAGE = 1e-44  # an unread position costs about 100 β, not infinity: all hypotheses may leave one unread
@@ -27,7 +26,7 @@ class Coverage:
     """
 
     weight: float  # β
-    attention: Callable[[Any], Tensor]  # state → the attention (N,S) of its step to the source
+    attention: Callable[[State], Tensor]  # state → the attention (N,S) of its step to the source
     mask: Tensor | None = None  # (rows,S): True for source positions, False for padding; None: no padding
 
     def penalty(self, covered: Tensor, rows: Tensor) -> Tensor:
@@ -42,7 +41,7 @@ class Coverage:
 def beam_search(
     step: Step,
     log_probs: Tensor,
-    state: Any,
+    state: State,
     options: GenerationSettings,
     eos: int | None = None,
     stopped: Stopped | None = None,

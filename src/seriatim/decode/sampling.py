@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from ..core.config import Settings
-from ..core.state import append, select
+from ..core.state import State, append, select
 
 
 class GenerationSettings(Settings):
@@ -208,7 +208,7 @@ def pad_rows(rows: Prefix, left: bool = False) -> Tensor:
 
 
 # A step of the model: tokens (N,) and the state before them → log-probabilities of the next ones (N,V), and the state.
-Step = Callable[[Tensor, Any], tuple[Tensor, Any]]
+Step = Callable[[Tensor, State], tuple[Tensor, State]]
 Stopped = Callable[[int, list[int]], bool]  # (row, its tokens) → whether it ends
 MULTI_STEP = 256  # tokens per call of `MultiStep`
 MULTI_STEP_STOPPED = 8  # the same if `stopped` may end a row: tokens after the end are wasted
@@ -218,8 +218,8 @@ class MultiStep(Protocol):
     """Several steps in one call, by a model that chooses tokens itself as `sample` would."""
 
     def __call__(
-        self, tokens: Tensor, state: Any, steps: int, limits: list[int], min_tokens: int, uniforms: Tensor | None
-    ) -> tuple[Tensor, Tensor, Any] | None:
+        self, tokens: Tensor, state: State, steps: int, limits: list[int], min_tokens: int, uniforms: Tensor | None
+    ) -> tuple[Tensor, Tensor, State] | None:
         """Returns up to `steps` tokens of each row after `tokens` (N,), their log-probabilities, and a state; or None.
 
         Tokens and log-probabilities are (N,steps), with −1 after the end or limit of a row. The state is that of the
@@ -296,7 +296,7 @@ class Continuation:
 def sample(
     step: Step,
     log_probs: Tensor,
-    state: Any,
+    state: State,
     options: GenerationSettings,
     streams: Sequence[np.random.Generator],
     eos: int | None = None,

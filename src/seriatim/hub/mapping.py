@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.device import on_meta_device
+from ..core.files import Json
 
 Config = Mapping[str, Any]  # the contents of config.json
 
@@ -170,8 +171,8 @@ class ModelMapping:
     model_type: str
     model: str
     prefix: str
-    settings: Callable[[Config, list[str]], dict[str, Any]]
-    config: Callable[[Any, Mapping[str, Tensor], list[str]], dict[str, Any]]
+    settings: Callable[[Config, list[str]], Json]
+    config: Callable[[Any, Mapping[str, Tensor], list[str]], Json]
     body: Callable[[Any], list[TensorMap]]
     heads: tuple[HubHead, ...]
     ignored: tuple[str, ...] = ()

@@ -21,6 +21,7 @@ from torch import Tensor
 from ..core import registry
 from ..core.config import validate
 from ..core.errors import SeriatimError
+from ..core.files import Json
 from ..data.tokenizers import Tokenizer
 from .mapping import HubHead, ModelMapping, TensorMap, read_sizes
 from .mappings import by_model_type
@@ -53,7 +54,7 @@ def locate_model(source: str) -> Path:
 @dataclass(frozen=True)
 class HubFolder:
     path: Path
-    config: dict[str, Any]
+    config: Json
 
     @classmethod
     def open(cls, path: str | Path) -> HubFolder:
@@ -89,7 +90,7 @@ class HubFolder:
         raise SeriatimError("hub.not-a-model", cause, "copy the weights into the folder")
 
 
-def read_json_object(file: Path) -> dict[str, Any]:
+def read_json_object(file: Path) -> Json:
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -211,11 +212,11 @@ class HubModel:
     """The contents of a model folder in our terms."""
 
     path: Path
-    settings: dict[str, Any]  # of our model
+    settings: Json  # of our model
     mapping: ModelMapping
     head: HubHead
     tensors: dict[str, Tensor]
-    config: dict[str, Any]  # config.json
+    config: Json  # config.json
     tokenizers: dict[str, Tokenizer]  # "tokenizer", and "source_tokenizer" if source and target have separate ones
     labels: tuple[str, ...] = ()  # of its outputs, in order
     notes: list[str] = field(default_factory=list)
@@ -231,7 +232,7 @@ class HubModel:
         return token if 0 <= token < len(self.tensors[self.mapping.token_tables[-1]]) else None
 
 
-def read_settings(path: str | Path) -> dict[str, Any]:
+def read_settings(path: str | Path) -> Json:
     """Returns the settings of the model in a folder, without reading its weights."""
     folder = HubFolder.open(path)
     return _model_settings(folder, _find_mapping(folder))[0]
@@ -278,7 +279,7 @@ def read_model(path: str | Path) -> HubModel:
     return HubModel(*parts, labels, notes, new_tensors, image)
 
 
-def _model_settings(folder: HubFolder, mapping: ModelMapping) -> tuple[dict[str, Any], Any]:
+def _model_settings(folder: HubFolder, mapping: ModelMapping) -> tuple[Json, Any]:
     """Returns the settings as plain values and validated; building the modules shows contradictory sizes."""
     problems: list[str] = []
     values = mapping.settings(folder.config, problems)

@@ -11,14 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..core.config import load_yaml
 from ..core.errors import SeriatimError
-from ..core.files import load_tensors
+from ..core.files import Json, load_tensors
 from ..data.tokenizers import Tokenizer
 from ..nn.network import weights
 from .reading import MAX_LISTED, HubModel, locate_model, read_model, read_settings
@@ -50,7 +49,7 @@ class WarmStart:
         return read_model(self.path)
 
     @cached_property
-    def model(self) -> dict[str, Any]:
+    def model(self) -> Json:
         """The settings of the model, with the size of the token vectors, which may depend on the task."""
         if not self.is_run:
             return read_settings(self.path)
@@ -70,7 +69,7 @@ class WarmStart:
         """The kind of head of a model of `transformers`."""
         return None if self.is_run else self.hub_model.head.kind
 
-    def _section(self, name: str) -> dict[str, Any]:
+    def _section(self, name: str) -> Json:
         """Returns a section of a run's config.yaml that has a name."""
         file = self.path / "config.yaml"
         section = load_yaml(file).get(name)
@@ -95,7 +94,7 @@ class WarmStart:
         return token if isinstance(token, int) else None
 
     @cached_property
-    def _data(self) -> dict[str, Any]:
+    def _data(self) -> Json:
         """The contents of a run's data.json."""
         file = self.path / "data.json"
         try:
@@ -160,7 +159,7 @@ class WarmStart:
                 shapes = f"{tuple(counterpart.shape)} there, {tuple(tensor.shape)} expected"
                 problems.append(f"{name} has another shape: {shapes}")
         if problems:
-            lines = "\n".join(f"  - {problem}" for problem in problems[: MAX_LISTED])
+            lines = "\n".join(f"  - {problem}" for problem in problems[:MAX_LISTED])
             cause = f"{self.source} does not fit:\n{lines}"
             raise SeriatimError("start.unfit", cause, f"keep the settings of that model ({', '.join(SIZES)})")
         with torch.no_grad():

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ..core.errors import SeriatimError
-from ..core.files import atomic_folder, write_json, write_text
+from ..core.files import Json, atomic_folder, write_json, write_text
 from ..data.tokenizers import Tokenizer
 from .mapping import HubHead, ModelMapping
 from .reading import PREPROCESSOR, TARGET_FOLDER, HubImage
@@ -80,7 +80,7 @@ def write_model(
     hub_tensors = {
         name: part for ours, tensor in tensors.items() for name, part in maps[ours].write(tensor.detach().cpu()).items()
     }
-    values: dict[str, Any] = {
+    values: Json = {
         "architectures": [head.architecture],
         "model_type": mapping.model_type,
         "dtype": "float32",
@@ -141,7 +141,7 @@ def write_tokenizer(path: Path, tokenizer: Tokenizer, max_length: int | None, ap
     text = _with_eos(tokenizer) if append_eos else tokenizer.backend.to_str(pretty=True)
     write_text(path / "tokenizer.json", text)
     special = {key: getattr(tokenizer, name, None) for key, name in SPECIAL_TOKENS.items()}
-    values: dict[str, Any] = {key: tokenizer.names[token] for key, token in special.items() if token is not None}
+    values: Json = {key: tokenizer.names[token] for key, token in special.items() if token is not None}
     values.setdefault("pad_token", values.get("eos_token"))
     values |= {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
     inputs = ["input_ids", "token_type_ids", "attention_mask"]
@@ -159,9 +159,9 @@ def _with_eos(tokenizer: Tokenizer) -> str:
     if tokenizer.eos is None:
         return json.dumps(description, ensure_ascii=False, indent=2)
     name = tokenizer.names[tokenizer.eos]
-    text: list[dict[str, Any]] = [{"Sequence": {"id": "A", "type_id": 0}}]
-    pair: list[dict[str, Any]] = [{"Sequence": {"id": "B", "type_id": 0}}]
-    end: list[dict[str, Any]] = [{"SpecialToken": {"id": name, "type_id": 0}}]
+    text: list[Json] = [{"Sequence": {"id": "A", "type_id": 0}}]
+    pair: list[Json] = [{"Sequence": {"id": "B", "type_id": 0}}]
+    end: list[Json] = [{"SpecialToken": {"id": name, "type_id": 0}}]
     description["post_processor"] = {
         "type": "TemplateProcessing",
         "single": text + end,

@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from ..core.files import atomic_file, cache_folder, write_text
+from ..core.files import Json, atomic_file, cache_folder, write_text
 
 HERE = Path(__file__).parent
 NAMES = ("recurrent", "attention", "tiles", "additive", "dropout", "linear", "convolution", "generation")
@@ -34,6 +34,8 @@ COMPILERS = ("g++", "clang++", "c++")
 OPTIONS = ("-std=c++20", "-O3", "-fPIC")
 # The first set that the compiler accepts: not every compiler supports -march=native or OpenMP.
 TUNINGS = (("-march=native", "-fopenmp"), ("-mcpu=native", "-fopenmp"), ("-march=native",), ())
+
+Context = Any  # of torch.autograd.Function: torch has no type with the attributes that are set on it
 
 _load_result: dict[str, str] = {}  # status or reason, of loading in this process
 
@@ -86,10 +88,10 @@ def load() -> bool:
     return True
 
 
-def status() -> dict[str, Any]:
+def status() -> Json:
     """Returns status, reason, library and compiler of the kernels, for `seriatim doctor`; builds nothing."""
     build = _build()
-    values: dict[str, Any] = {
+    values: Json = {
         "status": "to be built on first use",
         "reason": "",
         "library": str(build.library) if build else None,

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import load, supports
+from . import Context, load, supports
 
 SHORT = 32  # keys, up to which saving the weights is faster
 LONGEST = 512  # keys; more do not fit in the nearest caches, and PyTorch is as fast
@@ -119,24 +119,24 @@ def _register_tiled(library: str) -> None:
     )
 
 
-def _self_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _self_setup(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     ctx.save_for_backward(inputs[0], output[1])
     ctx.heads = inputs[1]
     ctx.mark_non_differentiable(output[1])
 
 
-def _self_backward(ctx: Any, dy: Tensor, dweights: Tensor | None) -> tuple[Tensor | None, ...]:
+def _self_backward(ctx: Context, dy: Tensor, dweights: Tensor | None) -> tuple[Tensor | None, ...]:
     inputs, weights = ctx.saved_tensors
     return torch.ops.seriatim.self_attend_backward(dy, inputs, weights, ctx.heads), None, None, None
 
 
-def _cross_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _cross_setup(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     ctx.save_for_backward(inputs[0], inputs[1], output[1])
     ctx.heads = inputs[2]
     ctx.mark_non_differentiable(output[1])
 
 
-def _cross_backward(ctx: Any, dy: Tensor, dweights: Tensor | None) -> tuple[Tensor | None, ...]:
+def _cross_backward(ctx: Context, dy: Tensor, dweights: Tensor | None) -> tuple[Tensor | None, ...]:
     query, memory, weights = ctx.saved_tensors
     return *torch.ops.seriatim.cross_attend_backward(dy, query, memory, weights, ctx.heads), None, None
 
@@ -151,25 +151,25 @@ def _cross_fake(query: Tensor, memory: Tensor, heads: int, mask: Tensor | None) 
     return torch.empty_like(query), query.new_empty(rows, heads, steps, memory.shape[1])
 
 
-def _self_tiled_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _self_tiled_setup(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     ctx.save_for_backward(inputs[0], output[1], inputs[2])
     ctx.heads, ctx.causal = inputs[1], inputs[3]
     ctx.mark_non_differentiable(output[1])
 
 
-def _self_tiled_backward(ctx: Any, dy: Tensor, dsums: Tensor | None) -> tuple[Tensor | None, ...]:
+def _self_tiled_backward(ctx: Context, dy: Tensor, dsums: Tensor | None) -> tuple[Tensor | None, ...]:
     inputs, sums, mask = ctx.saved_tensors
     d_inputs = torch.ops.seriatim.self_attend_tiled_backward(dy, inputs, sums, ctx.heads, mask, ctx.causal)
     return d_inputs, None, None, None
 
 
-def _cross_tiled_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _cross_tiled_setup(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     ctx.save_for_backward(inputs[0], inputs[1], output[1], inputs[3])
     ctx.heads = inputs[2]
     ctx.mark_non_differentiable(output[1])
 
 
-def _cross_tiled_backward(ctx: Any, dy: Tensor, dsums: Tensor | None) -> tuple[Tensor | None, ...]:
+def _cross_tiled_backward(ctx: Context, dy: Tensor, dsums: Tensor | None) -> tuple[Tensor | None, ...]:
     query, memory, sums, mask = ctx.saved_tensors
     return *torch.ops.seriatim.cross_attend_tiled_backward(dy, query, memory, sums, ctx.heads, mask), None, None
 
@@ -194,11 +194,11 @@ def _additive_backward_fake(
     return torch.empty_like(query).contiguous(), query.new_empty(query.shape[0], query.shape[2])
 
 
-def _additive_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _additive_setup(ctx: Context, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(*inputs)
 
 
-def _additive_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _additive_backward(ctx: Context, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     query, key, weight = ctx.saved_tensors
     of_key = torch.zeros_like(key, memory_format=torch.contiguous_format)
     of_query, of_weight = add_additive_gradients(gradient, query, key, weight, of_key)

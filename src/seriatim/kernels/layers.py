@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import load, supports
+from . import Context, load, supports
 
 NAMES = ("relu", "gelu", "gelu-tanh", "silu")  # in the order of `activation.h`
 
@@ -95,21 +95,21 @@ def _register() -> bool:
 _register._dynamo_marked_constant = True  # type: ignore[attr-defined]  # see kernels/recurrent.py
 
 
-def _biased_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _biased_setup(ctx: Context, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(inputs[0], inputs[1])
     ctx.activation = inputs[2]
 
 
-def _biased_backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+def _biased_backward(ctx: Context, dy: Tensor) -> tuple[Tensor | None, ...]:
     x, bias = ctx.saved_tensors
     return *torch.ops.seriatim.biased_backward(dy, x, bias, ctx.activation), None
 
 
-def _dropout_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _dropout_setup(ctx: Context, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.p, ctx.seed = inputs[1], inputs[2]
 
 
-def _dropout_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+def _dropout_backward(ctx: Context, gradient: Tensor) -> tuple[Tensor, None, None]:
     return torch.ops.seriatim.dropped(gradient, ctx.p, ctx.seed), None, None
 
 
@@ -124,13 +124,13 @@ def _convolution_backward_fake(
     return dx, weight.new_empty(weight.shape), weight.new_empty(len(weight))
 
 
-def _convolution_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _convolution_setup(ctx: Context, inputs: tuple[Any, ...], output: Tensor) -> None:
     x, weight, bias, ctx.dilation = inputs
     ctx.biased = bias is not None
     ctx.save_for_backward(x, weight)
 
 
-def _convolution_backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+def _convolution_backward(ctx: Context, dy: Tensor) -> tuple[Tensor | None, ...]:
     x, weight = ctx.saved_tensors
     inputs = ctx.needs_input_grad[0]
     dx, dw, db = torch.ops.seriatim.convolution_backward(dy, x, weight, ctx.dilation, inputs)

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from . import load
+from . import Context, load
 
 Inputs = tuple[Tensor, Tensor | None]  # weights and bias of the inputs
 
@@ -248,25 +248,25 @@ def _registered() -> bool:
 _registered._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
-def _no_second_derivative(ctx: Any, *gradients: Tensor) -> NoReturn:
+def _no_second_derivative(ctx: Context, *gradients: Tensor) -> NoReturn:
     raise RuntimeError("the native recurrent kernels give first derivatives only; set SERIATIM_KERNELS=off for second")
 
 
-def _rnn_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+def _rnn_setup(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     x, input_weight, input_bias, weight, h0, mask, ctx.reverse, ctx.relu = inputs
     ctx.has_bias = input_bias is not None
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(x, input_weight, weight, h0, mask, output[0])
 
 
-def _rnn_backward(ctx: Any, dy: Tensor | None, dh: Tensor | None) -> tuple[Tensor | None, ...]:
+def _rnn_backward(ctx: Context, dy: Tensor | None, dh: Tensor | None) -> tuple[Tensor | None, ...]:
     needs_x = ctx.needs_input_grad[0]
     gradients = torch.ops.seriatim.rnn_backward(dy, dh, *ctx.saved_tensors, ctx.reverse, ctx.relu, needs_x)
     *first, d_weight, d_h0 = gradients
     return *_input_gradients(ctx, *first), d_weight, d_h0, None, None, None
 
 
-def _lstm_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+def _lstm_setup(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     x, input_weight, input_bias, weight, h0, _, mask, ctx.reverse, _ = inputs
     ctx.has_bias = input_bias is not None
     ctx.set_materialize_grads(False)
@@ -274,7 +274,7 @@ def _lstm_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -
 
 
 def _lstm_backward(
-    ctx: Any, dy: Tensor | None, dh: Tensor | None, dc: Tensor | None, _: Any
+    ctx: Context, dy: Tensor | None, dh: Tensor | None, dc: Tensor | None, _: Any
 ) -> tuple[Tensor | None, ...]:
     needs_x = ctx.needs_input_grad[0]
     gradients = torch.ops.seriatim.lstm_backward(dy, dh, dc, *ctx.saved_tensors, ctx.reverse, needs_x)
@@ -282,14 +282,14 @@ def _lstm_backward(
     return *_input_gradients(ctx, *first), d_weight, d_h0, d_c0, None, None, None
 
 
-def _gru_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+def _gru_setup(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     x, input_weight, input_bias, weight, h0, bias, mask, ctx.reverse, ctx.after, _ = inputs
     ctx.has_bias, ctx.has_reset_bias = input_bias is not None, bias is not None
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(x, input_weight, weight, h0, mask, output[0], output[2])
 
 
-def _gru_backward(ctx: Any, dy: Tensor | None, dh: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
+def _gru_backward(ctx: Context, dy: Tensor | None, dh: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
     needs_x = ctx.needs_input_grad[0]
     gradients = torch.ops.seriatim.gru_backward(dy, dh, *ctx.saved_tensors, ctx.reverse, ctx.after, needs_x)
     *first, d_weight, d_h0, d_bias = gradients
@@ -305,7 +305,7 @@ def _gru_backward(ctx: Any, dy: Tensor | None, dh: Tensor | None, _: Any) -> tup
     )
 
 
-def _input_gradients(ctx: Any, d_x: Tensor, d_weight: Tensor, d_bias: Tensor) -> tuple[Tensor | None, ...]:
+def _input_gradients(ctx: Context, d_x: Tensor, d_weight: Tensor, d_bias: Tensor) -> tuple[Tensor | None, ...]:
     """Returns the gradients of x and of the weights and bias of the inputs, None for those that do not exist."""
     projected = ctx.saved_tensors[1] is not None
     return (

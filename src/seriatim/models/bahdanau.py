@@ -13,12 +13,11 @@ scaled_dot, distance), each direction of the encoder has half the width.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from pydantic import Field
 from torch import Tensor
 
+from ..core.state import State
 from ..nn.attention import EQUAL_SIZE_SCORES, ScoreName
 from ..nn.backbone import Trace, trace_scope
 from ..nn.encoder_decoder import AttentionDecoder, EncoderDecoderSettings
@@ -47,7 +46,7 @@ class Bahdanau(AttentionDecoder):
         super().__init__(maker, inputs, size * (2 if bidirectional else 1), width, score, layers, dropout)
         self.encoder = Recurrent(maker, inputs, size, layers, dropout, bidirectional)
 
-    def encode(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Any:
+    def encode(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> State:
         memory, states = self.encoder(x, mask, None, trace_scope(trace, "encoder"))
         last = torch.cat([state[0] for state in states[-self.encoder.directions :]], dim=-1)
         return self.make_memory(memory, last, mask)

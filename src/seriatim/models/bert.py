@@ -22,6 +22,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from ..core.errors import SeriatimError
+from ..core.state import State
 from ..nn.backbone import Backbone, BackboneTraits, Trace, record, trace_scope
 from ..nn.layers import Activation, Dropout, LearnedPositions, SegmentedInput
 from ..nn.transformer import Block, Packing, TransformerSettings
@@ -74,8 +75,8 @@ class Bert(Backbone):
         initialize_heads(self, heads)
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: Trace | None = None
-    ) -> tuple[Tensor, Any]:
+        self, x: Tensor, mask: Tensor | None = None, state: State = None, trace: Trace | None = None
+    ) -> tuple[Tensor, State]:
         x, attention_mask = self._embed(x, mask)
         record(trace, "embedded", x, mask)
         return self._run_blocks(self.blocks, x, mask, attention_mask, trace), None

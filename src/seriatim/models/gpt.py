@@ -23,7 +23,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ..core.errors import SeriatimError
-from ..core.state import append
+from ..core.state import State, append
 from ..nn.attention import causal_mask
 from ..nn.backbone import Backbone, BackboneTraits, Trace, record, trace_scope
 from ..nn.layers import Activation, Dropout
@@ -70,8 +70,8 @@ class GPT(Backbone):
                 nn.init.normal_(writer.weight, std=INIT_STD / math.sqrt(2 * layers))
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: Trace | None = None
-    ) -> tuple[Tensor, Any]:
+        self, x: Tensor, mask: Tensor | None = None, state: State = None, trace: Trace | None = None
+    ) -> tuple[Tensor, State]:
         steps = x.shape[1]
         caches, past_mask, count = state if state is not None else ([None] * len(self.blocks), None, None)
         positions = torch.arange(steps, device=x.device).expand(len(x), steps)  # (B,T)
@@ -97,12 +97,12 @@ class GPT(Backbone):
         blocks: list[Block] = list(self.blocks)  # type: ignore[arg-type]
         return transformer_parts(self.project(embeddings), self.positions.weight, blocks, self.norm, head)
 
-    def export_state(self, state: Any) -> tuple[list[Tensor], Tensor | None]:
+    def export_state(self, state: State) -> tuple[list[Tensor], Tensor | None]:
         caches, key_mask, _ = state
         return caches, key_mask
 
     def _masks(
-        self, x: Tensor, mask: Tensor | None, past_mask: Tensor | None, cache: Any
+        self, x: Tensor, mask: Tensor | None, past_mask: Tensor | None, cache: State
     ) -> tuple[Tensor | None, Tensor | None]:
         """Returns the attention mask (B,1,T,S+T), and the mask of the positions read so far (B,S+T)."""
         steps, past = x.shape[1], 0 if cache is None else cache.shape[2]

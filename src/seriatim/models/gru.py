@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from ..kernels import recurrent as kernels
 from ..nn.backbone import Trace
-from ..nn.recurrent import Cell, LoopMatmul, Matmuls, Recurrent, RecurrentSettings, State, memory_bias
+from ..nn.recurrent import Cell, CellState, LoopMatmul, Matmuls, Recurrent, RecurrentSettings, memory_bias
 
 Reset = Literal["before", "after"]
 
@@ -44,7 +44,7 @@ class GRUCell(Cell):
         gates, candidate = self.recurrent.T.split([2 * self.width, self.width], dim=-1)
         return LoopMatmul(gates), LoopMatmul(candidate)
 
-    def step(self, projected: Tensor, state: State, matmuls: Matmuls | None = None) -> tuple[State, Trace]:
+    def step(self, projected: Tensor, state: CellState, matmuls: Matmuls | None = None) -> tuple[CellState, Trace]:
         (h,) = state
         to_gates, to_candidate = matmuls or self.matmuls()
         gates, candidate = projected.split([2 * self.width, self.width], dim=-1)
@@ -56,7 +56,7 @@ class GRUCell(Cell):
         h = z * h + (1 - z) * candidate
         return (h,), {"reset_gate": r, "update_gate": z, "hidden": h}
 
-    def run_kernel(self, x: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State]:
+    def run_kernel(self, x: Tensor, state: CellState, mask: Tensor | None, reverse: bool) -> tuple[Tensor, CellState]:
         inputs = self.input.weight, self.input.bias
         y, h = kernels.gru(x, self.recurrent, state[0], self.bias, mask, reverse, self.reset, inputs)
         return y, (h,)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ..kernels import recurrent as kernels
 from ..nn.backbone import Trace
-from ..nn.recurrent import Cell, Matmuls, Recurrent, RecurrentSettings, State, memory_bias
+from ..nn.recurrent import Cell, CellState, Matmuls, Recurrent, RecurrentSettings, memory_bias
 
 
 class LSTMCell(Cell):
@@ -37,7 +37,7 @@ class LSTMCell(Cell):
         if memory is not None:  # units with a long memory are written slowly
             self.input.bias.data[:width] = -forget
 
-    def step(self, projected: Tensor, state: State, matmuls: Matmuls | None = None) -> tuple[State, Trace]:
+    def step(self, projected: Tensor, state: CellState, matmuls: Matmuls | None = None) -> tuple[CellState, Trace]:
         h, c = state
         (recurrent,) = matmuls or self.matmuls()
         i, f, candidate, o = (projected + recurrent(h)).chunk(4, dim=-1)  # (B,D) each
@@ -46,7 +46,7 @@ class LSTMCell(Cell):
         h = o * torch.tanh(c)
         return (h, c), {"input_gate": i, "forget_gate": f, "output_gate": o, "cell": c, "hidden": h}
 
-    def run_kernel(self, x: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State]:
+    def run_kernel(self, x: Tensor, state: CellState, mask: Tensor | None, reverse: bool) -> tuple[Tensor, CellState]:
         h, c = state
         y, h, c = kernels.lstm(x, self.recurrent, h, c, mask, reverse, (self.input.weight, self.input.bias))
         return y, (h, c)

@@ -13,12 +13,11 @@ Initialization: Glorot with the gain of tanh, zero biases.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from ..core.state import State
 from ..nn.backbone import Backbone, BackboneSettings, Trace, record
 from ..nn.layers import Dropout, extend_window, last_window
 
@@ -38,8 +37,8 @@ class WindowMLP(Backbone):
             nn.init.zeros_(layer.bias)
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: Trace | None = None
-    ) -> tuple[Tensor, Any]:
+        self, x: Tensor, mask: Tensor | None = None, state: State = None, trace: Trace | None = None
+    ) -> tuple[Tensor, State]:
         before = self.window - 1
         extended = extend_window(x, state, before)  # (B,n−1+T,D)
         y = extended.unfold(1, self.window, 1).transpose(2, 3).flatten(2)  # (B,T,n·D), oldest first

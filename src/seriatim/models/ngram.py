@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -43,6 +43,7 @@ from torch import Tensor
 
 from ..core.config import Count, validate
 from ..core.errors import SeriatimError
+from ..core.files import Json
 from ..nn.backbone import ModelSettings
 from . import _ngram_arpa as arpa
 from . import _ngram_counting as counting
@@ -294,7 +295,7 @@ class NGram:
         """The number of stored numbers: log p of each n-gram, log γ of each context."""
         return sum(len(level.keys) - 1 + int(np.count_nonzero(level.context)) for level in self.levels)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Json:
         """Returns the n-grams by order, the numbers and bytes stored, and the discounts if they are known."""
         return {
             "ngrams": [len(level.keys) - 1 for level in self.levels],

@@ -20,6 +20,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from ..core.errors import SeriatimError
+from ..core.state import State
 from ..nn.backbone import Backbone, BackboneSettings, Trace, record
 from ..nn.images import FeatureMapInput, ImageShape, ResNet, Stem
 from ..nn.layers import Dropout
@@ -45,8 +46,8 @@ class DropoutBackbone(Backbone):
         self.dropout = Dropout(dropout)
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: Trace | None = None
-    ) -> tuple[Tensor, Any]:
+        self, x: Tensor, mask: Tensor | None = None, state: State = None, trace: Trace | None = None
+    ) -> tuple[Tensor, State]:
         y: Tensor = self.dropout(x)
         record(trace, "hidden", y, mask)
         return y, None

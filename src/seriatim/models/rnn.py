@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ..kernels import recurrent as kernels
 from ..nn.backbone import Trace
-from ..nn.recurrent import Cell, Matmuls, Recurrent, RecurrentSettings, State
+from ..nn.recurrent import Cell, CellState, Matmuls, Recurrent, RecurrentSettings
 
 
 class RNNCell(Cell):
@@ -32,14 +32,14 @@ class RNNCell(Cell):
         super().__init__(inputs, width)
         self.activation = self.native = activation
 
-    def step(self, projected: Tensor, state: State, matmuls: Matmuls | None = None) -> tuple[State, Trace]:
+    def step(self, projected: Tensor, state: CellState, matmuls: Matmuls | None = None) -> tuple[CellState, Trace]:
         (h,) = state
         (recurrent,) = matmuls or self.matmuls()
         total = projected + recurrent(h)  # (B,D)
         h = torch.tanh(total) if self.activation == "tanh" else torch.relu(total)
         return (h,), {"hidden": h}
 
-    def run_kernel(self, x: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State]:
+    def run_kernel(self, x: Tensor, state: CellState, mask: Tensor | None, reverse: bool) -> tuple[Tensor, CellState]:
         inputs = self.input.weight, self.input.bias
         y, h = kernels.rnn(x, self.recurrent, state[0], mask, reverse, self.activation, inputs)
         return y, (h,)

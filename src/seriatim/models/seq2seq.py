@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 from torch import Tensor
 
+from ..core.state import State
 from ..nn.backbone import Trace, trace_scope
 from ..nn.encoder_decoder import EncoderDecoderBackbone, EncoderDecoderSettings
 from ..nn.recurrent import Cell, Recurrent
@@ -50,11 +51,11 @@ class Seq2Seq(EncoderDecoderBackbone):
         self.encoder = Recurrent(maker, inputs, width, layers, dropout)
         self.decoder = Recurrent(maker, inputs, width, layers, dropout)
 
-    def encode(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Any:
+    def encode(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> State:
         _, state = self.encoder(x, mask, None, trace_scope(trace, "encoder"))
         return state
 
-    def decode(self, y: Tensor, memory: Any, state: Any = None, trace: Trace | None = None) -> tuple[Tensor, Any]:
+    def decode(self, y: Tensor, memory: State, state: State = None, trace: Trace | None = None) -> tuple[Tensor, State]:
         hidden: Tensor
         hidden, state = self.decoder(y, None, memory if state is None else state, trace_scope(trace, "decoder"))
         return hidden, state

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 from torch import Tensor
 
+from ..core.state import State
 from ..nn.attention import ScoreName
 from ..nn.backbone import Trace
 from ..nn.encoder_decoder import AttentionDecoder, EncoderDecoderSettings
@@ -29,7 +30,7 @@ from .seq2seq import CellName, cell_lr, make_cell
 class ShowAttendTell(AttentionDecoder):
     """The memory is the grid of the image."""
 
-    def encode(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Any:
+    def encode(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> State:
         return self.make_memory(x, masked_mean(x, mask), mask)
 
     def encoder_outputs(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Tensor:

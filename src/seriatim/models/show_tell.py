@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 from torch import Tensor, nn
 
+from ..core.state import State
 from ..nn.backbone import Trace, trace_scope
 from ..nn.encoder_decoder import EncoderDecoderBackbone, EncoderDecoderSettings
 from ..nn.network import Pool
@@ -45,14 +46,14 @@ class ShowTell(EncoderDecoderBackbone):
         self.image = nn.Linear(memory, inputs)
         self.decoder = Recurrent(make_cell(cell), inputs, width, layers, dropout)
 
-    def encode(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Any:
+    def encode(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> State:
         _, state = self.decoder(self.image(self.pool(x, mask))[:, None], None, None)
         return state
 
     def encoder_outputs(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Tensor:
         return x
 
-    def decode(self, y: Tensor, memory: Any, state: Any = None, trace: Trace | None = None) -> tuple[Tensor, Any]:
+    def decode(self, y: Tensor, memory: State, state: State = None, trace: Trace | None = None) -> tuple[Tensor, State]:
         hidden: Tensor
         hidden, state = self.decoder(y, None, memory if state is None else state, trace_scope(trace, "decoder"))
         return hidden, state

@@ -15,12 +15,11 @@ directions, so that the layer begins as He's; the skip is the identity if widths
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from ..core.state import State
 from ..kernels import layers as kernels
 from ..nn.backbone import Backbone, BackboneSettings, Trace, record, trace_scope
 from ..nn.layers import Dropout, equations_enabled, extend_window, last_window
@@ -65,7 +64,7 @@ class Block(nn.Module):
         self.skip = nn.Identity() if inputs == width else nn.Linear(inputs, width)
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Tensor, mask: Tensor | None, state: Any, trace: Trace | None = None) -> tuple[Tensor, Any]:
+    def forward(self, x: Tensor, mask: Tensor | None, state: State, trace: Trace | None = None) -> tuple[Tensor, State]:
         before = (None, None) if state is None else state
         inner, first = self.first(x, mask, before[0])
         inner = self.dropout(torch.relu(inner))
@@ -93,8 +92,8 @@ class TCN(Backbone):
         self.receptive_field = 1 + sum(2 * (kernel - 1) * 2**level for level in range(levels))
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: Trace | None = None
-    ) -> tuple[Tensor, Any]:
+        self, x: Tensor, mask: Tensor | None = None, state: State = None, trace: Trace | None = None
+    ) -> tuple[Tensor, State]:
         states = []
         for level, block in enumerate(self.blocks):
             scope = trace_scope(trace, f"level{level}", mask)

@@ -23,6 +23,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from ..core.errors import SeriatimError
+from ..core.state import State
 from ..nn.attention import causal_mask
 from ..nn.backbone import BackboneTraits, Trace, is_traced, record, trace_scope
 from ..nn.encoder_decoder import EncoderDecoderBackbone, EncoderDecoderSettings
@@ -81,7 +82,7 @@ class Transformer(EncoderDecoderBackbone):
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
 
-    def encode(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Any:
+    def encode(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> State:
         x = self.encoder_outputs(x, mask, trace)
         return [block.get_submodule("cross").keys_values(x) for block in self.decoder], mask  # type: ignore[operator]
 
@@ -94,7 +95,7 @@ class Transformer(EncoderDecoderBackbone):
         y: Tensor = self.encoder_norm(x)
         return y
 
-    def decode(self, y: Tensor, memory: Any, state: Any = None, trace: Trace | None = None) -> tuple[Tensor, Any]:
+    def decode(self, y: Tensor, memory: State, state: State = None, trace: Trace | None = None) -> tuple[Tensor, State]:
         keys_values, mask = memory
         source_mask = None if mask is None else mask[:, None, None]
         past, steps = 0 if state is None else state[0].shape[2], y.shape[1]

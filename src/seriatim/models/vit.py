@@ -21,6 +21,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from ..core.errors import SeriatimError
+from ..core.state import State
 from ..nn.backbone import Backbone, BackboneTraits, Trace, record, trace_scope
 from ..nn.images import ImageShape, PatchInput, default_patch_size
 from ..nn.layers import Activation, Dropout, LearnedPositions
@@ -70,8 +71,8 @@ class ViT(Backbone):
                 nn.init.zeros_(module.bias)
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: Trace | None = None
-    ) -> tuple[Tensor, Any]:
+        self, x: Tensor, mask: Tensor | None = None, state: State = None, trace: Trace | None = None
+    ) -> tuple[Tensor, State]:
         x = self._embed(x)
         record(trace, "embedded", x)
         return self.norm(self._run_blocks(self.blocks, x, trace)), None

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from ..core.errors import SeriatimError, did_you_mean
+from ..kernels import Context
 from ..kernels import attention as kernels
 from .layers import equations_enabled
 
@@ -273,14 +274,14 @@ class SharedKeyScores:
 
 class _SharedKeyFunction(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, weight: Tensor, gradients: dict[int, Tensor]) -> Tensor:
+    def forward(ctx: Context, query: Tensor, key: Tensor, weight: Tensor, gradients: dict[int, Tensor]) -> Tensor:
         ctx.save_for_backward(query, key, weight)
         ctx.gradients = gradients
         return kernels.additive_scores(query, key, weight)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, Tensor, None]:
+    def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor, None, Tensor, None]:
         query, key, weight = ctx.saved_tensors
         task = torch._C._current_graph_task_id()
         if task not in ctx.gradients:
@@ -293,14 +294,14 @@ class _SharedKey(torch.autograd.Function):
     """The identity of the keys; its backward pass runs after all steps and returns the accumulated gradient."""
 
     @staticmethod
-    def forward(ctx: Any, key: Tensor, gradients: dict[int, Tensor]) -> Tensor:
+    def forward(ctx: Context, key: Tensor, gradients: dict[int, Tensor]) -> Tensor:
         ctx.gradients = gradients
         ctx.set_materialize_grads(False)
         return key.view_as(key)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, other: Tensor | None) -> tuple[Tensor | None, None]:
+    def backward(ctx: Context, other: Tensor | None) -> tuple[Tensor | None, None]:
         accumulated = ctx.gradients.pop(torch._C._current_graph_task_id(), None)
         ctx.gradients.clear()
         if accumulated is None or other is None:
@@ -310,7 +311,7 @@ class _SharedKey(torch.autograd.Function):
 
 class _BlockedScores(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
+    def forward(ctx: Context, query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(query, key, weight)
         scores = query.new_empty(query.shape[0], query.shape[1], key.shape[1])
         for rows, steps in _blocks(query, key):
@@ -319,7 +320,7 @@ class _BlockedScores(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         query, key, weight = ctx.saved_tensors
         of_query, of_key = torch.empty_like(query), torch.zeros_like(key)
         of_weight = torch.zeros_like(weight)

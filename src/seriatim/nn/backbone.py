@@ -27,6 +27,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from ..core.config import Settings
+from ..core.state import State
 from .layers import TokenInput
 
 if TYPE_CHECKING:
@@ -66,8 +67,8 @@ class Backbone(nn.Module):
     context_length: int | None = None  # the largest number of elements; None: any
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: Trace | None = None
-    ) -> tuple[Tensor, Any]:
+        self, x: Tensor, mask: Tensor | None = None, state: State = None, trace: Trace | None = None
+    ) -> tuple[Tensor, State]:
         """Returns outputs (B,T,width) and the state; a `trace` records intermediate values and changes nothing."""
         raise TypeError(f"{type(self).__name__} has no forward")
 
@@ -94,7 +95,7 @@ class Backbone(nn.Module):
         """
         return None
 
-    def export_state(self, state: Any) -> tuple[list[Tensor], Tensor | None]:
+    def export_state(self, state: State) -> tuple[list[Tensor], Tensor | None]:
         """Returns the tensors of a state for native generation, and the mask of their positions (None: all valid)."""
         raise TypeError(f"{type(self).__name__} has no native generation")
 

@@ -16,11 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from ..core.errors import SeriatimError
+from ..core.state import State
 from .attention import EQUAL_SIZE_SCORES, attention_pool, make_score, masked_softmax
 from .backbone import Backbone, BackboneSettings, Trace, record, trace_scope
 from .layers import Dropout, TokenInput
 from .network import TokenHead
-from .recurrent import Cell, LoopMatmul, Recurrent, State
+from .recurrent import Cell, CellState, LoopMatmul, Recurrent
 
 
 class EncoderDecoderBackbone(nn.Module):
@@ -32,7 +33,7 @@ class EncoderDecoderBackbone(nn.Module):
     directions: int = 1
     context_length: int | None = None  # the longest source and target; None: any
 
-    def encode(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Any:
+    def encode(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> State:
         raise TypeError(f"{type(self).__name__} has no encode")
 
     def encoder_outputs(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Tensor:
@@ -40,7 +41,7 @@ class EncoderDecoderBackbone(nn.Module):
         y: Tensor = self.get_submodule("encoder")(x, mask, None, trace_scope(trace, "encoder", mask))[0]
         return y
 
-    def decode(self, y: Tensor, memory: Any, state: Any = None, trace: Trace | None = None) -> tuple[Tensor, Any]:
+    def decode(self, y: Tensor, memory: State, state: State = None, trace: Trace | None = None) -> tuple[Tensor, State]:
         """Returns outputs (B,T,width) and the state; attention weights are traced as "alignment" (B,T,S)."""
         raise TypeError(f"{type(self).__name__} has no decode")
 
@@ -91,7 +92,7 @@ class EncoderDecoder(nn.Module):
         self.backbone = backbone
         self.head = head
 
-    def encode(self, source: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Any:
+    def encode(self, source: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> State:
         return self.backbone.encode(self.source(source) * self.scale, mask, trace)
 
     def empty_source(self) -> Tensor:
@@ -102,7 +103,9 @@ class EncoderDecoder(nn.Module):
         """Returns the encoder's output for each source element (B,S,D)."""
         return self.backbone.encoder_outputs(self.source(source) * self.scale, mask, trace)
 
-    def decode(self, target: Tensor, memory: Any, state: Any = None, trace: Trace | None = None) -> tuple[Tensor, Any]:
+    def decode(
+        self, target: Tensor, memory: State, state: State = None, trace: Trace | None = None
+    ) -> tuple[Tensor, State]:
         return self.backbone.decode(self.target(target) * self.scale, memory, state, trace)
 
     def forward(self, source: Tensor, target: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Tensor:
@@ -132,11 +135,11 @@ class LuongEncoderDecoder(EncoderDecoderBackbone):
         self.score = make_score(score, decoder.width, width, decoder.width)
         self.mix = nn.Linear(decoder.width + width, decoder.width)
 
-    def encode(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Any:
+    def encode(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> State:
         memory = self.project(self.encoder(x, mask, None, trace_scope(trace, "encoder", mask))[0])
         return memory, self.score.prepare(memory), mask
 
-    def decode(self, y: Tensor, memory: Any, state: Any = None, trace: Trace | None = None) -> tuple[Tensor, Any]:
+    def decode(self, y: Tensor, memory: State, state: State = None, trace: Trace | None = None) -> tuple[Tensor, State]:
         values, keys, mask = memory
         hidden, state = self.decoder(y, None, state, trace_scope(trace, "decoder"))
         context, weights = attention_pool(self.score(hidden, keys), values, None if mask is None else mask[:, None])
@@ -249,16 +252,16 @@ class AttentionDecoder(EncoderDecoderBackbone):
         for block in self.context.weight.chunk(len(self.cell.gates)):
             nn.init.xavier_uniform_(block)
 
-    def make_memory(self, memory: Tensor, summary: Tensor, mask: Tensor | None = None) -> Any:
+    def make_memory(self, memory: Tensor, summary: Tensor, mask: Tensor | None = None) -> State:
         """Returns what `decode` reads: of vectors (B,S,E), and a summary (B,E) from which the first state is made."""
         first = torch.tanh(self.bridge(summary)).chunk(self.cell.state_tensors, dim=-1)
         keys = self.score.prepare(memory[..., : self.key_size])
         return memory, keys, self.context(memory) if self.precompute else None, mask, first
 
-    def decode(self, y: Tensor, memory: Any, state: Any = None, trace: Trace | None = None) -> tuple[Tensor, Any]:
+    def decode(self, y: Tensor, memory: State, state: State = None, trace: Trace | None = None) -> tuple[Tensor, State]:
         values, keys, contributions, mask, first = memory
         query_mask = None if mask is None else mask[:, None]
-        inner: State = first if state is None else state[0]
+        inner: CellState = first if state is None else state[0]
         projected = self.cell.input(self.dropout(y)).unbind(dim=1)  # of all steps at once, (B,G·D) each
         matmuls = self.cell.matmuls()
         to_gates = LoopMatmul(self.context.weight.T if contributions is None else contributions)

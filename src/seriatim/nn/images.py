@@ -20,12 +20,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..core.state import State
 from .backbone import BackboneSettings, Trace
 from .encoder_decoder import EncoderDecoder, encoder_decoder_backbone
 from .layers import TokenInput, equations_enabled
@@ -303,7 +304,7 @@ class ImageEncoderDecoder(EncoderDecoder):
     def empty_source(self) -> Tensor:
         return torch.zeros(1, *self.source.shape, dtype=torch.uint8, device=self.head.weight.device)
 
-    def encode(self, source: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Any:
+    def encode(self, source: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> State:
         return self.backbone.encode(self.source(source), mask, trace)
 
     def encoder_outputs(self, source: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Tensor:

@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from ..kernels import Context
 from .layers import equations_enabled
 from .network import as_float32
 
@@ -105,7 +106,7 @@ def _chunks(
 class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, rows: int
+        ctx: Context, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, rows: int
     ) -> Tensor:
         device = hidden.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
@@ -117,7 +118,7 @@ class _ChunkedLoss(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, scale: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, scale: Tensor) -> tuple[Tensor | None, ...]:
         scaled = (None if gradient is None else gradient * scale.to(gradient.dtype) for gradient in ctx.saved_tensors)
         return *scaled, None, None, None
 
@@ -279,7 +280,7 @@ def token_distillation_loss(
 
 class _ChunkedDistillationLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, *arguments: Any) -> Tensor:
+    def forward(ctx: Context, *arguments: Any) -> Tensor:
         student, teacher, (temperature, rows) = TokenScores(*arguments[:3]), TokenScores(*arguments[3:6]), arguments[6:]
         device = student.hidden.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else student.hidden.dtype
@@ -292,7 +293,7 @@ class _ChunkedDistillationLoss(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, scale: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, scale: Tensor) -> tuple[Tensor | None, ...]:
         scaled = (None if gradient is None else gradient * scale.to(gradient.dtype) for gradient in ctx.saved_tensors)
         return *scaled, *[None] * 5
 

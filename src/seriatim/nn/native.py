@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from ..core.state import RowState
+from ..core.state import RowState, State
 from ..kernels import load
 from ..kernels.layers import NAMES as ACTIVATION_NAMES
 from .encoder_decoder import EncoderDecoder
@@ -203,7 +203,7 @@ class Stepper:
         """Returns the log-probabilities (N,V) after prompts (N,T), and the state."""
         return self._packed().prefill(tokens)
 
-    def from_state(self, state: Any) -> NativeState:
+    def from_state(self, state: State) -> NativeState:
         """Returns the native state of a state that the network's forward pass returned."""
         return self._packed().from_state(*self.network.backbone.export_state(state))
 
@@ -233,7 +233,7 @@ class Stepper:
 class EncoderDecoderStepper:
     """Native generation with an encoder–decoder, given the memory of the sources."""
 
-    def __init__(self, network: EncoderDecoder, memory: Any, int8: bool = False) -> None:
+    def __init__(self, network: EncoderDecoder, memory: State, int8: bool = False) -> None:
         self.backbone = network.backbone
         self._generator = _packed_generator(network, int8, lambda: encoder_decoder_parts(network))
         keys_values, mask = memory
@@ -275,7 +275,7 @@ def make_stepper(network: nn.Module, int8: bool = False) -> Stepper | None:
 
 
 def make_encoder_decoder_stepper(
-    network: EncoderDecoder, memory: Any, int8: bool = False
+    network: EncoderDecoder, memory: State, int8: bool = False
 ) -> EncoderDecoderStepper | None:
     """Returns a stepper given the memory of sources, None if it is not supported."""
     return EncoderDecoderStepper(network, memory, int8) if _supported(network, encoder_decoder_parts) else None

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..core.state import State
 from .attention import masked_softmax
 from .backbone import Backbone, BackboneSettings, Trace
 from .layers import ACTIVATIONS, Activation, Dropout, TokenInput
@@ -48,14 +49,14 @@ class Network(nn.Module):
         self.head = head
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: Trace | None = None
-    ) -> tuple[Tensor, Any]:
+        self, x: Tensor, mask: Tensor | None = None, state: State = None, trace: Trace | None = None
+    ) -> tuple[Tensor, State]:
         hidden, mask, state = self.head_input(x, mask, state, trace)
         return self.head(hidden, mask), state
 
     def head_input(
-        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: Trace | None = None
-    ) -> tuple[Tensor, Tensor | None, Any]:
+        self, x: Tensor, mask: Tensor | None = None, state: State = None, trace: Trace | None = None
+    ) -> tuple[Tensor, Tensor | None, State]:
         """Returns the outputs that the head uses, their mask, and the state.
 
         A head that uses the last or first element only gets that one, computed without the others if possible.
@@ -73,8 +74,8 @@ class Network(nn.Module):
         return hidden, mask, state
 
     def hidden(
-        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: Trace | None = None
-    ) -> tuple[Tensor, Any]:
+        self, x: Tensor, mask: Tensor | None = None, state: State = None, trace: Trace | None = None
+    ) -> tuple[Tensor, State]:
         """Returns the backbone's outputs for all elements (B,T,width), and the state."""
         y, state = self.backbone(self.input(x), mask, state, trace)
         return y, state

@@ -16,6 +16,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from ..core.state import State
+from ..kernels import Context
 from ..kernels import recurrent as kernels
 from .backbone import Backbone, BackboneSettings, BackboneTraits, Trace, is_traced, record, trace_scope
 from .layers import Dropout, equations_enabled
@@ -45,14 +47,14 @@ def _autocast(tensor: Tensor) -> Tensor:
 
 class _Multiply(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, matrix: Tensor, steps: StepsByPass) -> Tensor:
+    def forward(ctx: Context, x: Tensor, matrix: Tensor, steps: StepsByPass) -> Tensor:
         ctx.save_for_backward(x, matrix)
         ctx.steps = steps
         return x @ matrix
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor, None, None]:
         x, matrix = ctx.saved_tensors
         # Detached: otherwise the saved steps would hold the graph, which holds the saved steps.
         ctx.steps.setdefault(torch._C._current_graph_task_id(), []).append((x.detach(), gradient))
@@ -63,14 +65,14 @@ class _GatherGradient(torch.autograd.Function):
     """The identity of the matrix; its backward pass runs after all steps."""
 
     @staticmethod
-    def forward(ctx: Any, matrix: Tensor, steps: StepsByPass) -> Tensor:
+    def forward(ctx: Context, matrix: Tensor, steps: StepsByPass) -> Tensor:
         ctx.steps = steps
         ctx.set_materialize_grads(False)
         return matrix.view_as(matrix)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, _: Tensor | None) -> tuple[Tensor | None, None]:
+    def backward(ctx: Context, _: Tensor | None) -> tuple[Tensor | None, None]:
         steps = ctx.steps.pop(torch._C._current_graph_task_id(), None)
         ctx.steps.clear()
         if steps is None:
@@ -79,7 +81,7 @@ class _GatherGradient(torch.autograd.Function):
         return inputs.transpose(-2, -1) @ gradients, None
 
 
-State = tuple[Tensor, ...]
+CellState = tuple[Tensor, ...]
 Matmuls = tuple[LoopMatmul, ...]
 
 
@@ -110,22 +112,22 @@ class Cell(nn.Module):
         for block in self.recurrent.chunk(len(self.gates)):
             nn.init.orthogonal_(block)
 
-    def initial_state(self, x: Tensor) -> State:
+    def initial_state(self, x: Tensor) -> CellState:
         return tuple(x.new_zeros(len(x), self.width, dtype=self.recurrent.dtype) for _ in range(self.state_tensors))
 
     def matmuls(self) -> Matmuls:
         """Returns x ↦ x Wᵀ for each recurrent matrix of a step, to be used for all steps of a loop."""
         return (LoopMatmul(self.recurrent.T),)
 
-    def step(self, projected: Tensor, state: State, matmuls: Matmuls | None = None) -> tuple[State, Trace]:
+    def step(self, projected: Tensor, state: CellState, matmuls: Matmuls | None = None) -> tuple[CellState, Trace]:
         """Returns the next state and the values of the gates (`traced`), from W_x x_t + b (B,G·D) and the state."""
         raise TypeError(f"{type(self).__name__} has no step")
 
-    def run_kernel(self, x: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State]:
+    def run_kernel(self, x: Tensor, state: CellState, mask: Tensor | None, reverse: bool) -> tuple[Tensor, CellState]:
         """Returns outputs and last state of a whole sequence (B,T,D), by a native kernel or else by the equations."""
         return scan(self, self.input(x).to(self.recurrent.dtype), state, mask, reverse)
 
-    def run_cudnn(self, x: Tensor, state: State, mask: Tensor | None, reverse: bool) -> tuple[Tensor, State]:
+    def run_cudnn(self, x: Tensor, state: CellState, mask: Tensor | None, reverse: bool) -> tuple[Tensor, CellState]:
         """Returns the same by cuDNN."""
         recurrent_bias = self.input.bias.new_zeros(self.input.bias.shape)
         if isinstance(bias := getattr(self, "bias", None), Tensor):  # the GRU's, inside its reset
@@ -134,8 +136,8 @@ class Cell(nn.Module):
         return kernels.library_layer(str(self.native), x, weights, biases, state, mask, reverse)
 
     def forward(
-        self, x: Tensor, mask: Tensor | None, state: State | None, reverse: bool = False, trace: Trace | None = None
-    ) -> tuple[Tensor, State]:
+        self, x: Tensor, mask: Tensor | None, state: CellState | None, reverse: bool = False, trace: Trace | None = None
+    ) -> tuple[Tensor, CellState]:
         if state is None:
             state = self.initial_state(x)
         if equations_enabled():
@@ -159,8 +161,8 @@ def memory_bias(width: int, steps: int) -> Tensor:
 
 
 def scan(
-    cell: Cell, projected: Tensor, state: State, mask: Tensor | None, reverse: bool, trace: Trace | None = None
-) -> tuple[Tensor, State]:
+    cell: Cell, projected: Tensor, state: CellState, mask: Tensor | None, reverse: bool, trace: Trace | None = None
+) -> tuple[Tensor, CellState]:
     """Returns outputs and last state of the cell's equations, step by step.
 
     A padded step keeps the state and outputs zeros; in reverse over right-padded rows, each row thus begins at its own
@@ -219,9 +221,9 @@ class Recurrent(Backbone):
         self.dropout = Dropout(dropout)
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, state: Any = None, trace: Trace | None = None
-    ) -> tuple[Tensor, Any]:
-        states: list[State] = []
+        self, x: Tensor, mask: Tensor | None = None, state: State = None, trace: Trace | None = None
+    ) -> tuple[Tensor, State]:
+        states: list[CellState] = []
         for first in range(0, len(self.cells), self.directions):
             x = self.dropout(x)
             outputs = []
@@ -240,7 +242,7 @@ class Recurrent(Backbone):
 
         return recurrent_parts(embeddings, list(self.cells), head) if self.causal else None  # type: ignore[arg-type]
 
-    def export_state(self, state: Any) -> tuple[list[Tensor], Tensor | None]:
+    def export_state(self, state: State) -> tuple[list[Tensor], Tensor | None]:
         return [tensor for cell in state for tensor in cell], None
 
     def _trace_prefix(self, index: int) -> str:

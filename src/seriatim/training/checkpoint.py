@@ -12,12 +12,11 @@ import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
 from ..core.errors import SeriatimError
-from ..core.files import atomic_folder, load_tensors, save_tensors, sha256, write_json
+from ..core.files import Json, atomic_folder, load_tensors, save_tensors, sha256, write_json
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class Checkpoint:
     """Groups of named tensors ("weights", "optimizer", …) and the progress as plain JSON values."""
 
     tensors: dict[str, dict[str, Tensor]]
-    progress: dict[str, Any]
+    progress: Json
 
 
 class Checkpoints:

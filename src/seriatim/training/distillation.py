@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.errors import SeriatimError
-from ..core.files import sha256
+from ..core.files import Json, sha256
 from ..data.dataset import Dataset
 from ..nn.loss import similarity_loss
 from ..tasks.base import Encoded, Metrics, Output, Task
@@ -58,7 +58,7 @@ class Teacher:
         self.run.__dict__.pop("network", None)
 
     @property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Json:
         """What a student's run stores: where the teacher was, a hash of its weights, its metrics."""
         known = {name: value for name, value in self.run.summary.items() if name in SUMMARY_KEYS}
         return {"path": str(self.path), "fingerprint": sha256(self.path / "model.safetensors"), **known}

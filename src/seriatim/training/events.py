@@ -9,9 +9,8 @@ import statistics
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from ..core.files import write_text
+from ..core.files import Json, write_text
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,7 @@ class Event:
     step: int
     seconds: float  # of training so far, without evaluation and saving
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Json:
         """Returns a line of metrics.jsonl."""
         return {"event": type(self).__name__.lower(), **asdict(self)}
 
@@ -57,7 +56,7 @@ class Evaluated(Event):
     tokens: int
     sample: str = ""
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Json:
         """Returns a line of metrics.jsonl, with a key `val_<metric>` for each metric."""
         values = super().record()
         metrics = values.pop("metrics")
@@ -117,7 +116,7 @@ class Recorder:
                 write_text(file, "".join(valid))
 
     @staticmethod
-    def _append(file: Path, record: dict[str, Any]) -> None:
+    def _append(file: Path, record: Json) -> None:
         with open(file, "a", encoding="utf-8") as out:
             out.write(json.dumps(record, ensure_ascii=False) + "\n")
 

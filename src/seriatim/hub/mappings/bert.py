@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from torch import Tensor, nn
 
+from ...core.files import Json
 from ...models.bert import INIT_STD, Settings
 from ...nn.network import PretrainHead, ScaledHead, SpanHead, StepHead, VectorHead
 from ..mapping import (
@@ -33,7 +33,7 @@ SIZES = {
 DEFAULTS = {"type_vocab_size": 2, "max_position_embeddings": 512}  # of a config.json without them
 
 
-def _settings(config: Config, problems: list[str]) -> dict[str, Any]:
+def _settings(config: Config, problems: list[str]) -> Json:
     positions = config.get("position_embedding_type") or "absolute"
     map_value(problems, "position_embedding_type", positions, {"absolute": 0})
     for key in ("is_decoder", "add_cross_attention"):
@@ -47,11 +47,11 @@ def _settings(config: Config, problems: list[str]) -> dict[str, Any]:
     }
 
 
-def _config(settings: Settings, tensors: Mapping[str, Tensor], problems: list[str]) -> dict[str, Any]:
+def _config(settings: Settings, tensors: Mapping[str, Tensor], problems: list[str]) -> Json:
     embeddings = tensors["input.weight"]
     if embeddings.shape[1] != settings.width:
         problems.append(f"token vectors of {embeddings.shape[1]} for a width of {settings.width}: model.embedding")
-    sizes: dict[str, Any] = {key: getattr(settings, name) for key, name in SIZES.items()}
+    sizes: Json = {key: getattr(settings, name) for key, name in SIZES.items()}
     sizes["intermediate_size"] = 4 * settings.width if settings.feedforward is None else settings.feedforward
     return sizes | {
         "vocab_size": len(embeddings),
@@ -99,7 +99,7 @@ def _is_regression(config: Config) -> bool:
     return config.get("problem_type") == "regression" or (config.get("problem_type") is None and single)
 
 
-def _pretraining(masked: bool, next: bool) -> dict[str, Any]:
+def _pretraining(masked: bool, next: bool) -> Json:
     return {
         "task_settings": {"masked": masked, "next": next},
         "make": lambda settings, inputs, outputs: PretrainHead(settings.width, inputs, masked, next),

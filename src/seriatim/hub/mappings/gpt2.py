@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from torch import Tensor
 
+from ...core.files import Json
 from ...models.gpt import INIT_STD, Settings
 from ..mapping import (
     ACTIVATIONS,
@@ -38,7 +38,7 @@ PARTS = {
 }
 
 
-def _common_settings(config: Config, problems: list[str]) -> dict[str, Any]:
+def _common_settings(config: Config, problems: list[str]) -> Json:
     require_values(problems, config, REQUIRED)
     sizes = read_sizes(problems, config, SIZES)
     return {SIZES[key]: value for key, value in sizes.items()} | {
@@ -49,7 +49,7 @@ def _common_settings(config: Config, problems: list[str]) -> dict[str, Any]:
     }
 
 
-def _gpt2_settings(config: Config, problems: list[str]) -> dict[str, Any]:
+def _gpt2_settings(config: Config, problems: list[str]) -> Json:
     activation = config.get("activation_function", "gelu_new")
     inner = config.get("n_inner")
     return _common_settings(config, problems) | {
@@ -59,12 +59,12 @@ def _gpt2_settings(config: Config, problems: list[str]) -> dict[str, Any]:
     }
 
 
-def _first_settings(config: Config, problems: list[str]) -> dict[str, Any]:
+def _first_settings(config: Config, problems: list[str]) -> Json:
     activation = map_value(problems, "afn", config.get("afn", "gelu"), FIRST_ACTIVATIONS)
     return _common_settings(config, problems) | {"norm": "after", "activation": activation}
 
 
-def _common_config(settings: Settings, tensors: Mapping[str, Tensor], problems: list[str]) -> dict[str, Any]:
+def _common_config(settings: Settings, tensors: Mapping[str, Tensor], problems: list[str]) -> Json:
     embeddings, positions = tensors["input.weight"], tensors["backbone.positions.weight"]
     if embeddings.shape[1] != settings.width:
         problems.append(f"token vectors of {embeddings.shape[1]} for a width of {settings.width}: model.embedding")
@@ -81,12 +81,12 @@ def _common_config(settings: Settings, tensors: Mapping[str, Tensor], problems: 
     }
 
 
-def _gpt2_config(settings: Settings, tensors: Mapping[str, Tensor], problems: list[str]) -> dict[str, Any]:
+def _gpt2_config(settings: Settings, tensors: Mapping[str, Tensor], problems: list[str]) -> Json:
     name = inverse(ACTIVATIONS)[settings.activation]
     return _common_config(settings, tensors, problems) | {"activation_function": name, "n_inner": settings.feedforward}
 
 
-def _first_config(settings: Settings, tensors: Mapping[str, Tensor], problems: list[str]) -> dict[str, Any]:
+def _first_config(settings: Settings, tensors: Mapping[str, Tensor], problems: list[str]) -> Json:
     if settings.feedforward not in (None, 4 * settings.width):
         problems.append(f"a feed-forward network of {settings.feedforward}, not 4·width: model.feedforward")
     name = map_value(problems, "model.activation", settings.activation, inverse(FIRST_ACTIVATIONS))

@@ -8,11 +8,11 @@ all matrices that write into these vectors or read from them are reordered.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ...core.files import Json
 from ...models.transformer import Settings
 from ...nn.encoder_decoder import encoder_decoder_network
 from ...nn.layers import sinusoids
@@ -47,7 +47,7 @@ SIDES = ("encoder", "decoder")
 # Settings
 
 
-def _common_settings(config: Config, problems: list[str], required: dict[str, bool]) -> dict[str, Any]:
+def _common_settings(config: Config, problems: list[str], required: dict[str, bool]) -> Json:
     require_values(problems, config, {"tie_word_embeddings": True} | required)
     sizes = read_sizes(problems, config, SIZES)
     for encoder, decoder in EQUAL.items():
@@ -61,7 +61,7 @@ def _common_settings(config: Config, problems: list[str], required: dict[str, bo
     }
 
 
-def _marian_settings(config: Config, problems: list[str]) -> dict[str, Any]:
+def _marian_settings(config: Config, problems: list[str]) -> Json:
     required = {"normalize_before": False, "normalize_embedding": False, "add_final_layer_norm": False}
     settings = _common_settings(config, problems, required | {"static_position_embeddings": True})
     if config.get("decoder_vocab_size") is not None:
@@ -69,14 +69,14 @@ def _marian_settings(config: Config, problems: list[str]) -> dict[str, Any]:
     return settings | {"norm": "after", "positions": "sinusoidal"}
 
 
-def _blenderbot_settings(config: Config, problems: list[str]) -> dict[str, Any]:
+def _blenderbot_settings(config: Config, problems: list[str]) -> Json:
     required = {"normalize_before": True, "normalize_embedding": False, "add_final_layer_norm": True}
     settings = _common_settings(config, problems, required | {"static_position_embeddings": False})
     length = read_sizes(problems, config, ("max_position_embeddings",))["max_position_embeddings"]
     return settings | {"norm": "before", "positions": "learned", "context_length": length}
 
 
-def _common_config(settings: Settings, tensors: Mapping[str, Tensor], problems: list[str]) -> dict[str, Any]:
+def _common_config(settings: Settings, tensors: Mapping[str, Tensor], problems: list[str]) -> Json:
     source = tensors["source.weight"]
     if source.shape[1] != settings.width:
         problems.append(f"token vectors of {source.shape[1]} for a width of {settings.width}: model.embedding")
@@ -102,7 +102,7 @@ def _common_config(settings: Settings, tensors: Mapping[str, Tensor], problems: 
     )
 
 
-def _marian_config(settings: Settings, tensors: Mapping[str, Tensor], problems: list[str]) -> dict[str, Any]:
+def _marian_config(settings: Settings, tensors: Mapping[str, Tensor], problems: list[str]) -> Json:
     if settings.positions == "learned":
         problems.append("positions are learned and the norm is after each part: model.positions, model.norm")
     targets = len(tensors.get("target.weight", tensors["source.weight"]))
@@ -110,7 +110,7 @@ def _marian_config(settings: Settings, tensors: Mapping[str, Tensor], problems: 
     return _common_config(settings, tensors, problems) | vocabularies
 
 
-def _blenderbot_config(settings: Settings, tensors: Mapping[str, Tensor], problems: list[str]) -> dict[str, Any]:
+def _blenderbot_config(settings: Settings, tensors: Mapping[str, Tensor], problems: list[str]) -> Json:
     if "target.weight" in tensors:
         problems.append("source and target have separate vocabularies, and the norm is before each part: task.joint")
     length = len(tensors["backbone.positions.weight"])

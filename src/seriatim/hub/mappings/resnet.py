@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ...core.files import Json
 from ...models.resnet import DEPTHS, SMALL_SIDE, Settings
 from ...nn.network import VectorHead
 from ..mapping import Config, HubHead, ModelMapping, TensorMap, layer_maps, read_sizes, require_values
@@ -15,8 +16,8 @@ REQUIRED = {"hidden_act": "relu", "layer_type": "basic", "downsample_in_first_st
 DEFAULTS = {"num_channels": 3, "embedding_size": 64, "layer_type": "bottleneck"}  # of a config.json without them
 
 
-def _settings(config: Config, problems: list[str]) -> dict[str, Any]:
-    values: dict[str, Any] = DEFAULTS | dict(config)
+def _settings(config: Config, problems: list[str]) -> Json:
+    values: Json = DEFAULTS | dict(config)
     require_values(problems, values, REQUIRED)
     sizes = read_sizes(problems, values, ("embedding_size", "num_channels"))
     layers = next((count for count, depths in DEPTHS.items() if list(depths) == values.get("depths")), None)
@@ -29,7 +30,7 @@ def _settings(config: Config, problems: list[str]) -> dict[str, Any]:
     return {"name": "resnet", "stem": "photographs", "width": width, "layers": layers}
 
 
-def _config(settings: Settings, tensors: Mapping[str, Tensor], problems: list[str]) -> dict[str, Any]:
+def _config(settings: Settings, tensors: Mapping[str, Tensor], problems: list[str]) -> Json:
     stem = tensors["input.resnet.stem.convolution.weight"]
     if stem.shape[-1] != 7:
         problems.append("a stem for small images; `transformers` has that for photographs: model.stem")
@@ -82,7 +83,7 @@ def _pooled(settings: Settings, inputs: Any, outputs: int) -> VectorHead:
 
 
 _CLASSIFIER = tuple(layer_maps("head.output", "classifier.1"))
-_POOLED: dict[str, Any] = {"task_settings": {"pooling": "mean"}, "make": _pooled}
+_POOLED: Json = {"task_settings": {"pooling": "mean"}, "make": _pooled}
 MAPPINGS = (
     ModelMapping(
         "resnet",

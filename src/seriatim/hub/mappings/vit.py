@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from torch import Tensor, nn
 
+from ...core.files import Json
 from ...models.vit import INIT_STD, Settings
 from ...nn.network import VectorHead
 from ..mapping import (
@@ -35,7 +35,7 @@ SIZES = {
 DEFAULTS = {"patch_size": 16, "image_size": 224, "num_channels": 3}  # of a config.json without them
 
 
-def _settings(config: Config, problems: list[str]) -> dict[str, Any]:
+def _settings(config: Config, problems: list[str]) -> Json:
     require_values(problems, config, {"qkv_bias": True})
     values = DEFAULTS | dict(config)
     read_sizes(problems, values, ("image_size", "num_channels"))
@@ -48,12 +48,12 @@ def _settings(config: Config, problems: list[str]) -> dict[str, Any]:
     }
 
 
-def _config(settings: Settings, tensors: Mapping[str, Tensor], problems: list[str]) -> dict[str, Any]:
+def _config(settings: Settings, tensors: Mapping[str, Tensor], problems: list[str]) -> Json:
     patches = PatchMap("", ("",)).write(tensors["input.project.weight"])[""]  # (D,C,s,s)
     rows = math.isqrt(len(tensors["backbone.positions.weight"]) - 1)
     if len(patches) != settings.width:
         problems.append(f"vectors of {len(patches)} for a width of {settings.width}: model.embedding")
-    sizes: dict[str, Any] = {key: getattr(settings, name) for key, name in SIZES.items()}
+    sizes: Json = {key: getattr(settings, name) for key, name in SIZES.items()}
     sizes["intermediate_size"] = 4 * settings.width if settings.feedforward is None else settings.feedforward
     return sizes | {
         "patch_size": patches.shape[-1],
@@ -100,7 +100,7 @@ def _class_token_head(settings: Settings, inputs: nn.Module, outputs: int) -> Ve
 
 
 _CLASSIFIER = tuple(layer_maps("head.output", "classifier"))
-_FIRST: dict[str, Any] = {"task_settings": {"pooling": "first"}, "make": _class_token_head}
+_FIRST: Json = {"task_settings": {"pooling": "first"}, "make": _class_token_head}
 MAPPINGS = (
     ModelMapping(
         "vit",
