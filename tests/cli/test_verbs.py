@@ -46,7 +46,7 @@ def options() -> dict[str, dict[str, list[str]]]:
 
 
 def test_verbs_are_the_capabilities_of_the_classes() -> None:
-    """`python -m seriatim.cli.verbs` writes the file anew."""
+    """`python -m seriatim.runs.capabilities` writes the file anew."""
     assert json.loads(verbs.FILE.read_text(encoding="utf-8")) == json.loads(json.dumps(all_capabilities()))
 
 
