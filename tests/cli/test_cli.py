@@ -164,7 +164,9 @@ def test_generation_and_score_agree(story: Path, call: Call, run: str, how: tupl
 def test_scores_of_tokens_add_up(story: Path, call: Call) -> None:
     score = call("score", "runs/lstm", "the old cat", "--json")
     assert "".join(token for token, _ in score["token_log_probabilities"]) == "the␣old␣cat"
-    assert sum(value for _, value in score["token_log_probabilities"]) == pytest.approx(score["log_probability"], abs=1e-6)
+    assert sum(value for _, value in score["token_log_probabilities"]) == pytest.approx(
+        score["log_probability"], abs=1e-6
+    )
     assert score["perplexity"] == pytest.approx(math.exp(-score["log_probability"] / 11))
     Path("lines.txt").write_text("the old cat\n\nthe\n", encoding="utf-8")
     three = call("score", "runs/lstm", "--data", "lines.txt", "--json")
