@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 MISSING = "–"
 MIN_SIGNIFICANT, MAX_DIGITS = 3, 4  # significant digits of a small value, and digits that a large value needs
@@ -126,15 +126,15 @@ def label_in_sentence(name: str) -> str:
     return label if label in ("Spearman", "Pearson") or not label[1:2].islower() else label[0].lower() + label[1:]
 
 
-def format_metric(name: str, value: Any, extra_digits: int = 0) -> str:
+def format_metric(name: str, value: object, extra_digits: int = 0) -> str:
     """Returns a value as text: 0.8432 → "84.3 %", 1066.0 → "1,066"."""
-    metric = get_metric(name)
+    metric, number = get_metric(name), finite(value)
     if metric.is_count:
-        return f"{value:,.0f}" if finite(value) is not None else format_number(value)
+        return f"{number:,.0f}" if number is not None else format_number(value)
     if metric.percent:
         digits = metric.digits + extra_digits
-        return f"{format_number(100 * value, digits)} %" if finite(value) is not None else format_number(value)
-    size = abs(finite(value) or 0)
+        return f"{format_number(100 * number, digits)} %" if number is not None else format_number(value)
+    size = abs(number or 0)
     integer_digits = 1 if size < 10 else math.floor(math.log10(size)) + 1
     digits = max(min(metric.digits, MAX_DIGITS - integer_digits) + extra_digits, 0)
     if metric.direction == "higher" and size < 0.5 * 10**-digits:
@@ -142,12 +142,12 @@ def format_metric(name: str, value: Any, extra_digits: int = 0) -> str:
     return format_number(value, digits, MIN_SIGNIFICANT)
 
 
-def describe_metric(name: str, value: Any) -> str:
+def describe_metric(name: str, value: object) -> str:
     """Returns label and value for a sentence: "accuracy 84.3 %"."""
     return f"{label_in_sentence(name)} {format_metric(name, value)}"
 
 
-def main_metric(values: Mapping[str, Any], monitor: str = "loss") -> str:
+def main_metric(values: Mapping[str, object], monitor: str = "loss") -> str:
     """Returns the metric to show first: the monitored one, or an easier one that says the same.
 
     An error is shown as its complement, such as accuracy; a loss of generated text as BLEU, CIDEr or exact match.
@@ -160,7 +160,7 @@ def main_metric(values: Mapping[str, Any], monitor: str = "loss") -> str:
     return next((name for name in COMPLEMENTS if _equal(values.get(name), 1 - error)), monitor)
 
 
-def displayed_metrics(values: Mapping[str, Any], monitor: str = "loss") -> list[str]:
+def displayed_metrics(values: Mapping[str, object], monitor: str = "loss") -> list[str]:
     """Returns the metrics that deserve a column, the main one first: no counts, and no duplicates of the loss."""
     first = main_metric(values, monitor)
     omitted = (first, monitor) if monitor != "loss" else (first,)
@@ -169,13 +169,14 @@ def displayed_metrics(values: Mapping[str, Any], monitor: str = "loss") -> list[
     return [name for name in (first,) if name in values] + others
 
 
-def _equal(value: Any, other: float | int | None) -> bool:
-    return finite(value) is not None and other is not None and math.isclose(value, other, rel_tol=1e-9, abs_tol=1e-9)
+def _equal(value: object, other: float | int | None) -> bool:
+    number = finite(value)
+    return number is not None and other is not None and math.isclose(number, other, rel_tol=1e-9, abs_tol=1e-9)
 
 
-def merge_metrics(splits: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def merge_metrics(splits: Iterable[Mapping[str, object]]) -> dict[str, object]:
     """Returns every metric of several dicts in their order, with its first value."""
-    merged: dict[str, Any] = {}
+    merged: dict[str, object] = {}
     for values in splits:
         for name, value in values.items():
             merged.setdefault(name, value)
@@ -187,13 +188,14 @@ def is_better(name: str, value: float, other: float) -> bool:
     return value > other if get_metric(name).direction == "higher" else value < other
 
 
-def finite(value: Any) -> float | int | None:
+def finite(value: object) -> float | int | None:
     """Returns the value if it is a finite number, else None."""
-    is_number = isinstance(value, float | int) and not isinstance(value, bool)
-    return value if is_number and math.isfinite(value) else None
+    if isinstance(value, float | int) and not isinstance(value, bool) and math.isfinite(value):
+        return value
+    return None
 
 
-def format_number(value: Any, digits: int = 3, significant: int = 1) -> str:
+def format_number(value: object, digits: int = 3, significant: int = 1) -> str:
     """Returns a number with `digits` decimals, more if it is small; very large and small ones as powers of ten."""
     number = finite(value)
     if number is None:

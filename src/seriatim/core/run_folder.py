@@ -19,9 +19,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from ..core.files import Json
 from .errors import SeriatimError, did_you_mean
-from .files import write_text
+from .files import Json, write_text
 
 J = TypeVar("J", Json, list[Any])
 FORMAT = 1  # of the run folder; folders of this format open in every later version

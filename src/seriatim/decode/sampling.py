@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 import numpy as np
 import torch
@@ -99,7 +99,7 @@ class BeamSettings(GenerationSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _infer_method(cls, values: Any) -> Any:
+    def _infer_method(cls, values: object) -> object:
         """A temperature, top_k or top_p selects sampling; `nbest` results need as many beams."""
         if not isinstance(values, Mapping):
             return values

@@ -189,7 +189,7 @@ def read_preprocessor(path: Path, config: Mapping[str, Any], problems: list[str]
     return HubImage(height, width, channels, "stretch" if stretched else "crop", *statistics)
 
 
-def _sides(value: Any) -> tuple[int, int] | None:
+def _sides(value: object) -> tuple[int, int] | None:
     """Returns height and width, in any of the notations."""
     sides = value if isinstance(value, dict) else {"shortest_edge": value}
     height, width = (sides.get(key, sides.get("shortest_edge")) for key in ("height", "width"))
@@ -198,7 +198,7 @@ def _sides(value: Any) -> tuple[int, int] | None:
     return height, width
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

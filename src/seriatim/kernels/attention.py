@@ -95,8 +95,16 @@ def _register() -> bool:
     torch.library.register_autograd(f"{library}self_attend", _self_backward, setup_context=_self_setup)
     torch.library.register_autograd(f"{library}cross_attend", _cross_backward, setup_context=_cross_setup)
     _register_tiled(library)
-    torch.library.register_fake(f"{library}additive_scores", _additive_fake)
-    torch.library.register_fake(f"{library}additive_scores_backward", _additive_backward_fake)
+    torch.library.register_fake(
+        f"{library}additive_scores", lambda query, key, weight: query.new_empty(*query.shape[:2], key.shape[1])
+    )
+    torch.library.register_fake(
+        f"{library}additive_scores_backward",
+        lambda gradient, query, key, weight, of_key: (
+            torch.empty_like(query).contiguous(),
+            query.new_empty(query.shape[0], query.shape[2]),
+        ),
+    )
     torch.library.register_autograd(f"{library}additive_scores", _additive_backward, setup_context=_additive_setup)
     return True
 
@@ -182,16 +190,6 @@ def _self_tiled_fake(inputs: Tensor, heads: int, mask: Tensor | None, causal: bo
 def _cross_tiled_fake(query: Tensor, memory: Tensor, heads: int, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     rows, steps, _ = query.shape
     return torch.empty_like(query), query.new_empty(rows, heads, steps)
-
-
-def _additive_fake(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
-    return query.new_empty(query.shape[0], query.shape[1], key.shape[1])
-
-
-def _additive_backward_fake(
-    gradient: Tensor, query: Tensor, key: Tensor, weight: Tensor, of_key: Tensor
-) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(query).contiguous(), query.new_empty(query.shape[0], query.shape[2])
 
 
 def _additive_setup(ctx: Context, inputs: tuple[Any, ...], output: Tensor) -> None:

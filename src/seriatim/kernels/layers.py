@@ -86,7 +86,12 @@ def _register() -> bool:
     torch.library.register_autograd(f"{library}biased", _biased_backward, setup_context=_biased_setup)
     torch.library.register_fake(f"{library}dropped", lambda x, p, seed: torch.empty_like(x).contiguous())
     torch.library.register_autograd(f"{library}dropped", _dropout_backward, setup_context=_dropout_setup)
-    torch.library.register_fake(f"{library}convolution", _convolution_fake)
+    torch.library.register_fake(
+        f"{library}convolution",
+        lambda x, weight, bias, dilation: x.new_empty(
+            len(x), x.shape[1] - (weight.shape[2] - 1) * dilation, len(weight)
+        ),
+    )
     torch.library.register_fake(f"{library}convolution_backward", _convolution_backward_fake)
     torch.library.register_autograd(f"{library}convolution", _convolution_backward, setup_context=_convolution_setup)
     return True
@@ -111,10 +116,6 @@ def _dropout_setup(ctx: Context, inputs: tuple[Any, ...], output: Tensor) -> Non
 
 def _dropout_backward(ctx: Context, gradient: Tensor) -> tuple[Tensor, None, None]:
     return torch.ops.seriatim.dropped(gradient, ctx.p, ctx.seed), None, None
-
-
-def _convolution_fake(x: Tensor, weight: Tensor, bias: Tensor | None, dilation: int) -> Tensor:
-    return x.new_empty(len(x), x.shape[1] - (weight.shape[2] - 1) * dilation, len(weight))
 
 
 def _convolution_backward_fake(

@@ -342,52 +342,26 @@ def _empty_gradients(
     )
 
 
-def _rnn_fake(
-    x: Tensor, input_weight: Any, input_bias: Any, weight: Tensor, h0: Tensor, *others: Any
-) -> tuple[Tensor, ...]:
-    return _empty_layer(x, h0)
-
-
-def _rnn_backward_fake(
-    dy: Any, dh: Any, x: Tensor, input_weight: Tensor | None, weight: Tensor, h0: Tensor, *others: Any
-) -> tuple[Tensor, ...]:
-    return _empty_gradients(x, input_weight, weight, h0, others[-1])
-
-
-def _lstm_fake(
-    x: Tensor, input_weight: Any, input_bias: Any, weight: Tensor, h0: Tensor, *others: Any
-) -> tuple[Tensor, ...]:
-    y, h = _empty_layer(x, h0)
-    return y, h, h0.new_empty(h0.shape), _empty_saved(x, h0, 5, others[-1])
-
-
-def _lstm_backward_fake(
-    dy: Any, dh: Any, dc: Any, x: Tensor, input_weight: Tensor | None, weight: Tensor, h0: Tensor, *others: Any
-) -> tuple[Tensor, ...]:
-    return *_empty_gradients(x, input_weight, weight, h0, others[-1]), h0.new_empty(h0.shape)
-
-
-def _gru_fake(
-    x: Tensor, input_weight: Any, input_bias: Any, weight: Tensor, h0: Tensor, *others: Any
-) -> tuple[Tensor, ...]:
-    *_, after, save = others
-    return *_empty_layer(x, h0), _empty_saved(x, h0, 4 if after else 3, save)
-
-
-def _gru_backward_fake(
-    dy: Any, dh: Any, x: Tensor, input_weight: Tensor | None, weight: Tensor, h0: Tensor, *others: Any
-) -> tuple[Tensor, ...]:
-    *_, after, needs_x = others
-    return *_empty_gradients(x, input_weight, weight, h0, needs_x), x.new_empty(h0.shape[1] if after else 0)
-
-
-FAKES: dict[str, Callable[..., Any]] = {
-    "rnn": _rnn_fake,
-    "rnn_backward": _rnn_backward_fake,
-    "lstm": _lstm_fake,
-    "lstm_backward": _lstm_backward_fake,
-    "gru": _gru_fake,
-    "gru_backward": _gru_backward_fake,
+FAKES: dict[str, Callable[..., tuple[Tensor, ...]]] = {  # results of the right shapes, for tracing
+    "rnn": lambda x, wx, bx, w, h0, mask, reverse, relu: _empty_layer(x, h0),
+    "rnn_backward": lambda dy, dh, x, wx, w, h0, *others: _empty_gradients(x, wx, w, h0, others[-1]),
+    "lstm": lambda x, wx, bx, w, h0, c0, mask, reverse, save: (
+        *_empty_layer(x, h0),
+        h0.new_empty(h0.shape),
+        _empty_saved(x, h0, 5, save),
+    ),
+    "lstm_backward": lambda dy, dh, dc, x, wx, w, h0, *others: (
+        *_empty_gradients(x, wx, w, h0, others[-1]),
+        h0.new_empty(h0.shape),
+    ),
+    "gru": lambda x, wx, bx, w, h0, b, mask, reverse, after, save: (
+        *_empty_layer(x, h0),
+        _empty_saved(x, h0, 4 if after else 3, save),
+    ),
+    "gru_backward": lambda dy, dh, x, wx, w, h0, *others: (
+        *_empty_gradients(x, wx, w, h0, others[-1]),
+        x.new_empty(h0.shape[1] if others[-2] else 0),
+    ),
 }
 
 

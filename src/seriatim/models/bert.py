@@ -27,7 +27,7 @@ from ..nn.backbone import Backbone, BackboneTraits, Trace, record, trace_scope
 from ..nn.layers import Activation, Dropout, LearnedPositions, SegmentedInput
 from ..nn.transformer import Block, Packing, TransformerSettings
 
-PRESETS: dict[str, dict[str, Any]] = {
+PRESETS: dict[str, dict[str, object]] = {
     "tiny": {"width": 128, "layers": 2, "heads": 2},
     "mini": {"width": 256, "layers": 4, "heads": 4},
     "small": {"width": 512, "layers": 4, "heads": 8},
@@ -93,7 +93,11 @@ class Bert(Backbone):
 
     @staticmethod
     def _run_blocks(
-        blocks: Iterable[Any], x: Tensor, mask: Tensor | None, attention_mask: Tensor | None, trace: Trace | None = None
+        blocks: Iterable[Any],
+        x: Tensor,
+        mask: Tensor | None,
+        attention_mask: Tensor | None,
+        trace: Trace | None = None,
     ) -> Tensor:
         """Returns the output of the blocks; with much padding, only attention is computed with it."""
         packing = None if mask is None else Packing(mask)
@@ -122,8 +126,8 @@ class Bert(Backbone):
 class Settings(TransformerSettings):
     causal: ClassVar[bool] = False
     embedding_std: ClassVar[float | None] = INIT_STD
-    task_defaults: ClassVar[Mapping[str, Any]] = {"pooling": "first", "pairs_first": 400}
-    tokenizer_defaults: ClassVar[Mapping[str, Any]] = {"kind": "bert", "lowercase": True}
+    task_defaults: ClassVar[Mapping[str, object]] = {"pooling": "first", "pairs_first": 400}
+    tokenizer_defaults: ClassVar[Mapping[str, object]] = {"kind": "bert", "lowercase": True}
 
     preset: Literal["tiny", "mini", "small", "base", "large"] = Field(
         "tiny", description="default sizes: tiny to small for a CPU, base and large are the paper's"
@@ -138,7 +142,7 @@ class Settings(TransformerSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _preset(cls, values: Any) -> Any:
+    def _preset(cls, values: object) -> object:
         if not isinstance(values, Mapping):
             return values
         return PRESETS.get(str(values.get("preset", "tiny")), {}) | dict(values)

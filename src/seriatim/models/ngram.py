@@ -423,7 +423,9 @@ def _within_budget(
     for m in range(len(keys) - 1, 0, -1):
         if budget is None:
             break
-        below = vocab_size + sum(len(level) + _count_contexts(level // vocab_size) for level in keys[1:m])
+        # Contexts are counted by where they change: they are sorted, as keys are.
+        contexts = [np.count_nonzero(np.diff(level // vocab_size, prepend=-1)) for level in keys[1:m]]
+        below = vocab_size + sum(len(level) for level in keys[1:m]) + int(sum(contexts))
         ranked = np.argsort(-counts[m], kind="stable")
         cost = np.ones(len(ranked), np.int64)  # an n-gram costs its log p, and the first of a context log γ too
         cost[np.unique(keys[m][ranked] // vocab_size, return_index=True)[1]] = 2
@@ -433,10 +435,6 @@ def _within_budget(
         if fits > 0:
             break
     return keep, pruned
-
-
-def _count_contexts(parents: Array) -> int:
-    return int(np.count_nonzero(np.diff(parents, prepend=-1)))  # parents are sorted, as keys are
 
 
 def _log(values: Array) -> Array:

@@ -14,7 +14,7 @@ Initialization: He's; the scale of each block's last norm starts at 1.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 from torch import Tensor
@@ -25,7 +25,7 @@ from ..nn.backbone import Backbone, BackboneSettings, Trace, record
 from ..nn.images import FeatureMapInput, ImageShape, ResNet, Stem
 from ..nn.layers import Dropout
 
-PRESETS: dict[str, dict[str, Any]] = {
+PRESETS: dict[str, dict[str, object]] = {
     "small": {"stem": "small", "layers": 8, "width": 32},
     "18": {"stem": "photographs", "layers": 18, "width": 64},
     "34": {"stem": "photographs", "layers": 34, "width": 64},
@@ -77,7 +77,7 @@ class Settings(BackboneSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _preset(cls, values: Any) -> Any:
+    def _preset(cls, values: object) -> object:
         if not isinstance(values, Mapping) or values.get("preset") is None:
             return values
         preset = str(values["preset"])  # 18 is a number in YAML

@@ -14,7 +14,7 @@ same attention in total (`task.penalty`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 from torch import Tensor
@@ -39,7 +39,7 @@ class ShowAttendTell(AttentionDecoder):
 
 class Settings(EncoderDecoderSettings):
     images_only: ClassVar[bool] = True
-    task_defaults: ClassVar[Mapping[str, Any]] = {"penalty": 0.001}  # more spreads the weights over empty regions
+    task_defaults: ClassVar[Mapping[str, object]] = {"penalty": 0.001}  # more spreads the weights over empty regions
 
     cell: CellName = Field("lstm", description="rnn, lstm or gru")
     score: ScoreName = Field("additive", description="attention score: see docs/models.md")

@@ -12,7 +12,7 @@ grid; here it is the maximum of each unit, because positions are normalized and 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -62,7 +62,7 @@ class ShowTell(EncoderDecoderBackbone):
 class Settings(EncoderDecoderSettings):
     images_only: ClassVar[bool] = True
     # A large receptive field, because one vector must contain the relations between objects.
-    task_defaults: ClassVar[Mapping[str, Any]] = {"encoder": "resnet"}
+    task_defaults: ClassVar[Mapping[str, object]] = {"encoder": "resnet"}
 
     cell: CellName = Field("lstm", description="rnn, lstm or gru")
     layers: int = Field(1, ge=1, le=64, description="recurrent layers")

@@ -32,7 +32,7 @@ from ..nn.native import POSITIONS, transformer_parts
 from ..nn.network import TokenHead
 from ..nn.transformer import Block, TransformerSettings
 
-PRESETS: dict[str, dict[str, Any]] = {
+PRESETS: dict[str, dict[str, object]] = {
     "tiny": {"width": 128, "layers": 2, "heads": 4},
     "small": {"width": 256, "layers": 3, "decoder_layers": 2, "heads": 4},
     "base": {"width": 512, "layers": 6, "heads": 8, "dropout": 0.1},
@@ -158,7 +158,7 @@ class Settings(TransformerSettings, EncoderDecoderSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _preset(cls, values: Any) -> Any:
+    def _preset(cls, values: object) -> object:
         if not isinstance(values, Mapping):
             return values
         return PRESETS.get(str(values.get("preset", "small")), {}) | dict(values)

@@ -14,7 +14,7 @@ Initialization: normal, 0.02.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field, model_validator
@@ -27,7 +27,7 @@ from ..nn.images import ImageShape, PatchInput, default_patch_size
 from ..nn.layers import Activation, Dropout, LearnedPositions
 from ..nn.transformer import Block, TransformerSettings
 
-PRESETS: dict[str, dict[str, Any]] = {
+PRESETS: dict[str, dict[str, object]] = {
     "tiny": {"width": 128, "layers": 4, "heads": 4},
     "small": {"width": 384, "layers": 12, "heads": 6, "patch": 16},
     "base": {"width": 768, "layers": 12, "heads": 12, "patch": 16},
@@ -84,7 +84,7 @@ class ViT(Backbone):
         return y
 
     @staticmethod
-    def _run_blocks(blocks: Iterable[Any], x: Tensor, trace: Trace | None = None) -> Tensor:
+    def _run_blocks(blocks: Iterable[nn.Module], x: Tensor, trace: Trace | None = None) -> Tensor:
         for index, block in enumerate(blocks):
             x, _ = block(x, None, None, False, trace_scope(trace, f"layer{index}"))
         return x
@@ -105,7 +105,7 @@ class Settings(TransformerSettings):
     images_only: ClassVar[bool] = True
     pooler: ClassVar[bool] = False
     embedding_std: ClassVar[float | None] = INIT_STD
-    task_defaults: ClassVar[Mapping[str, Any]] = {"pooling": "first"}
+    task_defaults: ClassVar[Mapping[str, object]] = {"pooling": "first"}
 
     preset: Literal["tiny", "small", "base"] = Field(
         "tiny", description="default sizes: tiny for a CPU, base is the paper's"
@@ -120,7 +120,7 @@ class Settings(TransformerSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _preset(cls, values: Any) -> Any:
+    def _preset(cls, values: object) -> object:
         if not isinstance(values, Mapping):
             return values
         return PRESETS.get(str(values.get("preset", "tiny")), {}) | dict(values)

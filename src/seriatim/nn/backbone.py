@@ -107,8 +107,8 @@ class ModelSettings(Settings):
     encoder_decoder: ClassVar[bool] = False  # for pairs of sequences
     causal: ClassVar[bool] = True  # it can be restricted to earlier elements, and so predict the next one
     images_only: ClassVar[bool] = False  # it accepts images only
-    task_defaults: ClassVar[Mapping[str, Any]] = {}  # defaults of task settings with this model
-    tokenizer_defaults: ClassVar[Mapping[str, Any]] = {}  # defaults of tokenizer settings with this model
+    task_defaults: ClassVar[Mapping[str, object]] = {}  # defaults of task settings with this model
+    tokenizer_defaults: ClassVar[Mapping[str, object]] = {}  # defaults of tokenizer settings with this model
 
     name: str = Field(description="the architecture: see `seriatim list models`")
 

@@ -130,11 +130,6 @@ def count_parameters(network: nn.Module) -> int:
 Pooling = Literal["last", "mean", "max", "attention", "first"]
 
 
-def ones_mask(hidden: Tensor) -> Tensor:
-    """Returns the mask (B,T) of a batch without padding."""
-    return torch.ones(hidden.shape[:2], dtype=torch.bool, device=hidden.device)
-
-
 def masked_mean(hidden: Tensor, mask: Tensor | None = None) -> Tensor:
     """Returns the mean over the elements without padding, (B,T,D) → (B,D)."""
     if mask is None:
@@ -162,7 +157,7 @@ class Pool(nn.Module):
         if self.kind == "mean":
             return masked_mean(hidden, mask)
         if mask is None:
-            mask = ones_mask(hidden)
+            mask = torch.ones(hidden.shape[:2], dtype=torch.bool, device=hidden.device)
         if self.kind == "attention":
             return (self.weights(hidden, mask)[:, None] @ hidden)[:, 0]
         nonempty = mask.any(dim=1, keepdim=True)

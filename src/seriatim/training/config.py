@@ -42,7 +42,7 @@ class ScheduleSettings(Settings):
 
     @field_validator("warmup", mode="before")
     @classmethod
-    def _check_warmup(cls, warmup: Any) -> Any:
+    def _check_warmup(cls, warmup: object) -> int | float:
         number = float(warmup) if isinstance(warmup, int | float) and not isinstance(warmup, bool) else -1.0
         if not (0 <= number < 1 or number.is_integer()) or number < 0:
             raise ValueError("a whole number of steps, or a share of them below 1")
@@ -79,7 +79,7 @@ class TrainSettings(Settings):
 
     @field_validator("freeze", mode="before")
     @classmethod
-    def _check_freeze(cls, freeze: Any) -> Any:
+    def _check_freeze(cls, freeze: object) -> object:
         known = freeze in ("none", "embeddings", "backbone") if isinstance(freeze, str) else type(freeze) is int
         if not known or (isinstance(freeze, int) and freeze < 1):
             raise ValueError("none, embeddings, backbone, or a number of blocks from 1 on")
