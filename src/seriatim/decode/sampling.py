@@ -123,6 +123,8 @@ class BeamSettings(GenerationSettings):
         ]
 
 
+# Constraints
+
 NO_TOKEN = -1
 Prefix = Sequence[Sequence[int]]
 
@@ -208,6 +210,8 @@ def pad_rows(rows: Prefix, left: bool = False) -> Tensor:
 
 
 # A step of the model: tokens (N,) and the state before them → log-probabilities of the next ones (N,V), and the state.
+# Sampling
+
 Step = Callable[[Tensor, State], tuple[Tensor, State]]
 Stopped = Callable[[int, list[int]], bool]  # (row, its tokens) → whether it ends
 MULTI_STEP = 256  # tokens per call of `MultiStep`

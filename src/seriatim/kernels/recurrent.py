@@ -365,6 +365,8 @@ FAKES: dict[str, Callable[..., tuple[Tensor, ...]]] = {  # results of the right 
 }
 
 
+# A layer by torch's own functions
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "tanh": torch.rnn_tanh,
     "relu": torch.rnn_relu,

@@ -102,6 +102,9 @@ MAX_SAVED = 1 << 20  # numbers of tanh(q+k) saved for the backward pass; more ar
 BLOCK = 1 << 18  # numbers of a block, which fits in the processor's cache
 
 
+# Scores
+
+
 class Score(nn.Module):
     """Base of all scores. `prepare` computes what does not depend on the query; `forward` takes its result."""
 

@@ -168,6 +168,9 @@ def last_window(extended: Tensor, mask: Tensor | None, size: int) -> Tensor:
     return extended.gather(1, index[:, :, None].expand(-1, -1, extended.shape[-1]))
 
 
+# Inputs
+
+
 class TokenInput(nn.Embedding):
     """Token vectors, normally distributed with the given standard deviation, by default 1/√width."""
 

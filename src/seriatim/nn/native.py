@@ -299,6 +299,8 @@ def _packed_generator(network: nn.Module, int8: bool, find_parts: Callable[[], N
     return cache[int8][1]
 
 
+# Quantization
+
 MAX_INT8 = 127
 
 

@@ -127,6 +127,8 @@ def count_parameters(network: nn.Module) -> int:
     return sum(parameter.numel() for parameter in network.parameters())
 
 
+# Heads
+
 Pooling = Literal["last", "mean", "max", "attention", "first"]
 
 

@@ -76,6 +76,8 @@ class Stopped(Event):
     metrics: dict[str, float] = field(default_factory=dict)
 
 
+# Callbacks
+
 Callback = Callable[[Event], None]
 MAX_STEP_LINES = 1_000  # of steps in a finished metrics.jsonl, about
 

@@ -145,6 +145,8 @@ def lr_factor(step: int, total: int | None, settings: ScheduleSettings) -> float
     return SCHEDULES[settings.name](step - warmup, 0 if total is None else total - warmup, settings)
 
 
+# Depths of layers, and freezing
+
 NUMBERED = re.compile(r"(backbone\..*?)\.(\d+)\.")
 
 
@@ -155,8 +157,7 @@ class LayerDepth(NamedTuple):
 
 def layer_depths(network: nn.Module) -> dict[str, LayerDepth]:
     """Returns the depth of each parameter by its name."""
-    numbers, stacks = _blocks(network)
-    height = _height(stacks)
+    numbers, stacks, height = _blocks(network)
     depths: dict[str, LayerDepth] = {}
     in_blocks = not stacks  # a backbone without numbers is one block
     for name, _ in network.named_parameters():
@@ -174,8 +175,8 @@ def layer_depths(network: nn.Module) -> dict[str, LayerDepth]:
     return depths
 
 
-def _blocks(network: nn.Module) -> tuple[dict[str, tuple[str, int]], dict[str, list[int]]]:
-    """Returns stack and number of every parameter of a numbered part, and the numbers of each stack."""
+def _blocks(network: nn.Module) -> tuple[dict[str, tuple[str, int]], dict[str, list[int]], int]:
+    """Returns stack and number of every parameter of a numbered part, the numbers of each stack, and the height."""
     numbers: dict[str, tuple[str, int]] = {}
     stacks: dict[str, list[int]] = {}
     for name, _ in network.named_parameters():
@@ -185,18 +186,14 @@ def _blocks(network: nn.Module) -> tuple[dict[str, tuple[str, int]], dict[str, l
             number = int(match[2]) // directions  # both directions of a layer are one block
             numbers[name] = stack, number
             stacks[stack] = sorted({*stacks.get(stack, []), number})
-    return numbers, stacks
-
-
-def _height(stacks: dict[str, list[int]]) -> int:
-    return max((len(stack) for stack in stacks.values()), default=1)
+    return numbers, stacks, max((len(stack) for stack in stacks.values()), default=1)
 
 
 def freeze(network: nn.Module, setting: Freeze) -> str:
     """Freezes parameters by `requires_grad`, and returns a note of which, empty for none."""
     if setting == "none":
         return ""
-    depths, blocks = layer_depths(network), _height(_blocks(network)[1])
+    depths, blocks = layer_depths(network), _blocks(network)[2]
     if isinstance(setting, int) and setting > blocks:
         cause = f"{setting} blocks are to be frozen, the model has {blocks}"
         raise SeriatimError("train.freeze", cause, f"freeze at most {blocks}")
