@@ -57,7 +57,9 @@ def train(
     """
     add_plugins(plugin)
     source = Data(data, validation, test)
-    named = model is not None or (settings or {}).get("model") is not None or short.get("start") is not None
+    model_settings = (settings or {}).get("model")
+    unnamed = model_settings is None or (isinstance(model_settings, Mapping) and "name" not in model_settings)
+    named = model is not None or not unnamed or short.get("start") is not None
     config = configure(task, None, model, {**(settings or {}), **merged_data(settings, source)}, **short)
     if notify is not None and not named:
         notify(

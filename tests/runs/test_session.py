@@ -115,6 +115,14 @@ def test_default_model_is_named_with_a_reason(table: Path, tmp_path: Path) -> No
     run = seriatim.train("classify", table, steps=1, out=tmp_path / "r", report=False, notify=notes.append)
     assert notes[0].startswith(f"model: {run.config.model.name}, ")
     assert len(notes[0]) > 30
+    notes.clear()
+    settings = {"model": {"width": 8}}
+    seriatim.train("classify", table, steps=1, out=tmp_path / "s", settings=settings, report=False, notify=notes.append)
+    assert notes[0].startswith(f"model: {run.config.model.name}, "), "a width does not name a model"
+
+
+def test_capabilities_are_completed(run: Any) -> None:
+    assert {"classify", "predict", "path"} <= set(dir(run))
 
 
 def test_parameter_budget(table: Path, tmp_path: Path) -> None:

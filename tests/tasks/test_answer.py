@@ -26,7 +26,14 @@ from seriatim.data.source import open_source
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.report.charts import SpanText, Table, views_to_json
 from seriatim.tasks.answer import AnswerOptions, AnswerPredictor, AnswerTask, mask_scores, span_losses
-from seriatim.tasks.answer.questions import SCHEMA, answer_metrics, nearest_names, normalize_answer, score_answer
+from seriatim.tasks.answer.questions import (
+    ANSWERS,
+    SCHEMA,
+    answer_metrics,
+    nearest_names,
+    normalize_answer,
+    score_answer,
+)
 from seriatim.tasks.answer.spans import AnswerEncoded, AnswerProcessor, Passages, search_spans
 from seriatim.tasks.base import IGNORED, DataSettings, TaskConfig
 
@@ -130,6 +137,12 @@ def test_a_sequence_is_what_the_tokenizer_frames(kind: str) -> None:
         assert (tokens[item, len(expected) :] == 0).all()
         null = tokenizer.eos if tokenizer.cls is None else tokenizer.cls
         assert tokens[item, encoded.null[item]] == null
+
+
+def test_numbers_are_no_answers() -> None:
+    assert not ANSWERS.accepts([np.zeros((2, 2), np.uint8)])
+    assert not ANSWERS.accepts([[1, 2]])
+    assert ANSWERS.accepts([[{"text": "Oslo", "answer_start": 3}], "Oslo"])
 
 
 def test_a_long_passage_is_read_in_windows_with_its_question() -> None:

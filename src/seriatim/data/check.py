@@ -23,7 +23,7 @@ from .examine import (
     examine,
 )
 from .formats import ReadOptions, normalize_name
-from .kinds import LABEL, NUMBER
+from .kinds import LABEL, NUMBER, NUMBERS, TEXT, TIME, is_blank
 from .reader import read_dataset, read_header
 from .schema import Header, Schema
 from .source import Source, open_source

@@ -132,6 +132,10 @@ class Run(RunFolder):
             raise MissingCapabilityError("run.capability", cause, did_you_mean(name, self.capabilities))
         return lambda inputs=None, **options: self.call(name, inputs, **options)
 
+    def __dir__(self) -> list[str]:
+        """Returns the attributes and the capabilities, which completion in a notebook then offers."""
+        return sorted({*super().__dir__(), *self.capabilities})
+
     def call(self, name: str, inputs: Any, **options: Any) -> Any:
         """Returns the predictions of a capability.
 
