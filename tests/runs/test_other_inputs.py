@@ -132,3 +132,9 @@ def test_a_composed_piece_is_a_midi_file(music: Path, monkeypatch: pytest.Monkey
     assert cli(["compose", "run", "--frames", "4", "--out", "piece.mid", "--quiet"]) == 0
     assert (music / "piece.mid").read_bytes().startswith(b"MThd")
     (music / "piece.mid").unlink()
+
+
+def test_a_file_that_does_not_exist_is_no_sequence(numbers: Any) -> None:
+    with pytest.raises(SeriatimError) as caught:
+        numbers.classify("new.csv")
+    assert caught.value.code == "data.missing"

@@ -355,6 +355,9 @@ def test_images_that_cannot_be_read(predictor: CaptionPredictor, folder: Path, t
     records = predictor.call("caption", paths, skip_broken=True)
     assert [record["caption"] is None for record in records] == [False, True, True]
     assert any("broken.png" in note for note in notes)
+    with pytest.raises(SeriatimError) as caught:
+        predictor.call("caption", paths[1:], skip_broken=True)
+    assert "--skip-broken" not in caught.value.remedy, "it is set already"
 
 
 # Evaluation

@@ -167,8 +167,8 @@ class Run(RunFolder):
             return False
         try:
             kind.parse(inputs)
-        except (ValueError, SeriatimError):
-            return Path(inputs).exists()
+        except (ValueError, SeriatimError):  # a file that does not exist is then reported as such
+            return Path(inputs).suffix[1:].isalpha() or Path(inputs).exists()
         return False
 
     def _answer(self, name: str, inputs: Any, predictions: Predictions, single: bool, scalar: bool = True) -> Any:

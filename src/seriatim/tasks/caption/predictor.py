@@ -100,7 +100,8 @@ class CaptionPredictor(EncoderDecoderPredictor[EncodedCaptions]):
             if skip_broken and len(broken) < len(dataset):
                 diagnostics.note(cause)
             else:
-                diagnostics.report(error.code, cause, f"{error.remedy}; or leave it out: --skip-broken")
+                remedy = error.remedy if skip_broken else f"{error.remedy}; or leave it out: --skip-broken"
+                diagnostics.report(error.code, cause, remedy)
         diagnostics.raise_problems()
         rows = np.setdiff1d(np.arange(len(dataset)), list(broken))
         return EncodedCaptions(cast(Sequences, images)), rows
