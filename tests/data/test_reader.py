@@ -189,3 +189,10 @@ def test_rows_of_nothing(tmp_path: Path) -> None:
         "source": "column 1",
         "target": "column 2",
     }
+
+
+def test_decimal_commas_are_not_two_numbers(tmp_path: Path) -> None:
+    """Numbers as much of Europe writes them would be pairs of numbers, and be trained on as such."""
+    path = write(tmp_path / "a.csv", "text;score\none;0,25\ntwo;1\nthree;-2,5\n")
+    refuse(path, SCORED, "data.number", "score", "0,25", "decimal comma", "3.14", target="score")
+    assert len(read(write(tmp_path / "b.csv", "text;score\none;0.25\ntwo;1\n"), SCORED)) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from .stream import Location
 
 SAMPLED_ROWS = 100  # by which the kinds of columns are guessed
 MAX_SHOWN = 40  # characters of a cell in a message
+DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?")
 MISSING = object()  # the cell of a record that lacks the column
 
 
@@ -160,6 +162,15 @@ def _column_kind(
         return trained
     if len(field.kinds) == 1 and not field.target and all(map(is_blank, cells)):
         return field.kinds[0]  # an empty prompt is a text
+    texts = [str(cell).strip() for cell in cells if not is_blank(cell)]
+    plain_numbers = NUMBER in field.kinds and header.label_separator is None and (field.target or len(names) > 1)
+    if trained is None and plain_numbers and all(map(DECIMAL_COMMA.fullmatch, texts)) and any("," in t for t in texts):
+        example = next(text for text in texts if "," in text)
+        raise SeriatimError(
+            "data.number",
+            f"{header.name}: columns {', '.join(names)}: {example} is a number with a decimal comma, or two numbers",
+            "write decimals as 3.14; if these are lists of numbers, set data.label_separator",
+        )
     several = len(names) > 1 and {NUMBER, TEXT} <= {*field.kinds}
     kind = _kind_of_several(field, names, header) if several else field.match_kind(header, names, explicit)
     if trained is not None and (kind is None or kind.numeric != trained.numeric):
