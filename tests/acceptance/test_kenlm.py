@@ -1,9 +1,10 @@
-"""The real KenLM reads our ARPA files and gives the same probabilities, token by token, on held-out text."""
+"""KenLM reads our ARPA files and gives the same probabilities, token by token, on held-out text."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import seriatim
 from seriatim.models import _ngram_arpa as arpa
 from seriatim.models.ngram import NGram, Settings
 
-kenlm = pytest.importorskip("kenlm")
+kenlm: Any = pytest.importorskip("kenlm", reason="kenlm is not installed: ./setup acceptance")
 pytestmark = pytest.mark.slow
 
 LINES = (Path(__file__).parents[1] / "golden" / "ngram" / "words.txt").read_text(encoding="utf-8").splitlines()
@@ -34,7 +35,9 @@ def encode(lines: list[str], level: str, names: list[str], boundary: bool) -> np
 @pytest.mark.parametrize("smoothing", ["kneser-ney", "modified-kneser-ney"])
 @pytest.mark.parametrize("boundary", [True, False])
 @pytest.mark.parametrize(("level", "order"), [("words", 3), ("words", 5), ("characters", 6)])
-def test_kenlm_agrees(level, order, boundary, smoothing, entries, tmp_path):
+def test_kenlm_agrees(
+    level: str, order: int, boundary: bool, smoothing: str, entries: int | None, tmp_path: Path
+) -> None:
     names = ["<eos>", *sorted({token for line in LINES for token in tokenize(line, level)})]
     settings = Settings(name="ngram", order=order, smoothing=smoothing, entries=entries)
     model = NGram.fit(encode(TRAIN, level, names, boundary), len(names), settings, 0 if boundary else None)
@@ -53,28 +56,39 @@ def test_kenlm_agrees(level, order, boundary, smoothing, entries, tmp_path):
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="SERIATIM_REAL_DATA names no local copy of the data sets")
 @pytest.mark.parametrize("kind", ["word", "char"])
-def test_kenlm_backs_off_where_we_say(kind, tmp_path):
-    """On the last part of Shakespeare, which the model has not seen."""
-    settings = {"data": {"tokenizer": {"kind": kind}, "fractions": [0.9, 0.1, 0.0]}, "model": {"order": 5}}
+def test_kenlm_backs_off_where_we_say(kind: str, tmp_path: Path) -> None:
+    """On the last part of Shakespeare, which is not in the training split."""
+    settings = {
+        "task": {"tokenizer": {"kind": kind}},
+        "data": {"fractions": [0.9, 0.1, 0.0]},
+        "model": {"order": 5},
+    }
     run = seriatim.train(
-        "language", data="tiny-shakespeare", model="ngram", settings=settings, data_dir=str(DATA), out=tmp_path / "run"
+        "language",
+        "tiny-shakespeare",
+        "ngram",
+        settings=settings,
+        data_dir=str(DATA),
+        out=tmp_path / "run",
+        report=False,
     )
-    tokenizer, model = run.predictor.tokenizer, run.model
-    names = [f"w{index}" for index in range(tokenizer.size)]  # what they are called does not matter; some are blanks
+    predictor: Any = run.predictor
+    model: NGram = run.network
+    names = [f"w{index}" for index in range(predictor.tokenizer.vocab_size)]  # any names: some tokens are white space
     model.write_arpa(tmp_path / "model.arpa", names)
     theirs = kenlm.Model(str(tmp_path / "model.arpa"))
     text = (DATA / "tinyshakespeare" / "input.txt").read_text(encoding="utf-8")[-20_000:]
-    seen = run.inspect.backoff(text)
-    first, *ids = run.predictor.row(text).tolist()
+    backoff = run.inspect.backoff(text)
+    first, *ids = predictor.encode_scored(text).tolist()
     lines: list[list[str]] = [[names[first]] if model.boundary is None else []]
     for index in ids:
-        if index == model.boundary:  # the end of a line plays <s> and </s>
+        if index == model.boundary:  # the end of a line is <s> and </s>
             lines.append([])
         else:
             lines[-1].append(names[index])
     ends = model.boundary is not None
-    found = [one for line in lines for one in theirs.full_scores(" ".join(line), bos=ends, eos=ends)]
-    expected = found[: len(ids)] if ends else found[1:]
-    assert seen.arrays["order"].values.tolist() == [length for _, length, _ in expected]
+    scores = [score for line in lines for score in theirs.full_scores(" ".join(line), bos=ends, eos=ends)]
+    expected = scores[: len(ids)] if ends else scores[1:]
+    assert backoff.arrays["order"].values.tolist() == [length for _, length, _ in expected]
     surprise = run.inspect.surprise(text).arrays["surprise"].values
     np.testing.assert_allclose(-surprise * np.log10(2), [score for score, _, _ in expected], atol=1e-4)

@@ -565,7 +565,6 @@ def test_state_builds_nothing(tmp_path):
 
 @needs_kernels
 @pytest.mark.slow
-@pytest.mark.slow
 def test_two_processes_build_at_once(tmp_path):
     both = [started(tmp_path) for _ in range(2)]
     ends = [process.communicate() for process in both]

@@ -12,7 +12,7 @@ import pytest
 import seriatim
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-NAMES = sorted(path.name for path in (GOLDEN / "runs").iterdir())
+NAMES = sorted(path.name for path in (GOLDEN / "runs").glob("*"))
 
 
 @pytest.fixture(scope="module")
