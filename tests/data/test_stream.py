@@ -102,6 +102,7 @@ def test_marks_of_other_encodings(tmp_path: Path) -> None:
 def test_nul_bytes(tmp_path: Path) -> None:
     refused(write(tmp_path / "a.txt", b"a\nb\nc\0d\n"), "data.binary", "a.txt, line 3", "NUL")
     refused(write(tmp_path / "b.txt", "hello".encode("utf-16-le")), "data.binary", "--encoding utf-16-le")
+    refused(write(tmp_path / "program", b"\x7fELF\0\0\xd0\xff\n"), "data.binary", "NUL")
     assert open_stream(tmp_path / "a.txt").is_binary()
     assert not open_stream(write(tmp_path / "c.txt", "x".encode("utf-16"))).is_binary()
 

@@ -205,6 +205,8 @@ class Stream:
 
     def encoding_error(self, error: UnicodeDecodeError, codec: str, line: int = 1, offset: int = 0) -> SeriatimError:
         """Returns the error for bytes that cannot be decoded; they begin at this line and byte of the file."""
+        if self.is_binary() and not codec.startswith(("utf-16", "utf-32")):
+            return self.binary_error(1)  # a program or an image has no other encoding
         line += error.object[: error.start].decode(codec, "ignore").count("\n")
         other = self.suggest_encoding()
         hint = f": --encoding {other} decodes the file" if other else " with --encoding"
