@@ -71,14 +71,18 @@ def train(
     if has_started(folder):
         remedy = f"`seriatim resume {folder}` continues it; else choose another --out"
         raise SeriatimError("run.exists", f"{folder} holds a run already", remedy)
-    return Session(config, folder, source, data_dir, callbacks, notify, report).start()
+    run = Session(config, folder, source, data_dir, callbacks, notify, report).start()
+    run.memory = source
+    return run
 
 
 def merged_data(settings: Mapping[str, Any] | None, source: Data) -> dict[str, Any]:
     """Returns the section `data` of the settings, with what was handed in."""
     section = (settings or {}).get("data") or {}
-    section = {"source": section} if isinstance(section, str) else dict(section)
-    values = section | source.settings()
+    section = {"source": section} if isinstance(section, str) else section
+    if not isinstance(section, Mapping):
+        return {"data": section}  # `configure` reports it
+    values = dict(section) | source.settings()
     return {"data": values} if values else {}
 
 
@@ -119,11 +123,11 @@ def resume(
         cause = f"{path}: {run.config.model.name} is not trained in steps, so there is nothing to resume"
         raise SeriatimError("run.gradient-free", cause, "train it again")
     source = Data(data, validation, test)
-    if run.config.data.source.startswith("<") and data is None:
-        cause = f"{run.path} was trained on data in memory ({run.config.data.source})"
-        raise SeriatimError("data.memory", cause, "pass the same data again: data=…")
+    source.check_memory(run)
     session = Session(run.config, run.path, source, data_dir, callbacks, notify, report)
-    return session.resume(steps, epochs, minutes)
+    resumed = session.resume(steps, epochs, minutes)
+    resumed.memory = source
+    return resumed
 
 
 def load(path: str | Path, plugin: Plugins = None) -> Run:

@@ -114,3 +114,11 @@ def test_compare_on_memory(tmp_path: Path) -> None:
     comparison = seriatim.compare("classify", FRAME, ["gru", "mlp"], steps=2, out=tmp_path / "c", settings=SETTINGS)
     assert [run.path.name for run in comparison.runs] == ["gru", "mlp"]
     assert {row["model"] for row in comparison.table()} == {"gru", "mlp"}
+
+
+def test_a_run_knows_its_data_in_the_process_that_trained_it(tmp_path: Path) -> None:
+    run = train(FRAME, tmp_path / "run")
+    assert run.evaluate() == pytest.approx(run.metrics["test"])
+    with pytest.raises(SeriatimError) as caught:
+        seriatim.load(run.path).evaluate()
+    assert caught.value.code == "data.memory"

@@ -139,3 +139,18 @@ def test_unknown_options_get_a_suggestion(table: Path) -> None:
         with pytest.raises(SeriatimError) as caught:
             seriatim.train(task, table, model)
         assert expected in caught.value.remedy
+
+
+def test_two_trainings_do_not_share_a_folder(table: Path, tmp_path: Path) -> None:
+    codes: list[str] = []
+
+    def second(event: Event) -> None:
+        if isinstance(event, Stepped) and event.step == 1:
+            with pytest.raises(SeriatimError) as caught:
+                train(table, tmp_path / "run", steps=1)
+            codes.append(caught.value.code)
+
+    run = train(table, tmp_path / "run", steps=2, callbacks=[second])
+    assert codes == ["run.locked"]
+    assert run.summary["step"] == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]

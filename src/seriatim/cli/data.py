@@ -148,9 +148,12 @@ def cache(
 ) -> None:
     """Show the cache of read and tokenized data, or remove old entries."""
     from ..core.config import parse_count
+    from ..core.errors import SeriatimError
     from ..data.cache import cache_entries, remove_entries
 
-    limit = 0 if clear else None if max_size is None else int(str(parse_count(max_size)))
+    limit = 0 if clear else None if max_size is None else parse_count(max_size)
+    if limit is not None and (not isinstance(limit, int) or limit < 0):
+        raise SeriatimError("usage", f"--max-size {max_size}: not a number of bytes", "write it as 500M or 2G")
     removed = [] if limit is None else remove_entries(limit)
     rows = cache_entries()
     if json:

@@ -16,8 +16,9 @@ from ..core.config import Settings, validate
 from ..core.errors import Diagnostics, SeriatimError, did_you_mean
 from ..core.files import atomic_file
 from ..data.dataset import Dataset
-from ..data.formats import read_records, tables
+from ..data.formats import tables
 from ..data.kinds import TEXT
+from ..data.reader import options_of_source, read_header
 from ..data.source import open_source
 from ..report.charts import View, format_number
 from ..runs.configure import add_plugins
@@ -56,6 +57,8 @@ def answer(request: Request) -> None:
     add_plugins(request.plugin)
     run = Run(request.run)
     predictor = run.predictor
+    if request.data is not None and not request.quiet:
+        predictor.task.diagnostics.on_note = note  # columns that had to be guessed
     if request.others:
         predictor = predictor.ensemble([Run(path).predictor for path in request.others])
     if request.int8:
@@ -113,7 +116,7 @@ def predict_records(
     for dataset in read_inputs(request, run, predictor, capability):
         size = ROWS if capability.per_row else max(len(dataset), 1)
         starts = range(0, max(len(dataset), 1), size)
-        cells = input_cells(request, predictor, dataset)
+        cells = input_cells(request, predictor, capability, dataset)
         try:
             for start in track(starts, capability.name, len(starts), request.quiet):
                 rows = dataset.take(np.arange(start, min(start + size, len(dataset)))) if len(starts) > 1 else dataset
@@ -134,13 +137,17 @@ def name_predictions(records: Records, capability: Capability, cells: Iterator[d
     return [next(cells, {}) | record for record in renamed] if capability.per_row else renamed
 
 
-def input_cells(request: Request, predictor: Predictor, dataset: Dataset) -> Iterator[dict[str, Any]]:
+def input_cells(
+    request: Request, predictor: Predictor, capability: Capability, dataset: Dataset
+) -> Iterator[dict[str, Any]]:
     """Yields the cells of each input row by column: all columns of a file, else those that the task reads."""
     if request.data is not None:
         source = open_source(request.data, request.data_dir)
-        options = predictor.task.config.data.read_options()
-        for record in read_records(source, options, Diagnostics()):
-            yield record.values
+        named = {} if request.column is None else {str(capability.inputs.input_role): request.column}
+        options = options_of_source(source, predictor.task.config.data.read_options(), named, trained=True)
+        _, records = read_header(source, capability.inputs, options, Diagnostics())
+        for record in records:
+            yield dict(record.values)
         return
     columns = [column for columns in dataset.columns.values() for column in columns]
     for row in range(len(dataset)):

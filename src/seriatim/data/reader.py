@@ -70,6 +70,23 @@ def format_options(schema: Schema, options: ReadOptions) -> ReadOptions:
     )
 
 
+def options_of_source(source: Source, options: ReadOptions, overrides: Mapping[str, str], trained: bool) -> ReadOptions:
+    """Returns the options with the encoding of a source, and the columns that are named as names of its header.
+
+    Args:
+        source: The files; the catalogue may know their encoding.
+        options: With the encoding that the user names.
+        overrides: Role → column names, as the user writes them.
+        trained: Whether the options are those of a training on other data, whose encoding this source need not have.
+    """
+    if source.encoding is not None and options.encoding == "utf-8":
+        options = replace(options, encoding=source.encoding)
+    if trained and options.encoding != "utf-8" and all(stream.is_utf8() for stream in source.streams):
+        options = replace(options, encoding="utf-8")
+    names = (name.strip() for names in overrides.values() for name in names.replace("..", ",").split(","))
+    return replace(options, header_names=frozenset(normalize_name(name) for name in names if not name.isdecimal()))
+
+
 def read_dataset(
     source: Source,
     schema: Schema,
@@ -96,14 +113,9 @@ def read_dataset(
     diagnostics = Diagnostics() if diagnostics is None else diagnostics
     for note in source.notes:
         diagnostics.note(note)
-    if source.encoding is not None and options.encoding == "utf-8":
-        options = replace(options, encoding=source.encoding)
-    if trained_columns is not None and options.encoding != "utf-8" and all(s.is_utf8() for s in source.streams):
-        options = replace(options, encoding="utf-8")  # the encoding of the training data need not be that of others
     all_roles = {field.role for field in schema.all_fields}
     overrides = {role: names for role, names in source.roles.items() if role in all_roles} | dict(overrides or {})
-    names = (name.strip() for names in overrides.values() for name in names.replace("..", ",").split(","))
-    options = replace(options, header_names=frozenset(normalize_name(name) for name in names if not name.isdecimal()))
+    options = options_of_source(source, options, overrides, trained_columns is not None)
     header, records = read_header(source, schema, options, diagnostics)
     if not header.columns:
         diagnostics.raise_problems()
@@ -115,7 +127,7 @@ def read_dataset(
     defaults = {
         role: names
         for role, names in (trained_columns or {}).items()
-        if role in schema.roles and set(names.split(",")) <= set(header.columns)
+        if role in schema.roles and (names in header.columns or set(names.split(",")) <= set(header.columns))
     }
     if allow_empty:  # an empty input has no kind by which its column could be found
         blank = {name for name in header.columns if all(map(is_blank, header.samples[name]))}

@@ -8,7 +8,7 @@ import io
 import lzma
 import re
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -171,6 +171,10 @@ def _open_mapping(mapping: Mapping[Any, Any], data_dir: str | None) -> Source:
                 return next(iter(splits.values()))
             raise SeriatimError("data.split", "there is no split train", f"the splits are: {', '.join(mapping)}")
         return replace(splits["train"], name=type(mapping).__name__, splits=splits)
+    for name, cells in mapping.items():
+        if isinstance(cells, (str, bytes)) or not isinstance(cells, Iterable):
+            cause = f'column "{name}" holds a single {type(cells).__name__}, not a list of cells'
+            raise SeriatimError("data.source", cause, "pass a list for each column, or a list of records")
     columns = {str(name): list(cells) for name, cells in mapping.items()}
     return Source("columns", columns=_same_lengths(columns))
 
@@ -186,6 +190,9 @@ def _open_rows(rows: Sequence[Cell] | np.ndarray) -> Source:
     """Records (dicts), tuples or single values; the columns of the last two are named by their position."""
     first = rows[0] if len(rows) else ""
     if isinstance(first, Mapping):
+        if (other := next((n for n, record in enumerate(rows) if not isinstance(record, Mapping)), None)) is not None:
+            cause = f"records, row {other}: a {type(rows[other]).__name__}, but the first row is a record"
+            raise SeriatimError("data.source", cause, "pass rows of one type")
         names = dict.fromkeys(str(name) for record in rows for name in record)
         return Source("records", columns={name: [record.get(name) for record in rows] for name in names})
     if not isinstance(first, tuple):

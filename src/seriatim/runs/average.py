@@ -20,7 +20,7 @@ from ..core.run_folder import fresh_folder
 from ..training.checkpoint import Checkpoints
 from ..training.events import Outcome, Started, Stopped
 from .run import WEIGHTS, Run
-from .session import Notify, Session, has_started, reopen_task
+from .session import Data, Notify, Session, has_started, reopen_task
 
 # Files that belong to one training. All others say how data is read, and are the same for the average.
 OWN_FILES = {WEIGHTS, "config.yaml", "summary.json", "evaluation.json", "inspection.json", "report.html", "README.md"}
@@ -48,10 +48,17 @@ def average(
         notify: Called with each note.
     """
     opened = [Run(path) for path in ([runs] if isinstance(runs, str | Path) else runs)]
+    if not opened:
+        raise SeriatimError("average.few", "no run is named", "name one run, or several of the same model")
     first = opened[0]
     if first.config.model.gradient_free:
         cause = f"{first.path}: {first.config.model.name} has no checkpoints"
         raise SeriatimError("run.gradient-free", cause, "name another run")
+    if evaluate:
+        try:
+            Data().check_memory(first)  # before the folder is made
+        except SeriatimError as error:
+            raise SeriatimError(error.code, error.cause, "omit the evaluation: evaluate=False, --no-evaluate") from None
     folder = fresh_folder("runs", f"{first.path.name}-average") if out is None else Path(out)
     if folder.is_file() or has_started(folder):
         cause = f"{folder} is a file" if folder.is_file() else f"{folder} holds a run already"

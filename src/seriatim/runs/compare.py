@@ -84,6 +84,7 @@ def compare(
     failed: dict[str, SeriatimError] = {}
     for name, config in configs.items():
         check_same_settings(path / name, config)
+    for name, config in configs.items():
         try:
             session = Session(config, path / name, memory, data_dir, callbacks(name), notify)
             run = train_or_resume(session)
@@ -113,7 +114,7 @@ def train_or_resume(session: Session) -> Run:
     started, finished = (bool(flag) for flag in ranks.broadcast([float(started), float(finished)]))
     if finished:
         return Run(folder)
-    if started:
+    if started and not session.config.model.gradient_free:  # others are fitted again: they have no checkpoints
         session.config = Run(folder).config
         return session.resume()
     return session.start()

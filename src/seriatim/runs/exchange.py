@@ -82,8 +82,9 @@ def _import_arpa(file: Path, out: str | Path | None, note: Notify) -> Run:
 
 def _new_folder(out: str | Path | None, stem: str) -> Path:
     folder = fresh_folder("runs", stem) if out is None else Path(out)
-    if has_started(folder):
-        raise SeriatimError("run.exists", f"{folder} contains a run already", "choose another --out")
+    if folder.is_file() or has_started(folder):
+        cause = f"{folder} is a file" if folder.is_file() else f"{folder} holds a run already"
+        raise SeriatimError("run.exists", cause, "choose another --out")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

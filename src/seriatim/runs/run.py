@@ -63,8 +63,9 @@ class Run(RunFolder):
         path: The run folder.
     """
 
-    def __repr__(self) -> str:
-        return f"Run({str(self.path)!r})"
+    memory: Any = None  # the data in memory that it was trained on, in the process that trained it (`session.Data`)
+
+    members: tuple[Run, ...] = ()  # of an ensemble
 
     # The model
 
@@ -173,7 +174,7 @@ class Run(RunFolder):
 
     def _answer(self, name: str, inputs: Any, predictions: Predictions, single: bool, scalar: bool = True) -> Any:
         declared = self.predictor.methods[name]
-        if single and declared.per_row:
+        if single and declared.per_row and predictions:  # an empty tuple or mapping has no prediction
             record = predictions[0]
             return next(iter(record.values())) if scalar and declared.scalar else record
         return predictions.like(inputs)
@@ -182,6 +183,7 @@ class Run(RunFolder):
         """Returns this run and others as one model, which averages their probabilities; all share one vocabulary."""
         run = Run(self.path)
         run.predictor = self.predictor.ensemble([other.predictor for other in others])
+        run.members = (self, *others)
         return run
 
     # Understanding
@@ -195,6 +197,9 @@ class Run(RunFolder):
         """Returns the metrics on the run's test split, or on other data; see `seriatim.evaluate`."""
         from .session import evaluate_run
 
+        if self.members:
+            cause = f"an ensemble of {len(self.members)} runs has no evaluation"
+            raise SeriatimError("run.ensemble", cause, "evaluate each run, or the predictions of the ensemble")
         return evaluate_run(self, data, **options)
 
     @property

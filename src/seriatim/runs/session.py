@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from filelock import FileLock, Timeout
 
 from .. import report
 from .._version import __version__
@@ -59,6 +61,18 @@ class Data:
         named = {"data": self.train, "validation": self.validation, "test": self.test}
         return {key: spec for key, spec in named.items() if spec is not None and not isinstance(spec, str | Path)}
 
+    def check_memory(self, run: Run) -> None:
+        """Raises SeriatimError unless this has the splits that a run was trained on in memory, and no others."""
+        data = run.config.data
+        stored = {"data": data.source, "validation": data.validation, "test": data.test}
+        for (name, source), spec in zip(stored.items(), (self.train, self.validation, self.test), strict=True):
+            if source is not None and source.startswith("<") and (spec is None or isinstance(spec, str | Path)):
+                cause = f"{run.path} was trained on data in memory ({name}: {source})"
+                raise SeriatimError("data.memory", cause, f"pass the same data again: {name}=…")
+            if isinstance(spec, str | Path) and str(spec) != source:
+                cause = f"{run.path} was trained on {source or f'no {name} file'}, not on {spec}"
+                raise SeriatimError("data.changed", cause, f"omit {name}=; to train on other data, start a new run")
+
 
 def describe_source(spec: Any) -> str:
     """Returns a path as a string, and `<DataFrame>` for data in memory."""
@@ -92,9 +106,23 @@ class Session:
     notify: Notify | None = None
     report: bool = True
     teacher_summary: dict[str, Any] | None = None
+    lock: FileLock | None = field(default=None, init=False, repr=False)
 
     def start(self) -> Run:
         """Trains from the beginning and returns the run."""
+        try:
+            return self._start()
+        finally:
+            self._unlock()
+
+    def resume(self, steps: int | None = None, epochs: float | None = None, minutes: float | None = None) -> Run:
+        """Continues from the last checkpoint, to another end if one is named, and returns the run."""
+        try:
+            return self._resume(steps, epochs, minutes)
+        finally:
+            self._unlock()
+
+    def _start(self) -> Run:
         check_model(self.config)
         ranks = self._set_up()
         warm_start = None if self.config.start is None else open_warm_start(self.config.start)
@@ -119,8 +147,7 @@ class Session:
         ranks.barrier()
         return Run(self.folder)
 
-    def resume(self, steps: int | None = None, epochs: float | None = None, minutes: float | None = None) -> Run:
-        """Continues from the last checkpoint, to another end if one is named, and returns the run."""
+    def _resume(self, steps: int | None, epochs: float | None, minutes: float | None) -> Run:
         ranks = self._set_up()
         end = {"steps": steps, "epochs": epochs, "minutes": minutes}
         new_end = any(value is not None for value in end.values())
@@ -145,6 +172,28 @@ class Session:
         pick_device(self.config.train.device)
         return join_ranks()
 
+    def _lock(self) -> None:
+        """Locks the run folder against a second training; the lock is a file beside it, which goes with the process."""
+        path = self.folder.absolute().with_name(f".{self.folder.absolute().name}.lock")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.lock = FileLock(path)
+        try:
+            self.lock.acquire(timeout=0)
+        except Timeout:
+            self.lock = None
+            cause = f"another training writes to {self.folder}"
+            raise SeriatimError("run.locked", cause, "wait until it ends, or choose another --out") from None
+
+    def _unlock(self) -> None:
+        if self.lock is not None:
+            file = Path(self.lock.lock_file)
+            file.unlink(missing_ok=True)
+            self.lock.release()
+            self.lock = None
+            with contextlib.suppress(OSError):  # not empty, as it should be
+                if not self.folder.exists():
+                    file.parent.rmdir()
+
     def _note(self, text: str) -> None:
         if self.notify is not None:
             self.notify(text)
@@ -165,6 +214,7 @@ class Session:
         task: Task[Any] | None = None
         if ranks.is_first:
             try:
+                self._lock()
                 task = prepare()
             except SeriatimError as caught:
                 error = caught
@@ -440,9 +490,7 @@ def reopen_task(
         notify: Called with each note.
     """
     data = Data() if data is None else data
-    if run.config.data.source.startswith("<") and data.train is None:
-        cause = f"{run.path} was trained on data in memory ({run.config.data.source})"
-        raise SeriatimError("data.memory", cause, "pass the same data again: data=…")
+    data.check_memory(run)
     task = load_task(run.config.task.name).prepare(
         run.config.task_config(),
         **data.in_memory(),
@@ -475,9 +523,12 @@ def evaluate_run(
         notify: Called with each note.
         int8: Whether to round the weights to 8 bits.
     """
+    if data is None and columns:
+        names = ", ".join(columns.values())
+        raise SeriatimError("data.column", f"columns of other data are named ({names}), but no data", "pass the data")
     model = run.int8.network if int8 else run.network
     if data is None:
-        task = reopen_task(run, data_dir=data_dir, notify=notify)
+        task = reopen_task(run, run.memory, data_dir=data_dir, notify=notify)
         if split not in task.encoded:
             splits = ", ".join(task.encoded)
             raise SeriatimError("data.no-split", f'{run.path} has no split "{split}"', f"its splits: {splits}")

@@ -30,7 +30,16 @@ from ..data.split import Fractions, SplitPolicy, Stratified, split
 from ..data.tokenizers import Tokenizer
 from ..nn.backbone import BackboneSettings
 from ..report.charts import View
-from .batching import LARGE_COUNT, Batch, LengthSampler, PoolSampler, Sampler, evenly_spaced, run_batches
+from .batching import (
+    LARGE_COUNT,
+    Batch,
+    LengthSampler,
+    PoolSampler,
+    Sampler,
+    device_of,
+    evenly_spaced,
+    run_batches,
+)
 from .predictor import Predictor
 from .stored import Stored
 
@@ -298,8 +307,7 @@ class Task(ABC, Generic[E]):
             "test": settings.test if test is None else test,
         }
         named = {name: open_source(spec, data_dir) for name, spec in specs.items() if spec is not None}
-        if not named:
-            named = dict(source.splits)
+        named = {**source.splits, **named}  # a file that is named replaces only the split of its name
         rows = cls.read_training_data(named.pop("train", source), config, diagnostics)
         predefined = {name: cls.read_training_data(part, config, diagnostics, rows) for name, part in named.items()}
         for dataset in (rows, *predefined.values()):
@@ -389,7 +397,7 @@ class Task(ABC, Generic[E]):
             schema: The fields to read; by default all, targets included.
             columns: Role → column names that differ from those of the training data.
         """
-        diagnostics, predicts = Diagnostics(), schema is not None
+        diagnostics, predicts = Diagnostics(self.diagnostics.on_note), schema is not None
         schema = self.schema if schema is None else schema
         options = self.config.data.read_options()
         rows = read_dataset(
@@ -535,11 +543,11 @@ class Task(ABC, Generic[E]):
             count = max(int(count * min(limit / elements, 1.0)), 1)
         sampled_rows = evenly_spaced(int(rows.max()) + 1, count)
         items = np.flatnonzero(np.isin(rows, sampled_rows))  # all windows of a sampled row
-        total_loss, targets = 0.0, 0
+        total_loss, targets, device = 0.0, 0, device_of(network)
 
         def run(batch_items: np.ndarray) -> Sequence[Any]:
             nonlocal total_loss, targets
-            batch = self.collate(encoded, items[batch_items])
+            batch = self.collate(encoded, items[batch_items]).to(device)
             output = self.forward(network, batch)
             total_loss += float(self.loss(output, batch))
             targets += batch.count

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..core.device import derive, numpy_stream
 from ..core.state import map_state
@@ -50,6 +50,12 @@ class Batch:
             for value in (self.inputs, self.targets, self.mask)
         )
         return replace(self, inputs=inputs, targets=targets, mask=mask)
+
+
+def device_of(network: nn.Module) -> torch.device:
+    """Returns the device that a network computes on; the CPU if it has no weights."""
+    parameter = next(network.parameters(), None)
+    return torch.device("cpu") if parameter is None else parameter.device
 
 
 def run_batches(

@@ -24,7 +24,7 @@ from ..data.schema import Schema
 from ..data.source import Source, open_source
 from ..nn.native import quantize_weights
 from ..report.charts import View
-from .batching import Batch, run_batches
+from .batching import Batch, device_of, run_batches
 from .inspection import Aligner, EmbeddingTable, Explainer, TokenReadout, TokenScorer
 
 if TYPE_CHECKING:
@@ -230,8 +230,10 @@ class Predictor:
     def scores(self, encoded: Any) -> list[Any]:
         """Returns the network's scores of each item."""
 
+        device = device_of(self.network)
+
         def run(items: np.ndarray) -> Sequence[Any]:
-            batch = self.task.collate(encoded, items)
+            batch = self.task.collate(encoded, items).to(device)
             return self.task.unbatch(self.task.forward(self.network, batch), batch)
 
         return run_batches(encoded.lengths, run)

@@ -314,10 +314,13 @@ class Loop:
             if self.ranks.is_first:
                 self.network.eval()
                 metrics = self.task.evaluate(self.network, "validation", self.settings.evaluate_limit)
+                if self.task.monitor not in metrics:
+                    cause = f'the task {self.task.name} monitors "{self.task.monitor}", but evaluates no such metric'
+                    raise SeriatimError("task.monitor", cause, f"its metrics: {', '.join(metrics)}")
                 sample = self.task.sample(self.network)
             value, loss = self.ranks.broadcast([metrics.get(name, 0.0) for name in (self.task.monitor, "loss")])
             best = None if now.best is None or now.best_loss is None else (now.best, now.best_loss)
-            improved = best is None or (value, loss) < best
+            improved = best is None or math.isnan(best[0]) or (value, loss) < best
             if improved:
                 now.best, now.best_loss, now.best_step, now.worse = value, loss, now.step, 0
                 if self.ranks.is_first:

@@ -170,7 +170,10 @@ class CaptionPredictor(EncoderDecoderPredictor[EncodedCaptions]):
 
     def usage(self, run: str) -> list[Usage]:
         values = self.task.datasets["validation"]["image"] if "validation" in self.task.datasets else []
-        image = str(values[0]) if len(values) and isinstance(values[0], Path) else "photo.jpg"
+        image = "photo.jpg"
+        if len(values) and isinstance(values[0], Path):
+            inside = values[0].is_relative_to(Path.cwd())
+            image = str(values[0].relative_to(Path.cwd()) if inside else values[0])
         usage = [Usage(f"seriatim caption {run} {image}", f'run.caption("{image}")')]
         if self.has_alignment:
             usage.append(Usage(f"seriatim caption {run} {image} --chart attention.html", f'run.align("{image}")'))

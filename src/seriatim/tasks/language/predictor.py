@@ -304,7 +304,8 @@ class LanguageModelPredictor(EmbeddingPredictor):
 
     def usage(self, run: str) -> list[Usage]:
         unknown = set() if self.tokenizer.drops_whitespace else set(self.tokenizer.unknown(EXAMPLE))
-        text = "".join(character for character in EXAMPLE if character not in unknown)
+        words = (word for word in EXAMPLE.split() if not unknown.intersection(word))
+        text = ("" if " " in unknown else " ").join(words)
         return [
             Usage(f'seriatim generate {run} "{text}"', f'print(run.generate("{text}"))'),
             Usage(f'seriatim next {run} "{text}"', f'print(run.next("{text}", top=5))'),
