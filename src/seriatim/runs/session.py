@@ -107,6 +107,7 @@ class Session:
     report: bool = True
     teacher_summary: dict[str, Any] | None = None
     lock: FileLock | None = field(default=None, init=False, repr=False)
+    made_parent: bool = field(default=False, init=False, repr=False)  # whether the lock made the folder it is in
 
     def start(self) -> Run:
         """Trains from the beginning and returns the run."""
@@ -175,6 +176,7 @@ class Session:
     def _lock(self) -> None:
         """Locks the run folder against a second training; the lock is a file beside it, which goes with the process."""
         path = self.folder.absolute().with_name(f".{self.folder.absolute().name}.lock")
+        self.made_parent = not path.parent.exists()
         path.parent.mkdir(parents=True, exist_ok=True)
         self.lock = FileLock(path)
         try:
@@ -190,8 +192,8 @@ class Session:
             file.unlink(missing_ok=True)
             self.lock.release()
             self.lock = None
-            with contextlib.suppress(OSError):  # not empty, as it should be
-                if not self.folder.exists():
+            if self.made_parent and not self.folder.exists():
+                with contextlib.suppress(OSError):  # not empty
                     file.parent.rmdir()
 
     def _note(self, text: str) -> None:
