@@ -315,7 +315,7 @@ class Loop:
                 self.network.eval()
                 metrics = self.task.evaluate(self.network, "validation", self.settings.evaluate_limit)
                 if self.task.monitor not in metrics:
-                    cause = f'the task {self.task.name} monitors "{self.task.monitor}", but evaluates no such metric'
+                    cause = f'the task monitors "{self.task.monitor}", but evaluates no such metric'
                     raise SeriatimError("task.monitor", cause, f"its metrics: {', '.join(metrics)}")
                 sample = self.task.sample(self.network)
             value, loss = self.ranks.broadcast([metrics.get(name, 0.0) for name in (self.task.monitor, "loss")])
