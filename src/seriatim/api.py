@@ -6,15 +6,15 @@ run.generate("The students opened their", max_tokens=40)
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from .core.errors import SeriatimError
-from .core.run_folder import fresh_folder
 from .runs.configure import add_plugins, configure
 from .runs.run import Run
-from .runs.session import Data, Notify, Session, evaluate_run, has_started
+from .runs.session import Data, Notify, Session, evaluate_run, has_started, make_folder
 from .tasks import load as load_task
 from .training.events import Callback
 
@@ -65,13 +65,18 @@ def train(
         notify(
             f"model: {config.model.name}, {load_task(config.task.name).default_model_reason} (--model names another)"
         )
-    folder = fresh_folder("runs", f"{config.task.name}-{config.model.name}") if out is None else Path(out)
+    folder = make_folder(f"{config.task.name}-{config.model.name}") if out is None else Path(out)
     if folder.exists() and not folder.is_dir():
         raise SeriatimError("run.exists", f"{folder} is a file", "choose another --out")
     if has_started(folder):
         remedy = f"`seriatim resume {folder}` continues it; else choose another --out"
         raise SeriatimError("run.exists", f"{folder} holds a run already", remedy)
-    run = Session(config, folder, source, data_dir, callbacks, notify, report).start()
+    try:
+        run = Session(config, folder, source, data_dir, callbacks, notify, report).start()
+    finally:
+        if out is None:
+            with contextlib.suppress(OSError):  # it holds files, or another rank has removed it
+                folder.rmdir()
     run.memory = source
     return run
 

@@ -347,3 +347,23 @@ def test_a_signal_ends_in_good_order(
         steps = [line["step"] for line in recorded(run) if line["event"] == event]
         assert steps == sorted(set(steps)), event
     assert [line["step"] for line in recorded(run) if line["event"] == "stopped"] == [end]
+
+
+def test_a_prediction_is_beside_its_own_input(story: Path, call: Call) -> None:
+    lines = ["a fine film\t1", "a dull film\t2", "warm and fine\t3"]
+    Path("tabs.txt").write_text("\n".join(lines), encoding="utf-8")
+    rows = call("predict", "films/run", "--data", "tabs.txt", "--json", "--quiet")
+    assert [row["text"] for row in rows] == lines
+    assert [row["prediction"] for row in rows] == ["good", "bad", "good"]
+
+
+def test_a_failed_training_leaves_no_folder(story: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(Path("runs").iterdir())
+    assert cli.run(["train", "classify", "--data", "none.csv", "--quiet"]) == 2
+    assert sorted(Path("runs").iterdir()) == before
+
+
+@pytest.mark.parametrize("size", ["abc", "1.5"])
+def test_the_size_of_the_cache_is_a_number(size: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["data", "cache", f"--max-size={size}"]) == 2
+    assert "2G" in capsys.readouterr().err

@@ -196,3 +196,16 @@ def test_decimal_commas_are_not_two_numbers(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "text;score\none;0,25\ntwo;1\nthree;-2,5\n")
     refuse(path, SCORED, "data.number", "score", "0,25", "decimal comma", "3.14", target="score")
     assert len(read(write(tmp_path / "b.csv", "text;score\none;0.25\ntwo;1\n"), SCORED)) == 2
+
+
+def test_a_column_whose_name_has_a_comma_is_found_again() -> None:
+    table = {
+        "text, cleaned": ["a fine film", "a dull film"],
+        "raw": ["A FINE film", "A DULL film"],
+        "label": ["x", "y"],
+    }
+    source = open_source(table)
+    trained = read_dataset(source, LABELED, {LABELED.input_role: "text, cleaned"})
+    kinds = {role: trained.kind(role) for role in trained.columns}
+    again = read_dataset(source, LABELED, trained_columns=trained.column_names, trained_kinds=kinds)
+    assert again.column_names == trained.column_names

@@ -221,6 +221,8 @@ def test_data_in_memory_that_cannot_be() -> None:
     missing({"a": [1], "b": [1, 2]}, "data.length", "a 1, b 2")
     missing(([1, 2], [1]), "data.length")
     missing([("a", "b"), ("c",)], "data.length", "row 1")
+    missing([{"a": 1}, "b"], "data.source", "row 1")
+    missing({"a": ["x"], "b": 5}, "data.source", 'column "b"')
 
 
 def test_reading_imports_neither_torch_nor_pandas() -> None:

@@ -77,6 +77,7 @@ def test_what_cannot_be_averaged(runs: list[Any], book: Path, tmp_path: Path) ->
     cases: list[tuple[Any, dict[str, Any], str, str]] = [
         (paths[0], {"last": 9}, "average.few", "keep_checkpoints=9"),
         (paths[0], {"last": 0}, "average.last", "--last 0"),
+        ([], {}, "average.few", "no run"),
         (paths, {"last": 2}, "average.last", "one run"),
         ([paths[0], wider.path], {}, "average.shape", "not of one shape"),
         ([paths[0], words.path], {}, "average.differs", "data.json"),

@@ -105,3 +105,18 @@ def test_an_ngram_fills_its_budget_with_the_lowest_order_that_can(book: Path, tm
     assert fit("fixed", order=3).config.model.order == 3
     smaller = fit("smaller", order=run.config.model.order - 1)
     assert smaller.summary["parameters"] < run.summary["parameters"]
+
+
+def test_a_model_without_checkpoints_is_fitted_again(book: Path, tmp_path: Path) -> None:
+    first = seriatim.compare("language", book, ["ngram"], out=tmp_path).runs[0]
+    expected = first.summary["metrics"]
+    first.write_summary({name: value for name, value in first.summary.items() if name != "metrics"})  # a power cut
+    assert seriatim.compare("language", book, ["ngram"], out=tmp_path).runs[0].summary["metrics"] == expected
+
+
+def test_settings_are_compared_before_anything_is_trained(book: Path, tmp_path: Path) -> None:
+    seriatim.compare("language", book, ["lstm"], out=tmp_path, **SMALL)
+    with pytest.raises(SeriatimError) as caught:
+        seriatim.compare("language", book, ["gru", "lstm"], out=tmp_path, **(SMALL | {"steps": 5}))
+    assert caught.value.code == "compare.differs"
+    assert not (tmp_path / "gru").exists()

@@ -230,3 +230,9 @@ def test_what_has_no_counterpart_is_refused(folder: Path, capsys: pytest.Capture
                    settings=TINY | {"data": COLUMNS}, report=False)  # fmt: skip
     assert cli(["export", str(pooled), "--format", "transformers"]) == 2
     assert "task.pooling=first" in capsys.readouterr().err
+
+
+def test_a_file_is_no_run_folder(tmp_path: Path) -> None:
+    (tmp_path / "model.arpa").write_text("\\data\\\nngram 1=3\n\n\\1-grams:\n-1\t<s>\n-1\t</s>\n-1\ta\n\n\\end\\\n")
+    (tmp_path / "out").write_text("a file")
+    assert cli(["import", str(tmp_path / "model.arpa"), "--out", str(tmp_path / "out")]) == 2

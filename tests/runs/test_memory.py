@@ -122,3 +122,39 @@ def test_a_run_knows_its_data_in_the_process_that_trained_it(tmp_path: Path) -> 
     with pytest.raises(SeriatimError) as caught:
         seriatim.load(run.path).evaluate()
     assert caught.value.code == "data.memory"
+
+
+def test_resume_needs_each_split_that_was_in_memory(from_file: Any, tmp_path: Path) -> None:
+    path = from_file.path.parent / "data.csv"
+    train(path, tmp_path / "run", validation=FRAME[:12])
+    for options, code, name in (
+        ({}, "data.memory", "validation=…"),
+        ({"validation": "other.csv"}, "data.memory", "validation=…"),
+        ({"validation": FRAME[:12], "data": "other.csv"}, "data.changed", "omit data="),
+    ):
+        with pytest.raises(SeriatimError) as caught:
+            seriatim.resume(tmp_path / "run", steps=5, **options)
+        assert caught.value.code == code
+        assert name in caught.value.remedy
+    resumed = seriatim.resume(tmp_path / "run", data=path, validation=FRAME[:12], steps=5, report=False)
+    assert resumed.summary["step"] == 5
+
+
+def test_an_average_that_cannot_be_evaluated_makes_no_folder(tmp_path: Path) -> None:
+    train(FRAME, tmp_path / "run")
+    with pytest.raises(SeriatimError) as caught:
+        seriatim.average(tmp_path / "run", out=tmp_path / "average")
+    assert caught.value.code == "data.memory"
+    assert not (tmp_path / "average").exists()
+    assert seriatim.average(tmp_path / "run", out=tmp_path / "average", evaluate=False).classify("a fine film")
+
+
+def test_nothing_in_gives_nothing_back(from_file: Any) -> None:
+    for nothing in ((), {}, []):
+        assert from_file.classify(nothing) == []
+
+
+def test_columns_are_those_of_other_data(from_file: Any) -> None:
+    with pytest.raises(SeriatimError) as caught:
+        seriatim.evaluate(from_file.path, column="text")
+    assert caught.value.code == "data.column"

@@ -22,6 +22,7 @@ from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.nn.loss import distillation_loss
 from seriatim.report.charts import Confusion, Lines, Table
 from seriatim.report.charts import Image as ChartImage
+from seriatim.tasks.batching import Batch
 from seriatim.tasks.classify import ClassifyProcessor, ClassifyTask
 from seriatim.tasks.codecs import ImageCodec, NumberCodec, TextCodec
 from seriatim.tasks.stored import from_dict
@@ -661,3 +662,15 @@ def test_models_that_do_not_fit_the_input(images: Path, films: pd.DataFrame) -> 
     with pytest.raises(SeriatimError) as caught:
         task.fit(task.config.model)
     assert caught.value.code == "task.model"
+
+
+def test_batches_are_on_the_device_of_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In evaluation and prediction, too: a network that was trained on a GPU is still there."""
+    rows = [{"text": f"{word} film {n}", "label": word} for n in range(10) for word in ("fine", "dull")]
+    task = prepare("classify", rows)
+    network, moved = task.build(), []
+    move = Batch.to
+    monkeypatch.setattr(Batch, "to", lambda batch, device: (moved.append(device), move(batch, device))[1])
+    task.evaluate(network, "validation")
+    task.predictor(network).scores(task.encoded["test"])
+    assert moved == [torch.device("cpu")] * 2

@@ -542,3 +542,17 @@ def test_the_settings_of_an_unknown_model_are_refused(book: Path) -> None:
         task.fit(task.config.model)
     assert caught.value.code == "task.model"
     assert isinstance(prepare(book, "ngram").fit(model_settings("ngram")), NGram)
+
+
+def test_a_named_file_replaces_only_its_split(tmp_path: Path) -> None:
+    """The other splits of a folder are not trained on because a validation file is named."""
+    folder, other = tmp_path / "texts", tmp_path / "other.txt"
+    folder.mkdir()
+    for name, word in (("train", "cat"), ("valid", "cow"), ("test", "dog")):
+        (folder / f"{name}.txt").write_text(f"a {word} sat\n" * 40, encoding="utf-8")
+    other.write_text("a cat\n" * 20, encoding="utf-8")
+    task = prepare(folder, data={"validation": str(other)}, tokenizer={"kind": "word"})
+    names = set(task.processor.tokenizer.names)
+    assert "cat" in names
+    assert not {"cow", "dog"} & names
+    assert [len(task.datasets[split]) > 0 for split in ("train", "validation", "test")] == [True] * 3

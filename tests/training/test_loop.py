@@ -166,8 +166,10 @@ def test_one_process_continues_on_two(book: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_comparison_on_two_processes(book: Path, tmp_path: Path) -> None:
     common = ["compare", "language", "--data", str(book), "--models", "ngram,gru", "--steps", "3", "--quiet", "--json"]
-    torchrun(2, *common, "--context-length", "12", "--batch-size", "2", "--out", "both", cwd=tmp_path)
-    events = [json.loads(line)["event"] for line in (tmp_path / "both/ngram/metrics.jsonl").read_text().splitlines()]
+    torchrun(2, *common, "--context-length", "12", "--batch-size", "2", cwd=tmp_path)
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["compare-language"]  # one folder for both
+    folder = tmp_path / "runs/compare-language"
+    events = [json.loads(line)["event"] for line in (folder / "ngram/metrics.jsonl").read_text().splitlines()]
     assert events == ["started", "evaluated", "stopped"]
 
 
@@ -351,3 +353,18 @@ def test_of_equal_metrics_the_lower_loss_is_the_best(tmp_path: Path) -> None:
     task: Any = TiedTask()
     loop = Loop(task, nn.Linear(1, 1), settings, 1e-3, 0, Checkpoints(tmp_path))
     assert [event.best for event in loop.run() if isinstance(event, Evaluated)] == [True, True, False, True]
+
+
+def test_what_cannot_be_compared_is_not_the_best(
+    prepared: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = iter([math.nan, 2.0, 3.0])
+    loop = make_loop(prepared, ("gru", {}), tmp_path / "nan", steps=3, evaluate_steps=1)
+    monkeypatch.setattr(loop.task, "evaluate", lambda *_: {"loss": next(values)})
+    events = list(loop.run())
+    assert [event.best for event in events if isinstance(event, Evaluated)] == [True, True, False]
+    loop = make_loop(prepared, ("gru", {}), tmp_path / "none", steps=1)
+    monkeypatch.setattr(loop.task, "evaluate", lambda *_: {"accuracy": 0.5})
+    with pytest.raises(SeriatimError) as caught:
+        list(loop.run())
+    assert caught.value.code == "task.monitor"

@@ -258,8 +258,8 @@ def demo(
     pages, in under four minutes on two cores, and writes a report with charts.
     """
     from .. import report
-    from ..core.run_folder import fresh_folder
     from ..runs.compare import compare as run_comparison
+    from ..runs.session import make_folder
     from ..training.config import TrainSettings
     from .progress import TrainingProgress
 
@@ -270,7 +270,7 @@ def demo(
         "language",
         "pydoc",
         DEMO_MODELS,
-        out=fresh_folder("runs", "demo") if out is None else out,
+        out=make_folder("demo") if out is None else out,
         callbacks=lambda name: [] if quiet else [TrainingProgress(name, TrainSettings(minutes=minutes))],
         notify=silent,
         params=DEMO_PARAMETERS,

@@ -12,13 +12,12 @@ from ..core.config import merge
 from ..core.device import join_ranks
 from ..core.errors import SeriatimError
 from ..core.files import write_json
-from ..core.run_folder import fresh_folder
 from ..report.charts import Lines
 from ..training.config import Config
 from ..training.events import Callback
 from .configure import add_plugins, configure, expand_names
 from .run import Run
-from .session import Data, Notify, Session, has_started
+from .session import Data, Notify, Session, has_started, make_folder
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def compare(
         name: configure(task, None, None, merge(common, expand_names(own)), **short) for name, own in variants.items()
     }
     first = next(iter(configs.values()))
-    path = fresh_folder("runs", f"compare-{first.task.name}") if out is None else Path(out)
+    path = make_folder(f"compare-{first.task.name}") if out is None else Path(out)
     runs: list[Run] = []
     failed: dict[str, SeriatimError] = {}
     for name, config in configs.items():

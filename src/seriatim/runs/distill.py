@@ -23,7 +23,6 @@ from ..core.config import merge
 from ..core.device import join_ranks
 from ..core.errors import SeriatimError
 from ..core.files import write_json
-from ..core.run_folder import fresh_folder
 from ..tasks import load as load_task
 from ..tasks.base import Task
 from ..training.config import ENDS, Config
@@ -31,7 +30,7 @@ from ..training.events import Callback
 from .compare import check_same_settings, train_or_resume
 from .configure import configure, expand_names
 from .run import WEIGHTS, Run
-from .session import Notify, Session, reopen_task
+from .session import Notify, Session, make_folder, reopen_task
 
 TEACHER, ALONE, DISTILLED = "teacher", "student alone", "student distilled"
 FOLDERS = {DISTILLED: "distilled", ALONE: "alone"}  # distilled first: a teacher that does not fit is an error at once
@@ -83,7 +82,7 @@ def distill(
     run = Run(teacher)
     configs = student_configs(run, model, data, settings or {}, **short)
     task = configs[DISTILLED].task.name
-    path = fresh_folder("runs", f"distill-{task}") if out is None else Path(out)
+    path = make_folder(f"distill-{task}") if out is None else Path(out)
     runs = {TEACHER: run}
     for label, config in configs.items():
         check_same_settings(path / FOLDERS[label], config)

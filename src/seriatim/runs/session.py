@@ -20,7 +20,7 @@ from ..core.device import Ranks, flush_denormals, join_ranks, pick_device, retai
 from ..core.errors import Diagnostics, SeriatimError
 from ..core.files import load_tensors, save_tensors
 from ..core.metrics import metric_signatures
-from ..core.run_folder import FORMAT
+from ..core.run_folder import FORMAT, fresh_folder
 from ..data.tokenizers import Tokenizer
 from ..nn.network import load_weights
 from ..report.charts import View, views_to_json
@@ -77,6 +77,14 @@ class Data:
 def describe_source(spec: Any) -> str:
     """Returns a path as a string, and `<DataFrame>` for data in memory."""
     return str(spec) if isinstance(spec, str | Path) else f"<{type(spec).__name__}>"
+
+
+def make_folder(stem: str) -> Path:
+    """Makes and returns a new folder runs/stem or runs/stem-2, …, the same on all ranks."""
+    ranks = join_ranks()
+    name = fresh_folder("runs", stem).name if ranks.is_first else stem
+    number = ranks.broadcast([float(name[len(stem) + 1 :] or 1)])[0]
+    return Path("runs", stem if number == 1 else f"{stem}-{number:.0f}")
 
 
 def has_started(folder: Path) -> bool:
