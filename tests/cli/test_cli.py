@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -349,10 +350,10 @@ def test_a_signal_ends_in_good_order(
     assert [line["step"] for line in recorded(run) if line["event"] == "stopped"] == [end]
 
 
-def test_a_prediction_is_beside_its_own_input(story: Path, call: Call) -> None:
+def test_a_prediction_is_beside_its_own_input(story: Path, call: Call, tmp_path: Path) -> None:
     lines = ["a fine film\t1", "a dull film\t2", "warm and fine\t3"]
-    Path("tabs.txt").write_text("\n".join(lines), encoding="utf-8")
-    rows = call("predict", "films/run", "--data", "tabs.txt", "--json", "--quiet")
+    (tmp_path / "tabs.txt").write_text("\n".join(lines), encoding="utf-8")
+    rows = call("predict", "films/run", "--data", str(tmp_path / "tabs.txt"), "--json", "--quiet")
     assert [row["text"] for row in rows] == lines
     assert [row["prediction"] for row in rows] == ["good", "bad", "good"]
 
@@ -367,3 +368,15 @@ def test_a_failed_training_leaves_no_folder(story: Path, capsys: pytest.CaptureF
 def test_the_size_of_the_cache_is_a_number(size: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["data", "cache", f"--max-size={size}"]) == 2
     assert "2G" in capsys.readouterr().err
+
+
+def test_a_run_that_cannot_be_read_does_not_hide_the_others(
+    story: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree("runs/lstm", tmp_path / "lstm")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken/config.yaml").write_text("task: {name: language}\n", encoding="utf-8")
+    assert cli.run(["runs", str(tmp_path)]) == 0
+    out, err = capsys.readouterr()
+    assert str(tmp_path / "lstm") in out
+    assert str(tmp_path / "broken") in err

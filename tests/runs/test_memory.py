@@ -158,3 +158,20 @@ def test_columns_are_those_of_other_data(from_file: Any) -> None:
     with pytest.raises(SeriatimError) as caught:
         seriatim.evaluate(from_file.path, column="text")
     assert caught.value.code == "data.column"
+
+
+def test_an_error_inside_is_not_a_missing_capability(from_file: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def network(self: Any, model: Any) -> Any:
+        return self.no_such_thing
+
+    run = seriatim.load(from_file.path)
+    monkeypatch.setattr(type(run.task), "network", network)
+    with pytest.raises(AttributeError, match="no_such_thing"):
+        run.classify("a fine film")
+
+
+def test_a_teacher_whose_data_was_in_memory(tmp_path: Path) -> None:
+    train(FRAME, tmp_path / "run")
+    with pytest.raises(SeriatimError) as caught:
+        seriatim.distill(tmp_path / "run", "gru", out=tmp_path / "students", steps=2)
+    assert caught.value.code == "data.memory"

@@ -169,14 +169,18 @@ def runs(
         return
     rows = []
     for run in opened:
-        summary = run.summary
+        try:
+            settings, summary = run.settings, run.summary
+        except SeriatimError as error:  # of one run: the others are listed
+            note(str(error.cause))
+            continue
         metrics = summary.get("metrics", {}).get("validation", {})
         name = main_metric(metrics, summary.get("monitor", "loss"))
         rows.append(
             (
                 str(run.path),
-                run.settings["task"]["name"],
-                run.settings["model"]["name"],
+                settings["task"]["name"],
+                settings["model"]["name"],
                 summary.get("reason", "not finished"),
                 format_amount(summary.get("parameters")),
                 describe_metric(name, metrics[name]) if name in metrics else "–",

@@ -113,6 +113,9 @@ def student_configs(
     options = {key: value for name, key in names.items() if (value := short.pop(name, None)) is not None}
     pretrained = short.get("start") is not None or own.get("start") is not None
     other_data = data is not None or own.get("data", {}).get("source") is not None
+    if not other_data and teacher.config.data.source.startswith("<"):
+        cause = f"{teacher.path} was trained on data in memory ({teacher.config.data.source})"
+        raise SeriatimError("data.memory", cause, "name a file with the same data: --data")
     other_end = any(short.get(end) is not None or own.get("train", {}).get(end) is not None for end in ENDS)
     common = merge(
         inherited_settings(teacher, other_data, other_end, pretrained),

@@ -128,6 +128,8 @@ class Run(RunFolder):
         """Returns a capability of the predictor as a method `(inputs, **options)`; see `call`."""
         if name.startswith("_"):
             raise AttributeError(name)
+        if hasattr(type(self), name):  # a property raised AttributeError: its own message, not one about capabilities
+            return object.__getattribute__(self, name)
         if name not in self.capabilities:
             cause = f"{self.path}: a run of the task {self.settings['task']['name']} has no {name}"
             raise MissingCapabilityError("run.capability", cause, did_you_mean(name, self.capabilities))
