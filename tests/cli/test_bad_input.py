@@ -422,6 +422,7 @@ RUNS = [
         ("runs", "."),
         {},
         change("lstm/summary.json", lambda data: data[:100]),
+        prints=True,  # the other runs
     ),
     Case(
         "data-changed",

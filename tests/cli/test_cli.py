@@ -376,7 +376,7 @@ def test_a_run_that_cannot_be_read_does_not_hide_the_others(
     shutil.copytree("runs/lstm", tmp_path / "lstm")
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken/config.yaml").write_text("task: {name: language}\n", encoding="utf-8")
-    assert cli.run(["runs", str(tmp_path)]) == 0
+    assert cli.run(["runs", str(tmp_path)]) == 2
     out, err = capsys.readouterr()
     assert str(tmp_path / "lstm") in out
     assert str(tmp_path / "broken") in err

@@ -20,6 +20,7 @@ from .output import (
     format_duration,
     format_exact,
     note,
+    print_error,
     print_json,
     print_table,
     silent,
@@ -167,12 +168,13 @@ def runs(
     if not opened:
         print(f"no runs in {folder}")
         return
-    rows = []
+    rows, damaged = [], False
     for run in opened:
         try:
             settings, summary = run.settings, run.summary
         except SeriatimError as error:  # of one run: the others are listed
-            note(str(error.cause))
+            print_error(error)
+            damaged = True
             continue
         metrics = summary.get("metrics", {}).get("validation", {})
         name = main_metric(metrics, summary.get("monitor", "loss"))
@@ -189,6 +191,8 @@ def runs(
             )
         )
     print_table(["run", "task", "model", "state", "parameters", "validation", "time", "created"], rows, left=4)
+    if damaged:
+        raise typer.Exit(2)
 
 
 def list_entries(
