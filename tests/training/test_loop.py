@@ -128,6 +128,17 @@ def test_batches_are_pure_functions_of_the_step(prepared: Any, case: Case) -> No
     assert continued == (case[0] == "lstm"), "sequences of a model that carries states continue where they stopped"
 
 
+def test_dropout_differs_from_step_to_step(prepared: Any, tmp_path: Path) -> None:
+    """With weights that do not change and the same batch in every step, only the dropout masks differ."""
+    loop = make_loop(
+        prepared, ("mlp", {}), tmp_path, steps=3, dropout=0.5, optimizer={"name": "sgd", "weight_decay": 0.0}
+    )
+    loop.lr = 0.0
+    batch = loop.task.batch(0, 0, 3, 3)
+    loop.task.batch = lambda step, first, last, batch_size: batch
+    assert len(set(losses(list(loop.run())))) == 3
+
+
 # Several processes
 
 
@@ -245,11 +256,11 @@ def test_last_checkpoints_are_kept(prepared: Any, tmp_path: Path) -> None:
 
 
 def test_moving_average_of_weights(prepared: Any, tmp_path: Path) -> None:
-    loop = make_loop(prepared, ("mlp", {}), tmp_path, ema=0.5, steps=2, dropout=0.0)
+    loop = make_loop(prepared, ("mlp", {}), tmp_path, ema=0.75, steps=2, dropout=0.0)
     expected = weights(loop.network)["head.bias"].detach().clone()
     for event in loop.run():
         if isinstance(event, Stepped):
-            expected = 0.5 * expected + 0.5 * weights(loop.network)["head.bias"].detach()
+            expected = 0.75 * expected + 0.25 * weights(loop.network)["head.bias"].detach()
     torch.testing.assert_close(loop.ema["head.bias"], expected)
 
 
