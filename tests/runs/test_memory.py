@@ -79,10 +79,10 @@ def test_splits_of_their_own(tmp_path: Path) -> None:
 
 
 def test_a_frame_comes_back_with_index_and_columns(from_file: Any) -> None:
-    frame = pd.DataFrame({"text": ["a fine film", "dull"], "id": [7, 8]}, index=["x", "y"])
+    frame = pd.DataFrame({"text": ["a fine film", "dull"], "id": np.array([7, 8], np.int8)}, index=["x", "y"])
     result = from_file.predict(frame, probabilities=True)
     assert list(result.index) == ["x", "y"]
-    assert list(result["id"]) == [7, 8]
+    pd.testing.assert_frame_equal(result[list(frame.columns)], frame)
     assert set(result["prediction"]) <= {"good", "bad"}
     np.testing.assert_allclose(result["probabilities.good"] + result["probabilities.bad"], 1, rtol=1e-6)
     polars = from_file.predict(pl.from_pandas(frame))

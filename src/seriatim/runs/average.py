@@ -22,8 +22,7 @@ from ..training.events import Outcome, Started, Stopped
 from .run import WEIGHTS, Run
 from .session import Data, Notify, Session, has_started, reopen_task
 
-# Files that belong to one training. All others say how data is read, and are the same for the average.
-OWN_FILES = {WEIGHTS, "config.yaml", "summary.json", "evaluation.json", "inspection.json", "report.html", "README.md"}
+DATA_FILES = ("data.json", "capabilities.json", "tokenizer*.json")  # how data is read: the same for the average
 HISTORY_FILES = ("metrics.jsonl", "samples.jsonl")
 RESULTS = ("metrics", "baselines", "signatures", "sample", "best_step")  # keys of summary.json that need an evaluation
 
@@ -145,8 +144,7 @@ def run_weights(runs: Sequence[Run]) -> Iterator[tuple[str, dict[str, Tensor]]]:
 
 def shared_files(folder: Path) -> list[str]:
     """Returns the names of the files that do not depend on the weights."""
-    skipped = OWN_FILES.union(HISTORY_FILES)
-    return sorted(file.name for file in folder.iterdir() if file.is_file() and file.name not in skipped)
+    return sorted(file.name for pattern in DATA_FILES for file in folder.glob(pattern))
 
 
 def summarize_average(run: Run, first: Run, data_dir: str | None, notify: Notify | None) -> None:

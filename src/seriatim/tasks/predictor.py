@@ -114,7 +114,13 @@ class Predictions(list[Record]):
         """Returns a pandas or polars DataFrame if the inputs are one, else the predictions themselves."""
         package = type(inputs).__module__.partition(".")[0]
         if package == "pandas":
-            return self.to_frame()
+            if self.source is None:
+                return self.to_frame()
+            import pandas as pd
+
+            frame = inputs if hasattr(inputs, "columns") else inputs.to_frame()
+            predictions = pd.DataFrame([flatten(record) for record in self], index=frame.index)
+            return pd.concat([frame.drop(columns=predictions.columns, errors="ignore"), predictions], axis=1)
         if package == "polars":
             predictions = type(inputs)(self.to_arrow())
             if self.source is None:

@@ -76,7 +76,10 @@ def unpack(value: Json, load_tokenizer: Callable[[str], Tokenizer]) -> Any:
     packed = dict(value)
     name, version = packed.pop("type"), packed.pop("version")
     stored_class = Stored.classes.get(name)
-    if stored_class is None or version > stored_class.version:
+    if stored_class is None:
+        cause = f"{name} is defined neither by seriatim nor by a plug-in that is loaded"
+        raise SeriatimError("run.version", cause, "name the file that defines the task (--plugin), or update seriatim")
+    if version > stored_class.version:
         cause = f"{name} (version {version}) was written by a newer seriatim"
         raise SeriatimError("run.version", cause, "update seriatim")
     if version < stored_class.version:
