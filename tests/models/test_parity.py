@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -236,3 +237,13 @@ def test_memory_is_how_long_a_unit_keeps_what_it_holds(name: str) -> None:
     assert kept[None].max() < 1e-6
     assert 0.05 < (kept[400] > 0.3).float().mean() < 0.6
     assert (kept[400] < 0.05).float().mean() > 0.1
+
+
+def test_a_new_lstm_keeps_its_cell() -> None:
+    """The forget gate starts at 1, or with biases for a memory of so many steps; the input gate then closes alike."""
+    plain = LSTMCell(3, 4)
+    assert torch.equal(plain.input.bias[4:8], torch.ones(4))
+    assert not plain.input.bias[:4].eq(1).any()
+    long = LSTMCell(3, 4, memory=100)
+    assert torch.equal(long.input.bias[:4], -long.input.bias[4:8])
+    assert long.input.bias[4:8].max() <= math.log(100)
