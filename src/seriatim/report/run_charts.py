@@ -263,7 +263,7 @@ def join_views(pairs: Sequence[tuple[RunData, View]]) -> View | None:
         for line in view.series:  # "rnn, before training" of a run "rnn (a)" becomes "rnn (a), before training"
             rest = line.name.partition(", ")[2] if len(heads) == 1 else line.name
             name = f"{run.label}, {rest}" if rest else run.label
-            joined.append(Series(one_line(name, 60), line.x, line.y, line.dashed, line.thin))
+            joined.append(Series(one_line(name, 60), line.x, line.y, line.dashed, line.thin, run.label))
     return Lines(
         title=first.title, note=first.note, series=tuple(joined), x=first.x, y=first.y, log_x=first.log_x,
         log_y=first.log_y, markers=first.markers, annotations=first.annotations, metric=first.metric,
