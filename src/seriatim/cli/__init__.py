@@ -50,11 +50,11 @@ class CommandGroup(typer.core.TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Finds the command of the first argument; the second one may be a run whose plug-in brings the verb."""
-        from .verbs import verb_command
-
         name, *rest = args
         if name in COMMANDS:
             return super().resolve_command(ctx, args)
+        from .verbs import verb_command
+
         command = verb_command(name, rest)
         if command is None:
             raise SeriatimError("usage", f'there is no command "{name}"', did_you_mean(name, self.list_commands(ctx)))

@@ -6,8 +6,9 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TextIO
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TextIO, TypeVar
 
 from ..core.errors import SeriatimError
 from ..core.metrics import (
@@ -20,6 +21,9 @@ from ..core.metrics import (
     merge_metrics,
 )
 
+T = TypeVar("T")
+LINE_SECONDS = 15.0  # between two lines without a terminal
+DELAY = 1.0  # seconds before a bar is shown at all
 COLUMN_LABELS = {"bits_per_character": "bits/character", "nll": "NLL"}
 
 
@@ -140,3 +144,45 @@ def one_line(value: Any) -> str:
         value = value.tolist()
     text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
     return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+
+
+def make_bar() -> Any:
+    """Returns a progress bar of rich on stderr."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TextColumn("{task.fields[figures]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+
+
+def track(items: Iterable[T], label: str, total: int | None = None, quiet: bool = False) -> Iterator[T]:
+    """Yields items and shows how many have passed; nothing if it takes less than a second."""
+    bar, bar_task = None, None
+    start = last_line = time.monotonic()
+    try:
+        for count, item in enumerate(items, 1):
+            yield item
+            now = time.monotonic()
+            if quiet or now - start < DELAY:
+                continue
+            if sys.stderr.isatty():
+                if bar is None:
+                    bar = make_bar()
+                    bar.start()
+                    bar_task = bar.add_task(label, total=total, figures="")
+                bar.update(bar_task, completed=count, figures=f"{count:,}")
+            elif now - last_line > LINE_SECONDS:
+                last_line = now
+                rest = "" if not total else f", {format_duration((now - start) * (total / count - 1))} left"
+                note(f"{label}: {count:,}{rest}")
+    finally:
+        if bar is not None:
+            bar.stop()

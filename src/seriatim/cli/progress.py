@@ -5,17 +5,13 @@ from __future__ import annotations
 import atexit
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 from ..core.metrics import describe_metric, main_metric
 from ..training.config import TrainSettings
 from ..training.events import Evaluated, Event, Planned, Started, Stepped, Stopped
-from .output import format_amount, format_duration, note
+from .output import LINE_SECONDS, format_amount, format_duration, make_bar, note
 
-T = TypeVar("T")
-LINE_SECONDS = 15.0  # between two lines without a terminal
-DELAY = 1.0  # seconds before a bar is shown at all
 SMOOTHING = 0.95  # of the loss that is shown
 REASONS = {
     "finished": "done",
@@ -24,23 +20,6 @@ REASONS = {
     "SIGINT": "interrupted, saved",
     "SIGTERM": "terminated, saved",
 }
-
-
-def make_bar() -> Any:
-    """Returns a progress bar of rich on stderr."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TextColumn("{task.fields[figures]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
 
 
 class TrainingProgress:
@@ -120,28 +99,3 @@ class TrainingProgress:
         best = ", the best so far" if event.best else ""
         seconds = format_duration(event.seconds)
         note(f"{self.label}: step {event.step:,}, val_loss {loss:.4f}{main}{best}, {seconds}")
-
-
-def track(items: Iterable[T], label: str, total: int | None = None, quiet: bool = False) -> Iterator[T]:
-    """Yields items and shows how many have passed; nothing if it takes less than a second."""
-    bar, bar_task = None, None
-    start = last_line = time.monotonic()
-    try:
-        for count, item in enumerate(items, 1):
-            yield item
-            now = time.monotonic()
-            if quiet or now - start < DELAY:
-                continue
-            if sys.stderr.isatty():
-                if bar is None:
-                    bar = make_bar()
-                    bar.start()
-                    bar_task = bar.add_task(label, total=total, figures="")
-                bar.update(bar_task, completed=count, figures=f"{count:,}")
-            elif now - last_line > LINE_SECONDS:
-                last_line = now
-                rest = "" if not total else f", {format_duration((now - start) * (total / count - 1))} left"
-                note(f"{label}: {count:,}{rest}")
-    finally:
-        if bar is not None:
-            bar.stop()

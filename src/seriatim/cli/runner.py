@@ -24,8 +24,7 @@ from ..report.charts import View, format_number
 from ..runs.configure import add_plugins
 from ..runs.run import Run
 from ..tasks.predictor import Capability, Predictions, Predictor, flatten
-from .output import note, one_line, print_error, replace_infinite
-from .progress import track
+from .output import note, one_line, print_error, replace_infinite, track
 
 ROWS = 512  # predicted at a time: enough to batch similar lengths
 Records = Sequence[dict[str, Any]]

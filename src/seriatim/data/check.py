@@ -8,26 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..core.errors import Diagnostics, SeriatimError
-from .catalogue import find_entry
 from .dataset import Column, Dataset
 from .documents import BLOCK_COLUMN
-from .examine import (
-    MAX_EXAMPLES,
-    DataReport,
-    Problem,
-    examine,
-)
 from .formats import ReadOptions, normalize_name
 from .kinds import LABEL, NUMBER, NUMBERS, TEXT, TIME, is_blank
 from .reader import read_dataset, read_header
 from .schema import Header, Schema
 from .source import Source, open_source
 from .split import NAMES, Contiguous, Fractions, SplitPolicy, Stratified
+
+if TYPE_CHECKING:
+    from .examine import DataReport
 from .stream import check_encoding
 
 MAX_BLANKS = 1000  # empty cells of a column that are reported one by one
@@ -122,6 +118,9 @@ def check_data(
         policies: Task → how it divides rows, to tell what only held-out rows have.
         fractions: Task → its fractions, if they are not 0.8, 0.1, 0.1.
     """
+    from .catalogue import find_entry
+    from .examine import MAX_EXAMPLES, DataReport, Problem, examine
+
     source = open_source(spec, data_dir)
     paths = {stream.stamp[0]: stream.stamp[1] for stream in source.streams if stream.stamp is not None}
     report = DataReport(source.name, sum(paths.values()), check_encoding(source.encoding or encoding))

@@ -12,17 +12,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 
 from ..core.errors import SeriatimError, did_you_mean
-from .catalogue import entries, find_entry, locate
-from .catalogue.download import Progress
 from .kinds import SPLIT_ALIASES, Cell
 from .stream import COMPRESSED, Stream, file_extension, reading
-from .synthetic import SETS, Splits, generate
+
+if TYPE_CHECKING:
+    from .catalogue.download import Progress
+    from .synthetic import Splits
 
 COMPRESSION_RATIO = 4  # bytes of text in a byte of a compressed file
 NO_DATA = ("readme", "license", "licence", "_about")  # files that are about the data
@@ -376,11 +377,17 @@ def _with_splits(name: str, streams: tuple[Stream, ...]) -> Source:
 
 def known_names() -> list[str]:
     """Returns the names of all catalogue and synthetic data sets."""
+    from .catalogue import entries
+    from .synthetic import SETS
+
     return sorted([*entries(), *SETS])
 
 
 def _open_catalogue(name: str, data_dir: str | None, progress: Progress | None) -> Source | None:
     """Returns the source of a catalogue data set, in its splits, or of a synthetic one; None for other names."""
+    from .catalogue import find_entry, locate
+    from .synthetic import SETS
+
     entry = find_entry(name)
     if entry is None or name.partition(":")[0] in SETS:
         return synthetic_source(name, lambda base: _read_images(_open_catalogue(base, data_dir, progress)))
@@ -403,6 +410,8 @@ def _open_catalogue(name: str, data_dir: str | None, progress: Progress | None) 
 
 def synthetic_source(name: str, load_base: Callable[[str], Splits] | None = None) -> Source | None:
     """Returns the source of a synthetic set, such as "adding:200"; None for other names. See `synthetic.generate`."""
+    from .synthetic import generate
+
     values = generate(name, load_base)
     if values is None:
         return None

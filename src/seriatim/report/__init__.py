@@ -7,21 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from .._version import __version__
 from ..core.files import write_text
 from ..core.metrics import finite, get_metric
 from ..core.run_folder import RunFolder
-from . import findings
 from .charts import Lines, View
-from .run_charts import training_curves
-from .run_data import Json, RunData, read_runs
+
+if TYPE_CHECKING:
+    from .run_data import Json
 
 
 def write_run_report(folder: RunFolder) -> Path:
     """Writes report.html into the folder of a run and returns its path."""
     from .pages import run_page
+    from .run_data import read_runs
 
     path = folder.path / "report.html"
     write_text(path, run_page(read_runs([folder])[0]).html())
@@ -31,6 +32,7 @@ def write_run_report(folder: RunFolder) -> Path:
 def write_card(folder: RunFolder) -> Path:
     """Writes README.md, the model card, into the folder of a run and returns its path."""
     from .pages import card
+    from .run_data import read_runs
 
     path = folder.path / "README.md"
     write_text(path, card(read_runs([folder])[0]))
@@ -42,6 +44,7 @@ def write_comparison_report(
 ) -> Path:
     """Writes report.html into the folder of a comparison and returns its path; `failed`: model → why."""
     from .comparison import comparison_page
+    from .run_data import read_runs
 
     file = Path(path) / "report.html"
     write_text(file, comparison_page(read_runs(folders), failed or {}).html())
@@ -57,6 +60,7 @@ def write_distillation_report(path: str | Path, folders: Mapping[str, RunFolder]
         rows: Of each: model, monitor, split, metrics, parameters, bytes, seconds, and speed {"32": …, "1": …}.
     """
     from .comparison import distillation_page
+    from .run_data import RunData
 
     runs = [RunData(folder, label) for label, folder in folders.items()]
     file = Path(path) / "report.html"
@@ -99,6 +103,7 @@ def comparison_rows(folders: Sequence[RunFolder]) -> list[Json]:
     Metrics are under `val_<name>` and `test_<name>`; `off_budget` is the relative distance of the number of parameters
     from the budget.
     """
+    from .run_data import read_runs
 
     runs = read_runs(folders)
     names = list(dict.fromkeys(["loss", *(name for run in runs for name in run.all_metrics)]))
@@ -124,10 +129,15 @@ def comparison_rows(folders: Sequence[RunFolder]) -> list[Json]:
 
 def curves(folders: Sequence[RunFolder], over: Literal["seconds", "tokens"] = "seconds", metric: str = "loss") -> Lines:
     """Returns the training and validation curves of runs as one chart; see `run_charts.training_curves`."""
+    from .run_charts import training_curves
+    from .run_data import read_runs
 
     return training_curves(read_runs(folders), over, metric)
 
 
 def lessons(folders: Sequence[RunFolder]) -> list[str]:
     """Returns what to notice in a run, or in a comparison of several, in short sentences."""
+    from . import findings
+    from .run_data import read_runs
+
     return findings.lessons(read_runs(folders))

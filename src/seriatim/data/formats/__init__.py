@@ -1,7 +1,7 @@
 """Formats of files and tables, one idea a file. A plug-in adds its own to `FORMATS`.
 
-Formats are tried in order: those with a clear sign first, plain text last. A format that needs a library is a
-`LazyFormat`: its module is imported when a file whose name matches the pattern is met.
+Formats are tried in order: those with a clear sign first, plain text last. A format that few need is a
+`LazyFormat`: its module is imported when a file whose name matches the pattern is met, and a schema that it serves.
 """
 
 from __future__ import annotations
@@ -11,21 +11,18 @@ from collections.abc import Iterator
 from ...core.errors import Diagnostics, SeriatimError
 from ..source import Source
 from .base import BLOCK_SIZE, Format, LazyFormat, ReadOptions, Record, normalize_name
-from .coco import Captions
 from .conll import Conll
-from .midi import Music
-from .squad import Squad
 from .tables import Delimited, Excel, Json, JsonLines, Memory, Parquet
 from .text import Aligned, ClassFolders, Text
 
 FORMATS: list[Format] = [
     Memory(),
-    Music(),
+    LazyFormat("midi", "Music", "", "roll"),
     LazyFormat("arrays", "Arrays", r"\.(npy|npz|mat|idx)$|idx\d[-_.]u?byte$"),
     Aligned(),
     LazyFormat("gettext", "Gettext", r"\.(po|mo)$"),
-    Squad(),
-    Captions(),
+    LazyFormat("squad", "Squad", r"\.json$"),
+    LazyFormat("coco", "Captions", "", "captions"),
     JsonLines(),
     Conll(),
     ClassFolders(),

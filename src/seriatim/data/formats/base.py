@@ -90,11 +90,13 @@ class LazyFormat(Format):
         module: In this package, or the full name of a plug-in's.
         name: Of the class.
         pattern: A regular expression for the names of its files, in lower case and without that of a compression.
+        role: The role or alias that a schema must have for the format to be of use; by default any schema.
     """
 
     module: str
     name: str
     pattern: str
+    role: str = ""
 
     @cached_property
     def format(self) -> Format:
@@ -111,7 +113,8 @@ class LazyFormat(Format):
         return self._is_candidate(source) and self.format.sniff(source)
 
     def matches(self, source: Source, options: ReadOptions) -> bool:
-        return self._is_candidate(source) and self.format.matches(source, options)
+        useful = not self.role or self.role in options.header_names
+        return useful and self._is_candidate(source) and self.format.matches(source, options)
 
     def records(self, source: Source, options: ReadOptions, diagnostics: Diagnostics) -> Iterator[Record]:
         return self.format.records(source, options, diagnostics)
