@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import pickle
+import pickle  # to write hostile weight files, whose code must not run when the hub reads them
 import subprocess
 import sys
 from collections.abc import Callable

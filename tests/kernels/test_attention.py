@@ -28,16 +28,18 @@ def ragged(rows, keys):
     return torch.arange(keys) < (torch.arange(rows) % (keys + 1))[:, None]
 
 
+# The kernels take heads of 8 numbers where a register holds 8 (AVX2), not where it holds 16 (AVX-512).
+SMALL_HEADS = [(2, 33, 3, 8)] if attention.is_faster(torch.zeros(1), 33, 8) else []
+
+
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
     ("rows", "steps", "heads", "size"),
-    [(1, 1, 1, 64), (7, 5, 3, 16), (4, 17, 2, 32), (3, 40, 1, 64), (2, 33, 3, 8), (60, 61, 2, 16), (3, 130, 2, 32)],
+    [(1, 1, 1, 64), (7, 5, 3, 16), (4, 17, 2, 32), (3, 40, 1, 64), *SMALL_HEADS, (60, 61, 2, 16), (3, 130, 2, 32)],
 )
 def test_self_attention_is_that_of_the_equations(rows, steps, heads, size, causal, masked):
     torch.manual_seed(0)
-    if size == 8 and not attention.is_faster(torch.zeros(1), steps, size):
-        pytest.skip("the registers of this processor are larger")
     assert attention.is_faster(torch.zeros(1), steps, size)
     inputs = torch.randn(rows, steps, 3 * heads * size, requires_grad=True)
     mask = ragged(rows, steps) if masked else None

@@ -519,7 +519,7 @@ def test_capabilities_are_declared(tokenizer: Tokenizer) -> None:
         ("gpt", "bpe", 3.428381723391187),
     ],
 )
-def test_training_gives_the_losses_of_version_0(lines: Path, model: str, kind: str, loss: float) -> None:
+def test_training_gives_the_recorded_losses(lines: Path, model: str, kind: str, loss: float) -> None:
     """Four steps of stochastic gradient descent, with carried states where there are some."""
     sizes = {"model_width": 16} if model == "lstm" else {"model_context_length": None}
     task = prepare(lines, model, tokenizer={"kind": kind, "vocab_size": 60}, **sizes)

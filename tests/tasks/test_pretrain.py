@@ -299,7 +299,7 @@ def test_dividing_a_step_changes_nothing(library: Path, settings: dict[str, Any]
     ("settings", "loss"),
     [({}, 4.822848469922037), ({"whole_word": True, "next": False}, 4.08863451688186)],
 )
-def test_training_gives_the_losses_of_version_0(library: Path, settings: dict[str, Any], loss: float) -> None:
+def test_training_gives_the_recorded_losses(library: Path, settings: dict[str, Any], loss: float) -> None:
     task = prepare(library, **settings)
     network = task.build().train()
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
