@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from filelock import FileLock, Timeout
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ..hub.warm_start import WarmStart
     from ..training.distillation import Teacher
 
+T = TypeVar("T")
 Notify = Callable[[str], None]
 MIN_INSPECTED_STEPS = 100  # of training, before which a network has nothing to show inside
 
@@ -114,26 +115,21 @@ class Session:
     notify: Notify | None = None
     report: bool = True
     teacher_summary: dict[str, Any] | None = None
-    lock: FileLock | None = field(default=None, init=False, repr=False)
-    made_parent: bool = field(default=False, init=False, repr=False)  # whether the lock made the folder it is in
 
     def start(self) -> Run:
         """Trains from the beginning and returns the run."""
-        try:
-            return self._start()
-        finally:
-            self._unlock()
+        check_model(self.config)
+        ranks = self._set_up()
+        with locked(self.folder, ranks):
+            return self._start(ranks)
 
     def resume(self, steps: int | None = None, epochs: float | None = None, minutes: float | None = None) -> Run:
         """Continues from the last checkpoint, to another end if one is named, and returns the run."""
-        try:
-            return self._resume(steps, epochs, minutes)
-        finally:
-            self._unlock()
-
-    def _start(self) -> Run:
-        check_model(self.config)
         ranks = self._set_up()
+        with locked(self.folder, ranks):
+            return self._resume(ranks, steps, epochs, minutes)
+
+    def _start(self, ranks: Ranks) -> Run:
         warm_start = None if self.config.start is None else open_warm_start(self.config.start)
         teacher = self._open_teacher()
         task = self._prepare(ranks, pretrained=self._pretrained_tokenizers(warm_start, teacher))
@@ -156,8 +152,7 @@ class Session:
         ranks.barrier()
         return Run(self.folder)
 
-    def _resume(self, steps: int | None, epochs: float | None, minutes: float | None) -> Run:
-        ranks = self._set_up()
+    def _resume(self, ranks: Ranks, steps: int | None, epochs: float | None, minutes: float | None) -> Run:
         end = {"steps": steps, "epochs": epochs, "minutes": minutes}
         new_end = any(value is not None for value in end.values())
         if new_end:
@@ -181,29 +176,6 @@ class Session:
         pick_device(self.config.train.device)
         return join_ranks()
 
-    def _lock(self) -> None:
-        """Locks the run folder against a second training; the lock is a file beside it, which goes with the process."""
-        path = self.folder.absolute().with_name(f".{self.folder.absolute().name}.lock")
-        self.made_parent = not path.parent.exists()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.lock = FileLock(path)
-        try:
-            self.lock.acquire(timeout=0)
-        except Timeout:
-            self.lock = None
-            cause = f"another training writes to {self.folder}"
-            raise SeriatimError("run.locked", cause, "wait until it ends, or choose another --out") from None
-
-    def _unlock(self) -> None:
-        if self.lock is not None:
-            file = Path(self.lock.lock_file)
-            file.unlink(missing_ok=True)
-            self.lock.release()
-            self.lock = None
-            if self.made_parent and not self.folder.exists():
-                with contextlib.suppress(OSError):  # not empty
-                    file.parent.rmdir()
-
     def _note(self, text: str) -> None:
         if self.notify is not None:
             self.notify(text)
@@ -220,19 +192,7 @@ class Session:
             arguments = {**self.data.in_memory(), **options, "diagnostics": diagnostics, "data_dir": self.data_dir}
             return task_class.prepare(self.config.task_config(), **arguments)
 
-        error: SeriatimError | None = None
-        task: Task[Any] | None = None
-        if ranks.is_first:
-            try:
-                self._lock()
-                task = prepare()
-            except SeriatimError as caught:
-                error = caught
-        failed = ranks.broadcast([float(error is not None)])[0]
-        if error is not None:
-            raise error
-        if failed:
-            raise SeriatimError("train.rank", "the process of rank 0 could not start", "see its message")
+        task = on_first_rank(ranks, prepare)
         return prepare() if task is None else task
 
     def _pretrained_tokenizers(self, start: WarmStart | None, teacher: Teacher | None) -> dict[str, Tokenizer]:
@@ -457,6 +417,51 @@ class Session:
             self._note(f"the report does not show the inside: {type(error).__name__}: {error}")
             return
         Run(self.folder).write_inspection(views_to_json(charts))
+
+
+def on_first_rank(ranks: Ranks, function: Callable[[], T]) -> T | None:
+    """Returns the result of a function that rank 0 calls, None on the others; all raise an error if it fails."""
+    error: SeriatimError | None = None
+    result: T | None = None
+    if ranks.is_first:
+        try:
+            result = function()
+        except SeriatimError as caught:
+            error = caught
+    failed = ranks.broadcast([float(error is not None)])[0]
+    if error is not None:
+        raise error
+    if failed:
+        raise SeriatimError("train.rank", "the process of rank 0 could not start", "see its message")
+    return result
+
+
+@contextlib.contextmanager
+def locked(folder: Path, ranks: Ranks) -> Iterator[None]:
+    """Locks a run folder against a second training, by a file beside it; the lock ends with the process."""
+    path = folder.absolute().with_name(f".{folder.absolute().name}.lock")
+    made_parent = not path.parent.exists()
+
+    def acquire() -> FileLock:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock = FileLock(path)
+            lock.acquire(timeout=0)
+        except Timeout:
+            cause = f"another training writes to {folder}"
+            raise SeriatimError("run.locked", cause, "wait until it ends, or choose another --out") from None
+        return lock
+
+    lock = on_first_rank(ranks, acquire)
+    try:
+        yield
+    finally:
+        if lock is not None:
+            path.unlink(missing_ok=True)
+            lock.release()
+            if made_parent and not folder.exists():  # the training failed before it wrote anything
+                with contextlib.suppress(OSError):
+                    path.parent.rmdir()
 
 
 def open_warm_start(source: str) -> WarmStart:
