@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import weakref
 
 import pytest
 import torch
@@ -47,11 +48,12 @@ def test_it_is_in_use_and_forgotten() -> None:
     assert layer in layers._packed
     layer.train()
     assert layer not in layers._packed
-    before = len(layers._packed)
     infer(layer.eval(), torch.randn(2, 192))
+    assert layer in layers._packed
+    reference = weakref.ref(layer)
     del layer
     gc.collect()
-    assert len(layers._packed) == before
+    assert reference() is None, "packed weights do not keep their layer alive"
 
 
 def test_never_old_weights() -> None:
