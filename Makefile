@@ -2,7 +2,7 @@
 unexport PYTHONDONTWRITEBYTECODE
 PYTHON := .venv/bin/python
 
-.PHONY: demo test test-slow lint bench docs setup kernels clean
+.PHONY: demo test test-slow fuzz lint bench docs setup kernels clean
 
 setup:
 	@./setup
@@ -19,6 +19,9 @@ test: kernels
 test-slow: kernels
 	@./setup acceptance
 	@$(PYTHON) -m pytest -m slow
+
+fuzz: kernels
+	@FUZZ_CASES=$${FUZZ_CASES:-100000} $(PYTHON) -m pytest -n 2 --dist worksteal tests/fuzz
 
 lint: setup
 	@.venv/bin/ruff check .

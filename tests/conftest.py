@@ -39,6 +39,18 @@ def _small_numbers() -> Iterator[None]:
         sys.modules["torch"].set_flush_denormal(False)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Prints how many cases the fuzzers ran, in all processes, and what failed."""
+    reports = [report for group in terminalreporter.stats.values() for report in group]
+    called = [report for report in reports if getattr(report, "when", "") == "call"]
+    tallies = [value for report in called for key, value in report.user_properties if key == "fuzz"]
+    if tallies:
+        cases, failures = sum(cases for cases, _ in tallies), [line for _, lines in tallies for line in lines]
+        terminalreporter.write_line(f"fuzz: {cases:,} cases by {len(tallies)} fuzzers, {len(failures)} failures")
+        for line in failures:
+            terminalreporter.write_line(f"  {line}")
+
+
 @pytest.fixture(scope="session")
 def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A little text with structure to learn."""
