@@ -26,6 +26,7 @@ from typer.main import get_command
 import seriatim
 from seriatim import cli, tasks
 from seriatim.core import registry
+from seriatim.core.limits import LIMITS
 from seriatim.data.catalogue import entries
 from seriatim.data.schema import Field
 from seriatim.decode.sampling import BeamSettings, GenerationSettings
@@ -211,6 +212,12 @@ def catalogue_table(_: str) -> str:
     return table(["name", "task", "what it is", "license"], rows)
 
 
+def limit_table(_: str) -> str:
+    """The limits with their environment variables."""
+    rows = [[f"`{limit.variable}`", f"{limit.default:,} {limit.unit}", cell(limit.description)] for limit in LIMITS]
+    return table(["variable", "default", "limits"], rows)
+
+
 def all_data_sets() -> dict[str, Any]:
     """Returns the entries of the catalogue and the synthetic data sets by name."""
     from seriatim.data.synthetic import SETS
@@ -250,6 +257,7 @@ SECTIONS: dict[str, Callable[[str], str]] = {
     "views": view_table,
     "view_options": view_options,
     "catalogue": catalogue_table,
+    "limits": limit_table,
     "capabilities": capability_table,
     "config": config_sections,
     "file": source_file,

@@ -237,6 +237,7 @@ def test_doctor(call: Call) -> None:
     values = call("doctor", "--json")
     assert values["package"]["torch"]
     assert "cpu" in values["device"]
+    assert values["limit"]["SERIATIM_MAX_COMPRESSION_RATIO"].startswith("200 times")
     assert "seriatim" in call("doctor")
 
 

@@ -7,6 +7,7 @@ import gzip
 import io
 import lzma
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -93,9 +94,15 @@ def test_undecodable_bytes_in_a_later_block(tmp_path: Path, monkeypatch: pytest.
     refused(path, "data.encoding", "b.txt, line 3001, byte offset 15002")
 
 
-def test_marks_of_other_encodings(tmp_path: Path) -> None:
-    refused(write(tmp_path / "a.txt", "hi".encode("utf-16")), "data.encoding", "UTF-16", "--encoding utf-16")
-    refused(write(tmp_path / "b.txt", "hi".encode("utf-32")), "data.encoding", "UTF-32", "--encoding utf-32")
+@pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+def test_byte_order_marks_take_precedence_over_the_default(tmp_path: Path, codec: str) -> None:
+    path, diagnostics = write(tmp_path / "a.txt", "\ufeffgrüße\nhi".encode(codec)), Diagnostics()
+    assert list(open_stream(path).lines(diagnostics=diagnostics)) == ["grüße\n", "hi"]
+    assert diagnostics.notes == [f"a.txt: its byte order mark says that it is {codec.upper()}"]
+    refused(path, "data.encoding", codec[:6].upper(), f"--encoding {codec[:6]}", encoding="cp1252")
+
+
+def test_byte_order_mark_of_utf8_and_another_encoding(tmp_path: Path) -> None:
     refused(write(tmp_path / "c.txt", b"\xef\xbb\xbfhi"), "data.encoding", "--encoding utf-8", encoding="cp1252")
 
 
@@ -122,6 +129,34 @@ def test_compressed_files(tmp_path: Path, suffix: str, compress: object) -> None
     assert (stream.extension, stream.read_text()) == ("txt", "packed\n" * 50)
     refused(write(tmp_path / f"b.txt.{suffix}", packed[:30]), "data.broken", f"b.txt.{suffix}")
     refused(write(tmp_path / f"c.txt.{suffix}", b"not packed"), "data.broken", f"c.txt.{suffix}")
+
+
+@pytest.mark.parametrize(("suffix", "compress"), [("gz", gzip.compress), ("bz2", bz2.compress), ("xz", lzma.compress)])
+def test_what_compressed_files_decompress_to_is_limited(
+    tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / f"zeros.txt.{suffix}", compress(b"0" * (1 << 20)))
+    assert len(open_stream(path).read_bytes()) == 1 << 20  # small enough, whatever the ratio
+    monkeypatch.setattr(stream_module, "SMALL_BYTES", 1 << 16)
+    refused(path, "limit.exceeded", f"zeros.txt.{suffix}", "the limit is 200", "SERIATIM_MAX_COMPRESSION_RATIO")
+    monkeypatch.setenv("SERIATIM_MAX_COMPRESSION_RATIO", "1M")
+    assert len(open_stream(path).read_text()) == 1 << 20
+    monkeypatch.setenv("SERIATIM_MAX_DECOMPRESSED_BYTES", "1000")
+    refused(path, "limit.exceeded", "the limit is 1,000", "SERIATIM_MAX_DECOMPRESSED_BYTES")
+
+
+def test_lines_and_whole_files_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_module, "BLOCK_SIZE", 8)
+    path = write(tmp_path / "a.txt", "ab\n" + "c" * 30 + "\nd\n")
+    monkeypatch.setenv("SERIATIM_MAX_LINE_CHARACTERS", "31")
+    assert list(open_stream(path).lines()) == ["ab\n", "c" * 30 + "\n", "d\n"]
+    monkeypatch.setenv("SERIATIM_MAX_LINE_CHARACTERS", "30")
+    with pytest.raises(SeriatimError, match=r"a\.txt, line 2: \d+ characters in a line, but the limit is 30"):
+        list(open_stream(path).lines())
+    monkeypatch.setenv("SERIATIM_MAX_FILE_BYTES", "20")
+    refused(path, "limit.exceeded", "a.txt: ", "but the limit is 20", "SERIATIM_MAX_FILE_BYTES")
+    with pytest.raises(SeriatimError, match=r"a\.txt: 36 bytes, but the limit is 20"):
+        open_stream(path).read_bytes()
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")

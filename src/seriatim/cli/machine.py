@@ -40,9 +40,10 @@ def doctor(json: o.Json = False) -> None:
 
 
 def examine() -> dict[str, Any]:
-    """Returns versions, folders, packages, devices and the state of the native kernels."""
+    """Returns versions, folders, packages, limits, devices and the state of the native kernels."""
     from .._version import __version__
     from ..core.files import cache_folder
+    from ..core.limits import LIMITS
 
     required = {name: package_version(name) or "MISSING: install seriatim again" for name in REQUIRED}
     optional = {name: package_version(name) or f"not installed (to {use})" for name, use in OPTIONAL.items()}
@@ -55,6 +56,7 @@ def examine() -> dict[str, Any]:
         "local data (SERIATIM_DATA)": os.environ.get("SERIATIM_DATA", "not set"),
         "package": required,
         "optional": optional,
+        "limit": {limit.variable: f"{limit.value:,} {limit.unit}" for limit in LIMITS},
     }
     if os.environ.get("PYTHONDONTWRITEBYTECODE"):
         values["warning"] = "PYTHONDONTWRITEBYTECODE is set: every start of torch takes twice as long"

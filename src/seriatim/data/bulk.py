@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 
+from ..core import limits
 from ..core.errors import Diagnostics
 from ..core.files import cache_folder
 from .cache import cache_errors, locked
@@ -30,7 +31,7 @@ from .formats.tables import TableFormat
 from .kinds import LABEL, TEXT, Kind
 from .schema import Roles
 from .source import Source, Stream
-from .stream import reading
+from .stream import find_byte_order_mark, reading
 
 BLOCK_BYTES = 1 << 25  # bytes of a block, which becomes a shard
 CHECKED_BYTES = 1 << 20  # that are decoded or counted at a time
@@ -149,6 +150,7 @@ def read_blocks(stream: Stream, encoding: str, position: Mapping[str, int], quot
             raw, last = rest + fresh, not fresh
             cut = len(raw) if last else find_cut(raw, quoting)
             if cut == 0 and not last:
+                limits.LINE_CHARACTERS.check(len(raw), f"{stream.name}, line {line + 1}")
                 rest = raw
                 continue
             part, rest = raw[:cut], raw[cut:]
@@ -212,6 +214,8 @@ def can_read(source: Source, options: ReadOptions, kinds: Mapping[str, Kind], se
         return False
     known = all(stream.stamp is not None for stream in source.streams) and "\n".encode(options.encoding) == b"\n"
     plain = options.errors == "strict" and options.text_unit != "document"
+    if any(find_byte_order_mark(stream.first_bytes())[1] not in ("", "utf-8") for stream in source.streams):
+        return False
     return known and plain and isinstance(find_format(source, options), (Delimited, JsonLines, Text))
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from ..core.errors import SeriatimError, did_you_mean
 from .kinds import SPLIT_ALIASES, Cell
-from .stream import COMPRESSED, Stream, file_extension, reading
+from .stream import COMPRESSED, Decompressed, Stream, check_decompressed, file_extension, reading
 
 if TYPE_CHECKING:
     from .catalogue.download import Progress
@@ -284,6 +284,7 @@ def _open_file(path: Path, name: str, member: str = "") -> tuple[Stream, ...]:
     if suffix == ".zip":
         with reading(str(path)), zipfile.ZipFile(path) as archive:
             sizes = {info.filename: info.file_size for info in archive.infolist() if not info.is_dir()}
+            check_decompressed(name, sum(info.file_size for info in archive.infolist()), status.st_size)
         members = [m for m in sorted(sizes) if not any(p.startswith((".", "__MACOSX")) for p in PurePosixPath(m).parts)]
         if member:
             inside = [name for name in members if name == member or name.startswith(f"{member}/")]
@@ -297,17 +298,22 @@ def _open_file(path: Path, name: str, member: str = "") -> tuple[Stream, ...]:
             Stream(f"{name}/{m}", file_extension(m), partial(_open_member, path, m), sizes[m], stamp) for m in members
         )
     if suffix in COMPRESSED:
-        return (
-            Stream(name, file_extension(name), partial(OPENERS[suffix], path), COMPRESSION_RATIO * stamp[1], stamp),
-        )
+        opener = partial(_open_compressed, path, name)
+        return (Stream(name, file_extension(name), opener, COMPRESSION_RATIO * stamp[1], stamp),)
     return (Stream(name, file_extension(name), partial(cast(Any, path.open), "rb"), stamp[1], stamp),)
+
+
+def _open_compressed(path: Path, name: str) -> io.BufferedIOBase:
+    return Decompressed(name, OPENERS[path.suffix.lower()](path), path.stat().st_size)
 
 
 def _open_member(path: Path, member: str) -> io.BufferedIOBase:
     with zipfile.ZipFile(path) as archive:  # the open member keeps the file open, and closes it with itself
-        file = archive.open(member)
+        info = archive.getinfo(member)
+        size = min(info.compress_size, path.stat().st_size)
+        file = Decompressed(f"{path.name}/{member}", cast(io.BufferedIOBase, archive.open(info)), size)
     opener = OPENERS.get(PurePosixPath(member.lower()).suffix)
-    return cast(io.BufferedIOBase, opener(file) if opener is not None else file)
+    return file if opener is None else Decompressed(file.name, opener(file), info.file_size)
 
 
 def _open_aligned(name: str) -> Source | None:

@@ -1,7 +1,8 @@
 """Streams: files, compressed files and members of archives, and their decoding to text; and places in them.
 
 Nothing is lost or changed silently: the only changes are CRLF to LF and the removal of a byte order mark. A line ends
-at `\\n` and nowhere else; U+2028, U+0085 and the separators 0x1C to 0x1E are characters like others.
+at `\\n` and nowhere else; U+2028, U+0085 and the separators 0x1C to 0x1E are characters like others. What is read is
+within the limits of `core.limits`: a line, a file that is read whole, and what a compressed file decompresses to.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 import codecs
 import contextlib
 import encodings.aliases
-import gzip
 import io
 import lzma
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -19,11 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple
 
+from ..core import limits
 from ..core.errors import Diagnostics, SeriatimError, did_you_mean
 
 HEAD_SIZE = 4096  # bytes of a file by which a format is recognized
 BLOCK_SIZE = 1 << 24  # bytes of a file that are decoded at once
 COMPRESSED = (".gz", ".bz2", ".xz")
+SMALL_BYTES = 1 << 26  # that a compressed file may decompress to, whatever its ratio
+PIECE_BYTES = 1 << 20  # of a file that are read at once, if the whole of it is
 BYTE_ORDER_MARKS = (  # those of UTF-32 begin like those of UTF-16, so they come first
     (codecs.BOM_UTF32_LE, "utf-32", "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32", "utf-32-be"),
@@ -40,6 +44,8 @@ BINARY_EXTENSIONS = frozenset((
 ))
 # fmt: on
 Errors = Literal["strict", "replace"]
+# What `zipfile` and the decompressors raise on damaged or encrypted data, besides OSError.
+ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError, struct.error)
 
 
 class Location(NamedTuple):
@@ -82,13 +88,16 @@ class Stream:
         """Yields the decoded contents in blocks of some megabytes, without byte order mark and with `\\n` as line end.
 
         Args:
-            encoding: Of the file; a byte order mark of another encoding is an error.
+            encoding: Of the file. A byte order mark takes precedence over UTF-8, which is the default; that of another
+                encoding than the user names is an error.
             errors: "strict" raises an error for bytes that cannot be decoded, "replace" reads them as U+FFFD.
             diagnostics: Receives a note about line ends that were changed.
         """
         with reading(self.name), self.open() as file:
             block = file.read(BLOCK_SIZE)
             codec, skipped = self._choose_codec(block, check_encoding(encoding), errors)
+            if skipped and not codec.startswith("utf-8") and diagnostics is not None:
+                diagnostics.note(f"{self.name}: its byte order mark says that it is {codec.upper()}")
             decoder = codecs.getincrementaldecoder(codec)(errors)
             block, offset, line, pending_return, changed = block[skipped:], skipped, 1, "", 0
             while True:
@@ -121,21 +130,37 @@ class Stream:
         self, encoding: str = "utf-8", errors: Errors = "strict", diagnostics: Diagnostics | None = None
     ) -> Iterator[str]:
         """Yields the decoded lines with `\\n` at their ends, which the last one may lack; see `text_blocks`."""
-        rest = ""
+        number, rest, size, limit = 1, [""], 0, limits.LINE_CHARACTERS.value  # rest: the parts of an open line
         for text in self.text_blocks(encoding, errors, diagnostics):
-            text = rest + text
             end = text.rfind("\n") + 1
-            yield from io.StringIO(text[:end], newline="\n")
-            rest = text[end:]
-        if rest:
-            yield rest
+            if end:
+                for line in io.StringIO("".join([*rest, text[:end]]), newline="\n"):
+                    if len(line) > limit:
+                        raise limits.LINE_CHARACTERS.error(len(line), f"{self.name}, line {number}")
+                    yield line
+                    number += 1
+                rest, size = [""], 0
+            rest.append(text[end:])
+            size += len(rest[-1])
+            limits.LINE_CHARACTERS.check(size, f"{self.name}, line {number}")
+        if size:
+            yield "".join(rest)
 
     def read_text(self, encoding: str = "utf-8", errors: Errors = "strict") -> str:
         """Returns the decoded contents; see `text_blocks`."""
-        return "".join(self.text_blocks(encoding, errors))
+        parts, size = [], 0
+        for text in self.text_blocks(encoding, errors):
+            parts.append(text)
+            size += len(text)
+            limits.FILE_BYTES.check(size, self.name)
+        return "".join(parts)
 
     def read_bytes(self) -> bytes:
-        return self.first_bytes(-1)
+        """Returns the contents, decompressed."""
+        with reading(self.name), self.open() as file:
+            if not isinstance(file, Decompressed):  # which checks what it reads
+                limits.FILE_BYTES.check(self.size, self.name)
+            return file.read()
 
     def first_bytes(self, size: int = HEAD_SIZE) -> bytes:
         with reading(self.name), self.open() as file:
@@ -196,7 +221,7 @@ class Stream:
         """Returns the codec that decodes the file, and the length of its byte order mark."""
         mark, family, exact = find_byte_order_mark(head)
         codec = "utf-8" if codec == "utf-8-sig" else codec
-        if family and codec not in (family, exact) and errors == "strict":
+        if family and codec not in (family, exact, "utf-8") and errors == "strict":
             cause = f"{self.name}: begins with the byte order mark of {family.upper()}, but is read as {codec}"
             raise SeriatimError("data.encoding", cause, f"pass --encoding {family}")
         if family:
@@ -244,6 +269,45 @@ def check_encoding(encoding: str) -> str:
     return info.name
 
 
+class Decompressed(io.BufferedIOBase):
+    """A file that is decompressed while it is read; beyond the limits, reading raises an error.
+
+    Args:
+        name: As messages show it.
+        file: Yields the decompressed bytes, as many as asked for.
+        compressed_size: The bytes that it decompresses.
+    """
+
+    def __init__(self, name: str, file: io.BufferedIOBase, compressed_size: int) -> None:
+        self.name, self.file, self.compressed_size, self.size = name, file, compressed_size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is None or size < 0:
+            pieces = []
+            while piece := self.read(PIECE_BYTES):
+                pieces.append(piece)
+                limits.FILE_BYTES.check(self.size, self.name)
+            return b"".join(pieces)
+        data = self.file.read(size)
+        self.size += len(data)
+        check_decompressed(self.name, self.size, self.compressed_size)
+        return data
+
+    def close(self) -> None:
+        self.file.close()
+        super().close()
+
+
+def check_decompressed(name: str, size: int, compressed_size: int) -> None:
+    """Raises an error if a file decompresses to more than the limits allow."""
+    limits.DECOMPRESSED_BYTES.check(size, name)
+    if size > SMALL_BYTES:
+        limits.COMPRESSION_RATIO.check(size // max(compressed_size, 1), name)
+
+
 @contextlib.contextmanager
 def reading(name: str) -> Iterator[None]:
     """Turns the errors of opening and decompressing a file into errors that name it."""
@@ -252,13 +316,21 @@ def reading(name: str) -> Iterator[None]:
     except PermissionError:
         cause = f"{name}: reading it is not permitted"
         raise SeriatimError("data.permission", cause, "check the permissions of the file") from None
-    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
-        cause = f"{name}: the compressed file is damaged ({error})"
-        raise SeriatimError("data.broken", cause, "download or compress it again") from None
     except OSError as error:
-        if error.errno is not None:
-            raise
-        raise SeriatimError("data.broken", f"{name}: the compressed file is damaged ({error})") from None  # bz2
+        if error.errno is not None:  # else of a decompressor
+            cause = f"{name}: cannot be read ({error.strerror})"
+            raise SeriatimError("data.unreadable", cause, "check the path") from None
+        raise _damaged(name, error) from None
+    except (*ZIP_ERRORS, lzma.LZMAError) as error:
+        raise _damaged(name, error) from None
+    except MemoryError:
+        cause = f"{name}: reading it takes more memory than there is"
+        raise SeriatimError("data.memory", cause, "pass a smaller file") from None
+
+
+def _damaged(name: str, error: Exception) -> SeriatimError:
+    cause = f"{name}: the compressed file is damaged ({error})"
+    return SeriatimError("data.broken", cause, "download or compress it again")
 
 
 def file_extension(name: str) -> str:
