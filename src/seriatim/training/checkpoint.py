@@ -9,14 +9,23 @@ addressed by the step.
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
 
 from ..core.errors import SeriatimError
-from ..core.files import Json, atomic_folder, load_tensors, save_tensors, sha256, write_json
+from ..core.files import (
+    OLD,
+    Json,
+    atomic_folder,
+    load_tensors,
+    remove_folder,
+    remove_partial,
+    save_tensors,
+    sha256,
+    write_json,
+)
 
 
 @dataclass(frozen=True)
@@ -32,15 +41,16 @@ class Checkpoints:
         self.folder = Path(folder)
 
     def steps(self) -> list[int]:
+        """Returns the steps of the checkpoints, in order."""
         if not self.folder.is_dir():
             return []
-        return sorted(int(path.name) for path in self.folder.iterdir() if path.name.isdigit())
+        names = {path.name.removesuffix(OLD) for path in self.folder.iterdir()}
+        return sorted(int(name) for name in names if name.isdecimal())
 
     def save(self, step: int, checkpoint: Checkpoint, keep: set[int]) -> Path:
         """Writes the checkpoint of a step, then removes all others that are not in `keep`."""
         path = self.folder / str(step)
-        for partial in self.folder.glob(".*"):  # of a process that was killed while writing
-            shutil.rmtree(partial, ignore_errors=True)
+        remove_partial(self.folder)
         with atomic_folder(path) as temporary:
             for name, group in checkpoint.tensors.items():
                 save_tensors(temporary / f"{name}.safetensors", group)
@@ -48,29 +58,41 @@ class Checkpoints:
             sums = {file.name: sha256(file) for file in sorted(temporary.iterdir())}
             write_json(temporary / "checksums.json", sums)
         for other in set(self.steps()) - keep - {step}:
-            shutil.rmtree(self.folder / str(other), ignore_errors=True)
+            remove_folder(self._path(other))
         return path
 
     def load(self, step: int | None = None) -> Checkpoint:
         """Returns the checkpoint of a step, by default the last one."""
         steps = self.steps()
         if not steps:
-            raise SeriatimError(
-                "checkpoint.missing", f"{self.folder.parent} has no checkpoint", "train it first: `seriatim train`"
-            )
-        path = self.folder / str(steps[-1] if step is None else step)
+            cause = f"{self.folder.parent} has no checkpoint"
+            raise SeriatimError("checkpoint.missing", cause, f"train a new run: --from {self.folder.parent}")
+        path = self._path(steps[-1] if step is None else step)
+        bad, sums = ["checksums.json"], {}
         try:
-            sums = json.loads((path / "checksums.json").read_text(encoding="utf-8"))
+            sums = json.loads((path / "checksums.json").read_bytes())
             bad = [name for name, value in sums.items() if sha256(path / name) != value]
-        except (OSError, ValueError):
-            bad = ["checksums.json"]
-            sums = {}
+            bad += sorted({"weights.safetensors", "progress.json"} - sums.keys())
+        except (OSError, ValueError, AttributeError) as error:
+            bad = [Path(str(getattr(error, "filename", None) or "checksums.json")).name]
         if bad:
-            others = ", ".join(str(other) for other in steps if str(other) != path.name) or "none"
+            others = ", ".join(str(other) for other in steps if str(other) != path.name.removesuffix(OLD)) or "none"
             raise SeriatimError(
                 "checkpoint.damaged",
                 f"{path}: {', '.join(bad)} is damaged: its checksum differs",
                 f"restore the folder, or remove it to continue from another checkpoint (there are: {others})",
             )
         tensors = {Path(name).stem: load_tensors(path / name) for name in sums if name.endswith(".safetensors")}
-        return Checkpoint(tensors, json.loads((path / "progress.json").read_text(encoding="utf-8")))
+        return Checkpoint(tensors, json.loads((path / "progress.json").read_bytes()))
+
+    def load_best(self, step: int) -> dict[str, Tensor] | None:
+        """Returns the weights that were evaluated at a step, averaged if the training averages; None if it is gone."""
+        if step not in self.steps():
+            return None
+        tensors = self.load(step).tensors
+        return tensors.get("ema") or tensors["weights"]
+
+    def _path(self, step: int) -> Path:
+        """Returns the folder of a step; a process may have been killed while it replaced that folder."""
+        path = self.folder / str(step)
+        return path if path.is_dir() else path.with_name(path.name + OLD)

@@ -4,13 +4,12 @@ Progress bars, logs, files and reports are made from events."""
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from ..core.files import Json, write_text
+from ..core.files import Json, append_json, atomic_file, json_line, read_json_lines
 
 
 @dataclass(frozen=True)
@@ -83,9 +82,15 @@ MAX_STEP_LINES = 1_000  # of steps in a finished metrics.jsonl, about
 
 
 class Recorder:
-    """Writes every event as a line; steps are thinned out to about a thousand, each the mean loss since the last."""
+    """Writes every event as a line; steps are thinned out to about a thousand, each the mean loss since the last.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: The run folder.
+        notify: Called with a note on lines that cannot be read.
+    """
+
+    def __init__(self, folder: Path, notify: Callable[[str], None] = lambda text: None) -> None:
+        self.notify = notify
         self.metrics = folder / "metrics.jsonl"
         self.samples = folder / "samples.jsonl"
         self.every = 1
@@ -103,24 +108,27 @@ class Recorder:
             event = replace(event, loss=statistics.fmean(self.losses))
             self.losses = []
         record = event.record()
+        durable = isinstance(event, Evaluated | Stopped)  # a checkpoint follows, whose history must not be lost
         if isinstance(event, Evaluated):
-            sample = record.pop("sample")
-            self._append(self.samples, {"step": event.step, "tokens": event.tokens, "text": sample})
-        self._append(self.metrics, record)
+            sample = {"step": event.step, "tokens": event.tokens, "text": record.pop("sample")}
+            append_json(self.samples, sample, durable)
+        append_json(self.metrics, record, durable)
 
     def _remove_after(self, step: int) -> None:
-        """Removes the lines after a step: a resumed run repeats what came after its checkpoint."""
+        """Removes the lines after a step: a resumed run repeats what came after its checkpoint. Damaged ones go too."""
         for file in (self.metrics, self.samples):
+            records, problem = read_json_lines(file) if step else ([], "")
+            if problem:
+                self.notify(problem)
+            steps = [record.get("step") for record in records]
+            kept = [
+                json_line(record)
+                for record, at in zip(records, steps, strict=True)
+                if isinstance(at, int) and at <= step and record.get("event") != "stopped"
+            ]
             if file.is_file():
-                lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-                complete = [line for line in lines if line.endswith("\n")]
-                valid = [line for line in complete if json.loads(line)["step"] <= step and '"stopped"' not in line]
-                write_text(file, "".join(valid))
-
-    @staticmethod
-    def _append(file: Path, record: Json) -> None:
-        with open(file, "a", encoding="utf-8") as out:
-            out.write(json.dumps(record, ensure_ascii=False) + "\n")
+                with atomic_file(file) as temporary:
+                    temporary.write_bytes(b"".join(kept))
 
 
 class Outcome:

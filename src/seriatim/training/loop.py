@@ -126,6 +126,12 @@ class Loop:
         if new_end:
             self.progress.steps, self.progress.plans = self._planned_steps(self.progress.batch_size), 0
             self.progress.worse = 0
+        if (
+            self.ranks.is_first and self.progress.best is not None
+        ):  # a process may have been killed before it wrote them
+            best = self.checkpoints.load_best(self.progress.best_step)
+            if best is not None:
+                self.save_best(best)
         load_weights(self.network, checkpoint.tensors["weights"])
         load_optimizer(self.optimizer, self.network, checkpoint.tensors.get("optimizer", {}))
         self.ema = {name: tensor.to(self.device) for name, tensor in checkpoint.tensors.get("ema", {}).items()}
@@ -323,13 +329,14 @@ class Loop:
             improved = best is None or math.isnan(best[0]) or (value, loss) < best
             if improved:
                 now.best, now.best_loss, now.best_step, now.worse = value, loss, now.step, 0
-                if self.ranks.is_first:
-                    self.save_best(weights(self.network))
             else:
                 now.worse += 1
         now.evaluated = now.step
         yield Evaluated(now.step, now.seconds, metrics, improved, now.tokens, sample)
-        yield self._save()
+        saved = self._save()
+        if improved and self.ranks.is_first:  # after the checkpoint: weights without one could not be resumed
+            self.save_best(self.ema or weights(self.network))
+        yield saved
 
     @contextlib.contextmanager
     def _averaged_weights(self) -> Iterator[None]:
