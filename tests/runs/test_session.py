@@ -11,10 +11,12 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from torch import nn
 
 import seriatim
 from seriatim.core.errors import SeriatimError
 from seriatim.core.files import load_tensors
+from seriatim.nn.network import check_memory
 from seriatim.training.events import Event, Stepped
 
 SETTINGS: dict[str, Any] = {"model": {"width": 8}, "train": {"evaluate_steps": 4, "batch_size": 4}}
@@ -154,3 +156,12 @@ def test_two_trainings_do_not_share_a_folder(table: Path, tmp_path: Path) -> Non
     assert codes == ["run.locked"]
     assert run.summary["step"] == 2
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_network_larger_than_memory_is_refused_before_it_is_built() -> None:
+    with pytest.raises(SeriatimError) as raised:
+        check_memory(lambda: nn.Linear(10**6, 10**6, bias=False), copies=4)
+    assert raised.value.code == "model.memory"
+    assert "needs 16,000.0 GB for its weights alone" in raised.value.cause
+    check_memory(lambda: nn.Linear(10, 10), copies=4)
+    check_memory(lambda: nn.Linear(int(torch.ones(1).sum().item()), 1), copies=4)  # needs values, as a plug-in may

@@ -12,19 +12,22 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
+from yaml.error import MarkedYAMLError
 
-from .errors import SeriatimError, did_you_mean
+from .errors import MAX_LISTED, SeriatimError, did_you_mean
 from .files import Json
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
 
 
 class Settings(BaseModel):
-    """Base of every settings class: unknown keys are errors, instances are immutable."""
+    """Base of every settings class: unknown keys are errors, numbers are finite, instances are immutable."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, protected_namespaces=())
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, validate_default=True, protected_namespaces=(), allow_inf_nan=False
+    )
 
 
 def parse_count(value: object) -> object:
@@ -38,7 +41,8 @@ def parse_count(value: object) -> object:
     return value
 
 
-Count = Annotated[int, BeforeValidator(parse_count)]
+Count = Annotated[int, Field(ge=1, le=10**12), BeforeValidator(parse_count)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 S = TypeVar("S", bound=BaseModel)
 
@@ -48,8 +52,10 @@ def validate(schema: type[S], values: Mapping[str, Any], origin: str = "the sett
     try:
         return schema.model_validate(dict(values))
     except ValidationError as error:
-        lines = [_explain(schema, detail) for detail in error.errors()]
-        count = f"{len(lines)} problems" if len(lines) > 1 else "a problem"
+        lines = [_explain(schema, detail) for detail in error.errors()[:MAX_LISTED]]
+        count = f"{error.error_count():,} problems" if len(lines) > 1 else "a problem"
+        if error.error_count() > MAX_LISTED:
+            lines.append(f"and {error.error_count() - MAX_LISTED:,} more")
         raise SeriatimError(
             "config.invalid",
             f"{origin}: {count}\n" + "\n".join(f"    {line}" for line in lines),
@@ -62,8 +68,8 @@ def load_yaml(path: str | Path) -> Json:
     if not path.is_file():
         raise SeriatimError("config.missing", f"there is no settings file {path}", "check the path given to --config")
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        values = _parse_yaml(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, OSError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}, line {mark.line + 1}" if mark else str(path)
         problem = getattr(error, "problem", None) or error
@@ -115,12 +121,70 @@ def dump_yaml(settings: BaseModel | Mapping[str, Any]) -> str:
     return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
 
 
+MAX_YAML_VALUES = 100_000  # with every alias written out
+MAX_YAML_DEPTH = 50
+MAX_DIGITS = 100
+MAX_SHOWN = 200  # characters of a value in a message
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses what a settings file has no use for: keys that come twice, deep nesting, aliases that multiply."""
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        self.depth += 1
+        if self.depth > MAX_YAML_DEPTH:
+            mark = self.peek_event().start_mark
+            raise MarkedYAMLError(problem=f"nested more than {MAX_YAML_DEPTH} deep", problem_mark=mark)
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+    def get_single_node(self) -> yaml.Node | None:
+        node = super().get_single_node()
+        if node is not None:
+            self._count(node, 1, {})
+        return node
+
+    def _count(self, node: yaml.Node, depth: int, counts: dict[int, int]) -> int:
+        """Returns the number of values in a node; an alias is the same node again."""
+        if id(node) in counts:
+            return counts[id(node)]
+        if node.tag == "tag:yaml.org,2002:int" and len(node.value) > MAX_DIGITS:
+            raise MarkedYAMLError(problem=f"a number of more than {MAX_DIGITS} digits", problem_mark=node.start_mark)
+        if depth > MAX_YAML_DEPTH:
+            raise MarkedYAMLError(problem="an alias inside of what it stands for", problem_mark=node.start_mark)
+        inner = list(node.value) if isinstance(node, yaml.SequenceNode) else []
+        if isinstance(node, yaml.MappingNode):
+            inner = [value for _, value in node.value]
+            keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            if len(keys) < len(node.value) or len(keys) > len(set(keys)):
+                twice = next((key for key in keys if keys.count(key) > 1), None)
+                problem = "a key that is no name" if twice is None else f'the key "{twice}" comes twice'
+                raise MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+        total = 1 + sum(self._count(value, depth + 1, counts) for value in inner)
+        if total > MAX_YAML_VALUES:
+            problem = f"more than {MAX_YAML_VALUES:,} values, with aliases written out"
+            raise MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+        counts[id(node)] = total
+        return total
+
+
+def _parse_yaml(text: str) -> Any:
+    """Returns the values of a YAML text; raises yaml.YAMLError, or ValueError for numbers and times out of range."""
+    try:
+        return yaml.load(text, _Loader)
+    except (AttributeError, LookupError, TypeError):  # of PyYAML, as for `!!bool 7`
+        raise MarkedYAMLError(problem="a value that does not fit its tag") from None
+
+
 def _scalar(raw: str) -> Any:
     if len(raw) == 1 and not raw.isalnum() and raw != "~":
         return raw  # a separator such as | or - or #, which YAML would parse otherwise
     try:
-        value = yaml.safe_load(raw)
-    except yaml.YAMLError:
+        value = _parse_yaml(raw)
+    except (yaml.YAMLError, ValueError):
         return raw
     if isinstance(value, str):  # YAML 1.1 reads 1e-3 as a string
         try:
@@ -146,7 +210,11 @@ def _explain(schema: type[BaseModel], detail: ErrorDetails) -> str:
         return f"{name}: is required"
     if not name:  # settings that contradict each other: the message names them
         return expected
-    return f"{name}: {expected} (got {detail['input']!r})"
+    try:
+        shown = repr(detail["input"])
+    except ValueError:  # Python writes no number of more than 4,300 digits
+        shown = "a number of thousands of digits"
+    return f"{name}: {expected} (got {shown if len(shown) <= MAX_SHOWN else shown[:MAX_SHOWN] + '…'})"
 
 
 def _keys(schema: type[BaseModel], path: list[str]) -> list[str]:

@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -63,6 +64,14 @@ def pick_device(name: str = "auto") -> torch.device:
     if name == "cuda" and "LOCAL_RANK" in os.environ:
         name = f"cuda:{os.environ['LOCAL_RANK']}"
     return torch.device(name)
+
+
+def memory_size() -> int:
+    """Returns the memory of the machine in bytes, or of the container that the process is in."""
+    size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with contextlib.suppress(OSError, ValueError):  # no container, or one without a limit
+        size = min(size, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return size
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from ..core.config import Settings
+from ..core.config import Seed, Settings
 from ..core.state import State, append, select
 
 
@@ -27,7 +27,7 @@ class GenerationSettings(Settings):
     temperature: float = Field(
         1.0, ge=0, le=100, description="below 1: safer, above 1: more varied; 0: always the most likely token"
     )
-    top_k: int | None = Field(None, ge=1, description="sample from the k most likely tokens only")
+    top_k: int | None = Field(None, ge=1, le=10**9, description="sample from the k most likely tokens only")
     top_p: float | None = Field(
         None, gt=0, le=1, description="sample from the most likely tokens with this total probability"
     )
@@ -46,7 +46,7 @@ class GenerationSettings(Settings):
         False, description="beam: stop once no unfinished hypothesis leads, though a longer one might still win"
     )
     nbest: int = Field(1, ge=1, le=1_024, description="results per prompt")
-    seed: int = Field(0, description="of sampling: the same seed gives the same text")
+    seed: Seed = Field(0, description="of sampling: the same seed gives the same text")
     stop: list[Annotated[str, Field(min_length=1)]] = Field(
         default_factory=list, description="strings that end the text"
     )

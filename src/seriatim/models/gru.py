@@ -78,7 +78,7 @@ class GRU(Recurrent):
 
 class Settings(RecurrentSettings):
     reset: Reset = Field("before", description="reset before the product (the paper) or after it (cuDNN)")
-    memory: int | None = Field(None, ge=2, description="steps to remember from the start (default: a few)")
+    memory: int | None = Field(None, ge=2, le=10**9, description="steps to remember from the start (default: a few)")
 
     def default_lr(self) -> float:
         return 4e-3

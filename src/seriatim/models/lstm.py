@@ -66,7 +66,7 @@ class LSTM(Recurrent):
 
 
 class Settings(RecurrentSettings):
-    memory: int | None = Field(None, ge=2, description="steps to remember from the start (default: a few)")
+    memory: int | None = Field(None, ge=2, le=10**9, description="steps to remember from the start (default: a few)")
 
     def default_lr(self) -> float:
         return 6e-3

@@ -45,9 +45,11 @@ class Settings(ModelSettings):
     causal: ClassVar[bool] = False
 
     kernel: KernelName = Field("gaussian", description="how the weight of an example decreases with its distance")
-    bandwidth: float | None = Field(None, gt=0, description="h (default: that of the smallest leave-one-out error)")
+    bandwidth: float | None = Field(
+        None, gt=0, le=1e9, description="h (default: that of the smallest leave-one-out error)"
+    )
     entries: Count | None = Field(
-        None, ge=1, description="largest number of stored numbers; of more examples, evenly spaced ones are kept"
+        None, description="largest number of stored numbers; of more examples, evenly spaced ones are kept"
     )
 
 

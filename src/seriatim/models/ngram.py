@@ -63,9 +63,9 @@ class Settings(ModelSettings):
     smoothing: Literal["none", "add-k", "kneser-ney", "modified-kneser-ney"] = Field(
         "modified-kneser-ney", description="how unseen continuations get a probability"
     )
-    k: float = Field(0.1, gt=0, description="number that add-k adds to every count")
+    k: float = Field(0.1, gt=0, le=1e9, description="number that add-k adds to every count")
     entries: Count | None = Field(
-        None, ge=1, description="largest number of stored numbers; the rarest of the longest n-grams are dropped"
+        None, description="largest number of stored numbers; the rarest of the longest n-grams are dropped"
     )
 
     def within_budget(self, entries: int, tokens: Array, vocab_size: int, boundary: int | None) -> Settings:

@@ -141,7 +141,10 @@ class Settings(TransformerSettings, EncoderDecoderSettings):
         None, ge=1, le=200, description="blocks of the decoder (default: as many as the encoder's)"
     )
     feedforward: int | None = Field(
-        None, ge=1, description="hidden size of the feed-forward network (default: 2·width; base and big 4·width)"
+        None,
+        ge=1,
+        le=1_048_576,
+        description="hidden size of the feed-forward network (default: 2·width; base and big 4·width)",
     )
     dropout: float = Field(0.1, ge=0, lt=1, description="share of activations dropped in training")
     norm: Literal["before", "after"] = Field("before", description="layer norm before each part, or after it")

@@ -19,6 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..core.device import memory_size, on_meta_device
+from ..core.errors import MAX_LISTED, SeriatimError
 from ..core.state import State
 from .attention import masked_softmax
 from .backbone import Backbone, BackboneSettings, Trace
@@ -113,14 +115,42 @@ def weights(network: nn.Module) -> dict[str, Tensor]:
 def load_weights(network: nn.Module, stored: dict[str, Tensor]) -> None:
     """Copies tensors into a network; raises KeyError or ValueError if names or shapes differ."""
     own = weights(network)
-    if missing := own.keys() ^ stored.keys():
-        raise KeyError(f"weights without a counterpart: {', '.join(sorted(missing))}")
+    compare_weights(own, stored)
     with torch.no_grad():
         for name, tensor in own.items():
-            if tensor.shape != stored[name].shape:
-                expected, actual = tuple(tensor.shape), tuple(stored[name].shape)
-                raise ValueError(f"{name} has shape {actual}, the model expects {expected}")
             tensor.copy_(stored[name])
+
+
+def compare_weights(own: dict[str, Tensor], stored: dict[str, Tensor]) -> None:
+    """Raises KeyError or ValueError if names or shapes differ."""
+    if missing := sorted(own.keys() ^ stored.keys()):
+        more = f" and {len(missing) - MAX_LISTED:,} more" if len(missing) > MAX_LISTED else ""
+        raise KeyError(f"weights without a counterpart: {', '.join(missing[:MAX_LISTED])}{more}")
+    for name, tensor in own.items():
+        if tensor.shape != stored[name].shape:
+            expected, actual = tuple(tensor.shape), tuple(stored[name].shape)
+            raise ValueError(f"{name} has shape {actual}, the model expects {expected}")
+
+
+def weights_without_memory(build: Callable[[], nn.Module]) -> dict[str, Tensor] | None:
+    """Returns the weights of a network on the meta device; None if it cannot be built there, as that of a plug-in."""
+    try:
+        with on_meta_device():
+            return weights(build())
+    except (NotImplementedError, RuntimeError, TypeError):
+        return None
+
+
+def check_memory(build: Callable[[], nn.Module], copies: int) -> None:
+    """Raises SeriatimError if the weights of a network do not fit into memory so many times; nothing is allocated."""
+    tensors, present = weights_without_memory(build) or {}, memory_size()
+    needed = copies * sum(tensor.nbytes for tensor in tensors.values())
+    if needed > present:
+        cause = (
+            f"training this model needs {needed / 1e9:,.1f} GB for its weights alone; there are {present / 1e9:,.1f} GB"
+        )
+        remedy = "lower --params, model.width, the number of layers, --vocab-size or --context-length"
+        raise SeriatimError("model.memory", cause, remedy)
 
 
 def count_parameters(network: nn.Module) -> int:

@@ -30,7 +30,7 @@ class TransformerSettings(BackboneSettings):
 
     heads: int = Field(4, ge=1, le=256, description="attention heads of a block; the width is a multiple of it")
     feedforward: int | None = Field(
-        None, ge=1, description="hidden size of the feed-forward network (default: 4·width)"
+        None, ge=1, le=1_048_576, description="hidden size of the feed-forward network (default: 4·width)"
     )
 
     def default_lr(self) -> float:

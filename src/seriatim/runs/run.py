@@ -11,7 +11,7 @@ The methods of a run are the capabilities that its predictor declares; `run.capa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from ..core.errors import SeriatimError, did_you_mean
 from ..core.files import load_tensors, sha256, write_json
 from ..core.run_folder import FORMAT, RunFolder
 from ..data.kinds import KINDS
-from ..nn.network import load_weights
+from ..nn.network import compare_weights, load_weights, weights_without_memory
 from ..tasks import load as load_task
 from ..tasks.base import Task
 from ..tasks.predictor import Predictions, Predictor
@@ -97,7 +97,10 @@ class Run(RunFolder):
         try:
             if self.config.model.gradient_free:
                 return self.task.restore(self.config.model, tensors)
-            network = self.task.network(self.config.model)
+            build = partial(self.task.network, self.config.model)
+            if (expected := weights_without_memory(build)) is not None:
+                compare_weights(expected, tensors)  # before a network of any other size is built
+            network = build()
             load_weights(network, tensors)
         except (KeyError, ValueError, SeriatimError) as error:
             cause = f"{file} does not fit the settings of {self.path}: {error}"

@@ -22,7 +22,7 @@ from ..core.files import load_tensors, save_tensors
 from ..core.metrics import metric_signatures
 from ..core.run_folder import FORMAT, fresh_folder
 from ..data.tokenizers import Tokenizer
-from ..nn.network import load_weights
+from ..nn.network import check_memory, load_weights
 from ..report.charts import View, views_to_json
 from ..tasks import load as load_task
 from ..tasks import summary as task_summary
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Notify = Callable[[str], None]
+TRAINING_COPIES = 4  # of the weights: themselves, gradients, the two averages of Adam
 MIN_INSPECTED_STEPS = 100  # of training, before which a network has nothing to show inside
 
 
@@ -139,6 +140,7 @@ class Session:
         if "validation" not in task.encoded:
             raise SeriatimError("data.no-split", "there is no validation split", "name a file: --validation")
         if not self.config.model.gradient_free:
+            check_memory(lambda: task.network(self.config.model), TRAINING_COPIES)
             task.network(self.config.model)  # whatever can fail does so before the folder is made
             task.batch(0, 0, 1, 1)
         if ranks.is_first:
@@ -253,6 +255,8 @@ class Session:
     ) -> Run:
         device = pick_device(self.config.train.device)
         notify = self._note if ranks.is_first else lambda text: None
+        if resumed:
+            check_memory(lambda: task.network(self.config.model), TRAINING_COPIES)
         network = task.build()
         if warm_start is not None:
             warm_start.load_into(network, task.name, task.hub_head, task.processor.outputs, notify)

@@ -14,7 +14,7 @@ from pydantic import BeforeValidator
 from pydantic import Field as Setting
 from torch import Tensor, nn
 
-from ..core.config import Settings
+from ..core.config import Seed, Settings
 from ..core.device import derive
 from ..core.errors import Diagnostics, SeriatimError
 from ..core.state import State
@@ -54,6 +54,8 @@ Values = Mapping[str, Any]  # a configuration, or a section of it, as nested pla
 
 ColumnName = Annotated[str, BeforeValidator(lambda name: str(name) if type(name) is int else name)]  # 2 in YAML
 
+Fraction = Annotated[float, Setting(ge=0, le=1)]
+
 
 class DataSettings(Settings):
     """Where the data is and how it is read: the same for every task."""
@@ -64,7 +66,7 @@ class DataSettings(Settings):
     columns: dict[str, ColumnName] = Setting(default_factory=dict, description="role → column or columns: a,b or a..z")
     encoding: str = Setting("utf-8", description="of text files")
     label_separator: str | None = Setting(None, description="separates several labels in one cell")
-    fractions: tuple[float, float, float] | None = Setting(
+    fractions: tuple[Fraction, Fraction, Fraction] | None = Setting(
         None, description="of train, validation and test (default: the task's)"
     )
 
@@ -78,7 +80,7 @@ class TaskConfig(Settings):
     task: Any  # an instance of the task's `settings_type`
     data: DataSettings
     model: Any  # an instance of `BackboneSettings`, of the architecture's own class
-    seed: int = 0
+    seed: Seed = 0
 
 
 # Encoded data

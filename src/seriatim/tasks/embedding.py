@@ -325,7 +325,7 @@ class NearestOptions(Settings):
     among: str | list[str] | None = Setting(
         None, description="texts, or a file of texts or vectors, to search (default: the other inputs)"
     )
-    top: int = Setting(5, ge=1, description="number of neighbors")
+    top: int = Setting(5, ge=1, le=1_000_000, description="number of neighbors")
     pooling: Pooling | None = Setting(None, description="how the vectors of all elements become one (default: mean)")
 
 

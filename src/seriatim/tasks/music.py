@@ -19,7 +19,7 @@ from pydantic import Field as Setting
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.config import Settings
+from ..core.config import Seed, Settings
 from ..core.device import numpy_stream, torch_stream
 from ..core.errors import Diagnostics, SeriatimError
 from ..data.dataset import Column, Dataset
@@ -50,13 +50,13 @@ class MusicSettings(Settings):
     context_length: int | None = Setting(
         None, ge=2, le=1_000_000, description="frames of a training sequence, cut from a piece anywhere (default: all)"
     )
-    step: float = Setting(0.25, gt=0, allow_inf_nan=False, description="beats per frame, if the source is MIDI")
+    step: float = Setting(0.25, gt=0, le=1e6, description="beats per frame, if the source is MIDI")
 
 
 class ComposeSettings(Settings):
     frames: int = Setting(200, ge=1, le=100_000, description="frames to compose")
     temperature: float = Setting(1.0, ge=0, le=100, description="below 1 safer, above 1 more surprising")
-    seed: int = Setting(0, ge=0, description="of the random numbers")
+    seed: Seed = Setting(0, description="of the random numbers")
 
 
 # Data

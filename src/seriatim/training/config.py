@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, create_model, field_validator
 
 from .. import tasks
 from ..core import registry
-from ..core.config import Count, Settings, validate
+from ..core.config import Count, Seed, Settings, validate
 from ..core.errors import SeriatimError
 from ..nn.backbone import ModelSettings
 from ..tasks.base import DataSettings, TaskConfig
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
-Freeze = Literal["none", "embeddings", "backbone"] | int
+Freeze = Literal["none", "embeddings", "backbone"] | Annotated[int, Field(ge=1, le=10_000)]
+MAX_STEPS = 10**12
+MAX_MINUTES = 10**7  # 19 years
 
 
 class OptimizerSettings(Settings):
@@ -23,7 +26,9 @@ class OptimizerSettings(Settings):
     lr: float | None = Field(None, gt=0, le=1e3, description="peak learning rate (default: the model's)")
     betas: tuple[Decay, Decay] = Field((0.9, 0.99), description="decay rates of AdamW's two averages")
     momentum: float = Field(0.9, ge=0, lt=1, description="momentum of SGD")
-    weight_decay: float = Field(0.1, ge=0, description="decay of matrices towards zero, times the learning rate")
+    weight_decay: float = Field(
+        0.1, ge=0, le=1e3, description="decay of matrices towards zero, times the learning rate"
+    )
     layer_decay: float = Field(
         1.0, gt=0, le=1, description="learning rate of a block relative to the block above it; 1: all the same"
     )
@@ -33,45 +38,55 @@ class ScheduleSettings(Settings):
     name: Literal["constant", "linear", "cosine", "inverse-sqrt", "one-cycle", "step"] = Field(
         "cosine", description="how the learning rate changes after the warm-up"
     )
-    warmup: int | float = Field(
+    warmup: Annotated[int, Field(ge=0, le=MAX_STEPS)] | Decay = Field(
         100, description="steps in which the learning rate rises from zero; below 1: a share of all steps"
     )
     floor: float = Field(0.1, ge=0, le=1, description="where linear and cosine end, as a share of the peak")
-    step_size: int = Field(1000, ge=1, description="step: number of steps between two drops of the learning rate")
+    step_size: int = Field(
+        1000, ge=1, le=MAX_STEPS, description="step: number of steps between two drops of the learning rate"
+    )
     gamma: float = Field(0.5, gt=0, le=1, description="step: factor of each drop")
 
     @field_validator("warmup", mode="before")
     @classmethod
     def _check_warmup(cls, warmup: object) -> int | float:
-        number = float(warmup) if isinstance(warmup, int | float) and not isinstance(warmup, bool) else -1.0
-        if not (0 <= number < 1 or number.is_integer()) or number < 0:
-            raise ValueError("a whole number of steps, or a share of them below 1")
-        return int(number) if number.is_integer() else number
+        number = warmup if isinstance(warmup, int | float) and not isinstance(warmup, bool) else -1
+        if not 0 <= number <= MAX_STEPS or (number > 1 and number != int(number)):
+            raise ValueError(f"a whole number of steps up to {MAX_STEPS:,}, or a share of them below 1")
+        return int(number) if number == int(number) else number
 
 
 class TrainSettings(Settings):
     steps: Count | None = Field(
-        None, ge=1, description="number of updates (default: 2,000, or as many as fit into `minutes`)"
+        None, description="number of updates (default: 2,000, or as many as fit into `minutes`)"
     )
-    epochs: float | None = Field(None, gt=0, description="passes over the training split, instead of steps")
-    minutes: float | None = Field(None, gt=0, description="largest training time (evaluation not counted)")
-    batch_size: int = Field(32, ge=1, description="sequences in a batch, for each process")
-    accumulate: int = Field(1, ge=1, description="batches whose gradients make up one update")
+    epochs: float | None = Field(None, gt=0, le=1e9, description="passes over the training split, instead of steps")
+    minutes: float | None = Field(
+        None, gt=0, le=MAX_MINUTES, description="largest training time (evaluation not counted)"
+    )
+    batch_size: int = Field(32, ge=1, le=1_000_000, description="sequences in a batch, for each process")
+    accumulate: int = Field(1, ge=1, le=1_000_000, description="batches whose gradients make up one update")
     optimizer: OptimizerSettings = Field(default_factory=OptimizerSettings)
     schedule: ScheduleSettings = Field(default_factory=ScheduleSettings)
     freeze: Freeze = Field(
         "none", description="what is not trained: none, embeddings, backbone, or a number of the lowest blocks"
     )
-    clip: float | None = Field(1.0, gt=0, description="largest norm of the whole gradient; null: no clipping")
+    clip: float | None = Field(1.0, gt=0, le=1e9, description="largest norm of the whole gradient; null: no clipping")
     label_smoothing: float = Field(0.0, ge=0, lt=1, description="share of the target spread over all classes")
     ema: float = Field(0.0, ge=0, lt=1, description="decay of the average of weights that is evaluated; 0: none")
-    evaluate_steps: int | None = Field(None, ge=1, description="steps between evaluations (default: ten evaluations)")
-    evaluate_minutes: float | None = Field(None, gt=0, description="minutes between evaluations, instead of steps")
-    evaluate_limit: Count = Field(200_000, ge=1, description="tokens per evaluation during training; all at the end")
+    evaluate_steps: int | None = Field(
+        None, ge=1, le=MAX_STEPS, description="steps between evaluations (default: ten evaluations)"
+    )
+    evaluate_minutes: float | None = Field(
+        None, gt=0, le=MAX_MINUTES, description="minutes between evaluations, instead of steps"
+    )
+    evaluate_limit: Count = Field(200_000, description="tokens per evaluation during training; all at the end")
     keep_checkpoints: int = Field(
         1, ge=1, le=1_000, description="number of last checkpoints that are kept besides the best, to average"
     )
-    patience: int | None = Field(None, ge=1, description="stop after this many evaluations without improvement")
+    patience: int | None = Field(
+        None, ge=1, le=10**9, description="stop after this many evaluations without improvement"
+    )
     precision: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="auto: bfloat16 if the device supports it natively"
     )
@@ -100,7 +115,7 @@ class DistillSettings(Settings):
     )
     weight: float = Field(0.5, ge=0, le=1, description="weight of the teacher's loss; the rest is that of the targets")
     hidden_weight: float = Field(
-        0.0, ge=0, description="weight of a loss on the similarities of hidden vectors within a batch"
+        0.0, ge=0, le=1e6, description="weight of a loss on the similarities of hidden vectors within a batch"
     )
     unlabeled_data: str | None = Field(
         None, description="classify, regress: further examples without targets, learned from the teacher's predictions"
@@ -122,8 +137,8 @@ class Config(TaskConfig):
     )
     distill: DistillSettings | None = Field(None, description="distillation from a teacher")
     train: TrainSettings = Field(default_factory=TrainSettings, description="the training loop")
-    params: Count | None = Field(None, ge=1, description="parameter budget: solves for the model's width")
-    seed: int = Field(0, ge=0, description="of every random stream")
+    params: Count | None = Field(None, description="parameter budget: solves for the model's width")
+    seed: Seed = Field(0, description="of every random stream")
 
     def task_config(self) -> TaskConfig:
         """Returns the settings that a task depends on."""
@@ -160,9 +175,13 @@ def make_config(values: Mapping[str, Any], origin: str = "the settings") -> Conf
         has_end = any(train.get(name) is not None for name in ENDS)  # an end set by the user replaces the task's
         defaults = {key: value for key, value in task.train_defaults(values).items() if not (has_end and key in ENDS)}
         values["train"] = defaults | dict(train)
-    schema = create_model("Config", __base__=Config, task=(task.settings_type, ...), model=(model, ...))
-    config = validate(schema, values, origin)
+    config = validate(_config_class(task.settings_type, model), values, origin)
     return config.model_copy(update={"task": task.resolve_settings(config.task, config.model_dump(mode="json"))})
+
+
+@cache
+def _config_class(task: type[Settings], model: type[ModelSettings]) -> type[Config]:
+    return create_model("Config", __base__=Config, task=(task, ...), model=(model, ...))
 
 
 def _known(defaults: Mapping[str, Any], settings: type[Any]) -> dict[str, Any]:

@@ -59,12 +59,12 @@ class TokenizerSettings(Settings):
     kind: Literal["char", "word", "bpe", "byte-bpe", "wordpiece", "unigram", "bert"] = Field(
         "char", description="what a token is: a character, a word, or a subword by one of five methods"
     )
-    vocab_size: Count = Field(8192, ge=3, description="the largest vocabulary, for every kind but char")
+    vocab_size: Count = Field(8192, ge=3, le=10_000_000, description="the largest vocabulary, for every kind but char")
     lowercase: bool = Field(False, description="convert to lower case first (bert: remove accents, too)")
     byte_fallback: bool = Field(
         False, description="write unknown characters as bytes, so that no text is lost; 256 more tokens (char, bpe)"
     )
-    min_count: int = Field(1, ge=1, description="omit tokens that occur less often in the training text")
+    min_count: int = Field(1, ge=1, le=10**9, description="omit tokens that occur less often in the training text")
     split_punctuation: bool = Field(
         True, description="separate punctuation from words (word, wordpiece); false for tokenized text such as WikiText"
     )

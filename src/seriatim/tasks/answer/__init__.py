@@ -63,9 +63,11 @@ THRESHOLDS = (-5.0, -2.0, -1.0, 0.0, 1.0, 2.0, 5.0)
 
 
 class AnswerOptions(Settings):
-    nbest: int = Setting(1, ge=1, description="the number of answers to a question, best first")
+    nbest: int = Setting(1, ge=1, le=1_024, description="the number of answers to a question, best first")
     threshold: float | None = Setting(
         None,
+        ge=-1e9,
+        le=1e9,
         description="no answer is predicted if its score is above that of the best span by more than this "
         "(default: the run's own, if questions may have no answer)",
     )

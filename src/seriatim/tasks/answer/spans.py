@@ -56,16 +56,24 @@ class AnswerSettings(Settings):
         le=1_000_000,
         description="longest window of question and passage; a longer passage is read in windows that overlap",
     )
-    stride: int = Setting(128, ge=1, description="tokens between the starts of consecutive windows")
-    question_length: int = Setting(64, ge=1, description="longest question in tokens; longer ones are truncated")
+    stride: int = Setting(128, ge=1, le=1_000_000, description="tokens between the starts of consecutive windows")
+    question_length: int = Setting(
+        64, ge=1, le=1_000_000, description="longest question in tokens; longer ones are truncated"
+    )
     answer_length: int | None = Setting(
-        None, ge=1, description="longest answer in tokens (default: 30, or more if training answers are longer)"
+        None,
+        ge=1,
+        le=1_000_000,
+        description="longest answer in tokens (default: 30, or more if training answers are longer)",
     )
     unanswerable: bool | None = Setting(
         None, description="questions may have no answer, as in SQuAD 2.0 (default: if the training split has such)"
     )
     threshold: float = Setting(
-        0.0, description="no answer is predicted if its score is above that of the best span by more than this"
+        0.0,
+        ge=-1e9,
+        le=1e9,
+        description="no answer is predicted if its score is above that of the best span by more than this",
     )
     tokenizer: Annotated[TokenizerSettings | None, default_kind(kind="word", lowercase=True)] = Setting(
         None, description="how text is tokenized (default: words in lower case, characters, or the model's own)"

@@ -91,7 +91,9 @@ class CaptionSettings(Settings):
         description="the feature map of a residual network with a small (local) or large (resnet) receptive field, or "
         "patches (default: local for small images, else resnet)",
     )
-    layers: int | None = Setting(None, ge=8, description="of the residual network (default: 8, of photographs 18)")
+    layers: int | None = Setting(
+        None, ge=8, le=1_202, description="of the residual network (default: 8, of photographs 18)"
+    )
     channels: int | None = Setting(
         None, ge=1, le=4_096, description="of its first stage (default: 16, of photographs and resnet more)"
     )
@@ -109,7 +111,7 @@ class CaptionSettings(Settings):
         None, description="how captions are tokenized (default: words)"
     )
     context_length: int | None = Setting(
-        None, ge=1, description="longest caption in tokens; longer ones are not trained on"
+        None, ge=1, le=1_000_000, description="longest caption in tokens; longer ones are not trained on"
     )
 
 

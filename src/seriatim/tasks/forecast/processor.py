@@ -55,7 +55,7 @@ class ForecastSettings(Settings):
     quantiles: tuple[Quantile, ...] = Setting(
         (), description="quantiles to forecast, such as 0.1, 0.5, 0.9, instead of one value"
     )
-    season: int | None = Setting(None, ge=1, description="period in steps (default: by the frequency)")
+    season: int | None = Setting(None, ge=1, le=1_000_000, description="period in steps (default: by the frequency)")
     anchor: Literal["auto", "none", "last", "season", "linear"] = Setting(
         "auto",
         description="what the network predicts the difference to: the mean, the last value, the value one season "
@@ -65,7 +65,9 @@ class ForecastSettings(Settings):
         "auto", description="inputs as scaled, or relative to their running mean (auto: that, if split along time)"
     )
     every_step: bool = Setting(True, description="train on a forecast after every step, not only after the last")
-    stride: int | None = Setting(None, ge=1, description="steps between forecast origins (default: the horizon)")
+    stride: int | None = Setting(
+        None, ge=1, le=1_000_000, description="steps between forecast origins (default: the horizon)"
+    )
     multivariate: bool = Setting(
         False, description="several target columns: one series of several variables, instead of a series each"
     )

@@ -56,7 +56,7 @@ class GenerateOptions(GenerationSettings):
 
 
 class NextOptions(Settings):
-    top: int = Setting(10, ge=1, description="number of tokens")
+    top: int = Setting(10, ge=1, le=1_000_000, description="number of tokens")
 
 
 class ScoreOptions(Settings):

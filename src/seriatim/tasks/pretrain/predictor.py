@@ -36,7 +36,7 @@ INPUTS = Schema(
 
 
 class FillOptions(Settings):
-    top: int = Setting(5, ge=1, description="tokens listed for each [MASK]")
+    top: int = Setting(5, ge=1, le=1_000_000, description="tokens listed for each [MASK]")
 
 
 class FillMaskPredictor(EmbeddingPredictor):

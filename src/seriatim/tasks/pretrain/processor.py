@@ -49,6 +49,7 @@ class PretrainSettings(Settings):
     pairs_first: int = Setting(
         0,
         ge=0,
+        le=10**12,
         description="steps with pairs only, at most a fifth of all, before masked tokens are added (none with --from)",
     )
     mask_rate: float = Setting(0.15, gt=0, lt=1, description="share of the tokens that are masked")

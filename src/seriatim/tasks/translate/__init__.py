@@ -62,9 +62,14 @@ class TranslateSettings(Settings):
         None, description="one vocabulary for both sides, or one for each (default: one for subwords)"
     )
     context_length: int = Setting(
-        MAX_LENGTH, ge=1, description="longest source or target in tokens; longer pairs are not trained on"
+        MAX_LENGTH,
+        ge=1,
+        le=1_000_000,
+        description="longest source or target in tokens; longer pairs are not trained on",
     )
-    decoder_start: int | None = Setting(None, description="token that the decoder reads first (default: <eos>)")
+    decoder_start: int | None = Setting(
+        None, ge=0, le=10**9, description="token that the decoder reads first (default: <eos>)"
+    )
 
 
 @dataclass(frozen=True)
