@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from seriatim.core import registry
@@ -20,6 +22,7 @@ from seriatim.nn.network import weights
 from seriatim.report.charts import ImageOverlay, Table
 from seriatim.tasks.base import DataSettings, TaskConfig
 from seriatim.tasks.caption import CaptionPredictor, CaptionSettings, CaptionTask, image_encoder, uneven_attention
+from seriatim.tasks.caption.rows import Region, parse_regions, point, pointing_metrics
 from seriatim.training.checkpoint import Checkpoints
 from seriatim.training.config import TrainSettings
 from seriatim.training.cost import parameter_count, solve_width
@@ -403,7 +406,7 @@ def test_pointing_on_scenes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_processor_is_stored(folder: Path, tmp_path: Path) -> None:
-    from seriatim.tasks.stored import from_dict
+    from seriatim.tasks.processor import from_dict
 
     processor = prepare(folder).processor
     values, tokenizers = processor.to_dict()
@@ -413,3 +416,71 @@ def test_a_processor_is_stored(folder: Path, tmp_path: Path) -> None:
     assert restored.compatible(processor)
     assert restored.image == processor.image
     assert restored.context_length == processor.context_length
+
+
+# Pointing: a grid of 2 × 3 cells over an image 40 high and 60 wide, so cells of 20 × 20 pixels.
+
+GRID, SIZE = (2, 3), (40, 60)
+TOP_LEFT = (5.0, 5.0, 15.0, 15.0)
+
+
+def test_the_largest_weight_lies_in_the_box_or_not() -> None:
+    weights = np.array([[0.5, 0.1, 0.1, 0.1, 0.1, 0.1], [0.1, 0.1, 0.1, 0.1, 0.1, 0.5]])
+    nouns = point(weights, [[0], [1]], GRID, SIZE, [Region(0, "dog", TOP_LEFT), Region(1, "cat", TOP_LEFT)])
+    assert [noun.hit for noun in nouns] == [1.0, 0.0]
+    assert [noun.mass for noun in nouns] == pytest.approx([0.5 / 4, 0.1 / 4])  # a quarter of the cell
+    assert nouns[0].chance == 1 / 6
+    assert pointing_metrics(nouns) == {"pointing": 0.5, "pointing_mass": pytest.approx(0.075), "nouns": 2.0}
+    assert pointing_metrics([]) == {}
+
+
+@pytest.mark.parametrize(
+    ("box", "hit"),
+    [
+        ((10, 10, 11, 11), 1),  # the center of the first cell is (10, 10)
+        ((0, 0, 10, 20), 0),
+        ((0, 0, 20, 10), 0),
+        ((10.1, 0, 20, 20), 0),
+        ((-5, -5, 100, 100), 1),
+    ],
+)
+def test_edges_of_a_box(box: tuple[float, float, float, float], hit: float) -> None:
+    weights = np.array([[1.0, 0, 0, 0, 0, 0]])
+    assert point(weights, [[0]], GRID, SIZE, [Region(0, "dog", box)])[0].hit == hit
+
+
+def test_the_tokens_of_a_noun_attend_together() -> None:
+    """The first token attends to cell 0, the second and the second word to cell 2: with their mean it is that."""
+    weights = np.eye(6)[[4, 0, 2, 2]]
+    regions = [Region(1, "traffic light", (40, 0, 60, 20)), Region(0, "a", TOP_LEFT)]
+    nouns = point(weights, [[0], [1, 2], [3]], GRID, SIZE, regions)
+    assert [noun.hit for noun in nouns] == [1.0, 0.0]
+    assert nouns[0].mass == pytest.approx(2 / 3)
+    with pytest.raises(ValueError, match="2 × 3 cells"):
+        point(np.ones((1, 5)), [[0]], GRID, SIZE, [])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 5),
+    st.integers(1, 5),
+    st.lists(st.floats(0, 70), min_size=2, max_size=2, unique=True),
+    st.lists(st.floats(0, 50), min_size=2, max_size=2, unique=True),
+)
+def test_uniform_weights_reach_chance(height: int, width: int, across: list[float], down: list[float]) -> None:
+    (left, right), (top, bottom) = sorted(across), sorted(down)
+    weights = np.full((1, height * width), 1 / (height * width))
+    (noun,) = point(weights, [[0]], (height, width), SIZE, [Region(0, "dog", (left, top, right, bottom))])
+    assert noun.hit == pytest.approx(noun.chance)
+    area = (min(right, 60) - min(left, 60)) * (min(bottom, 40) - min(top, 40)) / 2400
+    assert noun.mass == pytest.approx(area, abs=1e-12)
+
+
+def test_regions_of_a_cell() -> None:
+    expected = (Region(1, "dog", (4.0, 8.0, 30.0, 20.0)),)
+    assert parse_regions([{"noun": "dog", "position": 1, "box": [4, 8, 30, 20]}]) == expected
+    assert parse_regions([{"noun": "dog", "place": 1, "box": [4, 8, 30, 20]}]) == expected
+    assert parse_regions([(1, "dog", (4, 8, 30, 20))]) == expected
+    for wrong in ([{"noun": "dog"}], [{"noun": "dog", "position": 1, "box": [1, 2]}], 3):
+        with pytest.raises((KeyError, ValueError, TypeError)):
+            parse_regions(wrong)

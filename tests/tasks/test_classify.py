@@ -25,7 +25,7 @@ from seriatim.report.charts import Image as ChartImage
 from seriatim.tasks.batching import Batch
 from seriatim.tasks.classify import ClassifyProcessor, ClassifyTask
 from seriatim.tasks.codecs import ImageCodec, NumberCodec, TextCodec
-from seriatim.tasks.stored import from_dict
+from seriatim.tasks.processor import from_dict
 from task_helpers import fit, prepare, refused
 
 FINE = ["a fine film", "warm and fine", "what a fine, warm day"]

@@ -19,7 +19,7 @@ from seriatim.data.kinds import NUMBER, NUMBERS, TEXT, Kind
 from seriatim.data.stream import Location
 from seriatim.data.tokenizers import BERT_SPECIAL_TOKENS, Tokenizer, TokenizerSettings
 from seriatim.tasks.codecs import NumberCodec, SequenceSettings, TextCodec
-from seriatim.tasks.stored import from_dict
+from seriatim.tasks.processor import from_dict
 
 WORDS = ["the", "old", "man", "read", "books", "and", "the", "new", "dog", "bit", "the", "old", "hat"]
 TEXTS = ["The old man read books", "books", "Äpfel! und mehr", "the dog bit", "a hat , a man", "new new old"]

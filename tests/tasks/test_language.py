@@ -28,7 +28,7 @@ from seriatim.tasks.language import LanguageModelPredictor, LanguageProcessor, L
 from seriatim.tasks.language.engine import NetworkEngine
 from seriatim.tasks.language.predictor import GenerateOptions
 from seriatim.tasks.predictor import Predictor
-from seriatim.tasks.stored import from_dict
+from seriatim.tasks.processor import from_dict
 
 LINES = "".join(f"line {i:04d} of the text\n" for i in range(1000))
 TINY: dict[str, dict[str, Any]] = {

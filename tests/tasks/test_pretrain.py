@@ -23,7 +23,7 @@ from seriatim.tasks.base import DataSettings, TaskConfig
 from seriatim.tasks.pretrain import FillMaskPredictor, PretrainProcessor, PretrainSettings, PretrainTask
 from seriatim.tasks.pretrain.masking import Masking
 from seriatim.tasks.pretrain.processor import EncodedDocuments, Passages
-from seriatim.tasks.stored import from_dict
+from seriatim.tasks.processor import from_dict
 
 TEXT = "the old new cat dog saw bit hat man ran far near a house was big small red"
 WORDS = TEXT.split()

@@ -24,7 +24,7 @@ from seriatim.nn.layers import PADDING, CharacterFeatures, WordInput
 from seriatim.report.charts import Confusion, Table, views_to_json
 from seriatim.tasks.base import DataSettings, TaskConfig
 from seriatim.tasks.predictor import NoOptions
-from seriatim.tasks.stored import from_dict
+from seriatim.tasks.processor import from_dict
 from seriatim.tasks.tag import TagPredictor, TagTask
 from seriatim.tasks.tag.processor import TagEncoded, TagProcessor, overlapping_windows
 

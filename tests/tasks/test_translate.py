@@ -18,11 +18,11 @@ from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.decode.sampling import BeamSettings
 from seriatim.nn.network import TokenHead, weights
 from seriatim.report.charts import BinnedMetric, Heatmap, Table
-from seriatim.tasks.alignment import Alignment, TokenizedText
 from seriatim.tasks.base import DataSettings, Encoded, TaskConfig
 from seriatim.tasks.decoding import Generated
 from seriatim.tasks.encoder_decoder import encode_with_eos
-from seriatim.tasks.text_metrics import Scoring
+from seriatim.tasks.inspection import Alignment, TokenizedText
+from seriatim.tasks.metrics import Scoring
 from seriatim.tasks.translate import TranslateSettings, TranslateTask, TranslationPredictor, TranslationProcessor
 from seriatim.tasks.translate.predictor import length_bins, metric_by_length, source_lengths
 from seriatim.training.checkpoint import Checkpoints
@@ -531,7 +531,7 @@ def test_a_source_that_is_too_long_has_no_translation() -> None:
 
 
 def test_a_processor_is_stored_and_shared(tmp_path: Any) -> None:
-    from seriatim.tasks.stored import from_dict
+    from seriatim.tasks.processor import from_dict
 
     separate = TranslationProcessor(SUBWORDS.source, make_processor("word").target, 60, decoder_start=3)
     for processor in (SUBWORDS, separate):

@@ -22,7 +22,7 @@ from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.source import open_source
 from seriatim.tasks.base import DataSettings, TaskConfig
 from seriatim.tasks.translate import TranslateSettings, TranslateTask
-from seriatim.tasks.translate.pairs import find_sides, normalize, source_key
+from seriatim.tasks.translate.pairs import TranslationMemory, find_sides, normalize, source_key
 
 PAIRS = [("Go.", "Va !"), ("I see.", "Je vois."), ("I see.", "Aha."), ("Wait!", "Attendez !"), ("Ça va?", "Ça va ?")]
 TSV = "".join(f"{source}\t{target}\n" for source, target in PAIRS)
@@ -347,3 +347,10 @@ def test_several_targets_are_references_of_one_source(tmp_path: Path) -> None:
     references = task.references("train", task.groups("train"))
     assert max(map(len, references)) == 2
     assert sum(map(len, references)) == len(task.datasets["train"])
+
+
+def test_a_translation_memory_finds_the_most_similar_source() -> None:
+    memory = TranslationMemory(["the cat sleeps", "the dog sleeps", "the cat sleeps", "no one"], ["A", "B", "C", "D"])
+    targets = {"The dog!": "B", "a cat": "A", "xyz": "xyz", "": ""}
+    assert {text: memory.nearest_target(text) for text in targets} == targets
+    assert TranslationMemory(["我睡觉", "他走路"], ["I sleep", "he walks"]).nearest_target("她走路") == "he walks"

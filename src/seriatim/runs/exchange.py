@@ -25,8 +25,9 @@ from ..hub.writing import find_head, write_model
 from ..models.ngram import NGram
 from ..nn.network import count_parameters, weights
 from ..tasks import load_all
-from ..tasks.base import Processor, Task
+from ..tasks.base import Task
 from ..tasks.language import LanguageTask, read_arpa
+from ..tasks.processor import Processor
 from ..training.config import Config, make_config
 from .capabilities import task_capabilities
 from .run import WEIGHTS, Run, save_task

@@ -25,7 +25,7 @@ from ..nn.network import compare_weights, load_weights, weights_without_memory
 from ..tasks import load as load_task
 from ..tasks.base import Task
 from ..tasks.predictor import Predictions, Predictor
-from ..tasks.stored import from_dict
+from ..tasks.processor import from_dict
 from ..training.config import Config, make_config
 
 if TYPE_CHECKING:

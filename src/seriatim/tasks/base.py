@@ -1,33 +1,28 @@
-"""The base classes of tasks: `Processor`, `Task` and `Predictor`, with every hook, its default and its contract."""
+"""The base class of tasks, with every hook, its default and its contract. Its companions: `Processor`, `Predictor`."""
 
 from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Self
 
 import numpy as np
 import torch
-from pydantic import BeforeValidator
-from pydantic import Field as Setting
 from torch import Tensor, nn
 
-from ..core.config import Seed, Settings
+from ..core.config import Settings
 from ..core.device import derive
 from ..core.errors import Diagnostics, SeriatimError
 from ..core.state import State
 from ..data.check import check
 from ..data.dataset import Dataset
-from ..data.formats import ReadOptions
 from ..data.kinds import Kind
 from ..data.reader import read_dataset
 from ..data.schema import Schema
-from ..data.sequences import Sequences
 from ..data.source import Source, open_source
 from ..data.split import Fractions, SplitPolicy, Stratified, split
-from ..data.tokenizers import Tokenizer
 from ..nn.backbone import BackboneSettings
 from ..report.charts import View
 from .batching import (
@@ -38,83 +33,17 @@ from .batching import (
     Sampler,
     device_of,
     evenly_spaced,
+    padding_mask,
     run_batches,
 )
 from .predictor import Predictor
-from .stored import Stored
+from .processor import DataSettings, E, Encoded, Processor, TaskConfig, Tokenizers, Values
+
+# What the file of a new task imports
+__all__ = ["Batch", "DataSettings", "Encoded", "Metrics", "Output", "Processor", "Task", "TaskConfig", "padding_mask"]
 
 IGNORED = -1  # the target of elements that have none, such as padding
 Metrics = dict[str, float]
-Tokenizers = Mapping[str, Tokenizer]  # by the name of their field: "tokenizer", of the source "source_tokenizer"
-Values = Mapping[str, Any]  # a configuration, or a section of it, as nested plain values
-
-
-# Settings
-
-
-ColumnName = Annotated[str, BeforeValidator(lambda name: str(name) if type(name) is int else name)]  # 2 in YAML
-
-Fraction = Annotated[float, Setting(ge=0, le=1)]
-
-
-class DataSettings(Settings):
-    """Where the data is and how it is read: the same for every task."""
-
-    source: str = Setting(description="a path, a folder, an archive, or the name of a catalogue data set")
-    validation: str | None = Setting(None, description="file of the validation split")
-    test: str | None = Setting(None, description="file of the test split")
-    columns: dict[str, ColumnName] = Setting(default_factory=dict, description="role → column or columns: a,b or a..z")
-    encoding: str = Setting("utf-8", description="of text files")
-    label_separator: str | None = Setting(None, description="separates several labels in one cell")
-    fractions: tuple[Fraction, Fraction, Fraction] | None = Setting(
-        None, description="of train, validation and test (default: the task's)"
-    )
-
-    def read_options(self) -> ReadOptions:
-        return ReadOptions(self.encoding, self.label_separator)
-
-
-class TaskConfig(Settings):
-    """All settings a task may depend on. Those of the training loop are not among them."""
-
-    task: Any  # an instance of the task's `settings_type`
-    data: DataSettings
-    model: Any  # an instance of `BackboneSettings`, of the architecture's own class
-    seed: Seed = 0
-
-
-# Encoded data
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """The items of a split as arrays. An item is what a batch is made of: a row, or a window of a row."""
-
-    inputs: Sequences
-    targets: Any = None  # (items,…), or ragged; None at prediction
-    rows: np.ndarray | None = None  # (items,) the row of each item; None if items are rows
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """The length of each item (items,)."""
-        return self.inputs.lengths
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    def target_indices(self, items: np.ndarray) -> np.ndarray:
-        """Returns the number of each target of a batch of items, the same for every processor of the task."""
-        return items if self.rows is None else self.rows[items]
-
-    def with_unlabeled(self, unlabeled: Encoded) -> Self:
-        """Returns these items and unlabeled ones behind them, whose targets are 0 and are not read."""
-        values = np.concatenate([self.inputs.values, unlabeled.inputs.values])
-        ends = np.concatenate([self.inputs.ends, self.inputs.ends[-1] + unlabeled.inputs.ends])
-        targets = np.zeros((len(unlabeled), *self.targets.shape[1:]), self.targets.dtype)
-        return replace(self, inputs=Sequences(values, ends), targets=np.concatenate([self.targets, targets]))
-
-
-E = TypeVar("E", bound=Encoded)
 
 
 @dataclass(frozen=True)
@@ -124,63 +53,6 @@ class Output:
     scores: Any  # (N,…), or `TokenScores` of a large vocabulary
     features: Tensor | None = None  # (N,D) the input of the last layer, for distillation
     state: State = None  # carried into the next batch
-
-
-class Processor(Stored, ABC, Generic[E]):
-    """Encodes data sets as arrays; fitted on the training split and stored with the run.
-
-    It owns tokenizers, label vocabularies, scaling and length limits.
-    """
-
-    @classmethod
-    @abstractmethod
-    def fit(cls, train: Dataset, config: TaskConfig, pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:
-        """Returns a processor fitted on the training split.
-
-        Args:
-            train: The training split.
-            config: The settings of the task and the model.
-            pretrained: Tokenizers to use instead of training one, by the name of their field.
-            diagnostics: Receives notes, such as the size of a vocabulary.
-        """
-
-    @classmethod
-    def from_pretrained(
-        cls, tokenizers: Tokenizers, max_length: int, labels: tuple[str, ...] = (), config: Values | None = None
-    ) -> Self:
-        """Returns the processor of a model that was trained elsewhere.
-
-        Args:
-            tokenizers: As `pretrained` of `fit`.
-            max_length: The longest sequence the model reads.
-            labels: The names of its outputs.
-            config: Its config.json (see `Task.hub_config`); `image` holds height, width, channels, fit, mean and std.
-        """
-        raise SeriatimError("import.task", f"{cls.__name__} has no processor without data", "choose another model")
-
-    @property
-    def tokenizers(self) -> dict[str, Tokenizer]:
-        """The tokenizers by their names in `fit`; of two, the field of the source comes first."""
-        stored = list(self.to_dict()[1].values())
-        names = ("tokenizer",) if len(stored) < 2 else ("source_tokenizer", "tokenizer")
-        return dict(zip(names, stored, strict=False))
-
-    @property
-    def image_layout(self) -> dict[str, Any] | None:
-        """Height, width, channels and fit ("stretch" or "crop") of images; None if inputs are not images."""
-        return None
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """The names of the network's outputs in their order, such as labels; empty if they have none."""
-        return ()
-
-    @abstractmethod
-    def encode(self, dataset: Dataset, diagnostics: Diagnostics) -> E:
-        """Returns the items of a data set, with targets if it has them."""
-
-
-# Tasks
 
 
 class Task(ABC, Generic[E]):
@@ -285,7 +157,7 @@ class Task(ABC, Generic[E]):
         validation: object = None,
         test: object = None,
         processor: Processor[E] | None = None,
-        pretrained: Mapping[str, Tokenizer] | None = None,
+        pretrained: Tokenizers | None = None,
         diagnostics: Diagnostics | None = None,
         data_dir: str | None = None,
     ) -> Self:
@@ -607,8 +479,3 @@ def weights_digest(network: nn.Module) -> str:
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def padding_mask(mask: np.ndarray) -> Tensor | None:
-    """Returns a boolean mask (B,T), True for elements and False for padding, or None if nothing is padded."""
-    return None if mask.all() else torch.from_numpy(mask)

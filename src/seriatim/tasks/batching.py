@@ -52,6 +52,11 @@ class Batch:
         return replace(self, inputs=inputs, targets=targets, mask=mask)
 
 
+def padding_mask(mask: np.ndarray) -> Tensor | None:
+    """Returns a boolean mask (B,T), True for elements and False for padding, or None if nothing is padded."""
+    return None if mask.all() else torch.from_numpy(mask)
+
+
 def device_of(network: nn.Module) -> torch.device:
     """Returns the device that a network computes on; the CPU if it has no weights."""
     parameter = next(network.parameters(), None)

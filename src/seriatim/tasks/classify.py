@@ -29,7 +29,7 @@ from ..data.split import Stratified
 from ..data.tokenizers import Tokenizer
 from ..nn.loss import distillation_loss, multi_label_distillation_loss
 from ..report.charts import Cell, Confusion, Table, View
-from .base import Metrics, Output, TaskConfig
+from .base import Metrics, Output
 from .batching import Batch
 from .codecs import ImageCodec, TextCodec
 from .inspection import ExplainedOutput, explain_label, log_odds
@@ -42,8 +42,8 @@ from .metrics import (
     multi_label_metrics,
     precision_recall_f1,
 )
-from .mismatches import name_mismatches
 from .predictor import Predictor, Usage, capability
+from .processor import TaskConfig, name_mismatches
 from .sequence import (
     INPUT,
     TARGET_NAMES,

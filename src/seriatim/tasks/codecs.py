@@ -26,7 +26,7 @@ from ..data.tokenizers import Tokenizer, TokenizerSettings, default_kind
 from ..nn.backbone import BackboneSettings, ModelSettings
 from ..nn.layers import NumberInput
 from .metrics import mean_and_std
-from .stored import Stored
+from .processor import Stored
 
 if TYPE_CHECKING:
     from ..nn.images import ImageInput

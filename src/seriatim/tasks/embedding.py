@@ -45,10 +45,11 @@ from ..data.vectors import (
 from ..nn.layers import WordInput
 from ..nn.network import Pool, as_float32
 from ..report.charts import Scatter, View, embedding_charts
-from .alignment import UNSPACED
-from .base import Encoded, padding_mask, weights_digest
-from .batching import Batch, run_batches
+from .base import weights_digest
+from .batching import Batch, padding_mask, run_batches
+from .metrics import UNSPACED
 from .predictor import Predictor, Record, capability
+from .processor import Encoded
 
 Pooling = Literal["mean", "cls", "max", "last"]
 MAX_ELEMENTS = 2_048  # of a batch: more do not fit the caches of a CPU

@@ -33,12 +33,13 @@ from ..nn.backbone import NamedTrace, Trace
 from ..nn.encoder_decoder import EncoderDecoder
 from ..nn.loss import TokenScores, distillation_loss, token_loss, token_predictions
 from ..nn.network import as_float32
-from .base import IGNORED, E, Metrics, Output, Processor, Task, weights_digest
+from .base import IGNORED, Metrics, Output, Task, weights_digest
 from .batching import MAX_ELEMENTS, Batch, evenly_spaced, run_batches
 from .decoding import ALIGNMENT, DecodingStep, Forced, mean_alignment, mean_probability, own_streams, score_record
 from .inspection import ScoredTokens, TokenReadout, TokenScorer
 from .metrics import perplexity
 from .predictor import ModelInput, Predictor, Record
+from .processor import E, Processor
 
 MAX_ROWS = 64  # inputs that are decoded together
 SAMPLED_GROUPS = 200  # inputs for which targets are generated in an evaluation during training

@@ -34,9 +34,10 @@ from ..nn.backbone import BackboneSettings
 from ..nn.layers import NumberInput
 from ..nn.network import Network, StepHead, as_float32, assemble
 from ..report.charts import PianoRoll, View
-from .base import Encoded, Metrics, Output, Processor, Task, TaskConfig
+from .base import Metrics, Output, Task
 from .batching import Batch
 from .predictor import Predictions, Predictor, Usage, capability
+from .processor import Encoded, Processor, TaskConfig
 
 SHOWN_FRAMES = 160  # of a piece in the report
 SAMPLED_FRAMES = 64  # composed during training

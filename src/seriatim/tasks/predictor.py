@@ -25,10 +25,9 @@ from ..data.source import Source, open_source
 from ..nn.native import quantize_weights
 from ..report.charts import View
 from .batching import Batch, device_of, run_batches
-from .inspection import Aligner, EmbeddingTable, Explainer, TokenReadout, TokenScorer
+from .inspection import Aligner, EmbeddingTable, Explainer, ImageAttention, TokenReadout, TokenScorer
 
 if TYPE_CHECKING:
-    from .alignment import ImageAttention
     from .base import Task
     from .embedding import TextReader
 
@@ -299,7 +298,7 @@ class Predictor:
         return None
 
     def aligner(self) -> Aligner | None:
-        """Returns a function from a source and a target to their alignment; see `tasks.alignment`."""
+        """Returns a function from a source and a target to their alignment; see `Alignment`."""
         return None
 
     def image_attention(self, encoded: Any, item: int) -> ImageAttention | None:

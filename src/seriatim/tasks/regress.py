@@ -31,13 +31,13 @@ from ..models.nadaraya_watson import Settings as NadarayaWatsonSettings
 from ..nn.backbone import Backbone, BackboneSettings
 from ..nn.network import ScaledHead
 from ..report.charts import Heatmap, Lines, Scatter, Series, Table, View, format_number, matrix
-from .base import Encoded, Metrics, Output, TaskConfig
+from .base import Metrics, Output
 from .batching import Batch
 from .codecs import NumberCodec, TextCodec
 from .inspection import ExplainedOutput, find_name
 from .metrics import mean_and_std, pearson, r_squared, regression_metrics, spearman
-from .mismatches import name_mismatches
 from .predictor import Predictor, Usage, capability
+from .processor import Encoded, TaskConfig, name_mismatches
 from .sequence import (
     INPUT,
     TARGET_NAMES,

@@ -32,12 +32,13 @@ from ..data.tokenizers import Tokenizer
 from ..nn.backbone import Backbone, BackboneSettings, ModelSettings
 from ..nn.network import Network, Pooling, VectorHead, as_float32, assemble
 from ..report.charts import Image, Lines, Series, View
-from .base import Encoded, Metrics, Output, Processor, Task, TaskConfig, columns_and_kinds
+from .base import Metrics, Output, Task, columns_and_kinds
 from .batching import Batch
 from .codecs import CODECS, ImageCodec, InputCodec, NumberCodec, SequenceSettings, TextCodec
 from .embedding import EmbeddingPredictor, TextReader, no_vectors
 from .inspection import ExplainedOutput, Explainer
 from .predictor import Capability, Usage
+from .processor import Encoded, Processor, TaskConfig
 
 AUGMENTATION_STREAM = "pictures"  # name of the random numbers of shifts and flips: trained weights depend on it
 ELEMENTS_PER_IMAGE = 100  # that an image counts for if an evaluation is limited

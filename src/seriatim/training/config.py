@@ -13,7 +13,7 @@ from ..core import registry
 from ..core.config import Count, Seed, Settings, validate
 from ..core.errors import SeriatimError
 from ..nn.backbone import ModelSettings
-from ..tasks.base import DataSettings, TaskConfig
+from ..tasks.processor import DataSettings, TaskConfig
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
 Freeze = Literal["none", "embeddings", "backbone"] | Annotated[int, Field(ge=1, le=10_000)]

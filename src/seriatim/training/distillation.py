@@ -26,8 +26,9 @@ from ..core.errors import SeriatimError
 from ..core.files import Json, sha256
 from ..data.dataset import Dataset
 from ..nn.loss import similarity_loss
-from ..tasks.base import Encoded, Metrics, Output, Task
+from ..tasks.base import Metrics, Output, Task
 from ..tasks.batching import Batch, run_batches
+from ..tasks.processor import Encoded
 from .config import DistillSettings
 
 Notify = Callable[[str], None]

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from ...core.errors import SeriatimError, did_you_mean
 from ...report.charts import Cell, Heatmap, HeatmapGrid, Table, View, format_number, matrix
-from ...tasks.alignment import Alignment
-from ...tasks.inspection import check_position
+from ...tasks.inspection import Alignment, check_position
 from ..result import NamedArray, Result
 from ..subject import Reading, Subject
 from ..trace import TraceName

@@ -26,8 +26,7 @@ from ...core.errors import SeriatimError
 from ...nn.layers import WordInput
 from ...nn.network import Network, as_float32
 from ...report.charts import Bars, Cell, Table, TokenStrip, View, format_number, row
-from ...tasks.alignment import TokenizedText
-from ...tasks.inspection import ExplainedOutput
+from ...tasks.inspection import ExplainedOutput, TokenizedText
 from ..result import NamedArray, Result
 from ..subject import Reading, Subject
 from ..trace import evaluation_mode

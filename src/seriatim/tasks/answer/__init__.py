@@ -22,6 +22,7 @@ from pydantic import Field as Setting
 from torch import Tensor, nn
 
 from ...core import registry
+from ...core.config import Settings
 from ...core.errors import Diagnostics, SeriatimError
 from ...core.state import State
 from ...data.dataset import Dataset
@@ -30,12 +31,12 @@ from ...nn.backbone import BackboneSettings
 from ...nn.loss import distillation_loss
 from ...nn.network import Network, SpanHead, as_float32, assemble
 from ...report.charts import BinnedMetric, Span, SpanText, Table, View
-from ..base import IGNORED, Batch, Metrics, Output, Settings, Task, Values, padding_mask
-from ..batching import LengthSampler, Sampler, evenly_spaced
+from ..base import IGNORED, Metrics, Output, Task
+from ..batching import Batch, LengthSampler, Sampler, evenly_spaced, padding_mask
 from ..embedding import EmbeddingPredictor, TextReader
 from ..inspection import ExplainedOutput, Explainer, find_name, log_odds
-from ..mismatches import length_mismatches, tokenizer_mismatches
 from ..predictor import Predictions, Predictor, Record, Usage, capability
+from ..processor import Values, length_mismatches, tokenizer_mismatches
 from .questions import SCHEMA, GroupedByArticle, answer_metrics, nearest_names, passage_key, plural, score_answers
 from .spans import (
     UNANSWERABLE_KEY,
@@ -411,7 +412,7 @@ def by_question_word(questions: np.ndarray, exact: np.ndarray, f1: np.ndarray) -
     if 2 * words.count("other") > len(words):
         return []
     rows = []
-    for name in sorted(set(words), key=lambda name: (name == "other", -words.count(name))):
+    for name in sorted(dict.fromkeys(words), key=lambda name: (name == "other", -words.count(name))):
         mask = np.array([word == name for word in words])
         rows.append((name, float(exact[mask].mean()), float(f1[mask].mean()), int(mask.sum())))
     columns = ("question word", "exact_match", "f1", "questions")

@@ -45,8 +45,7 @@ from ...nn.images import (
     image_encoder_decoder_network,
 )
 from ...report.charts import View
-from ..alignment import TokenizedText
-from ..base import IGNORED, Metrics, Output, TaskConfig, Tokenizers, Values, columns_and_kinds
+from ..base import IGNORED, Metrics, Output, columns_and_kinds
 from ..batching import MAX_ELEMENTS, Batch, LengthSampler, Sampler
 from ..codecs import ImageCodec, SequenceSettings, train_tokenizer
 from ..decoding import ALIGNMENT, Forced
@@ -57,9 +56,10 @@ from ..encoder_decoder import (
     EncoderDecoderTask,
     encode_with_eos,
 )
-from ..mismatches import tokenizer_mismatches
+from ..inspection import TokenizedText
+from ..metrics import Scoring, caption_metrics
 from ..predictor import Predictor
-from ..text_metrics import Scoring, caption_metrics
+from ..processor import TaskConfig, Tokenizers, Values, tokenizer_mismatches
 from .predictor import CaptionPredictor, caption_views
 from .rows import (
     SCHEMA,

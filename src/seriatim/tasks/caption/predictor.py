@@ -18,12 +18,12 @@ from ...data.sequences import Sequences
 from ...decode.sampling import BeamSettings
 from ...nn.images import ImageEncoderDecoder
 from ...report.charts import Image, Table, View
-from ..alignment import ImageAttention, TokenizedText
 from ..batching import evenly_spaced
 from ..decoding import SCORE_OUTPUTS, Generated, nbest_record
 from ..encoder_decoder import EncoderDecoderPredictor, encode_with_eos
+from ..inspection import ImageAttention, TokenizedText
+from ..metrics import References, exact_matches
 from ..predictor import NoOptions, Record, Usage, capability
-from ..text_metrics import References, exact_matches
 from .rows import ALIGNED, SCORED, EncodedCaptions
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from ...data.kinds import KINDS, TEXT, Kind
 from ...data.schema import Field, Schema
 from ...data.source import Source
 from ...data.split import Fractions, SplitPolicy, take_splits
-from ..base import Encoded
+from ..processor import Encoded
 from ..translate.pairs import normalize
 
 MAX_LISTED = 10

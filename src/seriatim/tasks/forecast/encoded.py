@@ -16,7 +16,7 @@ from ...data.sequences import Sequences
 from ...data.series.calendar import Frequency, cycle_features
 from ...data.series.scaling import Scaler
 from ...data.series.table import start_time
-from ..base import Encoded
+from ..processor import Encoded
 
 if TYPE_CHECKING:
     from .processor import ForecastProcessor

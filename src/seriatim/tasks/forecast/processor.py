@@ -23,7 +23,7 @@ from ...data.series.calendar import Frequency, useful_cycles
 from ...data.series.scaling import Scaler, Scaling, constant_columns
 from ...data.series.table import SEPARATE_NAME, describe_series, start_time
 from ...data.tokenizers import Tokenizer
-from ..base import Processor, TaskConfig
+from ..processor import Processor, TaskConfig
 from .encoded import SeriesEncoded, encode_series
 from .metrics import fit_linear
 

@@ -35,9 +35,10 @@ from ...nn.backbone import BackboneSettings
 from ...nn.layers import NumberInput
 from ...nn.network import Network, StepHead, as_float32, assemble
 from ...report.charts import View
-from ..base import Batch, Metrics, Output, Task, TaskConfig
-from ..batching import Sampler
+from ..base import Metrics, Output, Task
+from ..batching import Batch, Sampler
 from ..predictor import Predictor
+from ..processor import TaskConfig
 from .encoded import Origins, SeriesEncoded
 from .metrics import fit_linear, forecast_metrics, linear_forecast, median_index, naive_forecast
 from .predictor import ForecastPredictor, forecast_origins, read_context

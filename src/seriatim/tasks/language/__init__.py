@@ -38,12 +38,12 @@ from ...models.ngram import NGram
 from ...models.ngram import Settings as NGramSettings
 from ...nn.loss import TokenScores, distillation_loss, token_log_probs, token_loss
 from ...nn.network import Network, TokenHead, token_network
-from ..base import Encoded, Metrics, Output, Processor, Task, TaskConfig, Tokenizers, Values
+from ..base import Metrics, Output, Task
 from ..batching import Batch, Sampler
 from ..codecs import train_tokenizer, training_texts
 from ..metrics import perplexity
-from ..mismatches import length_mismatches, tokenizer_mismatches
 from ..predictor import Predictor
+from ..processor import Encoded, Processor, TaskConfig, Tokenizers, Values, length_mismatches, tokenizer_mismatches
 from .predictor import LanguageModelPredictor
 
 __all__ = ["LanguageModelPredictor", "LanguageProcessor", "LanguageSettings", "LanguageTask", "read_arpa"]

@@ -35,11 +35,13 @@ from ...decode.sampling import (
 )
 from ...models.ngram import NGram
 from ...nn.network import Network
-from ..base import Batch, Encoded, Task
+from ..base import Task
+from ..batching import Batch
 from ..decoding import SCORE_OUTPUTS, nbest_record, own_streams, score_record
 from ..embedding import EmbeddingPredictor, TextReader, no_vectors
 from ..inspection import ScoredTokens, TokenReadout, TokenScorer
 from ..predictor import Record, Usage, capability
+from ..processor import Encoded
 from .engine import Engine, NetworkEngine, NGramEngine
 
 if TYPE_CHECKING:

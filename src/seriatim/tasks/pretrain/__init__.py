@@ -34,12 +34,12 @@ from ...nn.loss import TokenScores, distillation_loss, token_loss, token_predict
 from ...nn.network import Network, PretrainHead, as_float32, assemble
 from ...nn.transformer import TransformerSettings
 from ...report.charts import View
-from ..base import Metrics, Output, Task, TaskConfig, Values, weights_digest
+from ..base import Metrics, Output, Task, weights_digest
 from ..batching import Batch, evenly_spaced
 from ..language import TEXT_SCHEMA
 from ..metrics import perplexity
-from ..mismatches import length_mismatches, tokenizer_mismatches
 from ..predictor import Predictor
+from ..processor import TaskConfig, Values, length_mismatches, tokenizer_mismatches
 from .masking import MaskedBatch, Masking, PretrainPredictions, filled_passages, filled_text, prediction_views
 from .predictor import FillMaskPredictor
 from .processor import EncodedPassages, PretrainProcessor, PretrainSettings

@@ -17,11 +17,12 @@ from ...data.schema import Field, Schema
 from ...data.sequences import Sequences
 from ...data.shards import frame_texts
 from ...nn.network import MaskedHead, PretrainHead, as_float32
-from ..base import Encoded, Task, padding_mask
-from ..batching import Batch, run_batches
+from ..base import Task
+from ..batching import Batch, padding_mask, run_batches
 from ..embedding import EmbeddingPredictor, TextReader
 from ..inspection import ScoredTokens, TokenReadout, TokenScorer
 from ..predictor import Record, Usage, capability
+from ..processor import Encoded
 from .processor import PretrainProcessor
 
 MAX_LISTED = 5  # inputs in an error

@@ -28,8 +28,8 @@ from ...data.disk import TextValues, cache_key
 from ...data.documents import UNKNOWN, TextLayout, document_ends
 from ...data.sequences import Sequences
 from ...data.tokenizers import Tokenizer, TokenizerSettings, default_kind
-from ..base import Encoded, Processor, TaskConfig, Tokenizers, Values
 from ..codecs import TRAINING_CHARACTERS, train_tokenizer
+from ..processor import Encoded, Processor, TaskConfig, Tokenizers, Values
 
 BERT_TOKENIZER = {"kind": "bert", "lowercase": True}
 DOCUMENT_SENTENCES = 32  # of a document, if a data set is a single one

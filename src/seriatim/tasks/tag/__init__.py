@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...core import registry
+from ...core.config import Settings
 from ...core.errors import Diagnostics
 from ...core.state import State
 from ...data.dataset import Dataset
@@ -30,13 +31,13 @@ from ...nn.layers import KERNEL, PADDING, WordInput
 from ...nn.loss import distillation_loss
 from ...nn.network import Network, StepHead, as_float32, assemble
 from ...report.charts import Bars, Confusion, Span, SpanText, Table, TokenStrip, View
-from ..base import IGNORED, Batch, Encoded, Metrics, Output, Settings, Task, Values, padding_mask
-from ..batching import evenly_spaced
+from ..base import IGNORED, Metrics, Output, Task
+from ..batching import Batch, evenly_spaced, padding_mask
 from ..embedding import EmbeddingPredictor, EncodedTexts, TextReader, no_vectors
 from ..inspection import ExplainedOutput, Explainer, check_position, explain_label, log_odds
 from ..metrics import class_counts, confusion, precision_recall_f1
-from ..mismatches import name_mismatches
 from ..predictor import Predictions, Predictor, Record, Usage, capability
+from ..processor import Encoded, Values, name_mismatches
 from .processor import GENERATED, SCHEMA, UNSEEN, Consecutive, TagEncoded, TagProcessor, TagSettings
 
 __all__ = ["TagPredictor", "TagProcessor", "TagSettings", "TagTask"]

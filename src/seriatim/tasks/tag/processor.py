@@ -28,8 +28,8 @@ from ...data.sequences import Sequences
 from ...data.split import Fractions, SplitPolicy
 from ...data.tokenizers import WORD_KINDS, WORD_PATTERN, Tokenizer, TokenizerSettings, default_kind
 from ...nn.layers import BEGIN, END, PADDING, UNKNOWN
-from ..base import Encoded, Processor, TaskConfig, Tokenizers, Values
 from ..codecs import model_tokenizer, train_tokenizer
+from ..processor import Encoded, Processor, TaskConfig, Tokenizers, Values
 
 CHARACTER_FEATURES = 64  # the default for words
 WORD_TOKENIZER = {"kind": "word", "lowercase": True, "vocab_size": 30_000}  # if none is configured

@@ -31,13 +31,13 @@ from ...nn.attention import ScoreName
 from ...nn.backbone import BackboneSettings
 from ...nn.encoder_decoder import EncoderDecoder, encoder_decoder_network
 from ...report.charts import View
-from ..base import Encoded, Metrics, TaskConfig, Tokenizers, Values, columns_and_kinds, padding_mask
-from ..batching import LARGE_COUNT, Batch, PoolSampler, Sampler, TokenSampler
+from ..base import Metrics, columns_and_kinds
+from ..batching import LARGE_COUNT, Batch, PoolSampler, Sampler, TokenSampler, padding_mask
 from ..codecs import training_texts
 from ..encoder_decoder import EncoderDecoderProcessor, EncoderDecoderTask, encode_with_eos, eos_of
-from ..mismatches import length_mismatches, tokenizer_mismatches
+from ..metrics import Scoring, translation_metrics
 from ..predictor import Predictor
-from ..text_metrics import Scoring, translation_metrics
+from ..processor import Encoded, TaskConfig, Tokenizers, Values, length_mismatches, tokenizer_mismatches
 from .pairs import SCHEMA, SIDES, HashedGroups, PairSchema, TranslationMemory, drop_empty, normalize_columns
 from .predictor import TranslationPredictor, translation_views
 

@@ -18,7 +18,7 @@ from ...data.disk import TextValues
 from ...data.kinds import TEXT
 from ...data.schema import Field, Header, Roles, Schema
 from ...data.split import Fractions, SplitPolicy, take_splits
-from ..alignment import UNSPACED
+from ..metrics import UNSPACED
 
 SIDES = ("source", "target")
 NAME_PAIRS = (  # usual names of the columns of source and target

@@ -22,15 +22,14 @@ from ...data.sequences import Sequences
 from ...data.tokenizers import UNK
 from ...decode.sampling import BeamSettings, Hypothesis
 from ...report.charts import BinnedMetric, Table, View
-from ..alignment import Alignment, TokenizedText, written_words
-from ..base import Encoded
 from ..batching import Batch
 from ..decoding import SCORE_OUTPUTS, Generated, nbest_record
 from ..embedding import EmbeddingPredictor, TextReader
 from ..encoder_decoder import EncoderDecoderPredictor, encode_with_eos, eos_of
-from ..inspection import Aligner, EmbeddingTable
+from ..inspection import Aligner, Alignment, EmbeddingTable, TokenizedText, written_words
+from ..metrics import References, Scoring, bleu, exact_matches, is_unspaced, sentence_chrf
 from ..predictor import NoOptions, Record, Usage, capability
-from ..text_metrics import References, Scoring, bleu, exact_matches, is_unspaced, sentence_chrf
+from ..processor import Encoded
 from .pairs import ALIGNED, SCORED, normalize
 
 if TYPE_CHECKING:

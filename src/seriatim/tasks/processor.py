@@ -1,0 +1,282 @@
+"""Processors: from a data set to the arrays that batches are made of. A run stores its processor with the weights.
+
+A processor is a frozen dataclass, fitted on the training split by the settings of the task and the model. It is stored
+as versioned JSON, with tokenizers as files beside it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import Field, dataclass, fields, replace
+from functools import cache, singledispatch
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
+
+import numpy as np
+from pydantic import BeforeValidator
+from pydantic import Field as Setting
+
+from ..core.config import Seed, Settings
+from ..core.errors import Diagnostics, SeriatimError
+from ..data.dataset import Dataset
+from ..data.formats import ReadOptions
+from ..data.sequences import Sequences
+from ..data.tokenizers import Tokenizer
+
+Tokenizers = Mapping[str, Tokenizer]  # by the name of their field: "tokenizer", of the source "source_tokenizer"
+Values = Mapping[str, Any]  # a configuration, or a section of it, as nested plain values
+Json = Any  # a JSON value
+TokenizerFiles = dict[str, Tokenizer]  # file name → tokenizer
+MAX_LISTED = 8  # names in a sentence
+
+
+# Settings
+
+
+ColumnName = Annotated[str, BeforeValidator(lambda name: str(name) if type(name) is int else name)]  # 2 in YAML
+Fraction = Annotated[float, Setting(ge=0, le=1)]
+
+
+class DataSettings(Settings):
+    """Where the data is and how it is read: the same for every task."""
+
+    source: str = Setting(description="a path, a folder, an archive, or the name of a catalogue data set")
+    validation: str | None = Setting(None, description="file of the validation split")
+    test: str | None = Setting(None, description="file of the test split")
+    columns: dict[str, ColumnName] = Setting(default_factory=dict, description="role → column or columns: a,b or a..z")
+    encoding: str = Setting("utf-8", description="of text files")
+    label_separator: str | None = Setting(None, description="separates several labels in one cell")
+    fractions: tuple[Fraction, Fraction, Fraction] | None = Setting(
+        None, description="of train, validation and test (default: the task's)"
+    )
+
+    def read_options(self) -> ReadOptions:
+        return ReadOptions(self.encoding, self.label_separator)
+
+
+class TaskConfig(Settings):
+    """All settings a task may depend on. Those of the training loop are not among them."""
+
+    task: Any  # an instance of the task's `settings_type`
+    data: DataSettings
+    model: Any  # an instance of `BackboneSettings`, of the architecture's own class
+    seed: Seed = 0
+
+
+# Storage
+
+
+class Stored:
+    """The base of dataclasses that a run stores. A change of the fields raises `version`."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    version: ClassVar[int] = 1
+    classes: ClassVar[dict[str, type[Stored]]] = {}
+
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        Stored.classes[cls.__name__] = cls
+
+    @classmethod
+    def migrate(cls, values: dict[str, Json], version: int) -> dict[str, Json]:
+        """Returns the fields of the current version from those of an older one."""
+        return values
+
+    def to_dict(self) -> tuple[dict[str, Json], TokenizerFiles]:
+        """Returns the fields as JSON values, and the tokenizers by the file name that stands for each."""
+        tokenizers: TokenizerFiles = {}
+        return pack(self, tokenizers), tokenizers
+
+
+@singledispatch
+def pack(value: object, tokenizers: TokenizerFiles) -> Json:
+    """Returns a JSON value; adds each tokenizer it meets to `tokenizers`."""
+    return value
+
+
+@pack.register
+def _(value: Stored, tokenizers: TokenizerFiles) -> Json:
+    packed = {field.name: pack(getattr(value, field.name), tokenizers) for field in fields(value)}
+    return {"type": type(value).__name__, "version": value.version, **packed}
+
+
+@pack.register(tuple)
+@pack.register(list)
+def _(value: Sequence[object], tokenizers: TokenizerFiles) -> Json:
+    return [pack(item, tokenizers) for item in value]
+
+
+@pack.register
+def _(value: Tokenizer, tokenizers: TokenizerFiles) -> Json:
+    for name, tokenizer in tokenizers.items():
+        if tokenizer is value:  # shared by two fields: stored once
+            return {"tokenizer_file": name}
+    name = f"tokenizer-{len(tokenizers) + 1}.json" if tokenizers else "tokenizer.json"
+    tokenizers[name] = value
+    return {"tokenizer_file": name}
+
+
+def unpack(value: Json, load_tokenizer: Callable[[str], Tokenizer]) -> Any:
+    """Returns the value that `pack` was called with; lists become tuples."""
+    if isinstance(value, list):
+        return tuple(unpack(item, load_tokenizer) for item in value)
+    if not isinstance(value, dict):
+        return value
+    if "tokenizer_file" in value:
+        return load_tokenizer(value["tokenizer_file"])
+    packed = dict(value)
+    name, version = packed.pop("type"), packed.pop("version")
+    stored_class = Stored.classes.get(name)
+    if stored_class is None:
+        cause = f"{name} is defined neither by seriatim nor by a plug-in that is loaded"
+        raise SeriatimError("run.version", cause, "name the file that defines the task (--plugin), or update seriatim")
+    if version > stored_class.version:
+        cause = f"{name} (version {version}) was written by a newer seriatim"
+        raise SeriatimError("run.version", cause, "update seriatim")
+    if version < stored_class.version:
+        packed = stored_class.migrate(packed, version)
+    return stored_class(**{key: unpack(item, load_tokenizer) for key, item in packed.items()})
+
+
+def from_dict(values: dict[str, Json], folder: Path) -> Any:
+    """Returns the object that `to_dict` was called on, with tokenizers loaded from `folder`, each file once."""
+    return unpack(values, cache(lambda name: Tokenizer.load(folder / name)))
+
+
+# Encoding
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """The items of a split as arrays. An item is what a batch is made of: a row, or a window of a row."""
+
+    inputs: Sequences
+    targets: Any = None  # (items,…), or ragged; None at prediction
+    rows: np.ndarray | None = None  # (items,) the row of each item; None if items are rows
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """The length of each item (items,)."""
+        return self.inputs.lengths
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def target_indices(self, items: np.ndarray) -> np.ndarray:
+        """Returns the number of each target of a batch of items, the same for every processor of the task."""
+        return items if self.rows is None else self.rows[items]
+
+    def with_unlabeled(self, unlabeled: Encoded) -> Self:
+        """Returns these items and unlabeled ones behind them, whose targets are 0 and are not read."""
+        values = np.concatenate([self.inputs.values, unlabeled.inputs.values])
+        ends = np.concatenate([self.inputs.ends, self.inputs.ends[-1] + unlabeled.inputs.ends])
+        targets = np.zeros((len(unlabeled), *self.targets.shape[1:]), self.targets.dtype)
+        return replace(self, inputs=Sequences(values, ends), targets=np.concatenate([self.targets, targets]))
+
+
+E = TypeVar("E", bound=Encoded)
+
+
+class Processor(Stored, ABC, Generic[E]):
+    """Encodes data sets as arrays; fitted on the training split and stored with the run.
+
+    It owns tokenizers, label vocabularies, scaling and length limits.
+    """
+
+    @classmethod
+    @abstractmethod
+    def fit(cls, train: Dataset, config: TaskConfig, pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:
+        """Returns a processor fitted on the training split.
+
+        Args:
+            train: The training split.
+            config: The settings of the task and the model.
+            pretrained: Tokenizers to use instead of training one, by the name of their field.
+            diagnostics: Receives notes, such as the size of a vocabulary.
+        """
+
+    @classmethod
+    def from_pretrained(
+        cls, tokenizers: Tokenizers, max_length: int, labels: tuple[str, ...] = (), config: Values | None = None
+    ) -> Self:
+        """Returns the processor of a model that was trained elsewhere.
+
+        Args:
+            tokenizers: As `pretrained` of `fit`.
+            max_length: The longest sequence the model reads.
+            labels: The names of its outputs.
+            config: Its config.json (see `Task.hub_config`); `image` holds height, width, channels, fit, mean and std.
+        """
+        raise SeriatimError("import.task", f"{cls.__name__} has no processor without data", "choose another model")
+
+    @property
+    def tokenizers(self) -> dict[str, Tokenizer]:
+        """The tokenizers by their names in `fit`; of two, the field of the source comes first."""
+        stored = list(self.to_dict()[1].values())
+        names = ("tokenizer",) if len(stored) < 2 else ("source_tokenizer", "tokenizer")
+        return dict(zip(names, stored, strict=False))
+
+    @property
+    def image_layout(self) -> dict[str, Any] | None:
+        """Height, width, channels and fit ("stretch" or "crop") of images; None if inputs are not images."""
+        return None
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the network's outputs in their order, such as labels; empty if they have none."""
+        return ()
+
+    @abstractmethod
+    def encode(self, dataset: Dataset, diagnostics: Diagnostics) -> E:
+        """Returns the items of a data set, with targets if it has them."""
+
+
+# Why another run cannot be the teacher of a distillation: its outputs do not correspond to those of the student
+
+
+def name_mismatches(names: Sequence[str], teacher_names: Sequence[str], noun: str) -> list[str]:
+    """Returns sentences about the names that only one of two models has; their order does not matter.
+
+    Args:
+        names: The student's, such as labels or tokens.
+        teacher_names: The teacher's.
+        noun: What they name, in the singular.
+    """
+    sentences = []
+    for owner, own, others in (("this model", names, set(teacher_names)), ("the teacher", teacher_names, set(names))):
+        if only := [name for name in own if name not in others]:
+            listed = ", ".join(f'"{name}"' for name in only[:MAX_LISTED]) + (" …" if len(only) > MAX_LISTED else "")
+            count = f"the {noun}" if len(only) == 1 else f"{len(only)} {noun}s"
+            sentences.append(f"only {owner} has {count}: {listed}")
+    return sentences
+
+
+def length_mismatches(noun: str, length: int, limit: int | None) -> list[str]:
+    """Returns a sentence if sequences may be longer than the limit of the teacher.
+
+    Args:
+        noun: The sequences, in the plural.
+        length: The longest that the student reads.
+        limit: The longest that the teacher reads; None for any.
+    """
+    if limit is None or length <= limit:
+        return []
+    return [f"{noun} have up to {length} elements, the teacher reads {limit} (--context-length)"]
+
+
+def tokenizer_mismatches(tokenizer: Tokenizer, teacher: Tokenizer, side: str = "") -> list[str]:
+    """Returns sentences about two tokenizers, which must give every text the same ids.
+
+    Args:
+        tokenizer: The student's.
+        teacher: The teacher's.
+        side: "source" or "target" of an encoder–decoder, before each sentence.
+    """
+    if tokenizer.to_json() == teacher.to_json():
+        return []
+    sentences = name_mismatches(tokenizer.names, teacher.names, "token")
+    if tokenizer.kind != teacher.kind:
+        sentences.insert(0, f"its tokenizer is of kind {tokenizer.kind}, the teacher's of kind {teacher.kind}")
+    prefix = f"{side}: " if side else ""
+    return [prefix + text for text in sentences or ["the tokens are equal, but texts are tokenized differently"]]
