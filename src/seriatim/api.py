@@ -68,9 +68,6 @@ def train(
     folder = make_folder(f"{config.task.name}-{config.model.name}") if out is None else Path(out)
     if folder.exists() and not folder.is_dir():
         raise SeriatimError("run.exists", f"{folder} is a file", "choose another --out")
-    if has_started(folder):
-        remedy = f"`seriatim resume {folder}` continues it; else choose another --out"
-        raise SeriatimError("run.exists", f"{folder} holds a run already", remedy)
     try:
         run = Session(config, folder, source, data_dir, callbacks, notify, report).start()
     finally:
@@ -124,7 +121,7 @@ def resume(
     """
     add_plugins(plugin)
     run = Run(path)
-    if run.config.model.gradient_free:
+    if run.config.model.gradient_free and has_started(run.path):
         cause = f"{path}: {run.config.model.name} is not trained in steps, so there is nothing to resume"
         raise SeriatimError("run.gradient-free", cause, "train it again")
     source = Data(data, validation, test)

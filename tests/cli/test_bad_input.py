@@ -409,7 +409,7 @@ RUNS = [
     ),
     Case(
         "damaged-tokenizer",
-        "tokenizer.unreadable",
+        "run.damaged",
         ("lstm/tokenizer.json",),
         ("score", "lstm", "the"),
         {},

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from seriatim.core.errors import SeriatimError
+from seriatim.core.files import append_json, read_json_lines
 from seriatim.core.run_folder import FORMAT, RunFolder, fresh_folder, list_runs
 
 CONFIG = {"task": {"name": "language"}, "model": {"name": "gru"}, "seed": 3}
@@ -43,10 +44,19 @@ def test_events_are_filtered_and_half_a_line_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text(text + '{"event": "step')
     assert run.history() == lines
     assert run.history("evaluated") == lines[1:]
-    (tmp_path / "metrics.jsonl").write_text("{\n" + text)
-    with pytest.raises(SeriatimError, match=r"metrics\.jsonl is damaged: line 1") as caught:
-        run.history()
-    assert caught.value.code == "run.damaged"
+    assert run.notes == []
+    (tmp_path / "metrics.jsonl").write_text("{\n" + text + "[]\n")
+    assert run.history() == lines
+    assert run.notes == [f"{tmp_path / 'metrics.jsonl'}, line 1: 2 damaged lines are ignored"]
+
+
+def test_a_line_ends_with_a_line_feed_only(tmp_path: Path) -> None:
+    file = tmp_path / "samples.jsonl"
+    records = [{"step": 1, "text": "a\u2028b\u2029c\x85d\x0ce\rf"}, {"step": 2, "text": "\ud800"}]
+    for record in records:
+        append_json(file, record)
+    assert read_json_lines(file) == ([records[0], {"step": 2, "text": "?"}], "")
+    assert RunFolder.create(tmp_path, CONFIG).samples()[0] == records[0]
 
 
 @pytest.mark.parametrize("text", ["[1", "[]", "7"])

@@ -110,7 +110,7 @@ def test_an_ngram_fills_its_budget_with_the_lowest_order_that_can(book: Path, tm
 def test_a_model_without_checkpoints_is_fitted_again(book: Path, tmp_path: Path) -> None:
     first = seriatim.compare("language", book, ["ngram"], out=tmp_path).runs[0]
     expected = first.summary["metrics"]
-    first.write_summary({name: value for name, value in first.summary.items() if name != "metrics"})  # a power cut
+    (first.path / "summary.json").unlink()  # a power cut
     assert seriatim.compare("language", book, ["ngram"], out=tmp_path).runs[0].summary["metrics"] == expected
 
 

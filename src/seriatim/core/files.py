@@ -78,8 +78,9 @@ def write_errors(path: str | Path) -> Iterator[None]:
         raise
     except OSError as error:
         folder = Path(path).absolute().parent
-        other = error.filename is not None and folder not in Path(os.fsdecode(error.filename)).absolute().parents
-        if error.errno not in WRITE_ERRORS or (other and Path(os.fsdecode(error.filename)).absolute() != folder):
+        named = folder if error.filename is None else Path(os.fsdecode(error.filename)).absolute()
+        related = named == folder or named in folder.parents or folder in named.parents
+        if error.errno not in WRITE_ERRORS or not related:
             raise
         raise WriteError(error, Path(path)) from None
 

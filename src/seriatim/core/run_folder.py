@@ -12,15 +12,19 @@ capabilities.json  name → declaration of what the run's predictor offers
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import itertools
 import json
+import os
+import platform
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from .errors import SeriatimError, did_you_mean
-from .files import Json, write_text
+from .files import Json, read_json_lines, write_errors, write_text
 
 J = TypeVar("J", Json, list[Any])
 FORMAT = 1  # of the run folder; folders of this format open in every later version
@@ -67,6 +71,9 @@ class RunFolder:
             else:
                 cause, remedy = f"{file} is of a run before format {FORMAT}, which is not read", "train it again"
             raise SeriatimError("run.format", cause, remedy)
+        for section in ("task", "model"):
+            if not isinstance(values.get(section), dict) or not isinstance(values[section].get("name"), str):
+                raise damaged(file, f"it has no {section}.name")
         return values
 
     @property
@@ -76,9 +83,10 @@ class RunFolder:
 
     @property
     def notes(self) -> list[str]:
-        """What was noted on the data."""
+        """What was noted on the data, and on lines of the folder that cannot be read."""
         notes = self.summary.get("notes")
-        return [str(note) for note in notes] if isinstance(notes, list) else []
+        problems = [read_json_lines(self.path / name)[1] for name in ("metrics.jsonl", "samples.jsonl")]
+        return [*map(str, notes if isinstance(notes, list) else []), *filter(None, problems)]
 
     @property
     def capabilities(self) -> Json:
@@ -87,11 +95,12 @@ class RunFolder:
 
     def history(self, event: str = "") -> list[Json]:
         """Returns the events of training in order, all or those of a name such as "stepped" or "evaluated"."""
-        return [line for line in self._lines("metrics.jsonl") if not event or line.get("event") == event]
+        records, _ = read_json_lines(self.path / "metrics.jsonl")
+        return [record for record in records if not event or record.get("event") == event]
 
     def samples(self) -> list[Json]:
         """Returns step, tokens and text of the samples made during training."""
-        return list(self._lines("samples.jsonl"))
+        return read_json_lines(self.path / "samples.jsonl")[0]
 
     def evaluation(self) -> dict[str, list[Json]]:
         """Returns the views of the predictions by split, as JSON values of `report.charts`."""
@@ -108,24 +117,11 @@ class RunFolder:
             return default
         try:
             value = json.loads(file.read_text(encoding="utf-8"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise damaged(file, str(error)) from None
         if not isinstance(value, type(default)):
             raise damaged(file, f"it holds a {type(value).__name__} instead of a {type(default).__name__}")
         return value
-
-    def _lines(self, name: str) -> Iterator[Json]:
-        file = self.path / name
-        if not file.is_file():
-            return
-        with open(file, encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                if not line.endswith("\n"):
-                    return  # a crash may leave half a line at the end
-                try:
-                    yield json.loads(line)
-                except ValueError as error:
-                    raise damaged(file, f"line {number}: {error}") from None
 
     # Writing
 
@@ -149,27 +145,86 @@ class RunFolder:
         write_text(self.path / name, text.encode("utf-8", "replace").decode("utf-8"))
 
 
-def damaged(file: Path, problem: str) -> SeriatimError:
+def damaged(file: Path, problem: str, remedy: str = "restore the file, or remove it") -> SeriatimError:
     """Returns the error of a file that cannot be read."""
-    return SeriatimError("run.damaged", f"{file} is damaged: {problem}", "restore the file, or remove it")
+    return SeriatimError("run.damaged", f"{file} is damaged: {problem}", remedy)
 
 
 def list_runs(folder: str | Path = "runs") -> list[RunFolder]:
     """Returns the runs in a folder and in the comparisons inside it, newest first."""
     folder = Path(folder)
-    configs = [*folder.glob("*/config.yaml"), *folder.glob("*/*/config.yaml")] if folder.is_dir() else []
-    return [RunFolder(file.parent) for file in sorted(configs, key=lambda file: (-file.stat().st_mtime, str(file)))]
+    runs = []
+    for file in [*folder.glob("*/config.yaml"), *folder.glob("*/*/config.yaml")] if folder.is_dir() else []:
+        with contextlib.suppress(OSError, SeriatimError):  # removed meanwhile
+            runs.append((-file.stat().st_mtime, str(file), RunFolder(file.parent)))
+    return [run for *_, run in sorted(runs, key=lambda entry: entry[:2])]
 
 
 def fresh_folder(base: str | Path, stem: str) -> Path:
     """Makes and returns base/stem, or base/stem-2, … if that exists: two processes never get the same folder."""
     base = Path(base)
-    base.mkdir(parents=True, exist_ok=True)
-    for number in itertools.count(1):
-        path = base / (stem if number == 1 else f"{stem}-{number}")
-        try:
-            path.mkdir()
-        except FileExistsError:
-            continue
-        return path
+    with write_errors(base / stem):
+        base.mkdir(parents=True, exist_ok=True)
+        for number in itertools.count(1):
+            path = base / (stem if number == 1 else f"{stem}-{number}")
+            try:
+                path.mkdir()
+            except FileExistsError:
+                continue
+            return path
     raise AssertionError("itertools.count never ends")
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Locks a folder against other processes that write to it.
+
+    The lock is a file beside the folder that says who holds it; it ends with the process, however that ends.
+    """
+    from filelock import FileLock, Timeout
+
+    path = folder.absolute().with_name(f".{folder.absolute().name}.lock")
+    made_parent = not path.parent.exists()
+    holder = _read_holder(path)  # before the attempt, which may empty the file
+    try:
+        with write_errors(folder):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(path)
+            lock.acquire(timeout=0)
+    except Timeout:
+        raise _locked_error(folder, path, holder) from None
+    try:
+        since = datetime.datetime.now(datetime.UTC).isoformat(" ", "seconds")
+        with contextlib.suppress(OSError):  # of a full disk the caller learns when it writes
+            path.write_text(json.dumps({"process": os.getpid(), "host": platform.node(), "since": since}) + "\n")
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # the folder was removed, or the disk became read-only
+            path.unlink(missing_ok=True)
+        lock.release()
+        if made_parent and not folder.exists():  # nothing was written
+            with contextlib.suppress(OSError):
+                path.parent.rmdir()
+
+
+def _read_holder(lock: Path) -> Json:
+    """Returns process, host and start of who holds a lock; empty if it is not known."""
+    try:
+        holder = json.loads(lock.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return holder if isinstance(holder, dict) else {}
+
+
+def _locked_error(folder: Path, lock: Path, holder: Json) -> SeriatimError:
+    process, host = holder.get("process"), holder.get("host")
+    who = f": process {process} on {host}, since {holder.get('since')}" if holder else ""
+    remedy = "wait until it ends, or choose another --out"
+    if os.name == "posix" and isinstance(process, int) and host == platform.node():
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:  # where a file system has no locks, or a child of that process lives on
+            remedy = f"that process has ended: remove {lock}"
+        except OSError:  # it exists, and is another user's
+            pass
+    return SeriatimError("run.locked", f"another process writes to {folder}{who}", remedy)

@@ -6,6 +6,7 @@ Izmailov et al., "Averaging weights leads to wider optima and better generalizat
 from __future__ import annotations
 
 import datetime
+import json
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,8 +16,8 @@ from torch import Tensor
 
 from .. import report
 from ..core.errors import SeriatimError
-from ..core.files import load_tensors, save_tensors, write_json
-from ..core.run_folder import fresh_folder
+from ..core.files import atomic_file, load_tensors, save_tensors, write_json
+from ..core.run_folder import fresh_folder, locked
 from ..training.checkpoint import Checkpoints
 from ..training.events import Outcome, Started, Stopped
 from .run import WEIGHTS, Run
@@ -59,33 +60,42 @@ def average(
         except SeriatimError as error:
             raise SeriatimError(error.code, error.cause, "omit the evaluation: evaluate=False, --no-evaluate") from None
     folder = fresh_folder("runs", f"{first.path.name}-average") if out is None else Path(out)
-    if folder.is_file() or has_started(folder):
-        cause = f"{folder} is a file" if folder.is_file() else f"{folder} holds a run already"
-        raise SeriatimError("run.exists", cause, "choose another --out")
-    if len(opened) == 1:
-        steps = checkpoint_steps(first, last)
-        weights = mean_weights(checkpoint_weights(first, steps))
-        origin: dict[str, Any] = {"run": str(first.path), "steps": steps}
-    elif last is None:
-        weights = mean_weights(run_weights(opened))
-        origin = {"runs": [str(run.path) for run in opened]}
-    else:
-        raise SeriatimError("average.last", "--last is for the checkpoints of one run", "name one run")
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in [*shared_files(first.path), *HISTORY_FILES, "config.yaml"]:
-        if (first.path / name).is_file():
-            shutil.copyfile(first.path / name, folder / name)
-    save_tensors(folder / WEIGHTS, weights)
-    run = Run(folder)
-    if evaluate:
-        summarize_average(run, first, data_dir, notify)
-        summary = run.summary
-    else:
-        summary = {key: value for key, value in first.summary.items() if key not in RESULTS}
-        summary |= {"created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), "reason": "averaged"}
-    write_json(folder / "summary.json", summary | {"averaged": origin})
-    report.write_card(run)
+    with locked(folder):
+        if folder.is_file() or has_started(folder):
+            cause = f"{folder} is a file" if folder.is_file() else f"{folder} holds a run already"
+            raise SeriatimError("run.exists", cause, "choose another --out")
+        if len(opened) == 1:
+            steps = checkpoint_steps(first, last)
+            weights = mean_weights(checkpoint_weights(first, steps))
+            origin: dict[str, Any] = {"run": str(first.path), "steps": steps}
+        elif last is None:
+            weights = mean_weights(run_weights(opened))
+            origin = {"runs": [str(run.path) for run in opened]}
+        else:
+            raise SeriatimError("average.last", "--last is for the checkpoints of one run", "name one run")
+        copy_files(first.path, folder, shared_files(first.path))
+        save_tensors(folder / WEIGHTS, weights)
+        copy_files(first.path, folder, ["config.yaml"])
+        run = Run(folder)
+        if evaluate:
+            summarize_average(run, first, data_dir, notify)
+            summary = run.summary
+        else:
+            created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+            summary = {key: value for key, value in first.summary.items() if key not in RESULTS}
+            summary |= {"created": created, "reason": "averaged"}
+        copy_files(first.path, folder, HISTORY_FILES)
+        write_json(folder / "summary.json", summary | {"averaged": origin})
+        report.write_card(run)
     return run
+
+
+def copy_files(source: Path, target: Path, names: Sequence[str]) -> None:
+    """Copies the files of these names that exist from one folder to another, each atomically."""
+    for name in names:
+        if (source / name).is_file():
+            with atomic_file(target / name) as temporary:
+                shutil.copyfile(source / name, temporary)
 
 
 def mean_weights(groups: Iterator[tuple[str, dict[str, Tensor]]]) -> dict[str, Tensor]:
@@ -126,8 +136,11 @@ def checkpoint_steps(run: Run, last: int | None) -> list[int]:
 def checkpoint_weights(run: Run, steps: Sequence[int]) -> Iterator[tuple[str, dict[str, Tensor]]]:
     """Yields the weights that would be evaluated at each step: the moving average if the training has one."""
     for step in steps:
-        tensors = Checkpoints(run.path / "checkpoints").load(step).tensors
-        yield f"step {step}", tensors.get("ema") or tensors["weights"]
+        tensors = Checkpoints(run.path / "checkpoints").load_evaluated(step)
+        if tensors is None:
+            cause = f"{run.path} has lost the checkpoint of step {step}"
+            raise SeriatimError("average.few", cause, "it is in training: repeat the command, or wait until it ends")
+        yield f"step {step}", tensors
 
 
 def run_weights(runs: Sequence[Run]) -> Iterator[tuple[str, dict[str, Tensor]]]:
@@ -136,10 +149,16 @@ def run_weights(runs: Sequence[Run]) -> Iterator[tuple[str, dict[str, Tensor]]]:
     for run in runs:
         for name in shared_files(first):
             file = run.path / name
-            if not file.is_file() or file.read_bytes() != (first / name).read_bytes():
+            if not file.is_file() or content(file) != content(first / name):
                 cause = f"{run.path} and {first} do not have the same {name}"
                 raise SeriatimError("average.differs", cause, "average runs on the same data, with the same tokenizer")
-        yield str(run.path), load_tensors(run.path / WEIGHTS)
+        yield str(run.path), load_tensors(run.path / WEIGHTS, finite=True)
+
+
+def content(file: Path) -> Any:
+    """Returns what must be equal: the values of a JSON file, without digests of settings that may differ."""
+    values = json.loads(file.read_bytes())
+    return {key: value for key, value in values.items() if key not in ("settings", "sha256")}
 
 
 def shared_files(folder: Path) -> list[str]:

@@ -16,7 +16,7 @@ from .. import report
 from .._version import __version__
 from ..core.errors import SeriatimError, did_you_mean
 from ..core.files import save_tensors, write_json
-from ..core.run_folder import FORMAT, fresh_folder
+from ..core.run_folder import FORMAT, fresh_folder, locked
 from ..data.tokenizers import Tokenizer
 from ..hub.mapping import HubHead, ModelMapping
 from ..hub.mappings import MAPPINGS
@@ -63,7 +63,7 @@ def import_model(source: str | Path, out: str | Path | None = None, notify: Noti
     hub_config = model.config if model.image is None else model.config | {"image": vars(model.image)}
     max_length = config.model.traits.context_length or UNBOUNDED_LENGTH
     processor = task_class.processor_type.from_pretrained(model.tokenizers, max_length, model.labels, hub_config)
-    folder = _new_folder(out, model.path.resolve().name)
+    folder = fresh_folder("runs", model.path.resolve().name) if out is None else Path(out)
     tensors = model.tensors | model.new_tensors | _neutral_scale(model)
     run = _write_run(folder, task_class, config, processor, tensors, str(source))
     size = f"{run.summary['parameters']:,} parameters"
@@ -76,18 +76,10 @@ def _import_arpa(file: Path, out: str | Path | None, note: Notify) -> Run:
     settings = {"name": "ngram", "order": model.settings.order, "smoothing": model.settings.smoothing}
     config = make_config({"task": LanguageTask.name, "data": {"source": str(file)}, "model": settings})
     tensors = {name: torch.from_numpy(array) for name, array in model.tensors().items()}
-    run = _write_run(_new_folder(out, file.stem), LanguageTask, config, processor, tensors, str(file), model.entries)
+    folder = fresh_folder("runs", file.stem) if out is None else Path(out)
+    run = _write_run(folder, LanguageTask, config, processor, tensors, str(file), model.entries)
     note(f"{file}: an n-gram model of order {model.settings.order} with {processor.tokenizer.vocab_size:,} tokens")
     return run
-
-
-def _new_folder(out: str | Path | None, stem: str) -> Path:
-    folder = fresh_folder("runs", stem) if out is None else Path(out)
-    if folder.is_file() or has_started(folder):
-        cause = f"{folder} is a file" if folder.is_file() else f"{folder} holds a run already"
-        raise SeriatimError("run.exists", cause, "choose another --out")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def _write_run(
@@ -100,22 +92,26 @@ def _write_run(
     parameters: int | None = None,
 ) -> Run:
     """Writes the files of a run without training, and returns it."""
-    Run.create(folder, config.model_dump(mode="json"))
-    save_task(folder, task_class(config.task_config(), processor, {}, {}))
-    save_tensors(folder / WEIGHTS, dict(tensors))
-    write_json(folder / "capabilities.json", task_capabilities(task_class))
-    run = Run(folder)
-    summary = {
-        "format": FORMAT,
-        "version": __version__,
-        "task": task_class.name,
-        "model": config.model.name,
-        "parameters": count_parameters(run.network) if parameters is None else parameters,
-        "reason": "imported",
-        "data": {"source": source},
-    }
-    write_json(folder / "summary.json", summary)
-    report.write_card(run)
+    with locked(folder):
+        if folder.is_file() or has_started(folder):
+            cause = f"{folder} is a file" if folder.is_file() else f"{folder} holds a run already"
+            raise SeriatimError("run.exists", cause, "choose another --out")
+        settings = config.model_dump(mode="json")
+        save_task(folder, task_class(config.task_config(), processor, {}, {}), settings)
+        write_json(folder / "capabilities.json", task_capabilities(task_class))
+        save_tensors(folder / WEIGHTS, dict(tensors))
+        run = Run.create(folder, settings)
+        summary = {
+            "format": FORMAT,
+            "version": __version__,
+            "task": task_class.name,
+            "model": config.model.name,
+            "parameters": count_parameters(run.network) if parameters is None else parameters,
+            "reason": "imported",
+            "data": {"source": source},
+        }
+        write_json(folder / "summary.json", summary)
+        report.write_card(run)
     return run
 
 

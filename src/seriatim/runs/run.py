@@ -10,6 +10,8 @@ The methods of a run are the capabilities that its predictor declares; `run.capa
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,25 +20,44 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core.errors import SeriatimError, did_you_mean
-from ..core.files import load_tensors, sha256, write_json
-from ..core.run_folder import FORMAT, RunFolder
+from ..core.files import Json, load_tensors, sha256, write_json
+from ..core.run_folder import FORMAT, RunFolder, damaged
 from ..data.kinds import KINDS
 from ..nn.network import compare_weights, load_weights, weights_without_memory
 from ..tasks import load as load_task
 from ..tasks.base import Task
 from ..tasks.predictor import Predictions, Predictor
 from ..tasks.processor import from_dict
-from ..training.config import Config, make_config
+from ..training.config import ENDS, Config, make_config
 
 if TYPE_CHECKING:
     from ..inspect import Inspector
     from ..report.charts import Lines
 
 WEIGHTS = "model.safetensors"
+RESTORE = "restore the file, or train again"
 
 
-def save_task(folder: Path, task: Task[Any]) -> None:
-    """Writes data.json and the tokenizers: the processor, with the columns and kinds of the training data by role."""
+def json_digest(value: object) -> str:
+    """Returns the SHA-256 of a JSON value, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def settings_digests(settings: Json) -> dict[str, str]:
+    """Returns digests of the stored settings that weights depend on, by section; the end of a training may move."""
+    train = {key: value for key, value in (settings.get("train") or {}).items() if key not in ENDS}
+    sections = {"task": settings["task"], "model": settings["model"], "train": train, "seed": settings.get("seed")}
+    return {name: json_digest(values) for name, values in sections.items()}
+
+
+def save_task(folder: Path, task: Task[Any], settings: Json) -> None:
+    """Writes the tokenizers and data.json: the processor, columns and kinds by role, and digests.
+
+    Args:
+        folder: The run folder.
+        task: The task.
+        settings: What config.yaml will hold.
+    """
     processor, tokenizers = task.processor.to_dict()
     for name, tokenizer in tokenizers.items():
         tokenizer.save(folder / name)
@@ -48,8 +69,10 @@ def save_task(folder: Path, task: Task[Any]) -> None:
         "kinds": {role: kind.name for role, kind in task.kinds.items()},
         "fingerprint": task.fingerprint() if "train" in task.datasets else None,
         "notes": task.diagnostics.notes,
+        "files": {name: sha256(folder / name) for name in tokenizers},
+        "settings": settings_digests(settings),
     }
-    write_json(folder / "data.json", values)
+    write_json(folder / "data.json", values | {"sha256": json_digest(json.loads(json.dumps(values)))})
 
 
 class MissingCapabilityError(SeriatimError, AttributeError):
@@ -78,14 +101,42 @@ class Run(RunFolder):
     def task(self) -> Task[Any]:
         """The task with the processor of the run, without data."""
         task_class = load_task(self.config.task.name)  # its module defines the class of the processor
-        values = self.read_json("data.json", {})
+        values = self.stored_data
         try:
             processor = from_dict(values["processor"], self.path)
             columns, kinds = values["columns"], {role: KINDS[name] for role, name in values["kinds"].items()}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            cause = f"{self.path / 'data.json'} is damaged: {type(error).__name__}: {error}"
-            raise SeriatimError("run.damaged", cause, "restore the file, or train again") from None
+            raise damaged(self.path / "data.json", f"{type(error).__name__}: {error}", RESTORE) from None
         return task_class(self.config.task_config(), processor, columns, kinds)
+
+    @cached_property
+    def stored_data(self) -> Json:
+        """The content of data.json, compared with its digests and with those of config.yaml and the tokenizers."""
+        file = self.path / "data.json"
+        if not file.is_file():
+            raise SeriatimError(
+                "run.damaged", f"{file} does not exist", f"restore it, or `seriatim resume {self.path}`"
+            )
+        values = self.read_json("data.json", {})
+        digest = values.get("sha256")
+        if digest is None:  # a run of an earlier version
+            return values
+        if digest != json_digest({key: value for key, value in values.items() if key != "sha256"}):
+            raise damaged(file, "its checksum differs", RESTORE)
+        for name, expected in values["files"].items():
+            if (self.path / name).is_file() and sha256(self.path / name) != expected:
+                raise damaged(self.path / name, "its checksum differs", RESTORE)
+        changed = self.changed_settings(values)
+        if changed & {"task", "model"}:
+            sections = " and ".join(sorted(changed & {"task", "model"}))
+            cause = f"{self.path / 'config.yaml'}: {sections} is not what the weights were trained with"
+            raise SeriatimError("run.damaged", cause, "restore config.yaml; to train another model, start a new run")
+        return values
+
+    def changed_settings(self, data: Json) -> set[str]:
+        """Returns the sections of config.yaml that were edited since data.json was written."""
+        actual = settings_digests(self.settings)
+        return {name for name, digest in data.get("settings", {}).items() if actual.get(name) != digest}
 
     @cached_property
     def network(self) -> Any:
@@ -93,7 +144,7 @@ class Run(RunFolder):
         file = self.path / WEIGHTS
         if not file.is_file():
             raise SeriatimError("run.untrained", f"{self.path} has no weights yet", f"`seriatim resume {self.path}`")
-        tensors = load_tensors(file)
+        tensors = load_tensors(file, finite=not self.config.model.gradient_free)
         try:
             if self.config.model.gradient_free:
                 return self.task.restore(self.config.model, tensors)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from filelock import FileLock, Timeout
 
 from .. import report
 from .._version import __version__
@@ -18,9 +17,9 @@ from ..core import registry
 from ..core.config import validate
 from ..core.device import Ranks, flush_denormals, join_ranks, pick_device, retain_freed_memory
 from ..core.errors import Diagnostics, SeriatimError
-from ..core.files import load_tensors, save_tensors
+from ..core.files import WriteError, load_tensors, remove_partial, save_tensors, write_json
 from ..core.metrics import metric_signatures
-from ..core.run_folder import FORMAT, fresh_folder
+from ..core.run_folder import FORMAT, RunFolder, fresh_folder, locked
 from ..data.tokenizers import Tokenizer
 from ..nn.network import check_memory, load_weights
 from ..report.charts import View, views_to_json
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Notify = Callable[[str], None]
 TRAINING_COPIES = 4  # of the weights: themselves, gradients, the two averages of Adam
+RECORDS = (WEIGHTS, "metrics.jsonl", "samples.jsonl", "summary.json", "evaluation.json", "inspection.json")
 MIN_INSPECTED_STEPS = 100  # of training, before which a network has nothing to show inside
 
 
@@ -90,8 +90,20 @@ def make_folder(stem: str) -> Path:
 
 
 def has_started(folder: Path) -> bool:
-    """Returns whether a folder holds weights or checkpoints of a training."""
-    return (folder / WEIGHTS).exists() or bool(Checkpoints(folder / "checkpoints").steps())
+    """Returns whether a folder holds something that a new training would destroy.
+
+    That is a checkpoint, or the weights of a run that has ended or lost its checkpoints. Whatever else a process that
+    was killed has left can be written again.
+    """
+    if Checkpoints(folder / "checkpoints").steps():
+        return True
+    if not (folder / WEIGHTS).exists():
+        return False
+    try:
+        run = RunFolder(folder)
+        return "reason" in run.summary or bool(run.history("saved"))
+    except SeriatimError:  # a file is damaged
+        return True
 
 
 @dataclass
@@ -121,14 +133,34 @@ class Session:
         """Trains from the beginning and returns the run."""
         check_model(self.config)
         ranks = self._set_up()
-        with locked(self.folder, ranks):
+        with self._locked(ranks):
+            on_first_rank(ranks, self._check_unused)
             return self._start(ranks)
 
     def resume(self, steps: int | None = None, epochs: float | None = None, minutes: float | None = None) -> Run:
-        """Continues from the last checkpoint, to another end if one is named, and returns the run."""
+        """Continues from the last checkpoint, or else from the beginning, and returns the run; the end may be moved."""
         ranks = self._set_up()
-        with locked(self.folder, ranks):
+        with self._locked(ranks):
             return self._resume(ranks, steps, epochs, minutes)
+
+    @contextlib.contextmanager
+    def _locked(self, ranks: Ranks) -> Iterator[None]:
+        """Locks the folder and removes what a process that was killed was writing; errors say how to go on."""
+        with contextlib.ExitStack() as stack:
+            on_first_rank(ranks, lambda: stack.enter_context(locked(self.folder)))
+            if ranks.is_first:
+                remove_partial(self.folder)
+            try:
+                yield
+            except WriteError as error:
+                if steps := Checkpoints(self.folder / "checkpoints").steps():
+                    error.remedy += f"; `seriatim resume {self.folder}` then continues from step {steps[-1]}"
+                raise
+
+    def _check_unused(self) -> None:
+        if has_started(self.folder):
+            remedy = f"`seriatim resume {self.folder}` continues it; else choose another --out"
+            raise SeriatimError("run.exists", f"{self.folder} holds a run already", remedy)
 
     def _start(self, ranks: Ranks) -> Run:
         warm_start = None if self.config.start is None else open_warm_start(self.config.start)
@@ -144,15 +176,12 @@ class Session:
             task.network(self.config.model)  # whatever can fail does so before the folder is made
             task.batch(0, 0, 1, 1)
         if ranks.is_first:
-            self._write_settings()
-            save_task(self.folder, task)
-            Run(self.folder).write_capabilities(predictor_capabilities(task))
-        if not self.config.model.gradient_free:
-            return self._fit(task, ranks, warm_start, teacher)
-        if ranks.is_first:
-            self._fit_gradient_free(task)
-        ranks.barrier()
-        return Run(self.folder)
+            self._remove_records("config.yaml")
+            settings = self.config.model_dump(mode="json")
+            save_task(self.folder, task, settings)
+            write_json(self.folder / "capabilities.json", predictor_capabilities(task))
+            Run.create(self.folder, settings)  # last: a folder with a config.yaml can be resumed
+        return self._fit(task, ranks, warm_start, teacher)
 
     def _resume(self, ranks: Ranks, steps: int | None, epochs: float | None, minutes: float | None) -> Run:
         end = {"steps": steps, "epochs": epochs, "minutes": minutes}
@@ -161,14 +190,22 @@ class Session:
             train = validate(TrainSettings, self.config.train.model_dump() | end, "the new end")
             self.config = self.config.model_copy(update={"train": train})
         run = Run(self.folder)
+        started = bool(ranks.broadcast([float(has_started(self.folder))])[0])
+        warm_start = None if started or self.config.start is None else open_warm_start(self.config.start)
         task = self._prepare(ranks, processor=run.task.processor)
         check_fingerprint(run, task)
         teacher = self._open_teacher()
         if teacher is not None:
             teacher.check_compatible(task, self.config)
-        if new_end and ranks.is_first:
-            self._write_settings()
-        return self._fit(task, ranks, None, teacher, resumed=True, new_end=new_end)
+        if ranks.is_first:
+            for section in sorted(run.changed_settings(run.stored_data)):
+                self._note(f"{run.path / 'config.yaml'}: {section} was edited since the training started")
+            if not started:
+                self._note("there is no checkpoint: the training starts from the beginning")
+                self._remove_records()
+            if new_end:
+                Run.create(self.folder, run.settings | {"train": run.settings["train"] | end})
+        return self._fit(task, ranks, warm_start, teacher, resumed=started, new_end=new_end)
 
     # Preparation
 
@@ -182,9 +219,6 @@ class Session:
         if self.notify is not None:
             self.notify(text)
 
-    def _write_settings(self) -> None:
-        Run.create(self.folder, self.config.model_dump(mode="json"))
-
     def _prepare(self, ranks: Ranks, **options: Any) -> Task[Any]:
         """Prepares the task on rank 0 first: the others then find the data in the cache, or stop."""
         task_class = load_task(self.config.task.name)
@@ -196,6 +230,11 @@ class Session:
 
         task = on_first_rank(ranks, prepare)
         return prepare() if task is None else task
+
+    def _remove_records(self, *names: str) -> None:
+        """Removes what a training without a checkpoint has left, and files of these names before that."""
+        for name in (*names, *RECORDS):
+            (self.folder / name).unlink(missing_ok=True)
 
     def _pretrained_tokenizers(self, start: WarmStart | None, teacher: Teacher | None) -> dict[str, Tokenizer]:
         """Returns the tokenizers of the pretrained weights, or of a teacher that reads the same tokens."""
@@ -253,6 +292,11 @@ class Session:
         resumed: bool = False,
         new_end: bool = False,
     ) -> Run:
+        if self.config.model.gradient_free:
+            if ranks.is_first:
+                self._fit_gradient_free(task)
+            ranks.barrier()
+            return Run(self.folder)
         device = pick_device(self.config.train.device)
         notify = self._note if ranks.is_first else lambda text: None
         if resumed:
@@ -267,7 +311,7 @@ class Session:
             lr = model.default_lr() if self.config.start is None else model.fine_tuning_lr()
         trained = task if teacher is None else self._with_teacher(task, teacher, device, notify, resumed)
         outcome = Outcome()
-        recorder = [Recorder(self.folder)] if ranks.is_first else []
+        recorder = [Recorder(self.folder, self._note)] if ranks.is_first else []
         callbacks: list[Callback] = [*recorder, outcome, *(self.callbacks if ranks.is_first else ())]
         reset_peak_memory()
         with stop_signals() as stop_signal:
@@ -288,7 +332,7 @@ class Session:
             if resumed:
                 try:
                     loop.resume(new_end)
-                except (KeyError, ValueError) as error:
+                except (KeyError, TypeError, ValueError) as error:
                     cause = f"the checkpoint does not fit the settings of {self.folder}: {error}"
                     raise SeriatimError("run.damaged", cause, "restore config.yaml, or start a new run") from None
             elif ranks.is_first:
@@ -440,34 +484,6 @@ def on_first_rank(ranks: Ranks, function: Callable[[], T]) -> T | None:
     return result
 
 
-@contextlib.contextmanager
-def locked(folder: Path, ranks: Ranks) -> Iterator[None]:
-    """Locks a run folder against a second training, by a file beside it; the lock ends with the process."""
-    path = folder.absolute().with_name(f".{folder.absolute().name}.lock")
-    made_parent = not path.parent.exists()
-
-    def acquire() -> FileLock:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            lock = FileLock(path)
-            lock.acquire(timeout=0)
-        except Timeout:
-            cause = f"another training writes to {folder}"
-            raise SeriatimError("run.locked", cause, "wait until it ends, or choose another --out") from None
-        return lock
-
-    lock = on_first_rank(ranks, acquire)
-    try:
-        yield
-    finally:
-        if lock is not None:
-            path.unlink(missing_ok=True)
-            lock.release()
-            if made_parent and not folder.exists():  # the training failed before it wrote anything
-                with contextlib.suppress(OSError):
-                    path.parent.rmdir()
-
-
 def open_warm_start(source: str) -> WarmStart:
     """Returns pretrained weights: of a run, a folder of transformers or a hub name."""
     from ..hub.warm_start import WarmStart
@@ -491,7 +507,7 @@ def check_model(config: Config) -> None:
 
 def check_fingerprint(run: Run, task: Task[Any]) -> None:
     """Raises SeriatimError unless the training split is the one that the run was trained on."""
-    fingerprint = run.read_json("data.json", {}).get("fingerprint")
+    fingerprint = run.stored_data.get("fingerprint")
     if fingerprint is not None and fingerprint != task.fingerprint():
         cause = f"the data of {run.path} is not what it was trained on"
         raise SeriatimError("data.changed", cause, "restore the file; to train on other data, start a new run")

@@ -85,7 +85,7 @@ class Checkpoints:
         tensors = {Path(name).stem: load_tensors(path / name) for name in sums if name.endswith(".safetensors")}
         return Checkpoint(tensors, json.loads((path / "progress.json").read_bytes()))
 
-    def load_best(self, step: int) -> dict[str, Tensor] | None:
+    def load_evaluated(self, step: int) -> dict[str, Tensor] | None:
         """Returns the weights that were evaluated at a step, averaged if the training averages; None if it is gone."""
         if step not in self.steps():
             return None

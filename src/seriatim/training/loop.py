@@ -129,7 +129,7 @@ class Loop:
         if (
             self.ranks.is_first and self.progress.best is not None
         ):  # a process may have been killed before it wrote them
-            best = self.checkpoints.load_best(self.progress.best_step)
+            best = self.checkpoints.load_evaluated(self.progress.best_step)
             if best is not None:
                 self.save_best(best)
         load_weights(self.network, checkpoint.tensors["weights"])
