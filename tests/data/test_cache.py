@@ -12,7 +12,8 @@ import pytest
 
 from data_schemas import write
 from seriatim.core.errors import SeriatimError
-from seriatim.data.cache import DAY, cache_entries, cache_errors, locked, make_once, remove_entries
+from seriatim.core.files import locked
+from seriatim.data.cache import DAY, cache_entries, cache_errors, make_once, remove_entries
 
 
 @pytest.fixture(autouse=True)

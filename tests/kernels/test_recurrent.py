@@ -7,10 +7,6 @@ are added in another order. The kernels' own sigmoid and tanh: 4 units in the la
 from __future__ import annotations
 
 import contextlib
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -507,67 +503,3 @@ def test_wrong_sizes_given_to_the_operators_themselves():
         back(None, h, c, projected, None, weight, h0, None, y[:, :1], kept, False, True)
     with pytest.raises(ValueError, match="bias has shape"):
         operators.gru(projected[..., :12], None, None, weight[:12], h0, h0, None, False, True, True)
-
-
-# ---- the loader -------------------------------------------------------------------------------------------------
-
-REPORT = """
-import torch
-from seriatim import kernels
-from seriatim.kernels import recurrent
-y, h = recurrent.rnn(torch.zeros(2, 3, 4), torch.eye(4), torch.ones(2, 4))
-assert torch.allclose(y[0, 0], torch.tanh(torch.ones(4)))
-print(kernels.load(), "|", kernels.status()["status"], "|", kernels.status()["reason"])
-"""
-
-
-def started(cache: Path, code: str = REPORT, **environment: str) -> subprocess.Popen:
-    own = {name: value for name, value in os.environ.items() if name != "SERIATIM_KERNELS"}
-    own |= {"SERIATIM_CACHE": str(cache), **environment}
-    return subprocess.Popen(
-        [sys.executable, "-c", code], env=own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-def test_turned_off(tmp_path):
-    out, err = started(tmp_path, SERIATIM_KERNELS="off").communicate()
-    assert out.strip() == "False | off | SERIATIM_KERNELS=off", err
-
-
-def test_no_compiler(tmp_path):
-    (tmp_path / "bin").mkdir()
-    out, err = started(tmp_path, PATH=str(tmp_path / "bin"), CXX="").communicate()
-    assert out.startswith("False | unavailable | no C++ compiler found"), err
-    assert err == ""
-
-
-def test_a_compiler_that_fails_is_asked_once(tmp_path):
-    compiler = tmp_path / "broken"
-    compiler.write_text('#!/bin/sh\necho "$@" >> "$0.log"\necho sorry >&2\nexit 1\n')
-    compiler.chmod(0o755)
-    for attempt in range(2):
-        out, err = started(tmp_path / "cache", CXX=str(compiler)).communicate()
-        assert out.startswith("False | unavailable |"), err
-        assert "sorry" in out
-        assert ("building the native kernels" in err) == (attempt == 0)
-    built = [line for line in Path(f"{compiler}.log").read_text().splitlines() if "recurrent.cpp" in line]
-    assert len(built) == len(kernels.TUNINGS)
-    assert not list((tmp_path / "cache").rglob("*.so"))
-
-
-def test_state_builds_nothing(tmp_path):
-    code = "from seriatim import kernels; print(kernels.status()['status'])"
-    out, err = started(tmp_path, code).communicate()
-    assert out.strip() in ("to be built on first use", "unavailable"), err
-    assert err == ""
-    assert not list(tmp_path.rglob("*.so"))
-
-
-@needs_kernels
-@pytest.mark.slow
-def test_two_processes_build_at_once(tmp_path):
-    both = [started(tmp_path) for _ in range(2)]
-    ends = [process.communicate() for process in both]
-    assert all(out.startswith("True | loaded |") for out, _ in ends), ends
-    assert sum("building the native kernels" in err for _, err in ends) == 1
-    assert len(list(tmp_path.rglob("*.so"))) == 1

@@ -157,6 +157,27 @@ def remove_partial(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Holds a lock among the processes of this machine; it ends with the process, so none is ever left behind.
+
+    Some network file systems have no locks: the work may then be done twice, each time atomically.
+    """
+    from filelock import FileLock
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path)
+    try:
+        lock.acquire()
+    except (NotImplementedError, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+            raise
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def write_text(path: str | Path, text: str) -> None:
     with atomic_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")

@@ -22,8 +22,8 @@ import pyarrow.json
 
 from ..core import limits
 from ..core.errors import Diagnostics
-from ..core.files import cache_folder
-from .cache import cache_errors, locked
+from ..core.files import cache_folder, locked
+from .cache import cache_errors
 from .dataset import Column, Dataset
 from .disk import Locations, Table, TableWriter, TextValues, cache_key, to_strings
 from .formats import BLOCK_SIZE, Delimited, Format, JsonLines, ReadOptions, Record, Text, find_format

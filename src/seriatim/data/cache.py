@@ -18,32 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.errors import SeriatimError
-from ..core.files import atomic_folder, cache_folder
+from ..core.files import atomic_folder, cache_folder, locked
 
 DAY = 86_400.0  # seconds
 NOT_DATA = ("kernels",)  # folders of the cache that belong to others
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
-
-
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Holds a lock among the processes of this machine; it ends with the process, so none is ever left behind.
-
-    Some network file systems have no locks: the work may then be done twice, each time atomically.
-    """
-    from filelock import FileLock
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path)
-    try:
-        lock.acquire()
-    except (NotImplementedError, OSError) as error:
-        if isinstance(error, OSError) and error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-            raise
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 @contextlib.contextmanager

@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import SeriatimError
-from ..core.files import atomic_file, cache_folder, write_json
-from .cache import cache_errors, locked
+from ..core.files import atomic_file, cache_folder, locked, write_json
+from .cache import cache_errors
 from .disk import Table, TextValues, cache_key
 from .tokenizers import Tokenizer
 from .tokenizers.segments import SPACE

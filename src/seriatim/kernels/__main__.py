@@ -7,4 +7,4 @@ from . import clear_failure, load, status
 clear_failure()
 load()
 for name, value in status().items():
-    print(f"{name:9} {value if value else '–'}")
+    print(f"{name:12} {value if value else '–'}")

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ...core.errors import SeriatimError
-from ..cache import cache_errors, locked
+from ...core.files import locked
+from ..cache import cache_errors
 
 TIMEOUT = 30.0  # seconds without a byte
 ATTEMPTS = 3

@@ -25,8 +25,8 @@ import numpy as np
 from PIL import Image
 
 from ...core.errors import SeriatimError
-from ...core.files import atomic_file, atomic_folder, cache_folder, write_json
-from ..cache import cache_errors, locked
+from ...core.files import atomic_file, atomic_folder, cache_folder, locked, write_json
+from ..cache import cache_errors
 from ..disk import cache_key
 from ..source import Source, open_source
 from . import ImageLayout, ImageSettings, ImageValue
