@@ -7,9 +7,12 @@ Each case is bounded in processor time and in additional memory. `make test` run
 from __future__ import annotations
 
 import contextlib
+import copy
 import faulthandler
 import functools
 import io
+import json
+import math
 import os
 import resource
 import signal
@@ -22,6 +25,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from hypothesis.errors import HypothesisException, StopTest
 
 from seriatim.core.errors import SeriatimError
@@ -109,6 +113,61 @@ def run_command(*arguments: str) -> str:
     assert code in (0, 2), f"exit code {code}: {err.getvalue()}"
     assert code == 0 or err.getvalue().strip()
     return out.getvalue()
+
+
+HOSTILE: list[Any] = [
+    None, True, False, -1, 0, 1, 2, 3, 255, 2**31, 2**32 - 1, 2**32, 10**8, 2**64, 10**30, 10**400, 0.5, 1e308,
+    math.nan, math.inf, "", "a", "<unk>", "\ud800", "\x00", "é" * 9, "x" * 10_000, "(a+)+b", "[",
+    "../../etc/passwd", "/dev/zero", [], {}, [[]], [None], [1, 2], ["a", "a"], {"a": 0}, {"type": "x"}, {"name": "x"},
+]  # fmt: skip
+
+
+@st.composite
+def mutated(draw: Callable[..., Any], value: Any, most: int = 3) -> Any:
+    """Draws a tree of JSON values with a few changes: values replaced, removed, doubled, moved, nested."""
+    value = {"": copy.deepcopy(value)}
+    for _ in range(draw(st.integers(1, most))):
+        parent, key = value, ""
+        while isinstance(parent[key], dict | list) and parent[key] and draw(st.integers(0, 5)):
+            parent = parent[key]
+            key = draw(st.sampled_from(list(parent) if isinstance(parent, dict) else range(len(parent))))
+        change = draw(st.sampled_from(["replace", "replace", "remove", "double", "nest", "scale"]))
+        if change == "replace":
+            parent[key] = draw(st.sampled_from(HOSTILE) | st.text(max_size=5) | st.integers() | st.floats())
+        elif change == "remove" and parent is not value:
+            del parent[key]
+        elif change == "double" and isinstance(parent, list):
+            parent.append(copy.deepcopy(parent[key]))
+        elif change == "double":
+            parent[draw(st.sampled_from(["a", "type", "id", "name", "<eos>", "\ud800"]))] = copy.deepcopy(parent[key])
+        elif change == "nest":
+            for _ in range(draw(st.sampled_from([1, 2, 50, 500]))):
+                parent[key] = [parent[key]] if draw(st.booleans()) else {"a": parent[key]}
+        elif change == "scale" and isinstance(parent[key], int | float):
+            parent[key] = parent[key] * draw(st.sampled_from([-1, 2, 0.5, 1000, 10**9]))
+    return value[""]
+
+
+@st.composite
+def mutated_bytes(draw: Callable[..., Any], data: bytes) -> bytes:
+    """Draws the contents of a file with a few changes: cut off, bytes replaced, pieces doubled, removed."""
+    for _ in range(draw(st.integers(1, 3))):
+        first = draw(st.integers(0, len(data)))
+        last = min(first + draw(st.sampled_from([0, 1, 2, 8, 100])), len(data))
+        piece = draw(
+            st.sampled_from([b"", b"\x00", b"\xff", b"\n", b'"', b"{", b"9" * 30, b"\xed\xa0\x80", data[first:last]])
+        )
+        end = draw(st.sampled_from([last, first, len(data)]))
+        data = data[:first] + piece + data[end:]
+    return data
+
+
+def dump_json(value: Any) -> bytes:
+    """Returns a mutated tree as a JSON file; a lone surrogate is written as such."""
+    try:
+        return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    except RecursionError:
+        return b"[" * 5_000
 
 
 def spread_cases(items: list[pytest.Item]) -> None:

@@ -81,4 +81,8 @@ FILE_BYTES = Limit(
     "FILE_BYTES", 1 << 34, "bytes", "a file that is read into memory as a whole: arrays, JSON, workbooks, music"
 )
 LINE_CHARACTERS = Limit("LINE_CHARACTERS", 1 << 28, "characters in a line", "a line of text, or a row of CSV")
+TOKEN_IDS = Limit("TOKEN_IDS", 10_000_000, "token ids", "a tokenizer")
+TOKENIZER_STEPS = Limit("TOKENIZER_STEPS", 200, "steps", "the normalizers, splits and decoders of a tokenizer")
+TEXT_GROWTH = Limit("TEXT_GROWTH", 1_000, "times as long a text", "what the replacements of a tokenizer make of a text")
+LABELS = Limit("LABELS", 1_000_000, "labels", "the outputs of a model of `transformers`")
 LIMITS = tuple(value for value in list(globals().values()) if isinstance(value, Limit))

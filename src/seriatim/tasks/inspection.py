@@ -163,7 +163,7 @@ class TokenizedText:
 
 def written_words(tokenizer: Tokenizer, text: str) -> list[str]:
     """Returns the words of a text as they are written, one for each id of a word tokenizer."""
-    encoding = tokenizer.backend.encode(text, add_special_tokens=False)
+    encoding = tokenizer.encoding(text)
     return [text[first:last] for first, last in encoding.offsets]
 
 

@@ -5,9 +5,11 @@ A folder's `tokenizer_config.json` may name special tokens and say whether text 
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,11 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from ...core.errors import SeriatimError
+from ...core.limits import FILE_BYTES, TEXT_GROWTH, TOKEN_IDS, TOKENIZER_STEPS
 from .training import (
     BERT_SPECIAL_TOKENS,
     BLANK_SEPARATED,
+    BYTE_TOKENS,
     EOS,
     SINGLE_WORD,
     SPECIAL_TOKENS,
@@ -27,6 +31,9 @@ from .training import (
     bert_backend,
 )
 
+PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
+SEQUENCES = ("normalizers", "pretokenizers", "processors", "decoders")
+MAX_REASON = 200  # characters
 GPT2_END = "<|endoftext|>"
 GPT_WORD_END = "</w>"  # after the last piece of a word in the vocabulary of the first GPT
 SHOWN_PROBLEMS = 5  # of one file
@@ -63,12 +70,59 @@ def read_backend(path: Path) -> Backend:
     raise SeriatimError("tokenizer.missing", cause, remedy)
 
 
-def _read_tokenizer_json(path: Path) -> Backend:
+@contextlib.contextmanager
+def package_errors(cause: str, remedy: str, code: str = "tokenizer.unreadable") -> Iterator[None]:
+    """Raises SeriatimError for what the package raises: plain exceptions, and panics, which are no `Exception`."""
     try:
+        yield
+    except (SeriatimError, MemoryError):
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        reason = str(error).strip().partition("\n")[0][:MAX_REASON] or type(error).__name__
+        raise SeriatimError(code, f"{cause} ({reason})", remedy) from None
+
+
+def _read_tokenizer_json(path: Path) -> Backend:
+    values = _read_json(path)
+    model = values.get("model") if isinstance(values, dict) else None
+    vocab = model.get("vocab") if isinstance(model, dict) else None
+    ids = [index for index in vocab.values() if type(index) is int] if isinstance(vocab, dict) else []
+    TOKEN_IDS.check(1 + max(ids, default=0), str(path))  # the package counts up to the largest
+    with package_errors(f"{path} is not a tokenizer.json", "name a file of the tokenizers package"):
         return Backend.from_file(str(path))
-    except Exception as error:  # the package raises nothing narrower
-        cause = f"{path} is not a tokenizer.json ({error})"
-        raise _unreadable(cause, "name a file of the tokenizers package") from None
+
+
+def check_description(description: Description, source: str) -> None:
+    """Raises SeriatimError unless a tokenizer has tokens, and not too many ids or steps."""
+    vocab = description["model"]["vocab"]
+    ids = list(vocab.values() if isinstance(vocab, dict) else range(len(vocab)))
+    ids += [token["id"] for token in description["added_tokens"]]
+    if not ids:
+        raise _unreadable(f"{source} has no tokens", "name a trained tokenizer")
+    TOKEN_IDS.check(1 + max(ids), source)
+    steps = [step for part in PARTS for step in _steps(description[part])]
+    TOKENIZER_STEPS.check(len(steps), source)
+    TEXT_GROWTH.check(math.prod(map(_growth, steps)), f"{source}: what it replaces makes")
+
+
+def _steps(part: Any) -> Iterator[Description]:
+    """Yields the steps of a part of a tokenizer.json, those of nested sequences too."""
+    if isinstance(part, dict):
+        inner = next((part[key] for key in SEQUENCES if isinstance(part.get(key), list)), None)
+        if inner is None or part.get("type") != "Sequence":
+            yield part
+        for step in inner or ():
+            yield from _steps(step)
+
+
+def _growth(step: Description) -> float:
+    """Returns how many times as long a text becomes at most by a step that replaces."""
+    if step.get("type") != "Replace":
+        return 1
+    literal = step["pattern"].get("String")
+    return max(len(step["content"]) / len(literal) if literal else 1 + len(step["content"]), 1)
 
 
 def _read_bert_vocab(path: Path) -> Backend:
@@ -77,23 +131,29 @@ def _read_bert_vocab(path: Path) -> Backend:
     special_tokens = {use: _special_token(options, use) or name for use, name in BERT_SPECIAL_TOKENS.items()}
     lines = _read_text(path).removesuffix("\n").split("\n")
     vocab = {line.removesuffix("\r"): number for number, line in enumerate(lines)}
+    TOKEN_IDS.check(len(lines), str(path))
     missing = [special_tokens[use] for use in ("unk", "cls", "sep") if special_tokens[use] not in vocab]
     if missing:
         raise _unreadable(f"{path} has no {', no '.join(missing)}", "give BERT's vocabulary, one token per line")
-    return bert_backend(
-        vocab,
-        lowercase=bool(options.get("do_lower_case", True)),
-        strip_accents=options.get("strip_accents"),
-        split_chinese=bool(options.get("tokenize_chinese_chars", True)),
-        special_tokens=special_tokens,
-    )
+    with package_errors(f"{path} is no vocabulary of BERT", "restore the file"):
+        return bert_backend(
+            vocab,
+            lowercase=bool(options.get("do_lower_case", True)),
+            strip_accents=None if (accents := options.get("strip_accents")) is None else bool(accents),
+            split_chinese=bool(options.get("tokenize_chinese_chars", True)),
+            special_tokens=special_tokens,
+        )
 
 
 def _read_vocab_and_merges(path: Path) -> Backend:
     """BPE of the first and second GPT: `vocab.json` with the ids, `merges.txt` with one pair per line."""
     vocab = _read_vocab(path.with_name("vocab.json"))
     merges = _read_merges(path.with_name("merges.txt"), vocab)
-    options = _read_options(path.parent)
+    with package_errors(f"{path} is no vocabulary of GPT", "restore vocab.json and merges.txt"):
+        return _gpt_backend(vocab, merges, _read_options(path.parent))
+
+
+def _gpt_backend(vocab: dict[str, int], merges: list[tuple[str, str]], options: Description) -> Backend:
     unk = _special_token(options, "unk")
     if any(name.endswith(GPT_WORD_END) for name in vocab):
         unk = UNK if unk is None else unk
@@ -159,12 +219,13 @@ def _special_token(options: Description, use: str) -> str | None:
 def _read_json(path: Path) -> object:
     try:
         return json.loads(_read_text(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _unreadable(f"{path} is not JSON ({error})", "restore the file") from None
 
 
 def _read_text(path: Path) -> str:
     try:
+        FILE_BYTES.check(path.stat().st_size, str(path))
         return path.read_bytes().decode("utf-8")
     except OSError as error:
         cause = f"{path} cannot be read ({error.strerror})"
@@ -191,7 +252,8 @@ def recognize_kind(description: Description) -> str:
     if model["vocab"] and not _has_our_special_tokens(model["vocab"]):
         return "other"
     if model["type"] == "BPE" and not pre_tokenizer and not model["merges"]:
-        return "char"
+        byte_tokens = sum(name in model["vocab"] for name in BYTE_TOKENS)
+        return "char" if byte_tokens in (0, len(BYTE_TOKENS)) else "other"
     if model["type"] in ("WordLevel", "WordPiece") and _is_split(pre_tokenizer, WORD_PATTERN, BLANK_SEPARATED):
         return {"WordLevel": "word", "WordPiece": "wordpiece"}[model["type"]]
     steps = pre_tokenizer.get("pretokenizers", [])

@@ -11,6 +11,7 @@ made elsewhere has its own ids.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -19,6 +20,7 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
+from tokenizers import Encoding
 from tokenizers import Tokenizer as Backend
 
 from ...core.errors import SeriatimError
@@ -26,6 +28,8 @@ from ...core.files import atomic_file
 from .external import (
     EOS_ALIASES,
     byte_alphabet,
+    check_description,
+    package_errors,
     read_backend,
     recognize_kind,
     single_word_pattern,
@@ -53,11 +57,13 @@ class Tokenizer:
         backend: The tokenizer of the `tokenizers` package.
     """
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, source: str = "the tokenizer") -> None:
         self.backend = backend
         backend.no_truncation()  # a file may enable both, but the length of a sequence depends on the model
         backend.no_padding()
-        description = json.loads(backend.to_str())
+        with package_errors(f"{source} cannot be used", "use another tokenizer"):
+            description = json.loads(backend.to_str())
+        check_description(description, source)
         self.kind = recognize_kind(description)
         self.drops_whitespace = self.kind in WORD_KINDS
         self._splits_punctuation = splits_punctuation(description)
@@ -93,7 +99,7 @@ class Tokenizer:
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
         """Returns the tokenizer of a run folder, of a folder in one of the layouts of `external`, or of such a file."""
-        return cls(read_backend(Path(path)))
+        return cls(read_backend(Path(path)), str(path))
 
     def save(self, path: str | Path) -> None:
         """Writes `tokenizer.json`."""
@@ -136,7 +142,8 @@ class Tokenizer:
         if self._characters is not None:
             return self._characters.encode([self._normalize(text) for text in texts])
         if not self._has_segments:
-            encoded = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
+            with self._errors():
+                encoded = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
             return [np.array(encoding.ids, dtype=np.int64) for encoding in encoded]
         if self.drops_whitespace and (distinct := distinct_words(texts, SEGMENT_LIMIT)) is not None:
             return self._encode_words(distinct)
@@ -149,8 +156,7 @@ class Tokenizer:
 
         Spans exclude white space at the edges of a token, unless the token has nothing else.
         """
-        _check_text(text)
-        encoding = self.backend.encode(text, add_special_tokens=False)
+        encoding = self.encoding(text)
         spans = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
         positions = np.arange(len(text) + 1)
         blank = np.fromiter(map(str.isspace, text), bool, len(text))
@@ -158,6 +164,16 @@ class Tokenizer:
         solid_end = np.maximum.accumulate(np.where(np.append(True, blank), 0, positions))
         inside = np.stack([next_solid[spans[:, 0]], solid_end[spans[:, 1]]], axis=1)
         return np.array(encoding.ids, dtype=np.int64), np.where(inside[:, :1] < inside[:, 1:], inside, spans)
+
+    def encoding(self, text: str) -> Encoding:
+        """Returns what the package tells of a text: ids, spans of characters, words."""
+        _check_text(text)
+        with self._errors():
+            return self.backend.encode(text, add_special_tokens=False)
+
+    def _errors(self) -> contextlib.AbstractContextManager[None]:
+        """Raises SeriatimError for what the package raises, such as a word that a tokenizer without `<unk>` lacks."""
+        return package_errors("the tokenizer cannot encode or decode this", "use another tokenizer", "tokenizer.failed")
 
     def frame(
         self,
@@ -182,7 +198,8 @@ class Tokenizer:
         [CLS], [SEP] and [PAD]."""
         ids = self._check_ids(ids)
         if self.kind == "other":
-            return str(self.backend.decode(ids.tolist(), skip_special_tokens=False))
+            with self._errors():
+                return str(self.backend.decode(ids.tolist(), skip_special_tokens=False))
         if self.drops_whitespace:
             silent = (self.cls, self.sep, self.pad)
             return self._join_words([self._names[index] for index in ids.tolist() if index not in silent])
@@ -213,7 +230,7 @@ class Tokenizer:
         unknown: dict[str, None] = {}
         for segment, ids in self._segment_ids(chain.from_iterable(map(split_segments, texts))).items():
             if self.unk in ids:
-                encoding = self.backend.encode(segment, add_special_tokens=False)
+                encoding = self.encoding(segment)
                 spans = zip(encoding.ids, encoding.offsets, strict=True)
                 unknown.update((segment[start:end], None) for index, (start, end) in spans if index == self.unk)
         unknown.pop(self._names[self.unk] if self.unk is not None else UNK, None)
@@ -221,7 +238,8 @@ class Tokenizer:
 
     def _normalize(self, text: str) -> str:
         # The package's own normalizer: Python lower-cases a final sigma in another way.
-        return self.backend.normalizer.normalize_str(text) if self.backend.normalizer else text
+        with self._errors():
+            return self.backend.normalizer.normalize_str(text) if self.backend.normalizer else text
 
     def _encode_words(self, distinct: DistinctWords) -> list[np.ndarray]:
         is_word, words = self._single_word, distinct.words  # to look a word up costs a tenth of encoding it
@@ -245,21 +263,23 @@ class Tokenizer:
         if len(self._cache) + len(missing) > CACHE_SIZE:
             self._cache.clear()
             missing = list(distinct)
-        encoded = self.backend.encode_batch_fast(missing, add_special_tokens=False)
+        with self._errors():
+            encoded = self.backend.encode_batch_fast(missing, add_special_tokens=False)
         self._cache.update((segment, encoding.ids) for segment, encoding in zip(missing, encoded, strict=True))
         return {segment: self._cache[segment] for segment in distinct}
 
     @cached_property
     def _token_bytes(self) -> list[bytes]:
         """The bytes each token of a kind that preserves characters stands for; none for `<eos>`."""
+        alphabet = byte_alphabet()
 
         def stands_for(index: int, name: str) -> bytes:
             if index == self.eos:
                 return b""
             if index in self._added or name in SPECIAL_TOKENS:
                 return name.encode()
-            if self.kind == "byte-bpe":
-                return bytes(byte_alphabet()[character] for character in name)
+            if self.kind == "byte-bpe" and alphabet.keys() >= set(name):
+                return bytes(alphabet[character] for character in name)
             if self.kind in ("char", "bpe") and re.fullmatch("<0x[0-9A-F]{2}>", name):
                 return bytes([int(name[3:5], 16)])
             return name.encode()
