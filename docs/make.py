@@ -30,7 +30,7 @@ from seriatim.core.limits import LIMITS
 from seriatim.data.catalogue import entries
 from seriatim.data.schema import Field
 from seriatim.decode.sampling import BeamSettings, GenerationSettings
-from seriatim.inspect.catalog import OPTIONS, VIEWS
+from seriatim.inspect import OPTIONS, VIEWS
 from seriatim.runs.run import Run
 from seriatim.tasks.base import DataSettings, Task
 from seriatim.training.config import DistillSettings, TrainSettings

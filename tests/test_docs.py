@@ -19,7 +19,7 @@ from typer.main import get_command
 from pages import DOCS, ROOT, Page, blocks, task_names
 from seriatim import cli
 from seriatim.core import registry
-from seriatim.inspect.catalog import VIEWS
+from seriatim.inspect import VIEWS
 
 PAGES = sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
 TEXTS = {page: (DOCS / page).read_text(encoding="utf-8") for page in PAGES}

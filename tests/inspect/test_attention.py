@@ -18,7 +18,7 @@ from seriatim.inspect import Inspector
 from seriatim.inspect.subject import Subject
 from seriatim.inspect.trace import run_traced
 from seriatim.inspect.views.attention import Weights, distance, entropy, fold_weights, max_entropy
-from seriatim.inspect.views.lens import layer_scores
+from seriatim.inspect.views.layers import layer_scores
 from seriatim.report.charts import Heatmap, HeatmapGrid
 from seriatim.runs.exchange import import_model
 

@@ -10,10 +10,9 @@ import torch
 from helpers import build, settings_of
 from seriatim.core.errors import SeriatimError
 from seriatim.inspect import Inspector
-from seriatim.inspect.cost import LiveMemory, Pass
 from seriatim.inspect.subject import Subject
 from seriatim.inspect.views import growth
-from seriatim.inspect.views.growth import fit_exponent, measure_curves
+from seriatim.inspect.views.growth import LiveMemory, Pass, fit_exponent, measure_curves
 from seriatim.report.charts import Table
 
 LENGTHS = [256, 512, 1024]

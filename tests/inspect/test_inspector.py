@@ -14,10 +14,10 @@ import pytest
 
 from seriatim.core.errors import SeriatimError
 from seriatim.inspect import OPTIONS, VIEWS, Inspector
-from seriatim.inspect.overview import overview
 from seriatim.inspect.result import NamedArray, Result
 from seriatim.inspect.views import load_view
 from seriatim.report.charts import Table, TokenStrip, views_to_json
+from seriatim.runs.inspection import overview
 
 NAMESPACES = {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
 

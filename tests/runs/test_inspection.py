@@ -95,5 +95,5 @@ def test_reports_show_the_inside_and_a_fault_in_it_costs_nothing(
     kinds = {view["kind"] for view in json.loads((train("long", 100) / "inspection.json").read_text(encoding="utf-8"))}
     assert {"token_strip", "lines"} <= kinds
     assert not (train("short", 4) / "inspection.json").exists()
-    monkeypatch.setattr("seriatim.inspect.overview.overview", lambda predictor, task: 1 / 0)
+    monkeypatch.setattr("seriatim.runs.inspection.overview", lambda predictor, task: 1 / 0)
     assert (train("broken", 100) / "report.html").exists()

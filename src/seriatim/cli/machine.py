@@ -90,8 +90,7 @@ def schema(
 ) -> None:
     """Print the JSON Schema of the configuration, for completion and checks in an editor."""
     from ..core.files import write_text
-    from ..runs.configure import add_plugins
-    from ..runs.schema import config_schema
+    from ..runs.configure import add_plugins, config_schema
 
     add_plugins(plugin)
     text = json_module.dumps(config_schema(task), indent=2, ensure_ascii=False) + "\n"

@@ -54,8 +54,7 @@ def train(
     """
     from .. import api
     from ..core.config import dump_yaml
-    from ..runs.configure import add_plugins, configure
-    from ..runs.schema import MODELINE
+    from ..runs.configure import MODELINE, add_plugins, configure
     from .progress import TrainingProgress
 
     add_plugins(plugin)

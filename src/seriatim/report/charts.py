@@ -23,7 +23,7 @@ from .formatting import format_number as format_number
 from .formatting import matrix as matrix
 from .formatting import one_line as one_line
 from .formatting import row as row
-from .values import STRICT, Image, Labels, Matrix, Png, Point, Row, format_column, is_numeric
+from .values import STRICT, AnySequence, Image, Labels, Matrix, Png, Point, Row, format_column, is_numeric
 from .values import Cell as Cell
 from .values import Span as Span
 from .values import SpanText as SpanText
@@ -121,14 +121,14 @@ class Lines(Chart):
     """
 
     kind: Literal["lines"] = "lines"
-    series: tuple[Series, ...]
+    series: AnySequence[Series]
     x: str
     y: str
     log_x: bool = False
     log_y: bool = False
     markers: bool = False
-    points: tuple[Point, ...] = ()
-    annotations: tuple[Annotation, ...] = ()
+    points: AnySequence[Point] = ()
+    annotations: AnySequence[Annotation] = ()
     metric: str = ""
     low: float | None = None
     high: float | None = None
@@ -174,7 +174,7 @@ class Histogram(Chart):
     """Counts between edges: one count fewer than edges."""
 
     kind: Literal["histogram"] = "histogram"
-    edges: tuple[float, ...]
+    edges: AnySequence[float]
     counts: Row
     x: str
     y: str = "count"
@@ -186,7 +186,7 @@ class Histogram(Chart):
     def of(cls, values: np.ndarray, *, title: str, x: str, bins: int = 30, y: str = "count", note: str = "") -> Self:
         """Returns the histogram of an array of any shape, without values that are not finite."""
         counts, edges = np.histogram(values[np.isfinite(values)], bins)
-        return cls(title=title, x=x, y=y, note=note, edges=tuple(edges.tolist()), counts=tuple(counts.tolist()))
+        return cls(title=title, x=x, y=y, note=note, edges=edges.tolist(), counts=counts.tolist())
 
     def summary(self) -> str:
         counts = [count or 0 for count in self.counts]
@@ -206,9 +206,9 @@ class BinnedMetric(Chart):
     metric: str  # its name in core.metrics
     x: str
     bins: Labels
-    counts: tuple[int, ...]  # in each range
+    counts: AnySequence[int]  # in each range
     unit: str = ""  # of the counts, such as "sentences"
-    series: dict[str, Row]  # "" for the only one
+    series: Mapping[str, Row]  # "" for the only one
 
     def sizes(self) -> dict[str, int]:
         series = {f"values of “{name}”": len(values) for name, values in self.series.items()}
@@ -236,11 +236,11 @@ class CellChart(Chart):
     diverging: bool = False  # colors on both sides of 0
 
     @abstractmethod
-    def matrices(self) -> dict[str, Matrix]:
+    def matrices(self) -> Mapping[str, Matrix]:
         """Returns the values of each panel by its name."""
 
     @abstractmethod
-    def cell_texts(self) -> dict[str, tuple[Labels, ...]]:
+    def cell_texts(self) -> Mapping[str, AnySequence[Labels]]:
         """Returns what is written into the cells, by the name of the panel; empty if there is nothing."""
 
     @model_validator(mode="after")
@@ -267,7 +267,7 @@ class CellChart(Chart):
                 {"smallest": np.nanargmin(values)} if self.diverging else {}
             )
             for word, index in extremes.items():
-                line, column = np.unravel_index(index, values.shape)
+                line, column = divmod(int(index), len(self.columns))
                 at = f"{self.rows[line]} – {self.columns[column]}"
                 text = f" “{texts[name][line][column]}”" if name in texts else ""
                 parts.append(f"{name} {word} {format_number(float(values[line, column]))}{text} at {at}".strip())
@@ -283,12 +283,12 @@ class Heatmap(CellChart):
 
     kind: Literal["heatmap"] = "heatmap"
     values: Matrix
-    texts: tuple[Labels, ...] = ()
+    texts: AnySequence[Labels] = ()
 
-    def matrices(self) -> dict[str, Matrix]:
+    def matrices(self) -> Mapping[str, Matrix]:
         return {"": self.values}
 
-    def cell_texts(self) -> dict[str, tuple[Labels, ...]]:
+    def cell_texts(self) -> Mapping[str, AnySequence[Labels]]:
         return {"": self.texts} if self.texts else {}
 
 
@@ -297,14 +297,14 @@ class HeatmapGrid(CellChart):
     """Several heatmaps, `per_row` beside each other; `texts` are written into the cells of each panel."""
 
     kind: Literal["heatmap_grid"] = "heatmap_grid"
-    panels: dict[str, Matrix]
+    panels: Mapping[str, Matrix]
     per_row: int | None = Field(default=None, ge=1)
-    texts: dict[str, tuple[Labels, ...]] = Field(default_factory=dict)
+    texts: Mapping[str, AnySequence[Labels]] = Field(default_factory=dict)
 
-    def matrices(self) -> dict[str, Matrix]:
+    def matrices(self) -> Mapping[str, Matrix]:
         return self.panels
 
-    def cell_texts(self) -> dict[str, tuple[Labels, ...]]:
+    def cell_texts(self) -> Mapping[str, AnySequence[Labels]]:
         return self.texts
 
 
@@ -318,7 +318,7 @@ class Scatter(Chart):
     """
 
     kind: Literal["scatter"] = "scatter"
-    points: tuple[Point, ...]
+    points: AnySequence[Point]
     x: str
     y: str
     labels: Labels = ()
@@ -329,7 +329,7 @@ class Scatter(Chart):
     projection: bool = False
     frontier: Literal["", "lowest", "highest"] = ""
     metric: str = ""
-    annotations: tuple[Annotation, ...] = ()
+    annotations: AnySequence[Annotation] = ()
 
     def sizes(self) -> dict[str, int]:
         given = {"labels": len(self.labels), "groups": len(self.groups), "hints": len(self.hints)}
@@ -345,7 +345,7 @@ class Scatter(Chart):
         coordinates = tuple((float(f"{a:.5g}"), float(f"{b:.5g}")) for a, b in points.tolist())
         return cls(
             title=title, note=note, points=coordinates, x=x, y=y,
-            labels=tuple(labels), groups=tuple(groups), projection=True,
+            labels=labels, groups=groups, projection=True,
         )  # fmt: skip
 
     def summary(self) -> str:
@@ -397,7 +397,7 @@ class Confusion(Chart):
 
     kind: Literal["confusion"] = "confusion"
     labels: Labels
-    counts: tuple[tuple[int, ...], ...]
+    counts: AnySequence[AnySequence[int]]
 
     def sizes(self) -> dict[str, int]:
         columns = {f"columns of row {n}": len(line) for n, line in enumerate(self.counts)}
@@ -432,12 +432,12 @@ class ForecastPlot(Chart):
     """
 
     kind: Literal["forecast_plot"] = "forecast_plot"
-    history_times: tuple[str | int | float, ...]
+    history_times: AnySequence[str | int | float]
     history: Row
-    times: tuple[str | int | float, ...]
+    times: AnySequence[str | int | float]
     forecast: Row
     actual: Row = ()
-    bands: tuple[Band, ...] = ()
+    bands: AnySequence[Band] = ()
     baseline: Row = ()
     baseline_name: str = "naive forecast"
     y: str = "value"
@@ -473,7 +473,7 @@ class PianoRoll(Chart):
     """Notes as (first frame, frame after the last, MIDI pitch)."""
 
     kind: Literal["piano_roll"] = "piano_roll"
-    notes: tuple[tuple[float, float, int], ...]
+    notes: AnySequence[tuple[float, float, int]]
     frames: int
 
     def summary(self) -> str:
@@ -507,8 +507,8 @@ class ImageOverlay(Chart):
     words: Labels = ()
     grid: tuple[int, int] | None = None
     weights: Matrix = ()
-    captions: tuple[tuple[str, float | None], ...] = ()
-    boxes: tuple[Box, ...] = ()
+    captions: AnySequence[tuple[str, float | None]] = ()
+    boxes: AnySequence[Box] = ()
 
     @model_validator(mode="after")
     def check(self) -> Self:
@@ -554,7 +554,7 @@ class ImageGrid(Chart):
     """Images with captions, side by side."""
 
     kind: Literal["image_grid"] = "image_grid"
-    images: tuple[Image, ...]
+    images: AnySequence[Image]
 
     def summary(self) -> str:
         captions = [image.caption for image in self.images if image.caption]
@@ -567,7 +567,7 @@ class Table(Chart):
 
     kind: Literal["table"] = "table"
     columns: Labels
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: AnySequence[AnySequence[Cell]]
 
     @model_validator(mode="after")
     def check(self) -> Self:
@@ -631,9 +631,9 @@ def embedding_charts(texts: Sequence[str], vectors: np.ndarray, title: str = "Si
         cosines = unit @ unit.T
         written = [tuple(f"{value:.2f}".replace("-", "−") for value in line) for line in cosines]
         numbers = tuple(str(number) for number in range(1, len(texts) + 1))
-        heatmap = Heatmap(title=title, note="cosine similarity", rows=tuple(names), columns=numbers,
+        heatmap = Heatmap(title=title, note="cosine similarity", rows=names, columns=numbers,
                           values=matrix(cosines), low=-1, high=1, diverging=True,
-                          texts=tuple(written) if len(texts) <= 12 else ())  # fmt: skip
+                          texts=written if len(texts) <= 12 else ())  # fmt: skip
         charts.append(heatmap)
     if len(texts) > 2:
         charts.append(Scatter.of_vectors(unit, names if charts else list(texts), title=f"{title}: projection"))

@@ -209,16 +209,16 @@ def quality_scatter(
     return Scatter(
         title=f"{split.capitalize()} {label_in_sentence(metric)} against {cost.partition(' in ')[0]}",
         note="dotted: the best for at most so much" if frontier else "",
-        points=tuple(zip(costs, values, strict=True)),
+        points=list(zip(costs, values, strict=True)),
         labels=labels,
         groups=labels,
-        hints=tuple(hints),
+        hints=hints,
         x=cost,
         y="",
         log_x=max(costs) / min(costs) > 2,
         frontier=("lowest" if lower else "highest") if frontier else "",
         metric=metric,
-        annotations=tuple(levels),
+        annotations=levels,
     )
 
 
@@ -265,6 +265,6 @@ def join_views(pairs: Sequence[tuple[RunData, View]]) -> View | None:
             name = f"{run.label}, {rest}" if rest else run.label
             joined.append(Series(one_line(name, 60), line.x, line.y, line.dashed, line.thin, run.label))
     return Lines(
-        title=first.title, note=first.note, series=tuple(joined), x=first.x, y=first.y, log_x=first.log_x,
+        title=first.title, note=first.note, series=joined, x=first.x, y=first.y, log_x=first.log_x,
         log_y=first.log_y, markers=first.markers, annotations=first.annotations, metric=first.metric,
     )  # fmt: skip

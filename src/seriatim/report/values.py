@@ -7,16 +7,17 @@ import binascii
 import io
 import math
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Self
+from typing import Annotated, Self, TypeVar, get_args
 
 import numpy as np
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, GetPydanticSchema, model_validator
 from pydantic.dataclasses import dataclass
 
 from ..core.metrics import METRICS, finite, format_metric
 from .formatting import format_number
 
 STRICT = ConfigDict(extra="forbid")
+T = TypeVar("T")
 
 
 def finite_or_none(value: object) -> object:
@@ -36,12 +37,14 @@ def png_base64(text: str) -> str:
     return text
 
 
+# A field that accepts any sequence and stores it as a tuple
+AnySequence = Annotated[Sequence[T], GetPydanticSchema(lambda kind, handler: handler(tuple[get_args(kind)[0], ...]))]  # type: ignore[misc]
 Row = Annotated[
-    tuple[float | None, ...],
+    AnySequence[float | None],
     BeforeValidator(lambda values: tuple(map(finite_or_none, values)) if isinstance(values, Iterable) else values),
 ]  # None for a missing value
-Matrix = tuple[Row, ...]
-Labels = tuple[str, ...]
+Matrix = AnySequence[Row]
+Labels = AnySequence[str]
 Point = tuple[float, float]
 Png = Annotated[str, AfterValidator(png_base64)]
 
@@ -78,7 +81,7 @@ class SpanText:
     """A text with highlighted spans, which are in order and do not overlap."""
 
     text: str
-    spans: tuple[Span, ...] = ()
+    spans: AnySequence[Span] = ()
 
     @model_validator(mode="after")
     def check_spans(self) -> Self:

@@ -192,7 +192,7 @@ class Reproduction:
         """Returns the sections of the page: the table, and charts of each row."""
         headings, cells = self.table()
         title = "Published and reached" if self.published.has_figures else "Reached"
-        table = Table(title=title, columns=tuple(headings), rows=tuple(map(tuple, cells)))
+        table = Table(title=title, columns=headings, rows=cells)
         by_row: dict[str, list[Reproduced]] = {}
         for result in self.results:
             by_row.setdefault(result.row.name, []).append(result)
@@ -330,9 +330,9 @@ def published_chart(results: Sequence[Reproduced]) -> View:
     return Bars(
         title=published.title,
         note=f"{size}; {direction} is better",
-        labels=tuple(label for label, _, _ in pairs),
+        labels=[label for label, _, _ in pairs],
         values=row([float(value) for _, value, _ in pairs if value is not None]),
-        groups=tuple(group for _, _, group in pairs),
+        groups=[group for _, _, group in pairs],
         x=metric_label(published.metric),
         metric=published.metric,
     )
@@ -347,7 +347,7 @@ def training_chart(results: Sequence[Reproduced]) -> View:
         x = tuple(float(steps[part[-1]]["step"]) for part in parts)
         series.append(Series(result.label, x, row([np.mean([steps[i]["loss"] for i in part]) for part in parts])))
     title = f"{results[0].row.name}: loss on the training split"
-    return Lines(title=title, series=tuple(series), x="steps", y="cross-entropy", log_y=True)
+    return Lines(title=title, series=series, x="steps", y="cross-entropy", log_y=True)
 
 
 def length_charts(results: Sequence[Reproduced]) -> list[View]:
@@ -387,7 +387,7 @@ def gradient_charts(results: Sequence[Reproduced]) -> list[View]:
     return [
         Lines(
             title=f"{published.name}, {name}",
-            series=tuple(lines),
+            series=lines,
             x="steps before the last",
             y="gradient of the loss by the input",
             log_y=True,

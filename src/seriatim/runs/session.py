@@ -457,7 +457,7 @@ class Session:
 
     def _write_inspection(self, task: Task[Any], predictor: Any) -> None:
         """Writes inspection.json: what the report shows of the inside of the network."""
-        from ..inspect.overview import overview
+        from .inspection import overview
 
         try:
             charts: list[View] = overview(predictor, task)

@@ -4,7 +4,7 @@
 def show_gates(subject: Subject, *texts: str, layer: int | None = None) -> Result: …
 
 Positional parameters after the subject are texts, keyword-only parameters are options. A view of several models
-(`ViewInfo.several`) takes a list of subjects. Names and summaries are in `inspect.catalog`, which imports no torch.
+(`ViewInfo.several`) takes a list of subjects. Names and summaries are in `inspect`, which imports no torch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ..catalog import VIEWS
+from .. import VIEWS
 from ..result import Result
 from ..subject import Subject
 
@@ -48,7 +48,7 @@ def view(
     """Registers a function as a view.
 
     Args:
-        name: Its name in `catalog.VIEWS`.
+        name: Its name in `inspect.VIEWS`.
         missing: Returns why a subject does not have the view, as the end of a sentence; "" if it has it.
         network: Whether it needs a network, not a gradient-free model.
         trained: Whether it needs a trained model.
@@ -62,7 +62,7 @@ def view(
 
 
 def load_view(name: str) -> InspectionView:
-    """Returns a view of the catalog; its module is imported when it is first used."""
+    """Returns a view by its name; its module is imported when it is first used."""
     if name not in REGISTRY:
         importlib.import_module(f"{__name__}.{VIEWS[name].module}")
     return REGISTRY[name]

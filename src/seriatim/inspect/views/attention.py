@@ -121,8 +121,8 @@ def show_attention(
     shape = f"{len(weights.queries)} × {len(weights.keys)} elements, neighbors merged"
     about: dict[str, Any] = {
         "note": "; ".join(notes if folded.size == values.size else [*notes, shape]),
-        "rows": tuple(queries),
-        "columns": tuple(keys),
+        "rows": queries,
+        "columns": keys,
         "x": "attended to",
         "y": "attends",
         "low": 0.0,
@@ -232,7 +232,7 @@ def strongest_table(queries: list[str], keys: list[str], weights: np.ndarray, no
     ]
     if len(rows) > MAX_ROWS:
         rows = [*rows[:MAX_ROWS], ("…", f"{len(queries) - MAX_ROWS} more")]
-    return Table(title="Largest weights", note=note, columns=("element", "attends to"), rows=tuple(rows))
+    return Table(title="Largest weights", note=note, columns=("element", "attends to"), rows=rows)
 
 
 # Alignment
@@ -285,7 +285,7 @@ def show_entropy(
     high = float(largest.mean())
     note = f"mean over {len(weights.queries)} elements; {high:.2f} bits are possible"
     title = f"Entropy of attention: {where}"
-    labels: dict[str, Any] = {"rows": tuple(weights.layers), "columns": tuple(weights.heads), "low": 0.0}
+    labels: dict[str, Any] = {"rows": weights.layers, "columns": weights.heads, "low": 0.0}
     charts: list[View] = [
         Heatmap(title=f"{title} (bits)", values=matrix(means["entropy"]), high=high, note=note, **labels)
     ]
@@ -299,7 +299,7 @@ def show_entropy(
         rows.append((f"{weights.layers[i]}, {weights.heads[j]}", *figures))
     columns = ("head", "bits", "elements", "distance")[: len(rows[0])]
     average = f"on average {format_number(float(means['entropy'].mean()))} bits of {format_number(high)}"
-    table = Table(title="Heads, the narrowest first", note=average, columns=columns, rows=tuple(rows))
+    table = Table(title="Heads, the narrowest first", note=average, columns=columns, rows=rows)
     return Result(title, arrays, charts, reading.notes, [table])
 
 

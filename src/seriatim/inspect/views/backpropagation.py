@@ -100,8 +100,8 @@ def show_backpropagation(
         HeatmapGrid(
             title="Terms of ∂L/∂W_h, and their sum",
             note=f"the sum is autograd's gradient (to {unrolled.error:.0e})",
-            rows=tuple(units),
-            columns=tuple(units),
+            rows=units,
+            columns=units,
             x="unit of h_k−1",
             y="unit of h_k",
             panels={**panels, "sum": matrix(unrolled.gradients["recurrent"].numpy())},
@@ -198,14 +198,14 @@ def size_chart(unrolled: UnrolledGradient) -> Lines:
         "∂L/∂h_k": vector_norms(unrolled.arriving),
         "product of factors": spectral_norms(unrolled.products),
     }
-    distances = tuple(float(n) for n in range(len(unrolled.x)))
+    distances = range(len(unrolled.x))
     positive = {name: [value if value > 0 else np.nan for value in values] for name, values in sizes.items()}
     return Lines(
         title="How much of the loss reaches step k",
         note="of the product the largest singular value; h_0 = 0, so the first step has no term of W_h",
         x="steps before the last, T − k",
         y="norm",
-        series=tuple(Series(name, distances, row(values[::-1])) for name, values in positive.items()),
+        series=[Series(name, distances, row(values[::-1])) for name, values in positive.items()],
         log_y=True,
         markers=True,
     )
@@ -221,11 +221,9 @@ def size_table(unrolled: UnrolledGradient) -> Table:
         *(vector_norms(unrolled.terms[name]) for name in ("recurrent", "input", "bias")),
         strict=True,
     )
-    rows: list[tuple[Cell, ...]] = [
-        (k, steps - k, *(float(f"{number:.4g}") for number in line)) for k, line in enumerate(values, 1)
-    ]
+    rows = [(k, steps - k, *(float(f"{number:.4g}") for number in line)) for k, line in enumerate(values, 1)]
     note = "of matrices that multiply the largest singular value, of the others the norm"
-    return Table(title="Sizes of the terms", note=note, columns=columns, rows=tuple(rows))
+    return Table(title="Sizes of the terms", note=note, columns=columns, rows=rows)
 
 
 def numbers_table(unrolled: UnrolledGradient) -> Table:
@@ -250,4 +248,4 @@ def numbers_table(unrolled: UnrolledGradient) -> Table:
     rows += lines("sum of the terms", unrolled.gradients["recurrent"])
     rows += lines("autograd's ∂L/∂W_h", unrolled.autograd["recurrent"])
     note = "h_k = φ(W_x x_k + W_h h_{k−1} + b), L = ½‖h_T − target‖²"
-    return Table(title="All numbers", note=note, columns=("quantity", "values"), rows=tuple(rows))
+    return Table(title="All numbers", note=note, columns=("quantity", "values"), rows=rows)

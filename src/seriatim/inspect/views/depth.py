@@ -27,7 +27,7 @@ from ...core.errors import SeriatimError
 from ...models.resnet import Settings
 from ...nn.images import BatchNorm, Convolution, FeatureMapInput, ResNet
 from ...nn.network import Network, VectorHead, as_float32, assemble
-from ...report.charts import Cell, Lines, Series, Table, format_number, row
+from ...report.charts import Lines, Series, Table, format_number, row
 from ..result import NamedArray, Result
 from ..subject import Subject
 from . import view
@@ -230,7 +230,7 @@ def depth_chart(
 ) -> Lines:
     """Returns curves from the last layer to the first, where they lie apart."""
     series = tuple(
-        Series(stack.name, tuple(float(n) for n in range(len(line))), row(line[::-1]), dashed=stack.before)
+        Series(stack.name, range(len(line)), row(line[::-1]), dashed=stack.before)
         for stack, line in zip(stacks, values, strict=True)
     )
     before = any(stack.before for stack in stacks)
@@ -240,11 +240,11 @@ def depth_chart(
 
 def depth_table(stacks: Sequence[Stack]) -> Table:
     columns = ("network", "first size", "last size", "ratio", "first similarity", "last similarity")
-    rows: list[tuple[Cell, ...]] = []
+    rows = []
     for stack in stacks:
         values = (stack.sizes[0], stack.sizes[-1], stack.growth, stack.similarities[0], stack.similarities[-1])
         rows.append((stack.name, *(format_number(float(value)) for value in values)))
-    return Table(title="Gradients at the first layer and the last", columns=columns, rows=tuple(rows))
+    return Table(title="Gradients at the first layer and the last", columns=columns, rows=rows)
 
 
 def depth_notes(stacks: Sequence[Stack]) -> list[str]:

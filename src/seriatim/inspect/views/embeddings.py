@@ -11,7 +11,7 @@ import numpy as np
 
 from ...core.errors import SeriatimError
 from ...data.vectors import nearest, normalized
-from ...report.charts import Cell, Heatmap, Scatter, Table, View, format_number, matrix
+from ...report.charts import Heatmap, Scatter, Table, View, format_number, matrix
 from ...report.formatting import principal_components
 from ...tasks.embedding import word_vectors
 from ...tasks.inspection import EmbeddingTable
@@ -85,20 +85,20 @@ def show_neighbors(subject: Subject, text: str = "", *, top: int = 8, target: st
             Heatmap(
                 title=side_title,
                 note="cosine of their vectors",
-                rows=tuple(names),
-                columns=tuple(ranks),
+                rows=names,
+                columns=ranks,
                 values=matrix(cosines),
-                texts=tuple(map(tuple, near)),
+                texts=near,
                 x="nearest first",
                 y="token",
                 high=1,
             )
         )
-        lines: list[tuple[Cell, ...]] = [
+        lines = [
             (name, ", ".join(f"{other} {cosine:.2f}" for other, cosine in zip(*pair, strict=True)))
             for name, *pair in zip(names, near, cosines.tolist(), strict=True)
         ]
-        details.append(Table(title=side_title, columns=("token", "neighbors"), rows=tuple(lines)))
+        details.append(Table(title=side_title, columns=("token", "neighbors"), rows=lines))
     if not charts:
         raise SeriatimError("inspect.text", "there is no text whose tokens to look up", "pass one")
     return Result(title, arrays, charts, (), details)
@@ -185,8 +185,8 @@ def show_context(subject: Subject, *texts: str, word: str = "") -> Result:
             Heatmap(
                 title=f"Cosines of “{word}” in its contexts",
                 note=f"on average {means[0]} without context, {means[1]} with it",
-                rows=tuple(f"{n} {name}" for n, name in enumerate(occurrences.fragments(SHORT_CONTEXT), 1)),
-                columns=tuple(str(n) for n in range(1, len(names) + 1)),
+                rows=[f"{n} {name}" for n, name in enumerate(occurrences.fragments(SHORT_CONTEXT), 1)],
+                columns=[str(n) for n in range(1, len(names) + 1)],
                 values=matrix(contextual),
                 low=-1,
                 high=1,
@@ -194,12 +194,12 @@ def show_context(subject: Subject, *texts: str, word: str = "") -> Result:
             )
         )
     order = np.argsort(-contextual[pairs], kind="stable")[:MAX_PAIRS]
-    rows: list[tuple[Cell, ...]] = [
+    rows = [
         (round(float(contextual[i, j]), 3), round(float(static[i, j]), 3), names[i], names[j])
         for i, j in zip(pairs[0][order].tolist(), pairs[1][order].tolist(), strict=True)
     ]
     columns = ("in context", "by itself", "occurrence", "other occurrence")
-    details = [Table(title="Cosines", columns=columns, rows=tuple(rows))] if rows else []
+    details = [Table(title="Cosines", columns=columns, rows=rows)] if rows else []
     truncated = occurrences.truncated
     notes = [f"{truncated} occurrences are after what the model reads"] if truncated else []
     return Result(title, arrays, charts, notes, details)

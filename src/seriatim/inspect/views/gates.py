@@ -16,7 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from ...core.errors import SeriatimError
-from ...report.charts import Cell, HeatmapGrid, Lines, Series, Table, TokenStrip, View, matrix, row
+from ...report.charts import HeatmapGrid, Lines, Series, Table, TokenStrip, View, matrix, row
 from ...tasks.inspection import check_position
 from ..result import NamedArray, Result
 from ..subject import Reading, Subject
@@ -125,7 +125,7 @@ def show_gates(
             charts += unit_strips(recurrent, unit, tokens)
             columns = ("element", *map(describe_part, recurrent.parts))
             numbers = (recurrent.values(part)[:, unit].tolist() for part in recurrent.parts)
-            rows = tuple(zip(recurrent.elements, *numbers, strict=True))
+            rows = list(zip(recurrent.elements, *numbers, strict=True))
             tables.append(Table(title=f"{recurrent.name}, unit {unit}", columns=columns, rows=rows))
     if unit is not None:
         return Result(f"{title}, unit {unit}", arrays, charts, reading.notes, tables)
@@ -169,14 +169,14 @@ def layer_charts(layer: Layer, tokens: list[str], label: str) -> list[View]:
             name = "saturated units" if layer.bounded else "silent units"
             means[name] = layer.saturated.mean(axis=1)
             note = f"saturated: |h| above {SATURATED}" if layer.bounded else "silent: at 0, where relu has no gradient"
-        positions = tuple(float(n) for n in range(len(tokens)))
+        positions = range(len(tokens))
         charts.append(
             Lines(
                 title=f"Mean over units: {where}",
                 note=note,
                 x="element",
                 y="mean over units",
-                series=tuple(Series(name, positions, row(values)) for name, values in means.items()),
+                series=[Series(name, positions, row(values)) for name, values in means.items()],
             )
         )
     if len(tokens) <= MAX_STRIP:
@@ -186,7 +186,7 @@ def layer_charts(layer: Layer, tokens: list[str], label: str) -> list[View]:
         charts.append(
             TokenStrip(
                 title=f"{name}, mean over units: {where}",
-                tokens=tuple(tokens),
+                tokens=tokens,
                 values=row(values.mean(axis=1)),
                 label="mean",
                 low=0,
@@ -206,8 +206,8 @@ def unit_maps(layer: Layer, tokens: list[str], where: str) -> list[View]:
     ranking = f"their mean {layer.keeping} gate" if layer.keeping else "the mean size of their state"
     merged = f"; {len(names):,} elements, neighbors averaged" if len(columns) < len(names) else ""
     about: dict[str, Any] = {
-        "rows": tuple(f"unit {unit}" for unit in units),
-        "columns": tuple(names[positions[0]] for positions in columns),
+        "rows": [f"unit {unit}" for unit in units],
+        "columns": [names[positions[0]] for positions in columns],
         "x": "element",
         "y": "unit",
         "note": f"{count}, by {ranking}{merged}",
@@ -238,7 +238,7 @@ def unit_strips(layer: Layer, unit: int, tokens: list[str]) -> list[View]:
         charts.append(
             TokenStrip(
                 title=f"{name[:1].upper()}{name[1:]}: {layer.name}, unit {unit}",
-                tokens=tuple(tokens),
+                tokens=tokens,
                 values=row(layer.values(part)[:, unit]),
                 label=name,
                 **ends,
@@ -253,7 +253,7 @@ def describe_part(part: str) -> str:
 
 def figures_table(layers: list[Layer]) -> Table:
     """Returns how often gates are nearly closed or open; of plain RNNs the size of the state."""
-    rows: list[tuple[Cell, ...]] = []
+    rows = []
     for layer in layers:
         for name in layer.gates:
             values = layer.parts[name]
@@ -267,4 +267,4 @@ def figures_table(layers: list[Layer]) -> Table:
     if not layers[0].gates:
         above = f"share saturated (above {SATURATED})" if layers[0].bounded else "share silent (at 0)"
     columns = ("layer", "part", "mean", f"share below {CLOSED}", above)
-    return Table(title="Gates" if layers[0].gates else "States", columns=columns, rows=tuple(rows))
+    return Table(title="Gates" if layers[0].gates else "States", columns=columns, rows=rows)

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from ...core.device import derive, numpy_stream
 from ...core.errors import SeriatimError
 from ...nn.network import as_float32, token_network
-from ...report.charts import Annotation, Cell, Lines, Series, Table, View, row
+from ...report.charts import Annotation, Lines, Series, Table, View, row
 from ..result import NamedArray, Result
 from ..subject import GradientHistory, Subject
 from . import view
@@ -200,14 +200,14 @@ def reach_chart(reaches: Sequence[Reach]) -> Lines:
     series = []
     for reach in reaches:
         positions = np.flatnonzero(reach.norms > SMALLEST)
-        x, y = tuple(float(n) for n in positions), row(reach.norms[positions])
+        x, y = positions.tolist(), row(reach.norms[positions])
         series.append(Series(reach.name, x, y, dashed=reach.before, group=reach.label))
     return Lines(
         title="How far back the gradient of the last loss reaches",
         note="dashed: before training; solid: after it" if before else "before training",
         x="distance T − t in elements",
         y="norm of ∂loss_T/∂x_t, relative to T",
-        series=tuple(series),
+        series=series,
         log_y=True,
         join="gradients",
     )
@@ -215,12 +215,12 @@ def reach_chart(reaches: Sequence[Reach]) -> Lines:
 
 def reach_table(reaches: Sequence[Reach]) -> Table:
     distances = [n for n in DISTANCES if n < max(len(reach.norms) for reach in reaches)]
-    rows: list[tuple[Cell, ...]] = []
+    rows = []
     for reach in reaches:
         values = [float(reach.norms[n]) if n < len(reach.norms) else None for n in distances]
         rows.append((reach.name, reach.factor, reach.distance, *values))
     columns = ("network", "factor per element", "reaches back", *(f"at distance {n}" for n in distances))
-    return Table(title="Reach of the gradient", columns=columns, rows=tuple(rows))
+    return Table(title="Reach of the gradient", columns=columns, rows=rows)
 
 
 def reach_notes(reaches: Sequence[Reach], all_trained: bool) -> list[str]:
@@ -246,17 +246,17 @@ def history_chart(histories: dict[str, GradientHistory]) -> Lines:
         note="before clipping, at the recorded steps",
         x="step",
         y="norm",
-        series=tuple(Series(label, row(history.steps), row(history.norms)) for label, history in histories.items()),
+        series=[Series(label, row(history.steps), row(history.norms)) for label, history in histories.items()],
         log_y=True,
-        annotations=tuple(Annotation(f"clipped above {level:g}", y=level) for level in levels),
+        annotations=[Annotation(f"clipped above {level:g}", y=level) for level in levels],
     )
 
 
 def clipping_table(histories: dict[str, GradientHistory]) -> Table:
-    rows: list[tuple[Cell, ...]] = []
+    rows = []
     for label, (_, norms, clip) in histories.items():
         clipped = 0 if clip is None else int((norms > clip).sum())
         share = f"{100 * clipped / len(norms):.1f} %"
         rows.append((label, clip, len(norms), clipped, share, float(np.median(norms)), float(norms.max())))
     columns = ("network", "clipped above", "recorded steps", "clipped", "share", "median norm", "largest norm")
-    return Table(title="Clipping during training", columns=columns, rows=tuple(rows))
+    return Table(title="Clipping during training", columns=columns, rows=rows)

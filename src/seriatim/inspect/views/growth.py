@@ -2,30 +2,41 @@
 
 The exponent of a cost is the slope of its logarithm over that of the length, by least squares over the longer half of
 the lengths, where linear and constant parts weigh least.
+
+Time is that of the CPU with one thread, which does not count other processes. Bytes are counted as tensors come and go,
+so they are exact and reproducible; what a kernel needs only while it runs is not counted, nor are weights and their
+gradients, which do not grow with a sequence.
 """
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import math
 import statistics
-from collections.abc import Callable, Sequence
+import time
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from ...core.device import derive
 from ...core.errors import SeriatimError
 from ...models.mlp import WindowMLP
 from ...models.tcn import CausalConv
 from ...nn.attention import Score
-from ...nn.encoder_decoder import EncoderDecoderSettings
+from ...nn.encoder_decoder import EncoderDecoderBackbone, EncoderDecoderSettings
+from ...nn.layers import readable_equations
 from ...nn.recurrent import Cell as RecurrentCell
 from ...nn.transformer import SelfAttention
-from ...report.charts import Cell, Lines, Series, Table, View, row
-from ..cost import Pass, one_thread
+from ...report.charts import Lines, Series, Table, View, row
 from ..result import NamedArray, Result
 from ..subject import Subject
 from . import view
@@ -97,8 +108,12 @@ def show_growth(
 ) -> Result:
     """Over `lengths` such as 64,128,256; a curve that would need more than `budget` seconds ends earlier."""
     measured_lengths = parse_lengths(lengths)
-    with one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
         curves = measure_curves(subjects, measured_lengths, budget, notify)
+    finally:
+        torch.set_num_threads(threads)
     names, columns = [curve.name for curve in curves], [str(n) for n in measured_lengths]
     arrays: dict[str, NamedArray] = {}
     exponents: dict[str, np.ndarray] = {}
@@ -113,7 +128,7 @@ def show_growth(
         series = []
         for curve, line, (_, exponent) in zip(curves, values, exponents[what].tolist(), strict=True):
             measured = np.flatnonzero(line[1] > 0)
-            x = tuple(float(measured_lengths[n]) for n in measured)
+            x = [measured_lengths[n] for n in measured]
             name = f"{curve.name}: n^{format_exponent(exponent)}"
             dashed = curve.theory is STORED_ATTENTION
             series.append(Series(name, x, row(factor * line[1][measured]), dashed=dashed))
@@ -123,7 +138,7 @@ def show_growth(
                 note=NOTES[what],
                 x="length n",
                 y=unit,
-                series=tuple(series),
+                series=series,
                 log_x=True,
                 log_y=True,
                 markers=True,
@@ -174,7 +189,7 @@ def make_curves(subject: Subject, lengths: Sequence[int]) -> list[Curve]:
     return curves
 
 
-def find_theory(backbone: torch.nn.Module) -> Theory:
+def find_theory(backbone: nn.Module) -> Theory:
     """Returns the theory of an architecture by the modules it has."""
 
     def has(*kinds: type) -> bool:
@@ -254,14 +269,108 @@ def theory_table(curves: Sequence[Curve], exponents: dict[str, np.ndarray]) -> T
         "model", "layer", "time", "exponent forward", "with backward", "memory", "memory forward",
         "memory with backward", "sequential steps", "longest path",
     )  # fmt: skip
-    rows: list[tuple[Cell, ...]] = []
+    rows = []
     for index, curve in enumerate(curves):
-        time, memory = (map(format_exponent, exponents[what][index].tolist()) for what in ("seconds", "bytes"))
+        seconds, memory = (map(format_exponent, exponents[what][index].tolist()) for what in ("seconds", "bytes"))
         theory = curve.theory
-        rows.append((curve.name, theory.layer, theory.time, *time, theory.memory, *memory, theory.steps, theory.path))
+        cells = (theory.time, *seconds, theory.memory, *memory, theory.steps, theory.path)
+        rows.append((curve.name, theory.layer, *cells))
     note = "exponents of n over the longer half of the lengths; theory: of one layer of width d"
-    return Table(title="Exponents, measured, beside the theory", note=note, columns=columns, rows=tuple(rows))
+    return Table(title="Exponents, measured, beside the theory", note=note, columns=columns, rows=rows)
 
 
 def format_exponent(value: float) -> str:
     return "…" if math.isnan(value) else f"{value:.2f}".replace("-", "−")
+
+
+# The cost of one pass
+
+
+class LiveMemory(TorchDispatchMode):
+    """Counts the bytes of living tensors that are made within it (`now`), and the most at once (`peak`).
+
+    Args:
+        known: Tensors that do not count.
+    """
+
+    def __init__(self, known: Iterable[Tensor] = ()) -> None:
+        super().__init__()
+        self.now = self.peak = 0
+        self._sizes = {tensor.untyped_storage()._cdata: 0 for tensor in known}
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor):
+                self._count(tensor.untyped_storage())
+        return result
+
+    def _count(self, storage: torch.UntypedStorage) -> None:
+        """Counts a storage once: several tensors may share it, and it lives as long as the last of them."""
+        key = storage._cdata
+        if key not in self._sizes:
+            self._sizes[key] = storage.nbytes()
+            self.now += self._sizes[key]
+            self.peak = max(self.peak, self.now)
+            weakref.finalize(storage, self._release, key)
+
+    def _release(self, key: int) -> None:
+        self.now -= self._sizes.pop(key)
+
+
+class Pass:
+    """A pass of a backbone over one sequence of vectors, with or without the backward pass.
+
+    Args:
+        backbone: The architecture.
+        sizes: The sizes of its input vectors: one, or those of source and target.
+        equations: Whether it computes by its equations, in which attention stores all its weights.
+    """
+
+    def __init__(self, backbone: nn.Module, *sizes: int, equations: bool = False) -> None:
+        self.backbone, self.sizes, self.equations = backbone.eval(), sizes, equations
+        self._done: set[tuple[int, bool]] = set()
+        for weight in backbone.parameters():
+            weight.grad = torch.zeros_like(weight)
+
+    def seconds(self, length: int, backward: bool) -> float:
+        inputs = self._inputs(length, backward)
+        start = time.process_time()
+        self._run(inputs, backward)
+        return time.process_time() - start
+
+    def bytes(self, length: int, backward: bool) -> int:
+        """Returns the most bytes at once."""
+        if (length, backward) not in self._done:  # the first pass also makes what is cached for ever
+            self._run(self._inputs(length, backward), backward)
+        inputs = self._inputs(length, backward)
+        weights = list(self.backbone.parameters())
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
+        with LiveMemory([*inputs, *weights, *gradients]) as memory:
+            self._run(inputs, backward)
+        return memory.peak
+
+    def on_meta_device(self) -> Pass:
+        """Returns the same with tensors that have no contents: what is not native can be counted so at no cost."""
+        return Pass(copy.deepcopy(self.backbone).to("meta"), *self.sizes, equations=self.equations)
+
+    def _inputs(self, length: int, backward: bool) -> list[Tensor]:
+        device = next(self.backbone.parameters()).device
+        generator = torch.Generator(device).manual_seed(0) if device.type == "cpu" else None
+        options: Any = {"generator": generator, "device": device, "requires_grad": backward}
+        return [torch.randn(1, length, size, **options) for size in self.sizes]
+
+    def _run(self, inputs: list[Tensor], backward: bool) -> None:
+        self._done.add((inputs[0].shape[1], backward))
+        with readable_equations() if self.equations else contextlib.nullcontext():
+            if backward:
+                self._forward(*inputs).sum().backward()
+                return
+            with torch.inference_mode():
+                self._forward(*inputs)
+
+    def _forward(self, x: Tensor, target: Tensor | None = None) -> Tensor:
+        if isinstance(self.backbone, EncoderDecoderBackbone) and target is not None:
+            return self.backbone.decode(target, self.backbone.encode(x))[0]
+        y: Tensor = self.backbone(x)[0]
+        return y

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ...core.device import derive
 from ...nn.attention import KERNELS, SCORES, Additive, Concat, attention_pool, make_score
 from ...nn.layers import SinusoidalPositions, sinusoids
-from ...report.charts import Cell, Heatmap, HeatmapGrid, Lines, Series, Table, View, matrix, row
+from ...report.charts import Heatmap, HeatmapGrid, Lines, Series, Table, View, matrix, row
 from ..result import NamedArray, Result
 from ..subject import Subject
 from . import view
@@ -53,17 +53,17 @@ def show_positions(subject: Subject) -> Result:
     by_distance = cosines_by_distance(cosines)
     positions, numbers = [str(n) for n in range(count)], [str(n) for n in range(width)]
     title = f"Position vectors: {subject.label}, {kind}"
-    distances = tuple(float(n) for n in range(count))
+    distances = range(count)
     names = ("mean of all pairs", "lowest tenth", "highest tenth")[: 1 if kind == "sinusoidal" else 3]
-    series = tuple(Series(name, distances, row(line)) for name, line in zip(names, by_distance, strict=False))
+    series = [Series(name, distances, row(line)) for name, line in zip(names, by_distance, strict=False)]
     rows = min(count, MAX_CELLS)
     columns = [n for n in range(width) if n // 2 % -(-width // MAX_CELLS) == 0]  # a sine beside its cosine
     charts: list[View] = [
         Heatmap(
             title=title,
             note=f"the first {rows} of {count} positions, {len(columns)} of {width} numbers",
-            rows=tuple(positions[:rows]),
-            columns=tuple(numbers[n] for n in columns),
+            rows=positions[:rows],
+            columns=[numbers[n] for n in columns],
             values=matrix(values[:rows, columns]),
             x="number of the vector",
             y="position",
@@ -71,8 +71,8 @@ def show_positions(subject: Subject) -> Result:
         ),
         Heatmap(
             title="Cosines of position vectors",
-            rows=tuple(positions),
-            columns=tuple(positions),
+            rows=positions,
+            columns=positions,
             values=matrix(cosines),
             x="position",
             y="position",
@@ -89,8 +89,8 @@ def show_positions(subject: Subject) -> Result:
             by_distance, {"of all pairs": ["mean", "lowest tenth", "highest tenth"], "distance": positions}
         ),
     }
-    lines: list[tuple[Cell, ...]] = [(n, round(float(by_distance[0, n]), 3)) for n in DISTANCES if n < count]
-    table = Table(title="Similarity by distance", columns=("distance", "mean cosine"), rows=tuple(lines))
+    lines = [(n, round(float(by_distance[0, n]), 3)) for n in DISTANCES if n < count]
+    table = Table(title="Similarity by distance", columns=("distance", "mean cosine"), rows=lines)
     return Result(title, arrays, charts, (), [table])
 
 
@@ -138,8 +138,8 @@ def show_scores(subject: Subject) -> Result:
         HeatmapGrid(
             title=title,
             note=f"points from {points[0]} to {points[-1]} in one direction, d = {WIDTH}",
-            rows=tuple(points),
-            columns=tuple(points),
+            rows=points,
+            columns=points,
             panels=panels,
             x="key",
             y="query",
@@ -150,15 +150,15 @@ def show_scores(subject: Subject) -> Result:
     ]
     query = int((line - QUERY).abs().argmin())
     for heading, group in CURVES.items():
-        series = tuple(Series(name, row(line.numpy()), row(weights[names.index(name), query])) for name in group)
+        series = [Series(name, row(line.numpy()), row(weights[names.index(name), query])) for name in group]
         name = f"{heading}: weights of the query at {points[query]}"
         charts.append(Lines(title=name, x="key", y="weight", series=series))
-    rows: list[tuple[Cell, ...]] = []
+    rows = []
     for name, values in zip(names, weights[:, query], strict=True):
         best = int(values.argmax())
         rows.append((name, FORMULAS[name], points[best], round(float(values[best]), 3), int((values > 0).sum())))
     columns = ("score", "formula", "largest at", "weight", "keys with a weight")
-    table = Table(title=f"Weights of the query at {points[query]}", columns=columns, rows=tuple(rows))
+    table = Table(title=f"Weights of the query at {points[query]}", columns=columns, rows=rows)
     array = NamedArray(weights, {"score": names, "query": points, "key": points})
     note = "concat has the weights of additive, with C = [A B], and gaussian those of distance"
     return Result(title, {"weights": array}, charts, [note], [table])

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from ...core.errors import SeriatimError
 from ...nn.layers import WordInput
 from ...nn.network import Network, as_float32
-from ...report.charts import Bars, Cell, Table, TokenStrip, View, format_number, row
+from ...report.charts import Bars, Table, TokenStrip, View, format_number, row
 from ...tasks.inspection import ExplainedOutput, TokenizedText
 from ..result import NamedArray, Result
 from ..subject import Reading, Subject
@@ -206,11 +206,11 @@ def make_result(
         TokenStrip(
             title=title,
             note=whole,
-            tokens=tuple(words),
+            tokens=words,
             values=row(values),
             label="attribution",
             diverging=True,
-            hints=tuple(hints),
+            hints=hints,
         )
     ]
     by_word: dict[str, list[float]] = {}
@@ -219,12 +219,12 @@ def make_result(
     totals = [(word, len(parts), sum(parts)) for word, parts in by_word.items() if any(parts)]
     totals = sorted(totals, key=lambda total: -abs(total[2]))[:MAX_WORDS]
     if len(totals) > 1:
-        labels = tuple(f"{word} ({count}×)" if count > 1 else word for word, count, _ in totals)
+        labels = [f"{word} ({count}×)" if count > 1 else word for word, count, _ in totals]
         sums = row([total for _, _, total in totals])
         charts.append(Bars(title="Largest attributions", labels=labels, values=sums, x="attribution"))
-    rows: list[tuple[Cell, ...]] = [(word, count, signed(total)) for word, count, total in totals]
+    rows = [(word, count, signed(total)) for word, count, total in totals]
     note = "; ".join(part for part in (explained.prediction, whole) if part)
-    table = Table(title="Largest attributions", note=note, columns=("word", "times", "attribution"), rows=tuple(rows))
+    table = Table(title="Largest attributions", note=note, columns=("word", "times", "attribution"), rows=rows)
     share = attribution.gap / abs(attribution.difference) if attribution.difference else float(attribution.gap > 0)
     caution = "" if attribution.complete else ": not exact"
     notes = [

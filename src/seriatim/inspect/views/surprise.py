@@ -1,9 +1,14 @@
-"""The surprise of each token of a text in bits: −log₂ p(token | what is known of the others).
+"""The surprise of each token of a text in bits, −log₂ p(token | what is known of the others), and its n-gram order.
 
 0 bits: the model was certain of the token; each further bit halves its probability. The expected surprise is the
 entropy of the model's distribution: a calibrated model has both alike. The sum over a text is what the capability
 `score` returns; of an encoder that predicts masked tokens it is the pseudo-log-likelihood (Salazar et al., "Masked
 language model scoring", 2020).
+
+An n-gram model looks up the longest context first: if the token was never seen after it, a context that is one token
+shorter is used, and so on down to the single token. The order of the n-gram says how much of the past was used; KenLM
+calls it the n-gram length. Interpolated smoothing uses the shorter contexts in any case, with the mass it takes from
+the counts of the longer ones: the shares are the parts of the probability (single tokens include the uniform 1/V).
 """
 
 from __future__ import annotations
@@ -16,7 +21,8 @@ import torch
 
 from ...core.errors import SeriatimError
 from ...data.tokenizers import Tokenizer
-from ...report.charts import Bars, Table, TokenStrip, View, format_number, row
+from ...models.ngram import DIRECT, NGram
+from ...report.charts import Bars, Heatmap, Table, TokenStrip, View, format_number, matrix, row
 from ...tasks.inspection import ScoredTokens, check_position
 from ..result import NamedArray, Result
 from ..subject import Subject
@@ -26,6 +32,7 @@ OWN_TOKENS = 100  # of the run's own text, if none is passed
 HINTS = 3  # alternatives in a tooltip
 MAX_ROWS = 10  # most surprising tokens
 CONTEXT = 10  # characters before them
+MAX_COLUMNS = 120  # tokens whose shares are drawn one by one
 
 
 @dataclass(frozen=True)
@@ -70,9 +77,7 @@ def show_surprise(
     """
     if top < 1:
         raise SeriatimError("inspect.top", f"the {top} likeliest tokens cannot be shown", "ask for 1 or more")
-    score = subject.predictor.token_scorer()
-    assert score is not None
-    scored = score(subject.own_text(OWN_TOKENS) if text is None else text, target)
+    scored = score_tokens(subject, text, target)
     expected = Expectations.of(scored, max(top, HINTS))
     tokenizer, ids = scored.tokenizer, scored.ids.tolist()
     names = [tokenizer.token(index) for index in ids]
@@ -92,12 +97,12 @@ def show_surprise(
         TokenStrip(
             title=title,
             note=summary,
-            tokens=tuple(written_token(tokenizer, index) for index in ids),
+            tokens=[written_token(tokenizer, index) for index in ids],
             values=row(bits),
             label="bits",
             low=0,
             high=math.log2(tokenizer.vocab_size),
-            hints=tuple(hints),
+            hints=hints,
         )
     ]
     order = np.argsort(-bits, kind="stable")[:MAX_ROWS].tolist()
@@ -107,22 +112,29 @@ def show_surprise(
         for n, context in zip(order, before, strict=True)
     ]
     columns = ("token", "after", "position", "bits", "probability", "expected")
-    details = [Table(title="Most surprising tokens", note=summary, columns=columns, rows=tuple(rows))]
+    details = [Table(title="Most surprising tokens", note=summary, columns=columns, rows=rows)]
     if position is not None:
         check_position(position, len(ids))
         chart = alternatives_chart(expected, names, position, top)
         charts.append(chart)
         alternatives, values = candidates(expected, position, top)
         arrays["alternatives"] = NamedArray(np.array(values), {"token": [tokenizer.token(n) for n in alternatives]})
-        cells = tuple((name, percent(value or 0.0)) for name, value in zip(chart.labels, chart.values, strict=True))
+        cells = [(name, percent(value or 0.0)) for name, value in zip(chart.labels, chart.values, strict=True)]
         details.append(Table(title=chart.title, columns=("token", "probability"), rows=cells))
     elif sum(np.isfinite(bits[n]) for n in order) > 1:
         labeled = [(f"{context} {names[n]} ({n})".strip(), n) for n, context in zip(order, before, strict=True)]
         finite = [(label, n) for label, n in labeled if np.isfinite(bits[n])]
-        labels = tuple(label.replace("␣", "·") for label, _ in finite)  # a blank that fonts of charts have
+        labels = [label.replace("␣", "·") for label, _ in finite]  # a blank that fonts of charts have
         shares = row(bits[[n for _, n in finite]])
         charts.append(Bars(title="Most surprising tokens", labels=labels, values=shares, x="surprise in bits"))
     return Result(title, arrays, charts, notes_on(scored), details)
+
+
+def score_tokens(subject: Subject, text: str | None, target: str | None = None) -> ScoredTokens:
+    """Returns the tokens of a text, by default of the beginning of the validation split, as the model rates them."""
+    score = subject.predictor.token_scorer()
+    assert score is not None
+    return score(subject.own_text(OWN_TOKENS) if text is None else text, target)
 
 
 def candidates(expected: Expectations, position: int, top: int) -> tuple[list[int], list[float]]:
@@ -141,7 +153,7 @@ def alternatives_chart(expected: Expectations, names: list[str], position: int, 
     labels = [f"→ {token(index)}" if index == actual else token(index) for index in ids]
     return Bars(
         title=f"Expected at position {position}, instead of {names[position]}".replace("␣", "·"),
-        labels=tuple(label.replace("␣", "·") for label in labels),
+        labels=[label.replace("␣", "·") for label in labels],
         values=row(values),
         x="probability",
     )
@@ -188,3 +200,81 @@ def notes_on(scored: ScoredTokens) -> list[str]:
 
 def percent(probability: float) -> str:
     return f"{format_number(100 * probability)} %"
+
+
+# The orders of an n-gram model
+
+
+def missing_ngrams(subject: Subject) -> str:
+    is_ngram = subject.gradient_free and isinstance(subject.predictor.network, NGram)
+    return "" if is_ngram else "is not an n-gram model"
+
+
+@view("backoff", missing_ngrams, trained=True)
+def show_backoff(subject: Subject, text: str | None = None) -> Result:
+    """Of a text, by default of the beginning of the model's own validation split."""
+    scored = score_tokens(subject, text)
+    if not len(scored.ids):
+        raise SeriatimError("inspect.text", "the text has no tokens", "pass another one")
+    model: NGram = subject.predictor.network
+    tokenizer, ids, context = scored.tokenizer, scored.ids, scored.context
+    orders = model.order_used(ids, context=context)
+    bits = -scored.log_probs / math.log(2)
+    names = [tokenizer.token(index) for index in ids.tolist()]
+    levels = [f"order {order}" for order in range(1, model.order + 1)]
+    title = f"Order of the n-gram used: {subject.label}"
+    arrays = {"order": NamedArray(orders.astype(np.int64), {"token": names})}
+    hints = [f"{format_number(value)} bits" for value in bits.tolist()]
+    notes: list[str] = []
+    shares: np.ndarray | None = None
+    if model.settings.smoothing in DIRECT:
+        notes.append(
+            f"{model.settings.smoothing} uses the longest known context alone: where a shorter n-gram is shown, the "
+            "token was never seen after it"
+        )
+    else:
+        shares = model.shares(ids, context=context)  # (T,order)
+        arrays["share"] = NamedArray(shares, {"token": names, "order": levels})
+        hints = [f"{hint}; {describe_shares(line)}" for hint, line in zip(hints, shares.tolist(), strict=True)]
+    mean = f"n-grams of {format_number(float(orders.mean()))} tokens on average, at most {model.order}"
+    counts = np.bincount(orders, minlength=model.order + 1)[1:]
+    charts: list[View] = [
+        TokenStrip(
+            title=title,
+            note=mean,
+            tokens=[written_token(tokenizer, index) for index in ids.tolist()],
+            values=row(orders),
+            label="order",
+            low=1,
+            high=model.order,
+            hints=hints,
+        ),
+        Bars(title="How often each order is used", labels=levels, values=row(counts), x="tokens"),
+    ]
+    if shares is not None and len(ids) <= MAX_COLUMNS:
+        charts.append(
+            Heatmap(
+                title="Share of each order in the probability",
+                rows=levels[::-1],
+                columns=names,
+                values=matrix(shares.T[::-1]),
+                x="token",
+                low=0,
+                high=1,
+            )
+        )
+    rows = []
+    for order, level in enumerate(levels, 1):
+        used = orders == order
+        surprise = float(bits[used].mean()) if used.any() else None
+        of_probability = () if shares is None else (f"{100 * shares[:, order - 1].mean():.1f} %",)
+        rows.append((level, int(used.sum()), f"{100 * used.mean():.1f} %", surprise, *of_probability))
+    columns = ("order", "tokens", "share of tokens", "bits per token", "share of probability")[: len(rows[0])]
+    table = Table(title="Orders", note=mean, columns=columns, rows=rows)
+    return Result(title, arrays, charts, notes, [table])
+
+
+def describe_shares(shares: list[float]) -> str:
+    """Returns the shares of a token from the highest order down, without those near 0."""
+    pairs = reversed(list(enumerate(shares, 1)))
+    return ", ".join(f"{100 * share:.0f} % order {order}" for order, share in pairs if share >= 0.005)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ...core.errors import SeriatimError
-from ...report.charts import Cell, Table, TokenStrip, View, format_number, row
+from ...report.charts import Table, TokenStrip, View, format_number, row
 from ..result import NamedArray, Result
 from ..subject import Reading, Subject
 from ..trace import TraceName, run_traced
@@ -300,12 +300,12 @@ def standardize(values: np.ndarray) -> np.ndarray:
 
 
 def best_table(best: list[BestUnit], units: list[str]) -> Table:
-    rows: list[tuple[Cell, ...]] = []
+    rows = []
     for unit in best:
         figures = (round(value, 3) for value in (unit.correlation, unit.untrained, unit.chance))
         rows.append((unit.signal, units[unit.unit], *figures, "yes" if unit.tracked else "no"))
     columns = ("signal", "best unit", "correlation", "before training", "by chance", "tracked")
-    return Table(title="The best unit of each signal", columns=columns, rows=tuple(rows))
+    return Table(title="The best unit of each signal", columns=columns, rows=rows)
 
 
 def unit_strip(best: BestUnit, units: list[str], activity: np.ndarray, names: list[str]) -> TokenStrip:
@@ -314,7 +314,7 @@ def unit_strip(best: BestUnit, units: list[str], activity: np.ndarray, names: li
     return TokenStrip(
         title=f"{best.signal[:1].upper()}{best.signal[1:]}: {units[best.unit]}",
         note=f"relative to its mean; correlation {format_number(best.correlation)}",
-        tokens=tuple(names[:MAX_STRIP]),
+        tokens=names[:MAX_STRIP],
         values=row((values - values.mean())[:MAX_STRIP]),
         label="activity",
         diverging=True,
