@@ -144,11 +144,12 @@ class Run(RunFolder):
         file = self.path / WEIGHTS
         if not file.is_file():
             raise SeriatimError("run.untrained", f"{self.path} has no weights yet", f"`seriatim resume {self.path}`")
+        task = self.task
         tensors = load_tensors(file, finite=not self.config.model.gradient_free)
         try:
             if self.config.model.gradient_free:
-                return self.task.restore(self.config.model, tensors)
-            build = partial(self.task.network, self.config.model)
+                return task.restore(self.config.model, tensors)
+            build = partial(task.network, self.config.model)
             if (expected := weights_without_memory(build)) is not None:
                 compare_weights(expected, tensors)  # before a network of any other size is built
             network = build()

@@ -150,6 +150,7 @@ class Session:
             on_first_rank(ranks, lambda: stack.enter_context(locked(self.folder)))
             if ranks.is_first:
                 remove_partial(self.folder)
+                remove_partial(self.folder / "checkpoints")
             try:
                 yield
             except WriteError as error:
