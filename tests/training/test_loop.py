@@ -24,7 +24,7 @@ from seriatim.tasks.batching import Batch
 from seriatim.tasks.language import LanguageSettings
 from seriatim.training.checkpoint import Checkpoints
 from seriatim.training.config import TrainSettings
-from seriatim.training.events import Evaluated, Event, Planned, Saved, Started, Stepped, Stopped
+from seriatim.training.events import Evaluated, Event, Saved, Stepped, Stopped
 from seriatim.training.loop import Loop
 
 # One of each way of carrying states, and of each kind of parameter.
@@ -262,20 +262,6 @@ def test_moving_average_of_weights(prepared: Any, tmp_path: Path) -> None:
         if isinstance(event, Stepped):
             expected = 0.75 * expected + 0.25 * weights(loop.network)["head.bias"].detach()
     torch.testing.assert_close(loop.ema["head.bias"], expected)
-
-
-def test_a_budget_of_minutes_is_planned(prepared: Any, tmp_path: Path) -> None:
-    loop = make_loop(prepared, ("mlp", {}), tmp_path, steps=None, minutes=0.01, evaluate_steps=None)
-    events = list(loop.run())
-    planned = [event for event in events if isinstance(event, Planned)]
-    assert 1 <= len(planned) <= 6
-    stopped = events[-1]
-    assert isinstance(stopped, Stopped)
-    assert stopped.reason in ("minutes", "finished")
-    assert stopped.step <= planned[-1].steps
-    assert planned[-1].seconds <= 0.01 * 60
-    assert isinstance(events[0], Started)
-    assert events[0].flops
 
 
 @pytest.mark.parametrize("name", ["gpt", "lstm", "gru", "tcn"])

@@ -9,59 +9,20 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from encoder_decoder_cases import NAMES, pair_network
 from helpers import Case, label, settings_of
+from random_task import VOCAB_SIZE, RandomTask
 from seriatim.core.config import validate
 from seriatim.nn.native import make_stepper
 from seriatim.nn.network import token_network, weights
-from seriatim.tasks.base import Output
-from seriatim.tasks.batching import Batch
 from seriatim.training.checkpoint import Checkpoints
 from seriatim.training.config import TrainSettings
 from seriatim.training.events import Evaluated, Event, Saved, Started, Stepped, Stopped
 from seriatim.training.loop import Loop, fit_events, stop_signals
 
-VOCAB_SIZE = 9
 CASES = [("gpt", {}), ("lstm", {}), ("tcn", {}), *NAMES]  # test_loop.py has all backbones
 PAIRS = {name for name, _ in NAMES}
-
-
-class RandomTask:
-    """Predicts the next token of random sequences; the loop needs no more of a task than this."""
-
-    unit, monitor, prefetch = "tokens", "loss", False
-
-    def __init__(self, encoder_decoder: bool = False) -> None:
-        self.encoder_decoder = encoder_decoder
-
-    def batch(self, step: int, first: int, last: int, batch_size: int) -> Batch:
-        generator = torch.Generator().manual_seed(step)
-        tokens = torch.randint(0, VOCAB_SIZE, (batch_size, 7), generator=generator)[first:last]
-        return Batch(tokens[:, :-1], tokens[:, 1:], tokens[:, 1:].numel(), fresh=step % 3 == 0)
-
-    def steps_per_epoch(self, batch_size: int) -> int:
-        return 48 // batch_size
-
-    def forward(self, network: Any, batch: Batch, state: Any = None) -> Output:
-        if self.encoder_decoder:
-            return Output(network(batch.inputs.flip(1), batch.inputs))
-        scores, state = network(batch.inputs, None, state)
-        return Output(scores, None, state)
-
-    def loss(self, output: Output, batch: Batch, smoothing: float = 0.0) -> Tensor:
-        scores = output.scores.flatten(0, 1)
-        return F.cross_entropy(scores, batch.targets.flatten(), reduction="sum", label_smoothing=smoothing)
-
-    def evaluate(self, network: Any, split: str = "validation", limit: int | None = None) -> dict[str, float]:
-        assert split == "validation"
-        batch = self.batch(1_000, 0, 4, 4)
-        with torch.no_grad():
-            return {"loss": float(self.loss(self.forward(network, batch), batch)) / batch.count}
-
-    def sample(self, network: Any) -> str:
-        return "a sample"
 
 
 def make_network(case: Case) -> nn.Module:

@@ -14,7 +14,7 @@ from seriatim.runs.configure import configure
 from seriatim.training.checkpoint import Checkpoints
 from seriatim.training.config import ScheduleSettings
 from seriatim.training.loop import Loop
-from seriatim.training.optimizer import SCHEDULES, layer_depths, lr_factor
+from seriatim.training.optimizer import SCHEDULES, layer_depths, lr_factor, timed_lr_factor
 
 ROWS = [
     (f"a {word} film number {number}", ("good", "bad")[word == "dull"])
@@ -56,16 +56,48 @@ def test_schedules_by_hand() -> None:
 
 
 def test_warm_up_as_a_share_of_all_steps() -> None:
-    def at(step: int, total: int | None, **changes: Any) -> float:
+    def at(step: int, total: int, **changes: Any) -> float:
         return lr_factor(step, total, ScheduleSettings(name="linear", floor=0.0, **changes))
 
     assert [at(step, 100, warmup=0.1) for step in (0, 4, 9, 10, 55)] == pytest.approx([0.1, 0.5, 1.0, 1.0, 0.5])
     assert at(20, 100, warmup=0.4) == pytest.approx(21 / 40), "a share may exceed a fifth"
     assert at(19, 100, warmup=40) == 1.0, "a number of steps is limited to a fifth"
-    assert at(49, None, warmup=0.1) == 0.5, "100 steps while the total is not known"
     assert lr_factor(19, 40, ScheduleSettings(name="inverse-sqrt", warmup=0.25)) == pytest.approx((10 / 20) ** 0.5)
     dumped = ScheduleSettings(warmup=100).model_dump(), ScheduleSettings(warmup=2.0).model_dump()
     assert [repr(values["warmup"]) for values in dumped] == ["100", "2"]
+
+
+@pytest.mark.parametrize("warmup", [0, 10, 100, 0.1])
+@pytest.mark.parametrize("name", sorted(SCHEDULES))
+def test_a_time_budget_at_an_even_pace_is_a_number_of_steps(name: str, warmup: float) -> None:
+    settings = ScheduleSettings(name=name, warmup=warmup, step_size=30)
+    for step in range(200):
+        expected = lr_factor(step, 200, settings)
+        if warmup == 0.1 and step < 20 and name != "one-cycle":
+            expected = max(step / 20, 0.01)  # the share of the time at the start of the step
+        if warmup == 100 and step < 40 and name != "one-cycle":
+            expected = max(step / 40, (step + 1) / 100)  # a fifth of the time
+        assert timed_lr_factor(step, step / 200, settings) == pytest.approx(expected, rel=1e-9), step
+
+
+@pytest.mark.parametrize("warmup", [0, 10, 10_000, 0.1])
+@pytest.mark.parametrize("slow", [range(20), range(20, 40), range(150, 1000)], ids=["start", "middle", "end"])
+@pytest.mark.parametrize("name", sorted(SCHEDULES))
+def test_a_time_budget_at_an_uneven_pace(name: str, slow: range, warmup: float) -> None:
+    """However the pace changes, the learning rate rises once, falls once, and ends where the schedule ends."""
+    settings = ScheduleSettings(name=name, warmup=warmup, step_size=30)
+    times = [0.0]
+    while times[-1] < 1:
+        times.append(times[-1] + (0.01 if len(times) - 1 in slow else 0.001))
+    values = [timed_lr_factor(step, progress, settings) for step, progress in enumerate(times[:-1])]
+    assert all(0 < value <= 1 for value in values)
+    peak = values.index(max(values))
+    assert values[: peak + 1] == sorted(values[: peak + 1]), "it rises once"
+    assert values[peak:] == pytest.approx(sorted(values[peak:], reverse=True), abs=1e-12), "and falls once"
+    assert values[peak] > 0.99 or name == "inverse-sqrt"
+    ends = {"linear": 0.1, "cosine": 0.1, "one-cycle": 1e-4, "constant": 1.0}
+    if name in ends:
+        assert values[-1] == pytest.approx(ends[name], abs=0.015)
 
 
 @pytest.mark.parametrize("warmup", [-1, 1.5, "many", float("nan"), True])

@@ -8,8 +8,7 @@ import time
 from typing import Any
 
 from ..core.metrics import describe_metric, main_metric
-from ..training.config import TrainSettings
-from ..training.events import Evaluated, Event, Planned, Started, Stepped, Stopped
+from ..training.events import Evaluated, Event, Started, Stepped, Stopped
 from .output import LINE_SECONDS, format_amount, format_duration, make_bar, note
 
 SMOOTHING = 0.95  # of the loss that is shown
@@ -23,16 +22,16 @@ REASONS = {
 
 
 class TrainingProgress:
-    """A callback of the training loop that shows its progress.
+    """A callback of the training loop that shows its progress: in steps, or in seconds if time is the budget.
 
     Args:
         label: The name of the model.
-        settings: Of the training loop; its minutes are the end of the bar.
     """
 
-    def __init__(self, label: str, settings: TrainSettings) -> None:
-        self.label, self.minutes = label, settings.minutes
+    def __init__(self, label: str) -> None:
+        self.label = label
         self.steps: int | None = None
+        self.budget: float | None = None
         self.unit = "tokens"
         self.loss: float | None = None
         self.validation = ""
@@ -44,8 +43,6 @@ class TrainingProgress:
     def __call__(self, event: Event) -> None:
         if isinstance(event, Started):
             self._start(event)
-        elif isinstance(event, Planned):
-            self.steps = event.steps
         elif isinstance(event, Stepped):
             self._step(event)
         elif isinstance(event, Evaluated) and event.metrics:
@@ -55,15 +52,15 @@ class TrainingProgress:
                 self.bar.stop()
             best = f", best at step {event.best_step:,}" if event.best_step else ""
             reason = REASONS.get(event.reason, event.reason)
-            note(f"{self.label}: {reason} after {event.step:,} steps, {format_duration(event.seconds)}{best}")
+            note(f"{self.label}: {reason} after {event.step:,} steps, {self._format_time(event)}{best}")
 
-    @property
-    def total(self) -> float | None:
-        """The end of the bar, in steps or in seconds."""
-        return self.steps if self.minutes is None else self.minutes * 60
+    def _format_time(self, event: Event) -> str:
+        """Returns the time of training, and of how much if that is the budget."""
+        budget = "" if self.budget is None else f" of {format_duration(self.budget)}"
+        return format_duration(event.seconds) + budget
 
     def _start(self, event: Started) -> None:
-        self.steps, self.unit = event.steps, event.unit
+        self.steps, self.budget, self.unit = event.steps, event.budget, event.unit
         self.first_seconds, self.first_step = event.seconds, event.step
         cost = f", {format_amount(event.flops, 'FLOP')} per step" if event.flops else ""
         ranks = f", {event.ranks} processes" if event.ranks > 1 else ""
@@ -72,19 +69,22 @@ class TrainingProgress:
         if self.bar is not None and event.parameters:
             self.bar.start()
             atexit.register(self.bar.stop)  # an error must not leave the terminal without its cursor
-            self.bar_task = self.bar.add_task(self.label, total=self.total, figures="")
+            self.bar_task = self.bar.add_task(self.label, total=self.budget or self.steps, figures="")
 
     def _step(self, event: Stepped) -> None:
         self.loss = event.loss if self.loss is None else SMOOTHING * self.loss + (1 - SMOOTHING) * event.loss
         speed = f"{format_amount(event.tokens / max(event.seconds, 1e-9))} {self.unit}/s"
         if self.bar is not None and self.bar_task is not None:
-            completed = event.step if self.minutes is None else event.seconds
-            figures = f"loss {self.loss:.3f}{self.validation}  {speed}"
-            self.bar.update(self.bar_task, completed=completed, total=self.total, figures=figures)
+            completed = event.step if self.budget is None else min(event.seconds, self.budget)
+            time_used = "" if self.budget is None else f"  {self._format_time(event)}"
+            figures = f"loss {self.loss:.3f}{self.validation}  {speed}{time_used}"
+            self.bar.update(self.bar_task, completed=completed, figures=figures)
         elif self.bar is None and time.monotonic() - self.last_line > LINE_SECONDS:
             self.last_line = time.monotonic()
             total, remaining = (f"/{self.steps:,}" if self.steps else ""), ""
-            if self.steps and event.step > self.first_step:
+            if self.budget is not None:
+                remaining = f", {self._format_time(event)}"
+            elif self.steps and event.step > self.first_step:
                 pace = (event.seconds - self.first_seconds) / (event.step - self.first_step)
                 remaining = f", {format_duration(pace * (self.steps - event.step))} left"
             note(f"{self.label}: step {event.step:,}{total}, loss {self.loss:.3f}, {speed}{remaining}")
@@ -97,5 +97,4 @@ class TrainingProgress:
         name = main_metric(event.metrics, "error" if "error" in event.metrics else "loss")
         main = "" if name == "loss" else f", {describe_metric(name, event.metrics[name])}"
         best = ", the best so far" if event.best else ""
-        seconds = format_duration(event.seconds)
-        note(f"{self.label}: step {event.step:,}, val_loss {loss:.4f}{main}{best}, {seconds}")
+        note(f"{self.label}: step {event.step:,}, val_loss {loss:.4f}{main}{best}, {self._format_time(event)}")

@@ -70,7 +70,7 @@ def train(
         settings=settings,
         out=out,
         data_dir=data_dir,
-        callbacks=[] if quiet else [TrainingProgress(checked.model.name, checked.train)],
+        callbacks=[] if quiet else [TrainingProgress(checked.model.name)],
         notify=silent if quiet else note,
         report=report,
         start=start,
@@ -137,7 +137,7 @@ def resume(
         epochs=epochs,
         minutes=minutes,
         data_dir=data_dir,
-        callbacks=[] if quiet else [TrainingProgress(config.model.name, config.train)],
+        callbacks=[] if quiet else [TrainingProgress(config.model.name)],
         notify=silent if quiet else note,
     )
     print_outcome(resumed, json)
@@ -166,7 +166,7 @@ def compare(
     is started again with the same --out.
     """
     from ..runs.compare import compare as run_comparison
-    from ..runs.configure import add_plugins, configure, expand_names
+    from ..runs.configure import add_plugins, expand_names
     from ..tasks import load as load_task
     from .progress import TrainingProgress
 
@@ -178,9 +178,6 @@ def compare(
     else:
         names = list(load_task(name).compared_models)
 
-    def callbacks(model: str) -> list[TrainingProgress]:
-        return [] if quiet else [TrainingProgress(model, configure(task, data, model, settings, **short).train)]
-
     comparison = run_comparison(
         task,
         data,
@@ -188,7 +185,7 @@ def compare(
         settings=settings,
         out=out,
         data_dir=data_dir,
-        callbacks=callbacks,
+        callbacks=lambda label: [] if quiet else [TrainingProgress(label)],
         notify=silent if quiet else note_once(),
         **short,
     )
@@ -259,7 +256,6 @@ def demo(
     from .. import report
     from ..runs.compare import compare as run_comparison
     from ..runs.session import make_folder
-    from ..training.config import TrainSettings
     from .progress import TrainingProgress
 
     if not quiet:
@@ -270,7 +266,7 @@ def demo(
         "pydoc",
         DEMO_MODELS,
         out=make_folder("demo") if out is None else out,
-        callbacks=lambda name: [] if quiet else [TrainingProgress(name, TrainSettings(minutes=minutes))],
+        callbacks=lambda label: [] if quiet else [TrainingProgress(label)],
         notify=silent,
         params=DEMO_PARAMETERS,
         minutes=minutes,
@@ -318,7 +314,6 @@ def distill(
     """Train a small student with a teacher and without, and compare quality, size and speed."""
     from ..runs.configure import add_plugins
     from ..runs.distill import distill as distill_model
-    from ..runs.run import Run
     from ..training.loop import EXIT_CODES
     from .progress import TrainingProgress
 
@@ -334,7 +329,6 @@ def distill(
         "seed": seed,
         "start": start,
     }
-    train_settings = Run(teacher).config.train.model_copy(update={"minutes": minutes})
     result = distill_model(
         teacher,
         model,
@@ -342,7 +336,7 @@ def distill(
         settings=o.read_settings(config, sets),
         out=out,
         data_dir=data_dir,
-        callbacks=lambda label: [] if quiet else [TrainingProgress(label, train_settings)],
+        callbacks=lambda label: [] if quiet else [TrainingProgress(label)],
         notify=silent if quiet else note_once(),
         **short,
     )
@@ -414,7 +408,6 @@ def reproduce(
     Rows are trained one after another; the same command continues where it was stopped.
     """
     from ..reproduce import reproduce as reproduce_table
-    from ..training.config import TrainSettings
     from ..training.loop import EXIT_CODES
     from .progress import TrainingProgress
 
@@ -427,7 +420,7 @@ def reproduce(
         seed=0 if seed is None else seed,
         out=out,
         data_dir=data_dir,
-        callbacks=lambda label, time: [] if quiet else [TrainingProgress(label, TrainSettings(minutes=time))],
+        callbacks=lambda label: [] if quiet else [TrainingProgress(label)],
         notify=silent if quiet else note,
     )
     if is_first_process() and json:

@@ -27,7 +27,7 @@ from ..runs.compare import Comparison, compare
 from ..training.events import Callback
 
 Notify = Callable[[str], None]
-Callbacks = Callable[[str, float | None], Iterable[Callback]]  # of a label and its minutes
+Callbacks = Callable[[str], Iterable[Callback]]  # of a label
 CURVE_POINTS = 60
 MISSING_DATA = ("data.local-only", "data.fetch", "data.offline")  # errors after which a row is left out
 
@@ -217,7 +217,7 @@ def reproduce(
     seed: int = 0,
     out: str | Path | None = None,
     data_dir: str | None = None,
-    callbacks: Callbacks = lambda label, minutes: (),
+    callbacks: Callbacks = lambda label: (),
     notify: Notify = lambda text: None,
 ) -> Reproduction:
     """Trains the models of a table's rows and writes the table anew after each row.
@@ -230,7 +230,7 @@ def reproduce(
         seed: Of every training.
         out: The folder; by default runs/reproduce-NAME.
         data_dir: The folder of catalogue data sets.
-        callbacks: Returns the callbacks of a training, from its label and its minutes.
+        callbacks: Returns the callbacks of a training, from its label.
         notify: Called with each note.
     """
     if name not in tables():
@@ -294,7 +294,7 @@ def train_row(
         settings=published.settings,
         out=path / published.name,
         data_dir=data_dir,
-        callbacks=lambda label: callbacks(f"{published.name} {label}", minutes),
+        callbacks=lambda label: callbacks(f"{published.name} {label}"),
         notify=notify,
         params=published.params,
         minutes=minutes,

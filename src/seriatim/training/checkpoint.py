@@ -1,6 +1,7 @@
 """Checkpoints: safetensors and JSON, written atomically, with a checksum of every file.
 
-    checkpoints/<step>/  weights, optimizer, ema, carried (states), progress.json, checksums.json
+    checkpoints/<step>/      weights, optimizer, ema, carried (states), progress.json, checksums.json
+    checkpoints/times.jsonl  the training time after each step, where time decides the learning rate or evaluations
 
 The best and the last (or the last few: `train.keep_checkpoints`) are kept. Random streams are not stored: they are
 addressed by the step.
@@ -18,8 +19,12 @@ from ..core.errors import SeriatimError
 from ..core.files import (
     OLD,
     Json,
+    append_json,
+    atomic_file,
     atomic_folder,
+    json_line,
     load_tensors,
+    read_json_lines,
     remove_folder,
     remove_partial,
     save_tensors,
@@ -96,3 +101,29 @@ class Checkpoints:
         """Returns the folder of a step; a process may have been killed while it replaced that folder."""
         path = self.folder / str(step)
         return path if path.is_dir() else path.with_name(path.name + OLD)
+
+
+class StepTimes:
+    """The training time after each step, as a file of JSON lines that grows with every step.
+
+    A process may be killed after its last checkpoint. With these times the steps that are repeated have the learning
+    rates and evaluations that they had.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.file = Path(folder) / "times.jsonl"
+
+    def load(self) -> dict[int, float]:
+        """Returns step → seconds, without damaged lines."""
+        lines, _ = read_json_lines(self.file)
+        pairs = [(line.get("step"), line.get("seconds")) for line in lines]
+        return {step: time for step, time in pairs if isinstance(step, int) and isinstance(time, float)}
+
+    def truncate(self, last: int) -> None:
+        """Removes the times after a step."""
+        lines = [{"step": step, "seconds": seconds} for step, seconds in self.load().items() if step <= last]
+        with atomic_file(self.file) as temporary:
+            temporary.write_bytes(b"".join(map(json_line, lines)))
+
+    def append(self, step: int, seconds: float) -> None:
+        append_json(self.file, {"step": step, "seconds": seconds})

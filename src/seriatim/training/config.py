@@ -39,7 +39,7 @@ class ScheduleSettings(Settings):
         "cosine", description="how the learning rate changes after the warm-up"
     )
     warmup: Annotated[int, Field(ge=0, le=MAX_STEPS)] | Decay = Field(
-        100, description="steps in which the learning rate rises from zero; below 1: a share of all steps"
+        100, description="steps in which the learning rate rises from zero; below 1: a share of the training"
     )
     floor: float = Field(0.1, ge=0, le=1, description="where linear and cosine end, as a share of the peak")
     step_size: int = Field(
@@ -62,7 +62,10 @@ class TrainSettings(Settings):
     )
     epochs: float | None = Field(None, gt=0, le=1e9, description="passes over the training split, instead of steps")
     minutes: float | None = Field(
-        None, gt=0, le=MAX_MINUTES, description="largest training time (evaluation not counted)"
+        None,
+        gt=0,
+        le=MAX_MINUTES,
+        description="training time (evaluation not counted); with steps or epochs: the largest",
     )
     batch_size: int = Field(32, ge=1, le=1_000_000, description="sequences in a batch, for each process")
     accumulate: int = Field(1, ge=1, le=1_000_000, description="batches whose gradients make up one update")

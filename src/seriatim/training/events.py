@@ -4,7 +4,6 @@ Progress bars, logs, files and reports are made from events."""
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -26,18 +25,12 @@ class Event:
 class Started(Event):
     """Training starts, or continues from a step above 0."""
 
-    steps: int | None
+    steps: int | None  # None: as many as fit into the time budget
     parameters: int
     flops: float | None  # of one update, None if there is no matrix product
     ranks: int
     unit: str = "tokens"  # what `tokens` counts, in the plural
-
-
-@dataclass(frozen=True)
-class Planned(Event):
-    """With a time budget: the number of steps that fit into it, as measured."""
-
-    steps: int
+    budget: float | None = None  # seconds of training, if these are its end instead of steps
 
 
 @dataclass(frozen=True)
@@ -93,42 +86,57 @@ class Recorder:
         self.notify = notify
         self.metrics = folder / "metrics.jsonl"
         self.samples = folder / "samples.jsonl"
-        self.every = 1
-        self.losses: list[float] = []
+        self.steps: int | None = None
+        self.budget: float | None = None
+        self.last_seconds = 0.0  # of the last line of a step
+        self.pending = (0.0, 0)  # sum and number of the losses since then
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Started):
-            self._remove_after(event.step)
-        if isinstance(event, Started | Planned) and event.steps is not None:
-            self.every = max(event.steps // MAX_STEP_LINES, 1)
+            self.steps, self.budget = event.steps, event.budget
+            self._continue(event.step)
         if isinstance(event, Stepped):
-            self.losses.append(event.loss)
-            if event.step % self.every and event.step > 1:
+            total, count = self.pending[0] + event.loss, self.pending[1] + 1
+            self.pending = total, count
+            if not self._is_recorded(event):
                 return
-            event = replace(event, loss=statistics.fmean(self.losses))
-            self.losses = []
+            self.last_seconds, self.pending = event.seconds, (0.0, 0)
+            event = replace(event, loss=total / count)
         record = event.record()
         durable = isinstance(event, Evaluated | Stopped)  # a checkpoint follows, whose history must not be lost
+        if isinstance(event, Evaluated | Saved) and self.pending[1]:
+            record["pending"] = self.pending
         if isinstance(event, Evaluated):
             sample = {"step": event.step, "tokens": event.tokens, "text": record.pop("sample")}
             append_json(self.samples, sample, durable)
         append_json(self.metrics, record, durable)
 
-    def _remove_after(self, step: int) -> None:
+    def _is_recorded(self, event: Stepped) -> bool:
+        """Returns whether a step has a line: the first, and then the next of each thousandth of the training."""
+        if event.step == 1:
+            return True
+        if self.budget is not None:
+            share = MAX_STEP_LINES / self.budget
+            return int(event.seconds * share) > int(self.last_seconds * share)
+        return event.step % max((self.steps or 0) // MAX_STEP_LINES, 1) == 0
+
+    def _continue(self, step: int) -> None:
         """Removes the lines after a step: a resumed run repeats what came after its checkpoint. Damaged ones go too."""
         for file in (self.metrics, self.samples):
             records, problem = read_json_lines(file) if step else ([], "")
             if problem:
                 self.notify(problem)
-            steps = [record.get("step") for record in records]
-            kept = [
-                json_line(record)
-                for record, at in zip(records, steps, strict=True)
-                if isinstance(at, int) and at <= step and record.get("event") != "stopped"
-            ]
+            before = [record for record in records if isinstance(record.get("step"), int) and record["step"] <= step]
+            kept = [record for record in before if record.get("event") != "stopped"]
             if file.is_file():
                 with atomic_file(file) as temporary:
-                    temporary.write_bytes(b"".join(kept))
+                    temporary.write_bytes(b"".join(map(json_line, kept)))
+            for record in kept:
+                match record:
+                    case {"event": "stepped", "seconds": float(seconds)}:
+                        self.last_seconds = seconds
+                    case {"step": at, "pending": [float(total), int(count)]} if at == step:
+                        self.pending = total, count
 
 
 class Outcome:

@@ -6,19 +6,23 @@ An update is a pure function of the weights, the optimizer's state and the step,
 streams addressed by the step. So resuming is exact, and the number of interruptions, of processes and of accumulated
 batches does not change the mathematics (the last two except for dropout masks, which each batch draws for itself):
 losses are sums, and are divided once by the number of targets of the whole global batch.
+
+What the learning rate, the evaluations and the end follow is the share of the training that has passed: of its steps,
+or of its time if the budget is a number of minutes. The time after each step is recorded, so that steps that are
+repeated after a crash are repeated exactly.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import signal
-import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -28,22 +32,30 @@ from torch import Tensor, nn
 from ..core import state as states
 from ..core.device import Ranks, derive
 from ..core.errors import SeriatimError
+from ..kernels import load as load_kernels
 from ..nn.network import load_weights, weights
 from ..tasks.base import Task
 from ..tasks.batching import Batch
-from .checkpoint import Checkpoint, Checkpoints
+from .checkpoint import Checkpoint, Checkpoints, StepTimes
 from .config import TrainSettings
 from .cost import count_flops
-from .events import Evaluated, Event, Planned, Saved, Started, Stepped, Stopped
-from .optimizer import freeze, load_optimizer, lr_factor, make_optimizer, optimizer_tensors, update
+from .events import Evaluated, Event, Saved, Started, Stepped, Stopped
+from .optimizer import (
+    freeze,
+    load_optimizer,
+    lr_factor,
+    make_optimizer,
+    optimizer_tensors,
+    timed_lr_factor,
+    update,
+)
 
 if TYPE_CHECKING:
     from .distillation import DistillationTask
 
 DEFAULT_STEPS = 2_000  # if neither steps nor minutes are set
 DEFAULT_EVALUATIONS = 10  # during training
-PLAN_SHARES = (0.03, 0.1, 0.25, 0.5, 0.75, 0.9)  # of a time budget, at which its number of steps is estimated again
-TIMED_STEPS = 50  # last steps that an estimate is based on
+WARM_UP_PASSES = 2  # before the clock starts
 EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}
 
 
@@ -54,14 +66,13 @@ class Progress:
     step: int = 0  # updates made
     tokens: int = 0
     seconds: float = 0.0
-    steps: int | None = None  # updates to make, once known
-    plans: int = 0  # how often that was estimated from a time budget
     batch_size: int = 0  # of the global batch: kept if the number of processes changes
     best: float | None = None
     best_loss: float | None = None  # of the best: decides between equal values of the monitored metric
     best_step: int = 0
     worse: int = 0  # evaluations since the best
     evaluated: int = -1  # step of the last evaluation
+    evaluated_seconds: float = 0.0  # and the time of training then
     carried: Any = None  # the structure of the carried states
 
 
@@ -80,6 +91,7 @@ class Loop:
         ranks: This process among its peers.
         save_best: Called with the weights of each evaluation that is the best so far.
         stop_signal: Returns the name of a signal to stop at, or "".
+        clock: Returns the time in seconds, from any start; rank 0's decides.
     """
 
     task: Task[Any] | DistillationTask
@@ -92,6 +104,7 @@ class Loop:
     ranks: Ranks = field(default_factory=Ranks)
     save_best: Callable[[dict[str, Tensor]], None] = lambda weights: None
     stop_signal: Callable[[], str] = lambda: ""
+    clock: Callable[[], float] = time.perf_counter
 
     def __post_init__(self) -> None:
         self.network.to(self.device)
@@ -101,46 +114,55 @@ class Loop:
         if self.settings.ema:
             self.ema = {name: tensor.detach().clone() for name, tensor in weights(self.network).items()}
         batch_size = self.settings.batch_size * self.settings.accumulate * self.ranks.world_size
-        self.progress = Progress(steps=self._planned_steps(batch_size), batch_size=batch_size)
+        self.progress = Progress(batch_size=batch_size)
+        self.steps = self._count_steps()
+        minutes = self.settings.minutes
+        self.budget = minutes * 60 if minutes is not None and self.steps is None else None
         self.carried_states: list[Any] = []
-        self.step_times: list[float] = []
         self.prefetcher = Prefetcher(self._batches, self.task.prefetch)
+        self.times = StepTimes(self.checkpoints.folder)
+        self.recorded: dict[int, float] = {}  # times of steps that were made before, after the checkpoint
+        self.interrupted = -1  # step of a checkpoint without an evaluation, which is not kept
 
-    def _planned_steps(self, batch_size: int) -> int | None:
-        """Returns the number of updates of the settings; None: as many as fit into the minutes."""
+    def _count_steps(self) -> int | None:
+        """Returns the number of updates to make; None: as many as fit into the minutes."""
         settings = self.settings
         if settings.epochs is not None:
-            return math.ceil(settings.epochs * self.task.steps_per_epoch(batch_size))
+            return math.ceil(settings.epochs * self.task.steps_per_epoch(self.progress.batch_size))
         return DEFAULT_STEPS if settings.steps is None and settings.minutes is None else settings.steps
 
     def resume(self, new_end: bool = False) -> None:
-        """Continues from the last checkpoint; with `new_end`, to the end of the settings, not to the stored one."""
+        """Continues from the last checkpoint; with `new_end`, the settings have another end than that training."""
         checkpoint = self.checkpoints.load()
-        self.progress = Progress(**checkpoint.progress)
+        known = {item.name for item in fields(Progress)}  # other versions have others
+        stored = {name: value for name, value in checkpoint.progress.items() if name in known}
+        self.progress = now = Progress(**{"evaluated_seconds": stored["seconds"]} | stored)
         if self.progress.batch_size % self.ranks.world_size:
             raise SeriatimError(
                 "train.ranks",
                 f"a batch of {self.progress.batch_size} rows cannot be divided among {self.ranks.world_size} processes",
                 "start a number of processes that divides it",
             )
+        self.steps = self._count_steps()
+        if now.evaluated != now.step:
+            self.interrupted = now.step
         if new_end:
-            self.progress.steps, self.progress.plans = self._planned_steps(self.progress.batch_size), 0
-            self.progress.worse = 0
-        if (
-            self.ranks.is_first and self.progress.best is not None
-        ):  # a process may have been killed before it wrote them
-            best = self.checkpoints.load_evaluated(self.progress.best_step)
+            now.worse = 0
+        elif self.ranks.is_first:
+            self.recorded = {step: seconds for step, seconds in self.times.load().items() if step > now.step}
+        if self.ranks.is_first and now.best is not None:  # a process may have been killed before it wrote them
+            best = self.checkpoints.load_evaluated(now.best_step)
             if best is not None:
                 self.save_best(best)
         load_weights(self.network, checkpoint.tensors["weights"])
         load_optimizer(self.optimizer, self.network, checkpoint.tensors.get("optimizer", {}))
         self.ema = {name: tensor.to(self.device) for name, tensor in checkpoint.tensors.get("ema", {}).items()}
-        if self.progress.carried is not None:
-            stored = checkpoint.tensors["carried"]
-            share = self.progress.batch_size // self.ranks.world_size
+        if now.carried is not None:
+            parts = checkpoint.tensors["carried"]
+            share = now.batch_size // self.ranks.world_size
             own = slice(self.ranks.rank * share, (self.ranks.rank + 1) * share)
-            tensors = [stored[str(index)][own].to(self.device) for index in range(len(stored))]
-            state = states.rebuild(self.progress.carried, tensors)
+            tensors = [parts[str(index)][own].to(self.device) for index in range(len(parts))]
+            state = states.rebuild(now.carried, tensors)
             self.carried_states = states.split(state, self.settings.batch_size)
 
     # The run as a whole
@@ -153,42 +175,55 @@ class Loop:
 
     def _run(self) -> Iterator[Event]:
         now = self.progress
+        if self.device.type == "cpu":
+            load_kernels()
         flops = count_flops(self.task, self.network, now.batch_size, self.device)
         parameters = sum(parameter.numel() for parameter in self.network.parameters())
-        yield Started(now.step, now.seconds, now.steps, parameters, flops, self.ranks.world_size, self.task.unit)
-        last_evaluation = now.seconds
-        reason = self._stop_reason()
-        while not reason:
-            began = time.perf_counter()
-            loss, lr, grad_norm = self._update()
-            elapsed = time.perf_counter() - began
-            now.seconds = self.ranks.broadcast([now.seconds + elapsed])[0]
-            self.step_times = [*self.step_times[1 - TIMED_STEPS :], elapsed]
-            yield Stepped(now.step, now.seconds, loss, lr, grad_norm, now.tokens)
-
-            if (steps := self._estimate_steps()) is not None:
-                now.steps = steps
-                yield Planned(now.step, now.seconds, steps)
-            reason = self._stop_reason()
-            if not reason and self._evaluation_due(now.seconds - last_evaluation):
-                last_evaluation = now.seconds
+        if self.settings.minutes is not None:
+            self._warm_up()
+        if self._is_timed and self.ranks.is_first:
+            self.times.truncate(max(self.recorded, default=now.step))
+        ranks, unit = self.ranks.world_size, self.task.unit
+        yield Started(now.step, now.seconds, self.steps, parameters, flops, ranks, unit, self.budget)
+        while not (reason := self._signal()):
+            reason = self._end()
+            if 0 < now.step != now.evaluated and (reason or self._evaluation_due()):
                 yield from self._evaluate()
-                reason = self._stop_reason()
-        if now.evaluated != now.step and not reason.startswith("SIG"):
-            yield from self._evaluate()
-            reason = self._signal() or reason
-        elif now.evaluated != now.step:
+            elif reason:
+                break
+            else:
+                yield self._step()
+        if now.evaluated != now.step:  # an evaluation that is due is made up for after resuming
             yield self._save()
         yield Stopped(now.step, now.seconds, reason, now.best_step, now.tokens)
 
-    def _stop_reason(self) -> str:
-        """Returns why to stop now, or ""."""
+    @property
+    def _is_timed(self) -> bool:
+        """Whether anything depends on the time that training takes."""
+        return self.settings.minutes is not None or self.settings.evaluate_minutes is not None
+
+    def _warm_up(self) -> None:
+        """Computes gradients of a copy of the network: what is done only once is not to count as training time.
+
+        Memory is mapped, threads start and code is loaded on first use. The network and all random streams stay as they
+        are.
+        """
+        first, last = self._shares()[0]
+        batch = self.task.batch(self.progress.step, first, last, self.progress.batch_size).to(self.device)
+        twin = copy.deepcopy(self.network).train()
+        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+            for _ in range(WARM_UP_PASSES):
+                with self._precision():
+                    output = self.task.forward(twin, batch)
+                    loss = self.task.loss(output, batch, self.settings.label_smoothing)  # type: ignore[arg-type]
+                loss.backward()
+
+    def _end(self) -> str:
+        """Returns why the training is at its end, or ""."""
         now, minutes = self.progress, self.settings.minutes
-        if name := self._signal():
-            return name
-        if now.steps is not None and now.step >= now.steps:
+        if self.steps is not None and now.step >= self.steps:
             return "finished"
-        if minutes is not None and now.seconds >= minutes * 60:
+        if minutes is not None and now.seconds >= minutes * 60:  # all of it is used, and at most one step more
             return "minutes"
         if self.settings.patience is not None and now.worse >= self.settings.patience:
             return "patience"
@@ -203,40 +238,38 @@ class Loop:
         flags = self.ranks.sum(torch.tensor([float(own == name) for name in names], device=self.device)).tolist()
         return next((name for name, flag in zip(names, flags, strict=True) if flag), "")
 
-    def _estimate_steps(self) -> int | None:
-        """Returns an estimate of the steps that fit into a time budget, so that the learning rate can fall over them.
-
-        It is repeated at a few shares of the budget, as the pace may change; otherwise None. Rank 0 decides.
-        """
-        now, settings = self.progress, self.settings
-        known = settings.steps is not None or settings.epochs is not None
-        if known or settings.minutes is None or now.plans == len(PLAN_SHARES):
-            return None
-        budget = settings.minutes * 60
-        if len(self.step_times) < 10 or now.seconds < PLAN_SHARES[now.plans] * budget:
-            return None
-        now.plans = sum(now.seconds >= share * budget for share in PLAN_SHARES)
-        left = (budget - now.seconds) / statistics.median(self.step_times[-TIMED_STEPS:])
-        return int(self.ranks.broadcast([now.step + max(left, 1.0)])[0])
-
-    def _evaluation_due(self, seconds: float) -> bool:
+    def _evaluation_due(self) -> bool:
         now, settings = self.progress, self.settings
         if settings.evaluate_minutes is not None:
-            return seconds >= settings.evaluate_minutes * 60
+            return now.seconds - now.evaluated_seconds >= settings.evaluate_minutes * 60
         if settings.evaluate_steps is not None:
             return now.step % settings.evaluate_steps == 0
-        if now.steps is None:
-            return False
-        return now.step % max(now.steps // DEFAULT_EVALUATIONS, 1) == 0
+        if self.steps is not None:
+            return now.step % max(self.steps // DEFAULT_EVALUATIONS, 1) == 0
+        assert self.budget is not None
+        number, made = (int(DEFAULT_EVALUATIONS * s / self.budget) for s in (now.seconds, now.evaluated_seconds))
+        return number > made
 
     # One update
+
+    def _step(self) -> Event:
+        """Makes one update, and counts the time that it took."""
+        now = self.progress
+        began = self.clock()
+        loss, lr, grad_norm = self._update()
+        elapsed = self.clock() - began
+        recorded = self.recorded.pop(now.step, None)
+        now.seconds = self.ranks.broadcast([now.seconds + elapsed if recorded is None else recorded])[0]
+        if self._is_timed and self.ranks.is_first and recorded is None:
+            self.times.append(now.step, now.seconds)
+        return Stepped(now.step, now.seconds, loss, lr, grad_norm, now.tokens)
 
     def _update(self) -> tuple[float, float, float]:
         """Makes one update, and returns the mean loss, the learning rate and the norm of the gradient."""
         now, settings = self.progress, self.settings
         self.network.train()
         self.optimizer.zero_grad(set_to_none=True)
-        last = None if now.steps is None else now.steps - 1
+        last = None if self.steps is None else self.steps - 1
         batches = [batch.to(self.device) for batch in self.prefetcher.take(now.step, last)]
         count = self._global_sum(sum(batch.count for batch in batches))
         total = 0.0
@@ -258,7 +291,11 @@ class Loop:
             raise self._divergence(mean)
         if settings.clip is not None and grad_norm > settings.clip:  # g ← min(1, θ/‖g‖) g
             nn.utils.clip_grads_with_norm_(self.network.parameters(), settings.clip, torch.tensor(grad_norm))
-        lr = self.lr * lr_factor(now.step, now.steps, settings.schedule)
+        if self.budget is not None:
+            lr = self.lr * timed_lr_factor(now.step, now.seconds / self.budget, settings.schedule)
+        else:
+            assert self.steps is not None
+            lr = self.lr * lr_factor(now.step, self.steps, settings.schedule)
         update(self.optimizer, lr)
         if self.ema:
             with torch.no_grad():
@@ -331,7 +368,7 @@ class Loop:
                 now.best, now.best_loss, now.best_step, now.worse = value, loss, now.step, 0
             else:
                 now.worse += 1
-        now.evaluated = now.step
+        now.evaluated, now.evaluated_seconds = now.step, now.seconds
         yield Evaluated(now.step, now.seconds, metrics, improved, now.tokens, sample)
         saved = self._save()
         if improved and self.ranks.is_first:  # after the checkpoint: weights without one could not be resumed
@@ -361,9 +398,10 @@ class Loop:
             parts, now.carried = states.flatten(states.concat(self.carried_states))
             tensors["carried"] = {str(index): self.ranks.gather(part) for index, part in enumerate(parts)}
         if self.ranks.is_first:
-            before = self.checkpoints.steps()
+            before = [step for step in self.checkpoints.steps() if step not in (now.step, self.interrupted)]
             last = before[max(len(before) + 1 - self.settings.keep_checkpoints, 0) :]
             self.checkpoints.save(now.step, Checkpoint(tensors, dict(vars(now))), keep={now.best_step, *last})
+            self.interrupted = -1  # it is removed, or has been replaced by that of an evaluation
         self.ranks.barrier()
         return Saved(now.step, now.seconds, f"checkpoints/{now.step}")
 

@@ -1,4 +1,4 @@
-"""Optimizers, their state as named tensors, learning-rate schedules as pure functions of the step, and frozen layers.
+"""Optimizers, their state as named tensors, learning-rate schedules as pure functions of progress, and frozen layers.
 
 Learning rates may fall with the depth of a parameter, and the lowest layers may be frozen. The depth is
 
@@ -24,7 +24,8 @@ from ..core.errors import SeriatimError
 from .config import Freeze, OptimizerSettings, ScheduleSettings
 
 SEPARATOR = "//"  # between a parameter's name and the name of its optimizer state
-DEFAULT_WARMUP = 100  # steps of a warm-up that is a share, until the number of all steps is known
+WARMUP_LIMIT = 0.2  # share of a training, within which a warm-up of a number of steps ends
+WARMUP_START = 0.01  # share of the peak, at which a warm-up that is a share of the time starts
 
 
 def make_optimizer(network: nn.Module, settings: OptimizerSettings, lr: float) -> torch.optim.Optimizer:
@@ -81,38 +82,38 @@ def load_optimizer(optimizer: torch.optim.Optimizer, network: nn.Module, stored:
 
 # Schedules: each gives the learning rate as a share of its peak
 
-Schedule = Callable[[int, int, ScheduleSettings], float]  # (steps since the warm-up, steps after it, settings)
+Schedule = Callable[[float, float, ScheduleSettings], float]
+# (share that has passed of the training after the warm-up, steps since the warm-up, settings)
 
 
-def constant(step: int, total: int, settings: ScheduleSettings) -> float:
+def constant(share: float, step: float, settings: ScheduleSettings) -> float:
     return 1.0
 
 
-def linear(step: int, total: int, settings: ScheduleSettings) -> float:
-    return 1.0 - (1.0 - settings.floor) * min(step / max(total, 1), 1.0)
+def linear(share: float, step: float, settings: ScheduleSettings) -> float:
+    return 1.0 - (1.0 - settings.floor) * share
 
 
-def cosine(step: int, total: int, settings: ScheduleSettings) -> float:
+def cosine(share: float, step: float, settings: ScheduleSettings) -> float:
     """Loshchilov and Hutter 2017."""
-    half = 0.5 * (1.0 + math.cos(math.pi * min(step / max(total, 1), 1.0)))
+    half = 0.5 * (1.0 + math.cos(math.pi * share))
     return settings.floor + (1.0 - settings.floor) * half
 
 
-def inverse_sqrt(step: int, total: int, settings: ScheduleSettings) -> float:
+def inverse_sqrt(share: float, step: float, settings: ScheduleSettings) -> float:
     """Vaswani et al. 2017: after the warm-up w, √(w / step), steps counted from 1."""
     warmup = max(settings.warmup, 1)
     return math.sqrt(warmup / (warmup + step + 1))
 
 
-def one_cycle(step: int, total: int, settings: ScheduleSettings) -> float:
+def one_cycle(share: float, step: float, settings: ScheduleSettings) -> float:
     """Smith 2018: up in the first 30 % from 1/25 of the peak, then down to nearly zero, along cosines."""
-    share = min(step / max(total, 1), 1.0)
     low, high, position = (1 / 25, 1.0, share / 0.3) if share < 0.3 else (1e-4, 1.0, 1 - (share - 0.3) / 0.7)
     return low + (high - low) * 0.5 * (1.0 - math.cos(math.pi * position))
 
 
-def step_decay(step: int, total: int, settings: ScheduleSettings) -> float:
-    return settings.gamma ** (step // settings.step_size)
+def step_decay(share: float, step: float, settings: ScheduleSettings) -> float:
+    return float(settings.gamma ** (step // settings.step_size))
 
 
 SCHEDULES: dict[str, Schedule] = {
@@ -125,24 +126,48 @@ SCHEDULES: dict[str, Schedule] = {
 }
 
 
-def lr_factor(step: int, total: int | None, settings: ScheduleSettings) -> float:
-    """Returns the learning rate of update number `step`, counted from 0, as a share of its peak.
+def lr_factor(step: int, total: int, settings: ScheduleSettings) -> float:
+    """Returns the learning rate of update number `step` of `total`, counted from 0, as a share of its peak.
 
-    Without a known total the rate stays at its peak. A short run warms up for at most a fifth of it, unless the warm-up
-    is a share.
+    A short run warms up for at most a fifth of it, unless the warm-up is a share.
     """
     if 0 < settings.warmup < 1:
-        warmup = DEFAULT_WARMUP if total is None else math.ceil(settings.warmup * total)
+        warmup = math.ceil(settings.warmup * total)
         settings = settings.model_copy(update={"warmup": warmup})
     else:
-        warmup = int(settings.warmup if total is None else min(settings.warmup, total // 5))
+        warmup = int(min(settings.warmup, total // 5))
     if settings.name == "one-cycle":
         warmup = 0  # it has its own
     if step < warmup:
         return (step + 1) / warmup
-    if total is None and settings.name in ("linear", "cosine", "one-cycle"):
-        return 1.0
-    return SCHEDULES[settings.name](step - warmup, 0 if total is None else total - warmup, settings)
+    share = min((step - warmup) / max(total - warmup, 1), 1.0)
+    return SCHEDULES[settings.name](share, step - warmup, settings)
+
+
+def timed_lr_factor(step: int, progress: float, settings: ScheduleSettings) -> float:
+    """Returns the learning rate of update number `step`, counted from 0, as a share of its peak, under a time budget.
+
+    A warm-up of a number of steps ends after them, or after a fifth of the time. Which share of the time it took is
+    inferred from the pace so far, so that nothing has to be remembered: however the pace changes, the learning rate
+    is at its peak after the warm-up, falls from there, and ends where the schedule ends.
+
+    Args:
+        step: The number of updates made before.
+        progress: The share of the time that has passed, below 1.
+        settings: The schedule. A warm-up below 1 is a share of the time.
+    """
+    warmup = 0 if settings.name == "one-cycle" else settings.warmup
+    is_share = 0 < warmup < 1
+    limit = warmup if is_share else WARMUP_LIMIT
+    if progress < limit and (is_share or step < warmup):
+        return max(progress / limit, WARMUP_START if is_share else (step + 1) / warmup)
+    took = step * limit / progress if progress else math.inf  # steps of the warm-up
+    if is_share:
+        settings = settings.model_copy(update={"warmup": took})
+    else:
+        took = min(took, warmup)
+    end = progress * (took / step) if step else 0.0
+    return SCHEDULES[settings.name](max(progress - end, 0.0) / (1 - end), max(step - took, 0.0), settings)
 
 
 # Depths of layers, and freezing
