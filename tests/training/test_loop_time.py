@@ -144,7 +144,8 @@ def test_a_new_end_is_a_new_schedule(tmp_path: Path) -> None:
 
 
 def test_a_new_training_forgets_the_times_of_another(tmp_path: Path) -> None:
-    make_loop(tmp_path, TimedTask(PACES["even"]), minutes=1).times.append(1, 5.0)
+    (tmp_path / "checkpoints").mkdir()
+    StepTimes(tmp_path / "checkpoints").append(1, 5.0)
     loop = make_loop(tmp_path, TimedTask(PACES["even"]), minutes=0.1)
     list(loop.run())
     assert list(loop.times.load().values()) == [0.5 * n for n in range(1, 13)]

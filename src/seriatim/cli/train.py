@@ -104,7 +104,9 @@ def print_summary(run: RunFolder) -> None:
     rows += [(f"{last}, {name}", values) for name, values in summary.get("baselines", {}).get(last, {}).items()]
     print_metrics(rows, summary["monitor"])
     speed = f"{format_amount(summary['tokens_per_second'])} {summary['unit']}/s"
-    print(f"{summary['parameters']:,} parameters, {format_duration(summary['seconds'])}, {speed}")
+    budget = summary.get("time_budget")
+    time = format_duration(summary["seconds"]) + ("" if budget is None else f" of {format_duration(budget)}")
+    print(f"{summary['parameters']:,} parameters, {time}, {speed}")
     page = run.path / "report.html"
     print(f"run: {run.path}" + (f"   report: {page}" if page.is_file() else ""))
 

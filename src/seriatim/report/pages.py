@@ -358,6 +358,8 @@ def run_figures(run: RunData) -> list[Figure]:
     work = "one pass" if run.gradient_free else f"{step:,} steps" if step is not None else ""
     off = f"{format_change(run.off_budget)} from the budget" if run.off_budget is not None else ""
     no_flops = "no matrix is multiplied" if run.gradient_free else ""
+    if (time_budget := run.number("time_budget")) is not None:
+        work = f"of {format_duration(time_budget)}, {work}"
     return [
         *figures,
         Figure("Entries" if run.gradient_free else "Parameters", with_prefix(run.number("parameters")), off),

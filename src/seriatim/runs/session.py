@@ -432,6 +432,7 @@ class Session:
             "best_step": stopped.best_step,
             "parameters": started.parameters if isinstance(model, torch.nn.Module) else model.entries,
             "seconds": round(stopped.seconds, 3),
+            "time_budget": started.budget,
             "tokens": stopped.tokens,
             "tokens_per_second": round(stopped.tokens / max(stopped.seconds, 1e-9), 1),
             "flops": None if started.flops is None else started.flops * stopped.step,
