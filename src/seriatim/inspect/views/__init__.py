@@ -1,6 +1,6 @@
 """The views, some related ones in a file; a view is a function `(subject, *texts, **options) → Result`.
 
-@view("gates", missing_gates, network=True)
+@view("gates", {"has no recurrent layers": lacks_recurrence}, network=True)
 def show_gates(subject: Subject, *texts: str, layer: int | None = None) -> Result: …
 
 Positional parameters after the subject are texts, keyword-only parameters are options. A view of several models
@@ -10,7 +10,7 @@ Positional parameters after the subject are texts, keyword-only parameters are o
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -19,6 +19,7 @@ from ..result import Result
 from ..subject import Subject
 
 F = TypeVar("F", bound=Callable[..., Result])
+Reasons = Mapping[str, Callable[[Subject], object]]  # why a subject lacks a view, as the end of a sentence → if it does
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class InspectionView:
     """A view: its function, and what a subject needs for it; see `view`."""
 
     show: Callable[..., Result]
-    check: Callable[[Subject], str] | None
+    reasons: Reasons
     network: bool
     trained: bool
 
@@ -36,26 +37,26 @@ class InspectionView:
             return "is not a network"
         if self.trained and not subject.trained:
             return "is not trained"
-        return "" if self.check is None else self.check(subject)
+        return next((reason for reason, applies in self.reasons.items() if applies(subject)), "")
 
 
 REGISTRY: dict[str, InspectionView] = {}
 
 
 def view(
-    name: str, missing: Callable[[Subject], str] | None = None, *, network: bool = False, trained: bool = False
+    name: str, reasons: Reasons | None = None, *, network: bool = False, trained: bool = False
 ) -> Callable[[F], F]:
     """Registers a function as a view.
 
     Args:
         name: Its name in `inspect.VIEWS`.
-        missing: Returns why a subject does not have the view, as the end of a sentence; "" if it has it.
+        reasons: Why a subject may lack the view; the first that applies is named.
         network: Whether it needs a network, not a gradient-free model.
         trained: Whether it needs a trained model.
     """
 
     def register(show: F) -> F:
-        REGISTRY[name] = InspectionView(show, missing, network, trained)
+        REGISTRY[name] = InspectionView(show, reasons or {}, network, trained)
         return show
 
     return register

@@ -72,15 +72,6 @@ def attention_parts(subject: Subject) -> list[str]:
     return cross + [part for part in PARTS if part in sides]
 
 
-def missing_attention(subject: Subject) -> str:
-    has_attention = attention_parts(subject) or attends_to_image(subject)
-    return "" if has_attention else "has no attention between the elements of a sequence"
-
-
-def missing_heads(subject: Subject) -> str:
-    return "" if attention_parts(subject) else "has no attention heads"
-
-
 def attends_to_image(subject: Subject) -> bool:
     """Returns whether the words of a target attend to the cells of an image."""
     if not subject.trained or not subject.encoder_decoder:
@@ -88,7 +79,11 @@ def attends_to_image(subject: Subject) -> bool:
     return subject.predictor.processor.image_layout is not None and "alignment" in subject.trace_names
 
 
-@view("attention", missing_attention, network=True)
+def lacks_attention(subject: Subject) -> bool:
+    return not attention_parts(subject) and not attends_to_image(subject)
+
+
+@view("attention", {"has no attention between the elements of a sequence": lacks_attention}, network=True)
 def show_attention(
     subject: Subject,
     *texts: str,
@@ -238,11 +233,7 @@ def strongest_table(queries: list[str], keys: list[str], weights: np.ndarray, no
 # Alignment
 
 
-def missing_alignment(subject: Subject) -> str:
-    return "" if subject.predictor.aligner() is not None else "has no alignment"
-
-
-@view("alignment", missing_alignment, network=True, trained=True)
+@view("alignment", {"has no alignment": lambda s: s.predictor.aligner() is None}, network=True, trained=True)
 def show_alignment(subject: Subject, text: str, *, target: str | None = None, tokens: bool = False) -> Result:
     """Of a target, by default of the model's own translation; word by word, or token by token.
 
@@ -261,7 +252,7 @@ def show_alignment(subject: Subject, text: str, *, target: str | None = None, to
 # Entropy
 
 
-@view("entropy", missing_heads, network=True)
+@view("entropy", {"has no attention heads": lambda subject: not attention_parts(subject)}, network=True)
 def show_entropy(
     subject: Subject,
     *texts: str,

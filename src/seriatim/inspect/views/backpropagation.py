@@ -59,11 +59,10 @@ class UnrolledGradient:
         return max(float((value - self.autograd[name]).abs().max()) for name, value in self.gradients.items())
 
 
-def missing_rnn(subject: Subject) -> str:
-    return "" if isinstance(subject.settings, RNNSettings) else "is not a plain RNN, for which this is shown"
-
-
-@view("backpropagation", missing_rnn)
+@view(
+    "backpropagation",
+    {"is not a plain RNN, for which this is shown": lambda subject: not isinstance(subject.settings, RNNSettings)},
+)
 def show_backpropagation(
     subject: Subject,
     *,

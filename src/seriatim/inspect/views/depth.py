@@ -59,15 +59,13 @@ class Stack:
         return float(self.sizes[0] / self.sizes[-1]) if self.sizes[-1] > 0 else float("nan")
 
 
-def missing_resnet(subject: Subject) -> str:
-    if not isinstance(subject.settings, Settings):
-        return "is not a residual network"
-    if subject.trained and subject.encoder_decoder:
-        return "has a decoder behind its residual network"
-    return ""
-
-
-@view("depth", missing_resnet)
+@view(
+    "depth",
+    {
+        "is not a residual network": lambda subject: not isinstance(subject.settings, Settings),
+        "has a decoder behind its residual network": lambda subject: subject.trained and subject.encoder_decoder,
+    },
+)
 def show_depth(subjects: Sequence[Subject], *, layers: str | Sequence[int] | None = None, seed: int = 0) -> Result:
     """A model's name stands for fresh stacks of some numbers of `layers` (6n+2, as 20,56), plain and residual, which
     read random images; a run for its network before and after training, over images of its validation split."""

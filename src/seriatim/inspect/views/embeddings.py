@@ -17,7 +17,7 @@ from ...tasks.embedding import word_vectors
 from ...tasks.inspection import EmbeddingTable
 from ..result import NamedArray, Result
 from ..subject import Subject
-from . import view
+from . import Reasons, view
 
 SPECIAL = re.compile(r"<.+>|\[.+\]")  # <eos>, [CLS], [unused7], <0x0A>
 MAX_TOKENS = 200  # of a projection without a text
@@ -28,8 +28,7 @@ SHORT_CONTEXT = 8  # characters beside a word in labels
 MAX_PAIRS = 40  # in a table
 
 
-def missing_vectors(subject: Subject) -> str:
-    return "" if subject.predictor.embedding_tables() else "has no token vectors"
+NO_VECTORS: Reasons = {"has no token vectors": lambda subject: not subject.predictor.embedding_tables()}
 
 
 def token_ids(table: EmbeddingTable, text: str) -> list[int]:
@@ -55,7 +54,7 @@ def check_sides(subject: Subject, tables: list[EmbeddingTable], target: str | No
         raise SeriatimError("inspect.top", f"the {top} nearest cannot be shown", "ask for 1 or more")
 
 
-@view("neighbors", missing_vectors, network=True, trained=True)
+@view("neighbors", NO_VECTORS, network=True, trained=True)
 def show_neighbors(subject: Subject, text: str = "", *, top: int = 8, target: str | None = None) -> Result:
     """The `top` neighbors of each distinct token of the text, by the cosine of their vectors.
 
@@ -104,7 +103,7 @@ def show_neighbors(subject: Subject, text: str = "", *, top: int = 8, target: st
     return Result(title, arrays, charts, (), details)
 
 
-@view("projection", missing_vectors, network=True, trained=True)
+@view("projection", NO_VECTORS, network=True, trained=True)
 def show_projection(subject: Subject, text: str = "", *, top: int = MAX_TOKENS, target: str | None = None) -> Result:
     """On the two principal components: the tokens of the text, and if they are few those nearest to them; without a
     text, the first `top` of the vocabulary. Of a translator both sides, unless only one of the texts is passed."""
@@ -150,7 +149,7 @@ def first_tokens(table: EmbeddingTable, count: int) -> list[int]:
     return (words if 10 * len(words) > len(known) else known)[:count]
 
 
-@view("context", missing_vectors, network=True, trained=True)
+@view("context", NO_VECTORS, network=True, trained=True)
 def show_context(subject: Subject, *texts: str, word: str = "") -> Result:
     """`word` wherever it occurs in the texts, each of which has it."""
     if not word:

@@ -8,6 +8,7 @@ is shown, and the share of saturated units, which pass no gradient on. Units are
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -71,22 +72,20 @@ class Layer:
         return np.abs(hidden) > SATURATED if self.bounded else hidden <= 0
 
 
-def missing_states(subject: Subject) -> str:
-    return "" if any(is_recurrent(name, subject) for name in subject.trace_names) else "has no recurrent layers"
-
-
-def is_recurrent(name: str, subject: Subject) -> bool:
-    """Returns whether a name is the state of a recurrent layer: of one with gates, or that records nothing else."""
-    parsed = TraceName.parse(name)
-    if parsed.part.endswith("_gate"):
-        return True
-    siblings = {other for other in subject.trace_names if other.rpartition(".")[0] == name.rpartition(".")[0]}
-    plain = parsed.part == "hidden" and parsed.kind == "layer" and len(siblings) == 1
+def lacks_recurrence(subject: Subject) -> bool:
+    """Returns whether no layer has gates, nor records a state and nothing else, as a plain RNN does."""
     traits = subject.settings.traits
-    return plain and (traits.carries_state or traits.directions == 2 or subject.settings.encoder_decoder)
+    carries = traits.carries_state or traits.directions == 2 or subject.settings.encoder_decoder
+    layers = Counter(name.rpartition(".")[0] for name in subject.trace_names)
+    for name in subject.trace_names:
+        parsed = TraceName.parse(name)
+        plain = parsed.part == "hidden" and parsed.kind == "layer" and layers[name.rpartition(".")[0]] == 1
+        if parsed.part.endswith("_gate") or (plain and carries):
+            return False
+    return True
 
 
-@view("gates", missing_states, network=True)
+@view("gates", {"has no recurrent layers": lacks_recurrence}, network=True)
 def show_gates(
     subject: Subject,
     *texts: str,

@@ -65,15 +65,14 @@ class Reach:
         return float(np.exp(np.polyfit(positions, np.log(self.norms[positions]), 1)[0]))
 
 
-def missing_gradients(subject: Subject) -> str:
-    if subject.encoder_decoder:
-        return "is an encoder–decoder; this view shows networks over one sequence"
-    if not any(True for _ in subject.backbone.parameters()):
-        return "reads no sequence: it sees an image at once"
-    return ""
-
-
-@view("gradients", missing_gradients, network=True)
+@view(
+    "gradients",
+    {
+        "is an encoder–decoder; this view shows networks over one sequence": lambda subject: subject.encoder_decoder,
+        "reads no sequence: it sees an image at once": lambda subject: not list(subject.backbone.parameters()),
+    },
+    network=True,
+)
 def show_gradients(subjects: Sequence[Subject], *texts: str, context_length: int = CONTEXT_LENGTH) -> Result:
     """Over sequences of at most `context_length` elements: of the texts, of a run's own validation split, or of random
     tokens for networks that are not trained."""

@@ -93,12 +93,11 @@ class Curve:
         return np.array([*costs, *[(math.nan, math.nan)] * (count - len(costs))]).T
 
 
-def missing_growth(subject: Subject) -> str:
-    one_size = subject.settings.images_only and not subject.settings.encoder_decoder
-    return "reads images of one size" if one_size else ""
-
-
-@view("growth", missing_growth, network=True)
+@view(
+    "growth",
+    {"reads images of one size": lambda s: s.settings.images_only and not s.settings.encoder_decoder},
+    network=True,
+)
 def show_growth(
     subjects: Sequence[Subject],
     *,

@@ -169,17 +169,16 @@ def show_units(subject: Subject, outputs: list[LayerOutput], layer: int, reading
 # The logit lens
 
 
-def missing_stream(subject: Subject) -> str:
-    if not subject.records("embedded"):
-        return "has no residual stream, which all layers add to"
-    if subject.predictor.token_readout() is None:
-        return "does not predict tokens"
-    if subject.backbone.final_norm() is None:
-        return "reads its source after its blocks, not in them"
-    return ""
-
-
-@view("lens", missing_stream, network=True, trained=True)
+@view(
+    "lens",
+    {
+        "has no residual stream, which all layers add to": lambda subject: not subject.records("embedded"),
+        "does not predict tokens": lambda subject: subject.predictor.token_readout() is None,
+        "reads its source after its blocks, not in them": lambda subject: subject.backbone.final_norm() is None,
+    },
+    network=True,
+    trained=True,
+)
 def show_lens(
     subject: Subject, *texts: str, target: str | None = None, example: int | None = None, position: int | None = None
 ) -> Result:

@@ -27,17 +27,16 @@ MAX_CELLS = 96  # positions and numbers of the matrix that are drawn
 DISTANCES = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)  # in the table
 
 
-def missing_positions(subject: Subject) -> str:
-    has_positions = position_module(subject) is not None
-    return "" if has_positions else "has no position vectors: its structure knows the order"
-
-
 def position_module(subject: Subject) -> nn.Embedding | SinusoidalPositions | None:
     module = dict(subject.backbone.named_children()).get("positions")
     return module if isinstance(module, nn.Embedding | SinusoidalPositions) else None
 
 
-@view("positions", missing_positions, network=True)
+@view(
+    "positions",
+    {"has no position vectors: its structure knows the order": lambda subject: position_module(subject) is None},
+    network=True,
+)
 def show_positions(subject: Subject) -> Result:
     """Up to the context length of the model, at most 512 positions."""
     module = position_module(subject)

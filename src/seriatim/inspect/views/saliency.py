@@ -91,11 +91,12 @@ def integrate_gradients(
         steps *= 2
 
 
-def missing_explainer(subject: Subject) -> str:
-    return "" if subject.predictor.explainer() is not None else "does not predict labels, values or answers for texts"
-
-
-@view("saliency", missing_explainer, network=True, trained=True)
+@view(
+    "saliency",
+    {"does not predict labels, values or answers for texts": lambda subject: subject.predictor.explainer() is None},
+    network=True,
+    trained=True,
+)
 def show_saliency(
     subject: Subject,
     *texts: str,

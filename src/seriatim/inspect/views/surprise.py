@@ -63,11 +63,7 @@ class Expectations:
         return "; ".join(f"{token(index)} {percent(value)}" for index, value in pairs if value > 0) or "nothing"
 
 
-def missing_scores(subject: Subject) -> str:
-    return "" if subject.predictor.token_scorer() is not None else "does not predict tokens"
-
-
-@view("surprise", missing_scores, trained=True)
+@view("surprise", {"does not predict tokens": lambda s: s.predictor.token_scorer() is None}, trained=True)
 def show_surprise(
     subject: Subject, text: str | None = None, *, target: str | None = None, position: int | None = None, top: int = 10
 ) -> Result:
@@ -205,12 +201,11 @@ def percent(probability: float) -> str:
 # The orders of an n-gram model
 
 
-def missing_ngrams(subject: Subject) -> str:
-    is_ngram = subject.gradient_free and isinstance(subject.predictor.network, NGram)
-    return "" if is_ngram else "is not an n-gram model"
-
-
-@view("backoff", missing_ngrams, trained=True)
+@view(
+    "backoff",
+    {"is not an n-gram model": lambda s: not (s.gradient_free and isinstance(s.predictor.network, NGram))},
+    trained=True,
+)
 def show_backoff(subject: Subject, text: str | None = None) -> Result:
     """Of a text, by default of the beginning of the model's own validation split."""
     scored = score_tokens(subject, text)

@@ -165,19 +165,16 @@ class BestUnit:
         return size > self.chance and size > self.untrained + MARGIN
 
 
-def missing_text(subject: Subject) -> str:
-    if subject.encoder_decoder:
-        return "is an encoder–decoder; this view shows networks over one sequence"
-    if 1 not in subject.predictor.texts_per_input:
-        return "does not read single texts"
-    try:
-        subject.predictor.text_reader()
-    except SeriatimError:
-        return "does not read text"
-    return ""
-
-
-@view("units", missing_text, network=True, trained=True)
+@view(
+    "units",
+    {
+        "is an encoder–decoder; this view shows networks over one sequence": lambda subject: subject.encoder_decoder,
+        "does not read single texts": lambda subject: 1 not in subject.predictor.texts_per_input,
+        "does not read text": lambda subject: not subject.predictor.embedding_tables(),
+    },
+    network=True,
+    trained=True,
+)
 def show_units(subject: Subject, text: str | None = None, *, top: int = 3) -> Result:
     """Over a text, by default over the run's own validation split; the `top` units are drawn over it."""
     parts = split_text(subject, subject.own_text(OWN_TOKENS) if text is None else text)
