@@ -15,12 +15,10 @@ from seriatim import api
 from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.runs.configure import configure
 from seriatim.tasks.base import Batch
-from seriatim.tasks.forecast import ForecastTask
-from seriatim.tasks.forecast.encoded import Origins, SeriesEncoded, fill_forward, running_mean
-from seriatim.tasks.forecast.metrics import RIDGE, forecast_metrics, shares_below
-from seriatim.tasks.forecast.predictor import forecast_origins
+from seriatim.tasks.forecast import ForecastTask, WindowSampler, forecast_origins, value_losses
+from seriatim.tasks.forecast.backtest import forecast_metrics, shares_below
+from seriatim.tasks.forecast.encoded import RIDGE, Origins, SeriesEncoded, fill_forward, running_mean
 from seriatim.tasks.forecast.processor import find_season, naive_mae
-from seriatim.tasks.forecast.task import WindowSampler, value_losses
 
 DAY = np.datetime64("2024-01-01")
 TRAINED = 98  # steps of 140 in the training split

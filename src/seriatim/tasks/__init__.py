@@ -46,10 +46,7 @@ def names() -> list[str]:
 
 def summary(task: type[Task[Any]]) -> str:
     """Returns the first sentence of the docstring of a task's module or package."""
-    name = task.__module__
-    if name.startswith(f"{__name__}.") and name.count(".") > __name__.count(".") + 1:
-        name = name.rpartition(".")[0]
-    return (sys.modules[name].__doc__ or "").partition("\n")[0].rstrip(".")
+    return (sys.modules[task.__module__].__doc__ or "").partition("\n")[0].rstrip(".")
 
 
 def load_all() -> dict[str, type[Task[Any]]]:

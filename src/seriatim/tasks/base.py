@@ -294,7 +294,7 @@ class Task(ABC, Generic[E]):
         """Returns an encoded split, or raises an error that names those that there are."""
         if split not in self.encoded:
             cause = f"there is no {split} split to evaluate on"
-            raise SeriatimError("data.no-split", cause, f"there is: {', '.join(self.encoded) or 'none'}")
+            raise SeriatimError("data.no-split", cause, f"the splits are: {', '.join(self.encoded) or 'none'}")
         return self.encoded[split]
 
     def fingerprint(self) -> str:

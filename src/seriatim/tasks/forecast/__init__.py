@@ -1,7 +1,428 @@
-"""Forecast the next values of one or more time series."""
+"""Forecast the next values of one or more time series.
+
+From `context_length` steps the network predicts the next `horizon` steps:
+
+    loss = mean (y − ŷ)²      or      mean max(q (y − ŷ), (q − 1)(y − ŷ)) over the quantiles q; scaled values
+
+All steps are predicted at once (direct), or one by one, each forecast being the next input (recursive). The network
+predicts the difference to an anchor: the last value, the value one season before, or a linear forecast. A causal model
+is trained on a forecast after every step that it reads. Evaluation is a backtest: forecast origins roll over the
+split, and a forecast sees only the steps before its origin.
+"""
 
 from __future__ import annotations
 
-from .task import ForecastTask
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
 
-__all__ = ["ForecastTask"]
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...core.config import Settings
+from ...core.device import numpy_stream
+from ...core.errors import Diagnostics, SeriatimError
+from ...data.dataset import Dataset
+from ...data.kinds import LABEL, NUMBER
+from ...data.reader import read_dataset
+from ...data.schema import Schema
+from ...data.series.calendar import Frequency
+from ...data.series.schema import HISTORY, SCHEMA, TIME
+from ...data.series.split import AlongTime, BySeries, latest_series
+from ...data.series.table import check_future, make_series
+from ...data.source import Source, open_source
+from ...data.split import Fractions, SplitPolicy
+from ...nn.backbone import BackboneSettings
+from ...nn.layers import NumberInput
+from ...nn.network import Network, StepHead, as_float32, assemble
+from ...report.charts import View
+from ..base import Metrics, Output, Task
+from ..batching import MAX_ELEMENTS, Batch, Sampler, device_of
+from ..predictor import Predictor, Record, Usage, capability
+from ..processor import TaskConfig
+from .backtest import describe_forecasts, forecast_metrics, make_views, median_index, plot_forecast
+from .encoded import Origins, SeriesEncoded, apply_linear, fit_linear, linear_forecast, naive_forecast
+from .processor import ForecastProcessor, ForecastSettings
+
+MANY_SERIES, SHORT_SERIES = 100, 200  # at least so many series, all shorter than this, are split by series
+SERIES_FRACTIONS = (0.7, 0.2, 0.1)  # of series, by default
+MAX_CHARTS = 12
+# A forecast reads the past targets; on the command line they are its only required input.
+INPUTS = replace(
+    SCHEMA, fields=tuple(replace(f, required=True, target=False) if f.target else f for f in SCHEMA.fields)
+)
+
+
+class WindowSampler(Sampler):
+    """All windows in a random order of each epoch; a batch may span two epochs.
+
+    Args:
+        count: The number of windows.
+        seed: The seed of the run.
+    """
+
+    def __init__(self, count: int, seed: int) -> None:
+        self.count, self.seed = count, seed
+        self._orders: dict[int, np.ndarray] = {}  # of the last two epochs
+
+    def steps_per_epoch(self, batch_size: int) -> int:
+        return max(self.count // batch_size, 1)
+
+    def items(self, step: int, batch_size: int) -> np.ndarray:
+        epochs, positions = np.divmod(step * batch_size + np.arange(batch_size), self.count)
+        return np.concatenate([self._order(int(epoch))[positions[epochs == epoch]] for epoch in np.unique(epochs)])
+
+    def _order(self, epoch: int) -> np.ndarray:
+        if epoch not in self._orders:
+            order = numpy_stream(self.seed, "shuffle", epoch).permutation(self.count)
+            self._orders = {key: value for key, value in self._orders.items() if key == epoch - 1} | {epoch: order}
+        return self._orders[epoch]
+
+
+# Forecasts of a network
+
+
+@torch.inference_mode()
+def forecast_origins(
+    network: nn.Module, encoded: SeriesEncoded, settings: ForecastSettings, origins: Origins
+) -> np.ndarray:
+    """Returns scaled forecasts (n,horizon,N,Q) from origins on; quantiles rise."""
+    network.eval()
+    size = max(MAX_ELEMENTS // encoded.processor.context_length, 1)
+    batches = [
+        origins.take(np.arange(first, min(first + size, len(origins)))) for first in range(0, len(origins), size)
+    ]
+    return np.sort(np.concatenate([_forecast_batch(network, encoded, settings, batch) for batch in batches]), axis=-1)
+
+
+def _forecast_batch(
+    network: nn.Module, encoded: SeriesEncoded, settings: ForecastSettings, origins: Origins
+) -> np.ndarray:
+    device = device_of(network)
+    inputs, mask, _ = encoded.contexts(origins, settings.steps)
+    outputs, state = network(
+        torch.from_numpy(inputs).to(device), None if mask is None else torch.from_numpy(mask).to(device)
+    )
+    lengths = np.minimum(origins.positions, encoded.processor.context_length)
+    last = outputs[torch.arange(len(origins)), torch.from_numpy(lengths - 1)]
+    rows = encoded.last_rows(origins)
+    targets = encoded.values.shape[1]
+    anchors = encoded.anchors(origins.series, rows, settings.steps)[:, 0]  # (n,steps,N)
+    first = _to_numpy(last, settings.steps, targets) + anchors[..., None]
+    if settings.steps == settings.horizon:
+        return first
+    return _feed_back(network, encoded, settings.horizon, origins.series, rows, first, state)
+
+
+def _to_numpy(outputs: Tensor, steps: int, targets: int) -> np.ndarray:
+    return np.asarray(as_float32(outputs).cpu().numpy().reshape(len(outputs), steps, targets, -1))
+
+
+def _feed_back(
+    network: nn.Module,
+    encoded: SeriesEncoded,
+    horizon: int,
+    series: np.ndarray,
+    rows: np.ndarray,
+    first: np.ndarray,
+    state: Any,
+) -> np.ndarray:
+    """Returns forecasts (n,horizon,N,1), each step being the next input; `first` is that of the first step."""
+    device, processor = device_of(network), encoded.processor
+    targets, width = encoded.values.shape[1], len(processor.variables)
+    starts = encoded.starts[series][:, None]
+    before = rows + np.arange(1 - max(processor.context_length, processor.season), 1)
+    recent, exists = encoded.values[np.maximum(before, starts)], before >= starts  # (n,steps,N): values, then forecasts
+    forecasts = [first]
+    for step in range(1, horizon):
+        recent = np.concatenate([recent[:, 1:], forecasts[-1][..., 0]], axis=1)
+        exists = np.concatenate([exists[:, 1:], np.ones((len(rows), 1), dtype=bool)], axis=1)
+        inputs = encoded.window(series, rows + step, 1).copy()
+        inputs[:, 0, :targets] = recent[:, -1] - _running_level(processor, recent, exists)
+        inputs[:, 0, width : width + len(processor.flags)] = 0.0  # a forecast is not missing
+        outputs, state = network(torch.from_numpy(inputs).to(device), None, state)
+        anchor = _anchor_of(processor, recent, exists)[:, None, :, None]
+        forecasts.append(_to_numpy(outputs[:, -1], 1, targets) + anchor)
+    return np.concatenate(forecasts, axis=1)
+
+
+def _running_level(processor: ForecastProcessor, recent: np.ndarray, exists: np.ndarray) -> np.ndarray:
+    """Returns the running mean (n,N) at the end of recent values (n,steps,N)."""
+    if processor.level != "running":
+        return np.zeros_like(recent[:, -1])
+    inside = exists[:, -processor.context_length :, None]
+    return np.asarray(np.where(inside, recent[:, -processor.context_length :], 0.0).sum(axis=1) / inside.sum(axis=1))
+
+
+def _anchor_of(processor: ForecastProcessor, recent: np.ndarray, exists: np.ndarray) -> np.ndarray:
+    """Returns the anchor (n,N) of the step after recent values (n,steps,N)."""
+    if processor.anchor == "none":
+        return np.zeros_like(recent[:, -1])
+    if processor.linear is not None:
+        return apply_linear(processor.linear, recent[:, -processor.context_length :])[:, 0]
+    back = -1 if processor.anchor == "last" else -processor.season
+    return np.where(exists[:, [back]], recent[:, back], recent[:, -1])
+
+
+class ForecastPredictor(Predictor):
+    """Continues the series of the run, or others."""
+
+    task: ForecastTask
+    processor: ForecastProcessor
+
+    @capability(
+        outputs={"forecast": NUMBER, "time": TIME, "series": LABEL, "variable": LABEL},
+        inputs=INPUTS,
+        per_row=False,
+        own_data=True,
+    )
+    def forecast(self, dataset: Dataset, options: Settings) -> list[Record]:
+        """Forecast the values after the end of each series, with a column per quantile if there are any."""
+        encoded, quantiles = self.predict_ends(dataset)
+        levels, frequency = self.task.settings.quantiles, encoded.frequency
+        middle, records = median_index(levels), []
+        for row, name in enumerate(encoded.names):
+            steps = encoded.sizes[row] + np.arange(self.processor.horizon)
+            times = frequency.after(encoded.start_times[row], steps)
+            for step, time in enumerate(times):
+                for target, variable in enumerate(self.processor.targets):
+                    values = quantiles[row, step, target]
+                    record = {"series": name, "time": frequency.format(time), "variable": variable}
+                    record["forecast"] = float(values[middle])
+                    record |= {f"q{level:g}": float(value) for level, value in zip(levels, values, strict=False)}
+                    records.append(record)
+        return records
+
+    def predict_ends(self, dataset: Dataset) -> tuple[SeriesEncoded, np.ndarray]:
+        """Returns the encoded series and the forecasts (series,horizon,N,Q) after their ends, in the data's units."""
+        if self.processor.cycles and "time" not in dataset:
+            cause = "the model reads the calendar, so series need times"
+            remedy = "pass a file with its time column (--data), or train with task.calendar=false"
+            raise SeriatimError("predict.times", cause, remedy)
+        check_future(dataset, Frequency.parse(dataset["frequency"][0]), self.processor.horizon)
+        encoded = self.processor.encode_scaled(dataset, None)
+        origins = self._ends(encoded)
+        scaled = forecast_origins(self.network, encoded, self.task.settings, origins)
+        return encoded, encoded.unscale(origins, scaled)
+
+    def _ends(self, encoded: SeriesEncoded) -> Origins:
+        counted = np.ones((len(encoded.sizes), self.processor.horizon), dtype=bool)
+        return Origins(np.arange(len(encoded.sizes)), encoded.sizes, counted)
+
+    @property
+    def texts_per_input(self) -> tuple[int, ...]:
+        return ()
+
+    def encode_inputs(self, inputs: Any) -> SeriesEncoded:
+        """Returns the contexts of forecasts after the end of each series."""
+        encoded = self.processor.encode_scaled(self.task.read(inputs, INPUTS), None)
+        return replace(encoded, items=self._ends(encoded))
+
+    def element_names(self, encoded: SeriesEncoded, item: int) -> list[str]:
+        """Returns how many steps before the forecast each element is."""
+        return [str(step) for step in range(-int(encoded.lengths[item]), 0)]
+
+    def scores(self, encoded: SeriesEncoded) -> list[Any]:
+        """Returns the scaled forecasts (horizon,N,Q) of each item."""
+        return list(forecast_origins(self.network, encoded, self.task.settings, encoded.items))
+
+    def charts(self, name: str, dataset: Dataset, options: Settings, predictions: Sequence[Record]) -> list[View]:
+        encoded, quantiles = self.predict_ends(dataset)
+        origins, levels = self._ends(encoded), self.task.settings.quantiles
+        pairs = [(row, target) for row in range(len(origins)) for target in range(len(self.processor.targets))]
+        return [plot_forecast(encoded, origins, row, target, quantiles, levels) for row, target in pairs[:MAX_CHARTS]]
+
+    def usage(self, run: str) -> list[Usage]:
+        return [
+            Usage(f"seriatim forecast {run}", "print(run.forecast())"),
+            Usage(f"seriatim forecast {run} --data new.csv --out next.csv", 'print(run.forecast("new.csv"))'),
+        ]
+
+
+# The task
+
+
+class ForecastTask(Task[SeriesEncoded]):
+    name = "forecast"
+    schema = SCHEMA
+    split_policy = AlongTime()
+    settings_type = ForecastSettings
+    processor_type = ForecastProcessor
+    predictor_type = ForecastPredictor
+    default_fractions = (0.7, 0.1, 0.2)
+    unit = "values"
+    default_model = "gru"
+    default_model_reason = "a recurrent network forecasts well from few series and is fast on a CPU"
+    settings: ForecastSettings
+    processor: ForecastProcessor
+
+    # Data
+
+    @classmethod
+    def choose_split(cls, config: TaskConfig, dataset: Dataset) -> tuple[SplitPolicy, Fractions]:
+        """Splits along time, or by series if there are many short ones."""
+        settings: ForecastSettings = config.task
+        many = len(dataset) >= MANY_SERIES and max(map(len, dataset["target"])) < SHORT_SERIES
+        if settings.split == "series" or (settings.split == "auto" and many):
+            return BySeries(), config.data.fractions or SERIES_FRACTIONS
+        return cls.split_policy, config.data.fractions or cls.default_fractions
+
+    @classmethod
+    def read_training_data(
+        cls, source: Source, config: TaskConfig, diagnostics: Diagnostics, like: Dataset | None = None
+    ) -> Dataset:
+        """Returns the series of a source; those of a validation or test source have the frequency of `like`."""
+        options, columns, frequency = config.data.read_options(), dict(config.data.columns), None
+        trained: Mapping[str, str] | None = None
+        if like is not None:
+            trained, frequency = like.column_names, Frequency.parse(like["frequency"][0])
+            columns = {role: "" for role in cls.schema.roles if role not in trained} | columns
+        rows = read_dataset(source, cls.schema, columns, options, diagnostics, trained)
+        diagnostics.raise_problems()
+        return make_series(rows, config.task.multivariate, diagnostics, frequency, config.data.columns)
+
+    def read(self, source: Any, schema: Schema | None = None, columns: Mapping[str, str] | None = None) -> Dataset:
+        """Returns the series of further data, with the columns and the frequency of the training data."""
+        unused = {role: "" for role in self.schema.roles if role not in self.columns}
+        rows = super().read(source, self.schema, unused | dict(columns or {}))
+        processor, variables = self.processor, self.config.data.columns
+        if not all(name.startswith("column ") for name in variables.values()) or not variables:
+            # Lists of numbers that are passed have the variables in this order.
+            widths = {len(v[0]) for v in rows["target"] if len(v)} if rows.kind("target") is HISTORY else set()
+            if widths - {len(processor.variables)}:
+                cause = f"{rows.name}: {max(widths)} numbers per step, the model reads {len(processor.variables)}"
+                raise SeriatimError("predict.input", cause, f"pass {', '.join(processor.variables)}")
+            numbers = itertools.count(1)
+            roles = {"target": processor.targets, "past": processor.past, "future": processor.future}
+            variables = {role: ",".join(f"column {next(numbers)}" for _ in names) for role, names in roles.items()}
+        return make_series(rows, self.settings.multivariate, Diagnostics(), processor.frequency, variables)
+
+    def read_own_data(self, data_dir: str | None = None) -> Dataset:
+        """Returns the series the run was trained on, with those of the validation and test files that continue them."""
+        self.check_stored_source()
+        config, diagnostics = self.config, Diagnostics()
+        source = open_source(config.data.source, data_dir)
+        named = [open_source(spec, data_dir) for spec in (config.data.validation, config.data.test) if spec is not None]
+        named = named or [source.splits[name] for name in ("validation", "test") if name in source.splits]
+        series = self.read_training_data(source.splits.get("train", source), config, diagnostics)
+        parts = {"train": series}
+        for name, part in zip(("validation", "test"), named, strict=False):
+            parts[name] = self.read_training_data(part, config, diagnostics, series)
+        return latest_series(list(AlongTime().separate(parts, diagnostics).values()))
+
+    # Network
+
+    def network(self, model: BackboneSettings) -> Network:
+        settings, processor = self.settings, self.processor
+        if settings.mode == "recursive" and not model.traits.causal:
+            cause = "a bidirectional model cannot read its own forecasts one by one"
+            raise SeriatimError("task.not-causal", cause, "omit model.bidirectional, or choose task.mode=direct")
+        inputs = NumberInput(processor.features(settings.steps), model.embedding)
+        outputs = settings.steps * len(processor.targets) * max(len(settings.quantiles), 1)
+        fed_back = settings.horizon - 1 if settings.mode == "recursive" else 0  # forecasts read after the context
+        length = processor.context_length + fed_back
+        return assemble(model, inputs, inputs.width, length, lambda backbone: StepHead(backbone.width, outputs))
+
+    @property
+    def every_step(self) -> bool:
+        """Whether the loss has a forecast after every step; a bidirectional model has read the later ones."""
+        return self.settings.every_step and self.config.model.traits.causal
+
+    # Training
+
+    def make_sampler(self, train: SeriesEncoded) -> Sampler:
+        return WindowSampler(len(train), self.config.seed)
+
+    def collate(self, encoded: SeriesEncoded, items: np.ndarray) -> Batch:
+        """Returns contexts (B,T,F), and targets (B,T,steps,N) relative to their anchors, with a mask of known ones."""
+        origins, steps = encoded.items.take(items), self.settings.steps
+        inputs, mask, rows = encoded.contexts(origins, steps)
+        asked = rows if self.every_step else encoded.last_rows(origins)
+        targets, known = encoded.targets_after(origins.series, asked, steps)
+        if self.every_step and mask is not None:
+            known = known & mask[:, :, None, None]
+        parts = (targets - encoded.anchors(origins.series, asked, steps), known)
+        tensors = tuple(torch.from_numpy(np.ascontiguousarray(part)) for part in parts)
+        batch_mask = None if mask is None else torch.from_numpy(mask)
+        return Batch(torch.from_numpy(inputs), tensors, max(int(known.sum()), 1), batch_mask)
+
+    def forward(self, network: Network, batch: Batch, state: Any = None) -> Output:
+        """Returns scores (B,T,steps,N,Q), relative to the anchors."""
+        targets, _ = batch.targets
+        scores, _ = network(batch.inputs, batch.mask)
+        return Output(as_float32(scores)[:, -targets.shape[1] :].unflatten(-1, (*targets.shape[2:], -1)))
+
+    def loss(self, output: Output, batch: Batch, smoothing: float = 0.0) -> Tensor:
+        targets, known = batch.targets
+        return torch.where(known, value_losses(output.scores, targets, self.settings.quantiles), 0.0).sum()
+
+    # Evaluation
+
+    def origins(self, split: str, limit: int | None = None) -> Origins:
+        """Returns the forecast origins of a split; at most so many that about `limit` values are forecast."""
+        origins = self.require_split(split).backtest(self.settings.stride)
+        return origins.sample(None if limit is None else max(limit // self.settings.horizon, 1))
+
+    def evaluate(self, network: nn.Module, split: str = "validation", limit: int | None = None) -> Metrics:
+        origins = self.origins(split, limit)
+        encoded, settings = self.encoded[split], self.settings
+        scaled = forecast_origins(network, encoded, settings, origins)  # (n,horizon,N,Q)
+        references = encoded.references(origins)
+        rows = encoded.last_rows(origins)
+        targets = encoded.targets_after(origins.series, rows, settings.horizon)[0][:, 0]
+        losses = value_losses(torch.from_numpy(scaled).double(), torch.from_numpy(targets), settings.quantiles)
+        known = ~np.isnan(references)
+        loss = float(torch.where(torch.from_numpy(known), losses, 0.0).sum()) / max(int(known.sum()), 1)
+        quantiles = encoded.unscale(origins, scaled)
+        metrics = forecast_metrics(encoded, origins, references, quantiles, settings.quantiles)
+        return {"loss": loss, **metrics, "values": float(known.sum())}
+
+    @cached_property
+    def linear_weights(self) -> list[np.ndarray] | None:
+        """The weights of the linear baseline; None without training data."""
+        train = self.encoded.get("train")
+        return None if train is None else fit_linear(train, self.processor.context_length, self.processor.horizon)
+
+    def simple_forecasts(self, encoded: SeriesEncoded, origins: Origins) -> dict[str, np.ndarray]:
+        """Returns the forecasts (n,horizon,N) of the baselines in the units of the data."""
+        scaled = {"naive": naive_forecast(encoded, origins)}
+        if self.processor.season > 1:
+            scaled["seasonal naive"] = naive_forecast(encoded, origins, self.processor.season)
+        if self.linear_weights is not None:
+            scaled["linear"] = linear_forecast(self.linear_weights, encoded, origins)
+        return {name: encoded.unscale(origins, values[..., None])[..., 0] for name, values in scaled.items()}
+
+    def baselines(self, split: str) -> dict[str, Metrics]:
+        """Returns the metrics of repeating the last value or the last season, and of a linear forecast."""
+        encoded, origins = self.encoded[split], self.origins(split)
+        references = encoded.references(origins)
+        return {
+            name: forecast_metrics(encoded, origins, references, forecasts[..., None])
+            for name, forecasts in self.simple_forecasts(encoded, origins).items()
+        }
+
+    def views(self, predictor: Predictor, split: str) -> list[View]:
+        encoded, origins = self.encoded[split], self.origins(split)
+        scaled = forecast_origins(predictor.network, encoded, self.settings, origins)
+        quantiles = encoded.unscale(origins, scaled)
+        simple = self.simple_forecasts(encoded, origins)
+        return make_views(encoded, origins, quantiles, self.settings.quantiles, simple)
+
+    def sample(self, network: nn.Module) -> str:
+        """Returns up to three forecasts of the validation split beside what came."""
+        encoded, origins = self.encoded["validation"], self.origins("validation").sample(3)
+        scaled = forecast_origins(network, encoded, self.settings, origins)
+        forecasts = encoded.unscale(origins, scaled)[..., median_index(self.settings.quantiles)]
+        return describe_forecasts(encoded, replace(origins, counted=np.ones_like(origins.counted)), forecasts)
+
+
+def value_losses(scores: Tensor, targets: Tensor, quantiles: tuple[float, ...]) -> Tensor:
+    """Returns the loss of every value (…,N) for scores (…,N,Q): squared error, or pinball loss of the quantiles."""
+    errors = targets[..., None] - scores
+    if not quantiles:
+        return errors.square().squeeze(-1)
+    levels = torch.tensor(quantiles, dtype=errors.dtype, device=errors.device)
+    return torch.maximum(levels * errors, (levels - 1) * errors).mean(dim=-1)

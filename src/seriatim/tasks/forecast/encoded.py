@@ -1,11 +1,13 @@
 """Encoded series: scaled, filled and concatenated arrays, from which windows are gathered.
 
 A missing value is filled with the last one before it, never with a later one, and an input beside it says so. Behind
-each series there are `horizon` more rows, for the calendar and the future columns of its forecast.
+each series there are `horizon` more rows, for the calendar and the future columns of its forecast. Simple forecasts,
+which are baselines and what a network predicts the difference to, are made from the same arrays.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -16,10 +18,14 @@ from ...data.sequences import Sequences
 from ...data.series.calendar import Frequency, cycle_features
 from ...data.series.scaling import Scaler
 from ...data.series.table import start_time
+from ..batching import evenly_spaced
 from ..processor import Encoded
 
 if TYPE_CHECKING:
     from .processor import ForecastProcessor
+
+RIDGE = 1e-6  # of the linear forecast, for each window
+MAX_WINDOWS = 20_000  # that the linear forecast is fitted on, evenly spaced
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,7 @@ class Origins:
         """Returns at most `limit` origins, evenly spaced."""
         if limit is None or len(self) <= limit:
             return self
-        return self.take(np.unique(np.linspace(0, len(self) - 1, max(limit, 1)).astype(np.int64)))
+        return self.take(evenly_spaced(len(self), max(limit, 1)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +81,26 @@ class SeriesEncoded(Encoded):
         limits = (self.starts + self.sizes + self.processor.horizon)[series]
         following = self.known[next_rows(rows, limits, steps)]  # (B,T,steps,K)
         return np.concatenate([self.inputs.values[rows], following.reshape(*rows.shape, -1)], axis=-1)
+
+    def contexts(self, origins: Origins, steps: int) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+        """Returns the contexts before origins, of which one pass forecasts `steps` steps.
+
+        Returns:
+            Inputs (B,T,F), zero where padded; a mask (B,T), None if nothing is padded; and their rows (B,T).
+        """
+        lengths = np.minimum(origins.positions, self.processor.context_length)
+        first = self.starts[origins.series] + origins.positions - lengths
+        steps_back = np.arange(int(lengths.max()))
+        mask = steps_back < lengths[:, None]
+        rows = np.where(mask, first[:, None] + steps_back, first[:, None])
+        inputs = self.window(origins.series, rows, steps)
+        if mask.all():
+            return inputs, None, rows
+        return np.where(mask[:, :, None], inputs, np.float32(0)), mask, rows
+
+    def last_rows(self, origins: Origins) -> np.ndarray:
+        """Returns the row before each origin (n,1)."""
+        return (self.starts[origins.series] + origins.positions - 1)[:, None]
 
     def targets_after(self, series: np.ndarray, rows: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the next `steps` scaled targets (B,T,steps,N) after `rows` (B,T), and which are observed."""
@@ -127,11 +153,12 @@ class SeriesEncoded(Encoded):
         return np.where(origins.counted[:, :, None], np.stack(values), np.nan)
 
     def unscale(self, origins: Origins, scaled: np.ndarray) -> np.ndarray:
-        """Returns forecasts (n,horizon,N) in the units of the data."""
+        """Returns forecasts (n,horizon,N,Q) in the units of the data."""
         values = np.empty(scaled.shape, dtype=np.float64)
         for series in np.unique(origins.series):
             rows = origins.series == series
-            values[rows] = self.scalers[series].invert(scaled[rows].astype(np.float64))
+            inverted = self.scalers[series].invert(np.moveaxis(scaled[rows], -1, 0).astype(np.float64))
+            values[rows] = np.moveaxis(inverted, 0, -1)
         return values
 
 
@@ -224,3 +251,53 @@ def fill_forward(values: np.ndarray) -> np.ndarray:
     known = ~np.isnan(values)
     last = np.maximum.accumulate(np.where(known, np.arange(len(values))[:, None], -1), axis=0)
     return np.where(last >= 0, np.take_along_axis(values, np.maximum(last, 0), axis=0), 0.0)
+
+
+# Simple forecasts
+
+
+def naive_forecast(encoded: SeriesEncoded, origins: Origins, season: int = 1) -> np.ndarray:
+    """Returns the last value, or the one a season before, scaled (n,horizon,N)."""
+    first, last = encoded.starts[origins.series][:, None], encoded.last_rows(origins)
+    before = last + season_offsets(season, encoded.processor.horizon)
+    return np.asarray(encoded.values[np.where(before >= first, before, last)])
+
+
+def fit_linear(train: SeriesEncoded, length: int, steps: int) -> list[np.ndarray]:
+    """Returns the weights (length+1,steps) of each target that forecast it from its own past by least squares.
+
+    ŷ_{t+j} = b_j + Σ_i w_ji y_{t−i}, the same for all series, on scaled values; the last row is b.
+    """
+    sizes, starts = train.sizes, train.starts
+    rows = np.concatenate(
+        [s + np.arange(length, max(n - steps + 1, length)) for s, n in zip(starts, sizes, strict=True)]
+    )
+    if len(rows) > MAX_WINDOWS:
+        rows = rows[evenly_spaced(len(rows), MAX_WINDOWS)]
+    before, after = rows[:, None] + np.arange(-length, 0), rows[:, None] + np.arange(steps)
+    weights = []
+    for target in range(train.values.shape[1]):
+        complete = train.observed[after, target].all(axis=1)
+        x = train.values[before[complete], target].astype(np.float64)
+        y = train.values[after[complete], target].astype(np.float64)
+        weights.append(solve_ridge(x, y))
+    return weights
+
+
+def solve_ridge(x: np.ndarray, y: np.ndarray, ridge: float = RIDGE) -> np.ndarray:
+    """Returns w (length+1,steps) of (XᵀX + λnI) w = XᵀY; X is x (n,length) with a column of ones, Y is y (n,steps)."""
+    x = add_ones(x)
+    penalty = ridge * max(len(x), 1) * np.eye(x.shape[1])
+    return np.asarray(np.linalg.solve(x.T @ x + penalty, x.T @ y))
+
+
+def add_ones(x: np.ndarray) -> np.ndarray:
+    return np.concatenate([x.astype(np.float64), np.ones((len(x), 1))], axis=1)
+
+
+def linear_forecast(weights: Sequence[np.ndarray], encoded: SeriesEncoded, origins: Origins) -> np.ndarray:
+    """Returns the forecasts (n,horizon,N) of `fit_linear`, scaled; a short context is extended by its first value."""
+    first = encoded.starts[origins.series]
+    context = (first + origins.positions)[:, None] + np.arange(1 - len(weights[0]), 0)
+    rows = np.maximum(context, first[:, None])
+    return np.stack([add_ones(encoded.values[rows, target]) @ w for target, w in enumerate(weights)], axis=-1)

@@ -24,8 +24,7 @@ from ...data.series.scaling import Scaler, Scaling, constant_columns
 from ...data.series.table import SEPARATE_NAME, describe_series, start_time
 from ...data.tokenizers import Tokenizer
 from ..processor import Processor, TaskConfig
-from .encoded import SeriesEncoded, encode_series
-from .metrics import fit_linear
+from .encoded import SeriesEncoded, encode_series, fit_linear
 
 WINDOWS_PER_WEIGHT = 20  # training windows for each weight that a linear anchor needs
 DEFAULT_CONTEXT, MAX_CONTEXT = 48, 336  # steps of a context that is chosen

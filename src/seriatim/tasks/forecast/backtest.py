@@ -1,19 +1,113 @@
-"""Charts and tables of a backtest, and samples in words."""
+"""The backtest of forecasts in the units of the data: metrics, charts and tables, and samples in words.
+
+MASE = mean |y − ŷ| / mean |y_t − y_{t−season}| in training        sMAPE = mean 2|y − ŷ| / (|y| + |ŷ|)
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from ...report.charts import Band, ForecastPlot, Lines, Scatter, Series, Table, View, row
+from ..base import Metrics
+from ..batching import evenly_spaced
 from .encoded import Origins, SeriesEncoded
-from .metrics import SeriesError, median_index, series_errors, shares_below
 
 MAX_PLOTS = 6  # series or variables with a plot
 MAX_ROWS = 20  # of a table
 MAX_HISTORY = 120  # steps shown before a forecast
 SAMPLED_STEPS, SAMPLED_HISTORY = 8, 6
+
+
+# Metrics
+
+
+class SeriesError(NamedTuple):
+    """The errors of one target of one series; the series is −1 if all share one scaling."""
+
+    series: int
+    target: int
+    mae: float
+    mase: float
+
+
+def forecast_metrics(
+    encoded: SeriesEncoded,
+    origins: Origins,
+    references: np.ndarray,
+    quantiles: np.ndarray,
+    levels: Sequence[float] = (),
+) -> Metrics:
+    """Returns the metrics over all known values; MASE is averaged over series and targets.
+
+    Args:
+        encoded: The series.
+        origins: Where the forecasts begin.
+        references: What came, (n,horizon,N), NaN if unknown.
+        quantiles: The forecast quantiles, or one forecast, (n,horizon,N,Q).
+        levels: The quantiles; () for a single forecast.
+    """
+    forecasts = quantiles[..., median_index(levels)]
+    known = ~np.isnan(references)
+    count = max(int(known.sum()), 1)
+    errors = np.where(known, forecasts - np.where(known, references, 0.0), 0.0)
+    mse = float((errors**2).sum() / count)
+    metrics = {"mse": mse, "rmse": float(np.sqrt(mse)), "mae": float(np.abs(errors).sum() / count)}
+    values = references[known]
+    if len(values) > 1 and values.var() > 0:
+        metrics["r2"] = 1 - mse / float(values.var())
+    by_series = [error.mase for error in series_errors(encoded, origins, references, forecasts)]
+    if finite := [mase for mase in by_series if np.isfinite(mase)]:
+        metrics["mase"] = float(np.mean(finite))
+    if encoded.processor.logs or (known.any() and float(values.min()) > 0):
+        sizes = np.abs(np.where(known, references, 1.0)) + np.abs(forecasts)
+        metrics["smape"] = float((2 * np.abs(errors) / sizes).sum() / count)
+    if levels:
+        gaps = np.where(known[..., None], references[..., None] - quantiles, 0.0)
+        shares = np.array(levels)
+        metrics["pinball"] = float(np.maximum(shares * gaps, (shares - 1) * gaps).mean(axis=-1).sum() / count)
+    if len(levels) > 1:
+        inside = known & (references >= quantiles[..., 0]) & (references <= quantiles[..., -1])
+        metrics["coverage"] = float(inside.sum() / count)
+    return metrics
+
+
+def median_index(levels: Sequence[float]) -> int:
+    """Returns which quantile is the forecast: the one nearest to the median."""
+    return int(np.argmin([abs(level - 0.5) for level in levels])) if levels else 0
+
+
+def series_errors(
+    encoded: SeriesEncoded, origins: Origins, references: np.ndarray, forecasts: np.ndarray
+) -> list[SeriesError]:
+    """Returns MAE and MASE of each target of each series that has known values."""
+    known = ~np.isnan(references)
+    errors = np.abs(np.where(known, forecasts - np.where(known, references, 0.0), 0.0)).sum(axis=1)  # (n,N)
+    counts = known.sum(axis=1)
+    results = []
+    for series in [-1] if encoded.processor.pooled else np.unique(origins.series).tolist():
+        rows = origins.series == series if series >= 0 else np.ones(len(origins), dtype=bool)
+        before = max(int(origins.positions[rows].min()), 1)
+        row = max(series, 0)
+        scale = encoded.processor.naive_mae(encoded.names[row], encoded.raw[row][:before])
+        for target in range(references.shape[2]):
+            if count := int(counts[rows, target].sum()):
+                mae = float(errors[rows, target].sum() / count)
+                mase = mae / float(scale[target]) if scale[target] > 0 else np.nan
+                results.append(SeriesError(series, target, mae, mase))
+    return results
+
+
+def shares_below(references: np.ndarray, quantiles: np.ndarray) -> list[float]:
+    """Returns for each quantile (n,horizon,N,Q) the share of the known values that lie below it."""
+    known = ~np.isnan(references)
+    count = max(int(known.sum()), 1)
+    return [float((known & (references <= quantiles[..., q])).sum() / count) for q in range(quantiles.shape[-1])]
+
+
+# Charts and tables
 
 
 def make_views(
@@ -32,7 +126,7 @@ def make_views(
     forecasts = quantiles[..., median_index(levels)]
     baseline = "seasonal naive" if "seasonal naive" in simple else "naive"
     pairs = [(s, n) for s in np.unique(origins.series).tolist() for n in range(len(encoded.processor.targets))]
-    chosen = np.unique(np.linspace(0, len(pairs) - 1, min(MAX_PLOTS, len(pairs))).astype(int))
+    chosen = evenly_spaced(len(pairs), MAX_PLOTS)
     views: list[View] = []
     for series, target in (pairs[index] for index in chosen):
         item = int(np.flatnonzero(origins.series == series)[-1])
