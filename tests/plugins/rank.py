@@ -29,7 +29,7 @@ class RankProcessor(Processor[Encoded]):
 
     @classmethod
     def fit(cls, train, config, pretrained, diagnostics):
-        return cls(TextCodec.fit(train, "text", config.task, config.model, diagnostics))
+        return cls(TextCodec.fit(train, "text", config, pretrained, diagnostics))
 
     def encode(self, dataset, diagnostics):
         """Returns the texts as inputs, and the less preferred text of each pair as its target."""

@@ -19,7 +19,7 @@ from seriatim.data.kinds import NUMBER, NUMBERS, TEXT, Kind
 from seriatim.data.stream import Location
 from seriatim.data.tokenizers import BERT_SPECIAL_TOKENS, Tokenizer, TokenizerSettings
 from seriatim.tasks.codecs import NumberCodec, SequenceSettings, TextCodec
-from seriatim.tasks.processor import from_dict
+from seriatim.tasks.processor import DataSettings, TaskConfig, from_dict
 
 WORDS = ["the", "old", "man", "read", "books", "and", "the", "new", "dog", "bit", "the", "old", "hat"]
 TEXTS = ["The old man read books", "books", "Äpfel! und mehr", "the dog bit", "a hat , a man", "new new old"]
@@ -41,11 +41,15 @@ def model_settings(name: str, **values: Any) -> Any:
     return validate(settings_class, {"name": name, "width": 8, **size, **values})
 
 
+def config(model: Any = None, **settings: Any) -> TaskConfig:
+    task = validate(SequenceSettings, settings)
+    return TaskConfig(task=task, data=DataSettings(source="data.csv"), model=model or model_settings("lstm"))
+
+
 def fit_texts(rows: Dataset, model: Any = None, tokenizer: Tokenizer | None = None, **settings: Any) -> Any:
     diagnostics = Diagnostics()
-    codec = TextCodec.fit(
-        rows, "input", validate(SequenceSettings, settings), model or model_settings("lstm"), diagnostics, tokenizer
-    )
+    pretrained = {} if tokenizer is None else {"tokenizer": tokenizer}
+    codec = TextCodec.fit(rows, "input", config(model, **settings), pretrained, diagnostics)
     return codec, diagnostics.notes
 
 
@@ -85,8 +89,7 @@ def test_texts_and_pairs_as_transformers_frames_them(tokenizer: Tokenizer, peer:
 def test_pairs_by_words() -> None:
     rows = dataset(TEXT, ["a b", "", "c"], ["c", "", "a a a"])
     diagnostics = Diagnostics()
-    settings = validate(SequenceSettings, {"tokenizer": {"kind": "word"}, "context_length": 4})
-    codec = TextCodec.fit(rows, "input", settings, model_settings("lstm"), diagnostics)
+    codec = TextCodec.fit(rows, "input", config(tokenizer={"kind": "word"}, context_length=4), {}, diagnostics)
     a, b, c = (codec.tokenizer.names.index(name) for name in "abc")
     encoded = codec.encode(rows, "input")
     assert [encoded[row].tolist() for row in range(3)] == [[a, b, 1, c], [1], [c, 1, a, a]]
@@ -140,9 +143,8 @@ def test_words_of_neighboring_texts_stay_apart() -> None:
 
 
 def test_numbers_of_lists_and_columns() -> None:
-    settings, model = SequenceSettings(), model_settings("lstm")
     lists = dataset(NUMBERS, ["[[1, 2], [3, 4]]", [[5.0, 6.0]], np.array([[7, 8]]), ""])
-    codec = NumberCodec.fit(lists, "input", settings, model, Diagnostics())
+    codec = NumberCodec.fit(lists, "input", config(), {}, Diagnostics())
     encoded = codec.encode(lists, "input")
     assert encoded.values.tolist() == [[1, 2], [3, 4], [5, 6], [7, 8]]
     assert encoded.lengths.tolist() == [2, 1, 1, 0]
@@ -151,7 +153,7 @@ def test_numbers_of_lists_and_columns() -> None:
     with pytest.raises(SeriatimError, match=r"data\.csv, line 2: a step has 3 numbers, the model has 2"):
         codec.encode(dataset(NUMBERS, [[[1, 2, 3]]]), "input")
     columns = dataset(NUMBER, [1, 2], [3, 4])
-    by_columns = NumberCodec.fit(columns, "input", settings, model, Diagnostics())
+    by_columns = NumberCodec.fit(columns, "input", config(), {}, Diagnostics())
     assert by_columns.encode(columns, "input")[1][:, 0].tolist() == [2, 4]
     assert by_columns.features == ("value",)
     both = by_columns.encode(dataset(NUMBERS, ["0.5 1", "2,3"]), "input")  # the same as lists
@@ -163,7 +165,7 @@ def test_numbers_of_lists_and_columns() -> None:
 def test_numbers_are_truncated() -> None:
     rows = dataset(NUMBERS, [[1, 2, 3, 4], [5]])
     diagnostics = Diagnostics()
-    codec = NumberCodec.fit(rows, "input", SequenceSettings(context_length=2), model_settings("lstm"), diagnostics)
+    codec = NumberCodec.fit(rows, "input", config(context_length=2), {}, diagnostics)
     assert codec.encode(rows, "input").values.ravel().tolist() == [1, 2, 5]
     assert diagnostics.notes == ["1 of 2 training sequences are truncated to 2 elements"]
     assert codec.mean[0] == pytest.approx(8 / 3)

@@ -235,9 +235,7 @@ class Task(ABC, Generic[E]):
             diagnostics: Receives notes and problems.
             like: The training rows, whose columns and kinds a validation or test source has, too.
         """
-        options = config.data.read_options()
-        rows = read_dataset(source, cls.schema, config.data.columns, options, diagnostics, *columns_and_kinds(like))
-        diagnostics.raise_problems()
+        rows = cls.read_rows(source, config, diagnostics, like)
         inputs = [field.role for field in cls.schema.fields if field.required and not field.target]
         sizes = np.stack([column.sizes for role in inputs for column in rows.columns[role]])
         empty = sizes.max(axis=0) == 0
@@ -246,6 +244,24 @@ class Task(ABC, Generic[E]):
         first = rows.locations[int(empty.argmax())]
         diagnostics.note(f"{rows.name}: {empty.sum():,} empty rows are left out, the first at {first}")
         return rows.take(np.flatnonzero(~empty))
+
+    @classmethod
+    def read_rows(
+        cls,
+        source: Source,
+        config: TaskConfig,
+        diagnostics: Diagnostics,
+        like: Dataset | None = None,
+        schema: Schema | None = None,
+        columns: Mapping[str, str] | None = None,
+    ) -> Dataset:
+        """Returns all rows of a source; see `read_training_data`. Schema and columns are by default those declared."""
+        names = None if like is None else like.column_names
+        kinds = None if like is None else {role: like.kind(role) for role in like.columns}
+        columns, options = config.data.columns if columns is None else columns, config.data.read_options()
+        rows = read_dataset(source, schema or cls.schema, columns, options, diagnostics, names, kinds)
+        diagnostics.raise_problems()
+        return rows
 
     @classmethod
     def choose_split(cls, config: TaskConfig, dataset: Dataset) -> tuple[SplitPolicy, Fractions]:
@@ -419,7 +435,7 @@ class Task(ABC, Generic[E]):
         items = np.flatnonzero(np.isin(rows, sampled_rows))  # all windows of a sampled row
         total_loss, targets, device = 0.0, 0, device_of(network)
 
-        def run(batch_items: np.ndarray) -> Sequence[Any]:
+        def run(batch_items: np.ndarray) -> Sequence[np.ndarray]:
             nonlocal total_loss, targets
             batch = self.collate(encoded, items[batch_items]).to(device)
             output = self.forward(network, batch)
@@ -431,11 +447,11 @@ class Task(ABC, Generic[E]):
         scores = run_batches(encoded.lengths[items], run)
         return {"loss": total_loss / max(targets, 1)} | self.metrics(network, split, items, scores)
 
-    def unbatch(self, output: Output, batch: Batch) -> Sequence[Any]:
+    def unbatch(self, output: Output, batch: Batch) -> Sequence[np.ndarray]:
         """Returns the scores of each item of a batch."""
         return list(output.scores.float().cpu().numpy())
 
-    def metrics(self, network: nn.Module, split: str, items: np.ndarray, scores: Sequence[Any]) -> Metrics:
+    def metrics(self, network: nn.Module, split: str, items: np.ndarray, scores: Sequence[np.ndarray]) -> Metrics:
         """Returns the metrics besides the loss.
 
         Args:
@@ -463,13 +479,6 @@ class Task(ABC, Generic[E]):
     def predictor(self, network: Any) -> Predictor:
         """Returns the predictor of a trained network, or of a model that `fit` returned."""
         return self.predictor_type(self, network.eval() if isinstance(network, nn.Module) else network)
-
-
-def columns_and_kinds(like: Dataset | None) -> tuple[dict[str, str] | None, dict[str, Kind] | None]:
-    """Returns the columns and kinds by role of a data set, as `read_dataset` takes them; (None, None) without one."""
-    if like is None:
-        return None, None
-    return like.column_names, {role: like.kind(role) for role in like.columns}
 
 
 def weights_digest(network: nn.Module) -> str:

@@ -10,9 +10,9 @@ Trained by cross-entropy. The input is text, two texts, numbers or an image.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, cast
+from typing import Self, cast
 
 import numpy as np
 import torch
@@ -26,7 +26,6 @@ from ..data.dataset import Dataset
 from ..data.kinds import LABEL, LABELS, NO, NUMBER, NUMBERS, YES
 from ..data.schema import Field, Schema
 from ..data.split import Stratified
-from ..data.tokenizers import Tokenizer
 from ..nn.loss import distillation_loss, multi_label_distillation_loss
 from ..report.charts import Cell, Confusion, Table, View
 from .base import Metrics, Output
@@ -42,8 +41,8 @@ from .metrics import (
     multi_label_metrics,
     precision_recall_f1,
 )
-from .predictor import Predictor, Usage, capability
-from .processor import TaskConfig, name_mismatches
+from .predictor import Predictor, Record, capability
+from .processor import TaskConfig, Tokenizers, Values, name_mismatches
 from .sequence import (
     INPUT,
     TARGET_NAMES,
@@ -71,9 +70,7 @@ class ClassifyProcessor(SequenceProcessor):
     multi_label: bool
 
     @classmethod
-    def fit(
-        cls, train: Dataset, config: TaskConfig, pretrained: Mapping[str, Tokenizer], diagnostics: Diagnostics
-    ) -> Self:
+    def fit(cls, train: Dataset, config: TaskConfig, pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:
         columns = train.columns["target"]
         multi_label = len(columns) > 1 or columns[0].kind is LABELS
         counts = Counter(label for labels in row_labels(train, diagnostics) for label in labels)
@@ -95,11 +92,7 @@ class ClassifyProcessor(SequenceProcessor):
 
     @classmethod
     def from_pretrained(
-        cls,
-        tokenizers: Mapping[str, Tokenizer],
-        max_length: int,
-        labels: tuple[str, ...] = (),
-        config: Mapping[str, Any] | None = None,
+        cls, tokenizers: Tokenizers, max_length: int, labels: tuple[str, ...] = (), config: Values | None = None
     ) -> Self:
         config = config or {}
         multi_label = config.get("problem_type") == "multi_label_classification"
@@ -191,14 +184,14 @@ class ClassifyPredictor(SequencePredictor):
     processor: ClassifyProcessor
 
     @capability(outputs={"prediction": LABEL, "confidence": NUMBER, "probabilities": NUMBERS}, options=ClassifyOptions)
-    def classify(self, dataset: Dataset, options: ClassifyOptions) -> list[dict[str, Any]]:
+    def classify(self, dataset: Dataset, options: ClassifyOptions) -> list[Record]:
         """Predict the label of each input, or its labels, with probabilities."""
         labels, multi_label = self.processor.labels, self.processor.multi_label
         predictions = []
         for logits in map(torch.from_numpy, self.scores(self.task.encode(dataset))):
             probabilities = (logits.sigmoid() if multi_label else logits.softmax(dim=-1)).tolist()
             best = max(range(len(labels)), key=probabilities.__getitem__)
-            record: dict[str, Any] = {"prediction": labels[best], "confidence": probabilities[best]}
+            record: Record = {"prediction": labels[best], "confidence": probabilities[best]}
             if multi_label:
                 pairs = zip(labels, probabilities, strict=True)
                 record["prediction"] = [label for label, probability in pairs if probability > 0.5]
@@ -218,9 +211,6 @@ class ClassifyPredictor(SequencePredictor):
             prediction,
         )
 
-    def usage(self, run: str) -> list[Usage]:
-        return self.usage_of("classify", run)
-
 
 class ClassifyTask(SequenceTask):
     name = "classify"
@@ -235,7 +225,7 @@ class ClassifyTask(SequenceTask):
     hub_head = "classification"
     processor: ClassifyProcessor
 
-    def hub_config(self) -> Mapping[str, Any]:
+    def hub_config(self) -> Values:
         kind = "multi" if self.processor.multi_label else "single"
         return {"problem_type": f"{kind}_label_classification"}
 
@@ -257,7 +247,7 @@ class ClassifyTask(SequenceTask):
             mismatches.append(f"only {model} may predict several labels for one input")
         return mismatches
 
-    def metrics(self, network: nn.Module, split: str, items: np.ndarray, scores: Sequence[Any]) -> Metrics:
+    def metrics(self, network: nn.Module, split: str, items: np.ndarray, scores: Sequence[np.ndarray]) -> Metrics:
         targets = self.encoded[split].targets[items]
         return multi_label_metrics(scores, targets) if self.processor.multi_label else class_metrics(scores, targets)
 
@@ -335,6 +325,3 @@ class ClassifyTask(SequenceTask):
         )
         columns = ("location", "input", "reference", "prediction", "confidence")
         return [Table(title="Most confident errors", columns=columns, rows=rows)] if rows else []
-
-
-__all__ = ["ClassifyPredictor", "ClassifyProcessor", "ClassifySettings", "ClassifyTask"]

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Annotated, Literal, Self, cast
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from ..data.tokenizers import Tokenizer, TokenizerSettings, default_kind
 from ..nn.backbone import BackboneSettings, ModelSettings
 from ..nn.layers import NumberInput
 from .metrics import mean_and_std
-from .processor import Stored
+from .processor import Stored, TaskConfig, Tokenizers
 
 if TYPE_CHECKING:
     from ..nn.images import ImageInput
@@ -82,7 +82,7 @@ def train_tokenizer(settings: TokenizerSettings, texts: Iterable[str], diagnosti
     return tokenizer
 
 
-def training_texts(texts: Any) -> Any:
+def training_texts(texts: np.ndarray | TextValues) -> np.ndarray | TextValues:
     """Returns the texts a tokenizer is trained on: all, or of a column with more than `TRAINING_CHARACTERS` on disk
     evenly spaced ones."""
     if not isinstance(texts, TextValues):
@@ -99,27 +99,20 @@ class InputCodec(Stored, ABC):
     @classmethod
     @abstractmethod
     def fit(
-        cls,
-        train: Dataset,
-        role: str,
-        settings: SequenceSettings,
-        model: ModelSettings,
-        diagnostics: Diagnostics,
-        tokenizer: Tokenizer | None = None,
+        cls, train: Dataset, role: str, config: TaskConfig, pretrained: Tokenizers, diagnostics: Diagnostics
     ) -> Self:
         """Returns a codec fitted to the columns of `role` in the training split.
 
         Args:
             train: The training split.
             role: The role to encode.
-            settings: Of the task.
-            model: Whose limit on the length is respected.
+            config: The settings of the task (`SequenceSettings`) and the model, whose limit on the length applies.
+            pretrained: Tokenizers to use instead of training one, by the name of their field.
             diagnostics: Receives notes, such as how many sequences are truncated.
-            tokenizer: A pretrained one; by default text is tokenized by one that is trained.
         """
 
     @abstractmethod
-    def encode(self, dataset: Dataset, role: str, diagnostics: Diagnostics | None = None) -> Any:
+    def encode(self, dataset: Dataset, role: str, diagnostics: Diagnostics | None = None) -> Sequences | Images:
         """Returns one item per row: `Sequences` of token ids (T,) or numbers (T,F), or `Images`.
 
         Args:
@@ -141,12 +134,10 @@ class InputCodec(Stored, ABC):
         """Returns the text of each element of an encoded item, for inspection."""
 
 
-def limit_length(
-    lengths: np.ndarray, settings: SequenceSettings, model: ModelSettings, diagnostics: Diagnostics
-) -> tuple[int, int | None]:
+def limit_length(lengths: np.ndarray, config: TaskConfig, diagnostics: Diagnostics) -> tuple[int, int | None]:
     """Returns the longest length after truncation and the limit, by the settings and the model; notes truncation."""
     longest = int(lengths.max(initial=1))
-    limit = model.traits.max_length(settings.context_length, longest)
+    limit = config.model.traits.max_length(config.task.context_length, longest)
     if limit is None or longest <= limit:
         return longest, limit
     truncated = int((lengths > limit).sum())
@@ -165,26 +156,20 @@ class TextCodec(InputCodec):
 
     @classmethod
     def fit(
-        cls,
-        train: Dataset,
-        role: str,
-        settings: SequenceSettings,
-        model: ModelSettings,
-        diagnostics: Diagnostics,
-        tokenizer: Tokenizer | None = None,
+        cls, train: Dataset, role: str, config: TaskConfig, pretrained: Tokenizers, diagnostics: Diagnostics
     ) -> Self:
         columns = [training_texts(column.values) for column in train.columns[role]]
         if len(columns) > 2:
             names = ", ".join(column.name for column in train.columns[role])
             cause = f"{train.name}: {len(columns)} columns of text are the {role} ({names}), at most two can be"
             raise SeriatimError("data.column", cause, f"name one or two: data.columns.{role}={names.split(',')[0]}")
+        tokenizer = pretrained.get("tokenizer")
         if tokenizer is None:
             rows = zip_longest(*columns, fillvalue="")  # of large columns on disk, unequal numbers of rows are read
             texts = [text for row in rows for text in row]
-            chosen = settings.tokenizer or model_tokenizer(model, texts)
-            tokenizer = fit_tokenizer(texts, chosen, diagnostics)
+            tokenizer = fit_tokenizer(texts, config.task.tokenizer or model_tokenizer(config.model, texts), diagnostics)
         codec = cls(tokenizer, 1, texts=len(columns))
-        longest, limit = limit_length(codec.encode(train, role).lengths, settings, model, diagnostics)
+        longest, limit = limit_length(codec.encode(train, role).lengths, config, diagnostics)
         tokenizer.frame([], [] if len(columns) == 2 else None, limit)  # raises if special tokens alone exceed it
         return replace(codec, longest=longest, max_length=limit)
 
@@ -219,13 +204,7 @@ class NumberCodec(InputCodec):
 
     @classmethod
     def fit(
-        cls,
-        train: Dataset,
-        role: str,
-        settings: SequenceSettings,
-        model: ModelSettings,
-        diagnostics: Diagnostics,
-        tokenizer: Tokenizer | None = None,
+        cls, train: Dataset, role: str, config: TaskConfig, pretrained: Tokenizers, diagnostics: Diagnostics
     ) -> Self:
         columns = train.columns[role]
         name, width = columns[0].name, 1
@@ -236,11 +215,10 @@ class NumberCodec(InputCodec):
             diagnostics.note(f"{len(columns)} columns are a sequence of {len(columns)} numbers")
         features = (name,) if width == 1 else tuple(f"{name}.{number}" for number in range(1, width + 1))
         codec = cls(features, (), (), 1)
-        lengths = codec.encode(train, role).lengths
-        longest, limit = limit_length(lengths, settings, model, diagnostics)
+        longest, limit = limit_length(codec.encode(train, role).lengths, config, diagnostics)
         codec = replace(codec, longest=longest, max_length=limit)
         mean, std = np.zeros(width), np.ones(width)
-        if settings.scaling == "standard":
+        if config.task.scaling == "standard":
             mean, std = mean_and_std(codec.encode(train, role).values)
         return replace(codec, mean=tuple(map(float, mean)), std=tuple(map(float, std)))
 
@@ -305,16 +283,11 @@ class ImageCodec(InputCodec):
 
     @classmethod
     def fit(
-        cls,
-        train: Dataset,
-        role: str,
-        settings: SequenceSettings,
-        model: ModelSettings,
-        diagnostics: Diagnostics,
-        tokenizer: Tokenizer | None = None,
+        cls, train: Dataset, role: str, config: TaskConfig, pretrained: Tokenizers, diagnostics: Diagnostics
     ) -> Self:
         from ..data.images.store import choose_layout, read_headers  # imports Pillow
 
+        settings: SequenceSettings = config.task
         if settings.context_length is not None:
             cause = f"images have one size, not a length of at most {settings.context_length}"
             raise SeriatimError("task.images", cause, "omit --context-length, or set task.images.size")

@@ -46,7 +46,7 @@ from ..nn.layers import WordInput
 from ..nn.network import Pool, as_float32
 from ..report.charts import Scatter, View, embedding_charts
 from .base import weights_digest
-from .batching import Batch, padding_mask, run_batches
+from .batching import Batch, device_of, padding_mask, run_batches
 from .metrics import UNSPACED
 from .predictor import Predictor, Record, capability
 from .processor import Encoded
@@ -102,25 +102,13 @@ class TextReader:
         table: nn.Embedding | None = None,
     ) -> None:
         self.predictor, self.tokenizer, self.max_length = predictor, tokenizer, max_length
+        self.network = cast(nn.Module, predictor.network)
         self.prefix, self.suffix = np.asarray(prefix, np.int64), np.asarray(suffix, np.int64)
         self.cls_sep = tokenizer.has_cls_sep if cls_sep is None else cls_sep
         self.prepare = prepare or (lambda text: text)
         self._table = table
         around = len(prefix) + len(suffix) + 2 * self.cls_sep
         self.max_tokens = None if max_length is None else max(max_length - around, 1)
-
-    @property
-    def network(self) -> nn.Module:
-        return cast(nn.Module, self.predictor.network)
-
-    @property
-    def device(self) -> torch.device:
-        return next(self.network.parameters()).device
-
-    @property
-    def directions(self) -> int:
-        """2 if each half of a vector comes from one direction of reading, else 1."""
-        return int(getattr(self.network.get_submodule("backbone"), "directions", 1))
 
     @property
     def embedding_table(self) -> nn.Embedding:
@@ -160,7 +148,7 @@ class TextReader:
 
     def hidden_states(self, encoded: Encoded, items: np.ndarray) -> tuple[Tensor, Tensor | None]:
         """Returns the network's output for every element (n,T,D) of some items, and the mask (n,T)."""
-        batch = self.batch(encoded, items).to(self.device)
+        batch = self.batch(encoded, items).to(device_of(self.network))
         return as_float32(self.predictor.task.hidden_states(self.network, batch)), batch.mask
 
 
@@ -181,7 +169,8 @@ class Embedder:
             cause = "this model reads no [CLS] before a text, whose vector could stand for the whole"
             raise SeriatimError("embed.pooling", cause, "choose mean, max or last")
         self.reader, self.pooling, self.normalize, self.truncated = reader, pooling, normalize, 0
-        self._pool = Pool("first" if pooling == "cls" else cast(Any, pooling), 1, reader.directions)
+        directions = int(getattr(reader.network.get_submodule("backbone"), "directions", 1))  # of reading
+        self._pool = Pool("first" if pooling == "cls" else cast(Any, pooling), 1, directions)
 
     @property
     def width(self) -> int:
@@ -271,7 +260,7 @@ def word_vectors(
             if not len(inside):
                 truncated += 1
                 continue
-            ids = torch.from_numpy(row[inside]).to(reader.device)
+            ids = torch.from_numpy(row[inside]).to(hidden.device)
             sentences.append(text)
             spans.append((first, last))
             tokens.append([reader.tokenizer.token(token) for token in ids.tolist()])
@@ -342,6 +331,11 @@ class EmbeddingPredictor(Predictor):
     def text_reader(self) -> TextReader:
         """Returns the encoder of single texts, or raises `no_vectors`."""
         raise no_vectors(self, "does not read text")
+
+    def element_names(self, encoded: Any, item: int) -> list[str]:
+        """Returns the tokens of an item; the first tokenizer of a processor is that of the input."""
+        tokenizer = next(iter(self.processor.tokenizers.values()))
+        return [tokenizer.token(int(token)) for token in encoded.inputs[item]]
 
     def embedder(self, pooling: str = "mean", normalize: bool = True) -> Embedder:
         """Returns a function from texts to vectors (n,D), for more texts than fit into memory."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from ..core.config import Seed, Settings
 from ..core.device import numpy_stream, torch_stream
 from ..core.errors import Diagnostics, SeriatimError
+from ..core.state import State
 from ..data.dataset import Column, Dataset
 from ..data.formats.midi import KEYS, LOWEST, ROLE, ROLL, Midi, find_notes, round_half_up, sample_roll, write_midi
 from ..data.kinds import LABEL, NUMBER, Kind
@@ -29,15 +30,14 @@ from ..data.schema import SPLIT_FIELD, Field, Schema
 from ..data.sequences import Sequences
 from ..data.source import Source
 from ..data.split import Fractions, SplitPolicy
-from ..data.tokenizers import Tokenizer
 from ..nn.backbone import BackboneSettings
 from ..nn.layers import NumberInput
 from ..nn.network import Network, StepHead, as_float32, assemble
 from ..report.charts import PianoRoll, View
 from .base import Metrics, Output, Task
-from .batching import Batch
-from .predictor import Predictions, Predictor, Usage, capability
-from .processor import Encoded, Processor, TaskConfig
+from .batching import Batch, evenly_spaced
+from .predictor import Predictions, Predictor, Record, Usage, capability
+from .processor import Encoded, Processor, TaskConfig, Tokenizers
 
 SHOWN_FRAMES = 160  # of a piece in the report
 SAMPLED_FRAMES = 64  # composed during training
@@ -138,9 +138,7 @@ class MusicProcessor(Processor[Encoded]):
     longest: int
 
     @classmethod
-    def fit(
-        cls, train: Dataset, config: TaskConfig, pretrained: Mapping[str, Tokenizer], diagnostics: Diagnostics
-    ) -> Self:
+    def fit(cls, train: Dataset, config: TaskConfig, pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:
         longest, limit = max(map(len, train[ROLE])), config.task.context_length
         return cls(longest if limit is None else min(longest, limit))
 
@@ -158,7 +156,7 @@ class MusicPredictor(Predictor):
     file_extensions = (".mid",)
 
     @capability(outputs={"nll": NUMBER, "frames": NUMBER, "piece": LABEL}, per_row=False)
-    def score(self, dataset: Dataset, options: Settings) -> list[dict[str, Any]]:
+    def score(self, dataset: Dataset, options: Settings) -> list[Record]:
         """Score how well each piece is predicted, in nats per frame; lower is better."""
         records = []
         for row in range(len(dataset)):
@@ -168,7 +166,7 @@ class MusicPredictor(Predictor):
         return records
 
     @capability(outputs={"notes": NOTES, "frames": NUMBER}, options=ComposeSettings, per_row=False, own_data=True)
-    def compose(self, dataset: Dataset, options: ComposeSettings) -> list[dict[str, Any]]:
+    def compose(self, dataset: Dataset, options: ComposeSettings) -> list[Record]:
         """Compose a piece, or continue each of the pieces that are passed; --out piece.mid writes it as MIDI.
 
         Notes are (first frame, frame after the last, MIDI pitch).
@@ -191,9 +189,7 @@ class MusicPredictor(Predictor):
             roll[first:after, pitch - LOWEST] = 1
         return write_midi(roll, self.task.settings.step)
 
-    def charts(
-        self, name: str, dataset: Dataset, options: Settings, predictions: Sequence[Mapping[str, Any]]
-    ) -> list[View]:
+    def charts(self, name: str, dataset: Dataset, options: Settings, predictions: Sequence[Record]) -> list[View]:
         if name != "compose":
             return []
         pieces = [(tuple(map(tuple, record["notes"])), record["frames"]) for record in predictions]
@@ -276,7 +272,7 @@ class MusicTask(Task[Encoded]):
     ) -> Dataset:
         return to_rolls(super().read_training_data(source, config, diagnostics, like), config.task.step, diagnostics)
 
-    def read(self, source: Any, schema: Schema | None = None, columns: Mapping[str, str] | None = None) -> Dataset:
+    def read(self, source: object, schema: Schema | None = None, columns: Mapping[str, str] | None = None) -> Dataset:
         rows = super().read(source, self.schema.inputs(), columns)
         return to_rolls(rows, self.settings.step, Diagnostics())
 
@@ -318,7 +314,7 @@ class MusicTask(Task[Encoded]):
     def collate(self, encoded: Encoded, items: np.ndarray) -> Batch:
         return shift_frames(*encoded.inputs.padded(items))
 
-    def forward(self, network: Network, batch: Batch, state: Any = None) -> Output:
+    def forward(self, network: Network, batch: Batch, state: State = None) -> Output:
         """Returns scores (B,T,88) of each key."""
         scores, _ = network(batch.inputs, batch.mask)
         return Output(as_float32(scores))
@@ -331,17 +327,12 @@ class MusicTask(Task[Encoded]):
 
     @torch.inference_mode()
     def evaluate(self, network: nn.Module, split: str = "validation", limit: int | None = None) -> Metrics:
-        if split not in self.encoded:
-            present = ", ".join(self.encoded) or "none"
-            cause = f"there is no {split} split to evaluate on"
-            raise SeriatimError("data.no-split", cause, f"the splits are: {present}")
-        rolls = self.encoded[split].inputs
-        pieces, frames = np.arange(len(rolls)), max(len(rolls.values), 1)
+        rolls = self.require_split(split).inputs
+        count, frames = len(rolls), max(len(rolls.values), 1)
         if limit is not None and frames > limit:
-            count = max(int(limit / frames * len(rolls)), 1)
-            pieces = np.unique(np.linspace(0, len(rolls) - 1, count).astype(np.int64))
+            count = max(int(limit / frames * count), 1)
         totals = np.zeros(4)
-        for piece in pieces.tolist():
+        for piece in evenly_spaced(len(rolls), count).tolist():
             batch = shift_frames(rolls[piece][None])
             scores = as_float32(read_piece(network, batch.inputs))[:, 1:].cpu()  # the first frame is not evaluated
             targets = batch.targets[:, 1:]

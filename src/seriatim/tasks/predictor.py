@@ -232,12 +232,12 @@ class Predictor:
             raise SeriatimError("run.gradient-free", f"{self.task.name}: the model has no weights", "omit --int8")
         return type(self)(self.task, quantize_weights(self.network))
 
-    def scores(self, encoded: Any) -> list[Any]:
+    def scores(self, encoded: Any) -> list[np.ndarray]:
         """Returns the network's scores of each item."""
 
         device = device_of(self.network)
 
-        def run(items: np.ndarray) -> Sequence[Any]:
+        def run(items: np.ndarray) -> Sequence[np.ndarray]:
             batch = self.task.collate(encoded, items).to(device)
             return self.task.unbatch(self.task.forward(self.network, batch), batch)
 

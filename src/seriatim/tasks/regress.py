@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, cast
+from typing import Self, cast
 
 import numpy as np
 import torch
@@ -25,19 +25,18 @@ from ..data.dataset import Dataset
 from ..data.kinds import NUMBER, NUMBERS
 from ..data.schema import Field, Schema
 from ..data.split import Stratified
-from ..data.tokenizers import Tokenizer
 from ..models.nadaraya_watson import NadarayaWatson
 from ..models.nadaraya_watson import Settings as NadarayaWatsonSettings
 from ..nn.backbone import Backbone, BackboneSettings
 from ..nn.network import ScaledHead
 from ..report.charts import Heatmap, Lines, Scatter, Series, Table, View, format_number, matrix
 from .base import Metrics, Output
-from .batching import Batch
+from .batching import Batch, evenly_spaced
 from .codecs import NumberCodec, TextCodec
 from .inspection import ExplainedOutput, find_name
 from .metrics import mean_and_std, pearson, r_squared, regression_metrics, spearman
-from .predictor import Predictor, Usage, capability
-from .processor import Encoded, TaskConfig, name_mismatches
+from .predictor import Predictor, Record, capability
+from .processor import Encoded, TaskConfig, Tokenizers, Values, name_mismatches
 from .sequence import (
     INPUT,
     TARGET_NAMES,
@@ -67,9 +66,7 @@ class RegressProcessor(SequenceProcessor):
     std: tuple[float, ...]
 
     @classmethod
-    def fit(
-        cls, train: Dataset, config: TaskConfig, pretrained: Mapping[str, Tokenizer], diagnostics: Diagnostics
-    ) -> Self:
+    def fit(cls, train: Dataset, config: TaskConfig, pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:
         values = target_values(train, diagnostics)
         diagnostics.raise_problems()
         columns = [column.name for column in train.columns["target"]]
@@ -82,11 +79,7 @@ class RegressProcessor(SequenceProcessor):
 
     @classmethod
     def from_pretrained(
-        cls,
-        tokenizers: Mapping[str, Tokenizer],
-        max_length: int,
-        labels: tuple[str, ...] = (),
-        config: Mapping[str, Any] | None = None,
+        cls, tokenizers: Tokenizers, max_length: int, labels: tuple[str, ...] = (), config: Values | None = None
     ) -> Self:
         codec = TextCodec(tokenizers["tokenizer"], max_length, max_length)
         return cls(codec, labels, (0.0,) * len(labels), (1.0,) * len(labels))
@@ -131,14 +124,14 @@ class RegressPredictor(SequencePredictor):
     processor: RegressProcessor
 
     @capability(outputs={"prediction": NUMBER})
-    def regress(self, dataset: Dataset, options: Settings) -> list[dict[str, Any]]:
+    def regress(self, dataset: Dataset, options: Settings) -> list[Record]:
         """Predict the number of each input, or its numbers by the names of the target columns."""
         names = self.processor.targets if len(self.processor.targets) > 1 else ("prediction",)
         scores = self.scores(self.task.encode(dataset))
         predictions = [dict(zip(names, map(float, values), strict=True)) for values in scores]
         return self.add_file_names(dataset, predictions)
 
-    def scores(self, encoded: Encoded) -> list[Any]:
+    def scores(self, encoded: Encoded) -> list[np.ndarray]:
         if isinstance(self.network, NadarayaWatson):
             return list(self.network.predict(self.points(encoded)))
         return super().scores(encoded)
@@ -153,9 +146,6 @@ class RegressPredictor(SequencePredictor):
         index = 0 if target is None else find_name(names, target, "there is no value")
         prediction = f"predicted: {names[index]} {format_number(float(output[0, index]))}"
         return ExplainedOutput(f"the value {names[index]}", lambda values: values[:, index], prediction)
-
-    def usage(self, run: str) -> list[Usage]:
-        return self.usage_of("regress", run)
 
 
 class RegressTask(SequenceTask):
@@ -174,7 +164,7 @@ class RegressTask(SequenceTask):
     hub_head = "regression"
     processor: RegressProcessor
 
-    def hub_config(self) -> Mapping[str, Any]:
+    def hub_config(self) -> Values:
         return {"problem_type": "regression"}
 
     def head(self, backbone: Backbone, model: BackboneSettings) -> nn.Module:
@@ -229,7 +219,9 @@ class RegressTask(SequenceTask):
 
     # Evaluation
 
-    def evaluate(self, network: Any, split: str = "validation", limit: int | None = None) -> Metrics:
+    def evaluate(
+        self, network: nn.Module | NadarayaWatson, split: str = "validation", limit: int | None = None
+    ) -> Metrics:
         if not isinstance(network, NadarayaWatson):
             return super().evaluate(network, split, limit)
         encoded = self.encoded[split]
@@ -237,7 +229,7 @@ class RegressTask(SequenceTask):
         loss = float((((values - encoded.targets) / network.scale) ** 2).mean())
         return {"loss": loss} | regression_metrics(values, encoded.targets)
 
-    def metrics(self, network: nn.Module, split: str, items: np.ndarray, scores: Sequence[Any]) -> Metrics:
+    def metrics(self, network: nn.Module, split: str, items: np.ndarray, scores: Sequence[np.ndarray]) -> Metrics:
         return regression_metrics(np.stack(list(scores)), self.encoded[split].targets[items])
 
     def baselines(self, split: str) -> dict[str, Metrics]:
@@ -357,11 +349,6 @@ def to_points(encoded: Encoded, steps: int) -> np.ndarray:
 def unequal_length(location: str, length: int, steps: int) -> SeriatimError:
     cause = f"{location}: {length} steps, other rows have {steps}; distances need sequences of one length"
     return SeriatimError("nadaraya-watson.length", cause, "pass sequences of one length, or choose another --model")
-
-
-def evenly_spaced(count: int, limit: int) -> np.ndarray:
-    """Returns at most `limit` of `count` positions, evenly spaced."""
-    return np.unique(np.linspace(0, count - 1, min(limit, count)).astype(np.int64))
 
 
 def format_values(values: np.ndarray) -> str:

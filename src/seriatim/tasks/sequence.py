@@ -8,7 +8,7 @@ The kind of the input column selects the codec. What differs between the tasks i
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from ..core.device import numpy_stream
 from ..core.errors import Diagnostics, SeriatimError
+from ..core.state import State
 from ..data.dataset import Column, Dataset
 from ..data.images import IMAGE
 from ..data.images.batches import Images
@@ -28,17 +29,16 @@ from ..data.reader import read_dataset
 from ..data.schema import Field, Schema
 from ..data.sequences import Sequences
 from ..data.source import Source, open_source
-from ..data.tokenizers import Tokenizer
 from ..nn.backbone import Backbone, BackboneSettings, ModelSettings
 from ..nn.network import Network, Pooling, VectorHead, as_float32, assemble
 from ..report.charts import Image, Lines, Series, View
-from .base import Metrics, Output, Task, columns_and_kinds
-from .batching import Batch
+from .base import Metrics, Output, Task
+from .batching import Batch, evenly_spaced
 from .codecs import CODECS, ImageCodec, InputCodec, NumberCodec, SequenceSettings, TextCodec
 from .embedding import EmbeddingPredictor, TextReader, no_vectors
 from .inspection import ExplainedOutput, Explainer
-from .predictor import Capability, Usage
-from .processor import Encoded, Processor, TaskConfig
+from .predictor import Capability, Record, Usage
+from .processor import Encoded, Processor, TaskConfig, Tokenizers
 
 AUGMENTATION_STREAM = "pictures"  # name of the random numbers of shifts and flips: trained weights depend on it
 ELEMENTS_PER_IMAGE = 100  # that an image counts for if an evaluation is limited
@@ -88,7 +88,7 @@ class SequenceProcessor(Processor[Encoded]):
 
     @classmethod
     def fit_input(
-        cls, train: Dataset, config: TaskConfig, pretrained: Mapping[str, Tokenizer], diagnostics: Diagnostics
+        cls, train: Dataset, config: TaskConfig, pretrained: Tokenizers, diagnostics: Diagnostics
     ) -> InputCodec:
         """Returns the codec of the input, fitted on the training split, or an error if the model cannot read it."""
         model: ModelSettings = config.model
@@ -98,7 +98,7 @@ class SequenceProcessor(Processor[Encoded]):
             raise SeriatimError("task.images", cause, "choose another --model, or pass images")
         if kind is IMAGE and (model.gradient_free or model.encoder_decoder):
             raise SeriatimError("task.images", f"{model.name} cannot read images", "choose resnet, vit or lstm")
-        codec = CODECS[kind].fit(train, "input", config.task, model, diagnostics, pretrained.get("tokenizer"))
+        codec = CODECS[kind].fit(train, "input", config, pretrained, diagnostics)
         diagnostics.raise_problems()
         return codec
 
@@ -179,9 +179,7 @@ class SequenceTask(Task[Encoded]):
             cause = f'two sources of splits: the column "{settings.columns["split"]}" and files'
             raise SeriatimError("data.split", cause, "omit data.columns.split, or --validation and --test")
         schema = cls.training_schema(config)
-        options = settings.read_options()
-        rows = read_dataset(source, schema, settings.columns, options, diagnostics, *columns_and_kinds(like))
-        diagnostics.raise_problems()
+        rows = cls.read_rows(source, config, diagnostics, like, schema)
         columns = rows.columns["input"]
         if rows.kind("input") is ANY_NUMBERS:
             columns = tuple(replace(column, kind=NUMBERS) for column in columns)
@@ -199,26 +197,23 @@ class SequenceTask(Task[Encoded]):
         diagnostics.note(f"{rows.name}: {empty.sum():,} rows with an empty input are left out, the first at {first}")
         return rows.take(np.flatnonzero(~empty))
 
-    def read(self, source: Any, schema: Schema | None = None, columns: Mapping[str, str] | None = None) -> Dataset:
+    def read(self, source: object, schema: Schema | None = None, columns: Mapping[str, str] | None = None) -> Dataset:
         schema = self.schema if schema is None else schema
         if "input" not in schema.roles:
             return super().read(source, schema, columns)
-        source = open_source(source)
-        overrides = dict(columns or {})
-        codec = self.processor.input
+        opened, overrides, codec = open_source(source), dict(columns or {}), self.processor.input
         if "target" not in schema.roles and isinstance(codec, TextCodec) and codec.texts != 1:
-            source = unpack_pairs(source)
-            unnamed = source.columns is not None and [f"column {n}" for n in (1, 2)] == list(source.columns)
-            if unnamed and source.columns is not None and not overrides:
-                overrides["input"] = ",".join(source.columns)
+            opened = unpack_pairs(opened)
+            if not overrides and list(opened.columns or ()) == ["column 1", "column 2"]:
+                overrides["input"] = "column 1,column 2"
         kinds = self.kinds
-        if kinds.get("input") is NUMBER and "input" not in overrides and not self._has_columns(source):
+        if kinds.get("input") is NUMBER and "input" not in overrides and not self._has_columns(opened):
             kinds = {**kinds, "input": NUMBERS}  # a list instead of a number in each of several columns
         options, diagnostics = self.config.data.read_options(), Diagnostics()
-        texts = [stream for stream in source.streams if not stream.has_binary_extension()]
+        texts = [stream for stream in opened.streams if not stream.has_binary_extension()]
         if options.encoding != "utf-8" and not any(stream.count_undecodable("utf-8", limit=1) for stream in texts):
             options = replace(options, encoding="utf-8")  # whatever the encoding of the training data
-        rows = read_dataset(source, schema, overrides, options, diagnostics, self.columns, kinds)
+        rows = read_dataset(opened, schema, overrides, options, diagnostics, self.columns, kinds)
         diagnostics.raise_problems()
         if not isinstance(codec, TextCodec) or codec.texts == 1 or len(rows.columns["input"]) > 1:
             return rows
@@ -274,12 +269,13 @@ class SequenceTask(Task[Encoded]):
         targets = torch.from_numpy(encoded.targets[items[share]])
         return Batch(torch.from_numpy(pixels), targets, len(targets))
 
-    def forward(self, network: Any, batch: Batch, state: Any = None) -> Output:
+    def forward(self, network: Network, batch: Batch, state: State = None) -> Output:
         hidden, mask, _ = network.head_input(batch.inputs, batch.mask)
-        pooled = network.head.pooled(hidden, mask)  # (B,D)
-        return Output(as_float32(network.head.outputs(pooled)), pooled)  # (B,outputs)
+        head = cast(VectorHead, network.head)
+        pooled = head.pooled(hidden, mask)  # (B,D)
+        return Output(as_float32(head.outputs(pooled)), pooled)  # (B,outputs)
 
-    def read_unlabeled(self, source: Any, data_dir: str | None = None) -> Dataset:
+    def read_unlabeled(self, source: object, data_dir: str | None = None) -> Dataset:
         if isinstance(self.processor.input, ImageCodec):
             raise SeriatimError("distill.unlabeled", "unlabeled images are not supported", "omit --unlabeled-data")
         rows = self.read(open_source(source, data_dir), self.schema.inputs())
@@ -305,9 +301,9 @@ class SequenceTask(Task[Encoded]):
     def sample(self, network: nn.Module) -> str:
         """Returns a few validation inputs with their predictions and references."""
         dataset, encoded = self.datasets["validation"], self.encoded["validation"]
-        items = np.unique(np.linspace(0, len(encoded) - 1, min(SAMPLED_ROWS, len(encoded))).astype(np.int64))
+        items = evenly_spaced(len(encoded), SAMPLED_ROWS)
         rows = items if encoded.rows is None else encoded.rows[items]
-        few = Encoded(cast(Sequences, cast(Any, encoded.inputs).take(items)), encoded.targets[items])
+        few = Encoded(encoded.inputs.take(items), encoded.targets[items])
         predictions = self.describe_predictions(self.predictor(network).scores(few))
         references = self.describe_references(few.targets)
         lines = zip(rows.tolist(), predictions, references, strict=True)
@@ -427,7 +423,7 @@ class SequencePredictor(EmbeddingPredictor):
         """Returns one of the outputs of the network (1,outputs)."""
         raise TypeError(f"{type(self).__name__} has no explained")
 
-    def add_file_names(self, dataset: Dataset, predictions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def add_file_names(self, dataset: Dataset, predictions: list[Record]) -> list[Record]:
         """Returns the predictions, those of image files with their name."""
         if dataset.kind("input") is not IMAGE:
             return predictions
@@ -436,9 +432,8 @@ class SequencePredictor(EmbeddingPredictor):
                 prediction["image"] = str(value)
         return predictions
 
-    def usage_of(self, capability: str, run: str) -> list[Usage]:
-        """Returns an example of a capability by the kind of the input."""
-        codec = self.processor.input
+    def usage(self, run: str) -> list[Usage]:
+        capability, codec = next(iter(self.methods)), self.processor.input
         if isinstance(codec, ImageCodec):
             shell, python = "photo.png", '["photo.png"]'
         elif isinstance(codec, TextCodec) and codec.texts == 2:
@@ -501,7 +496,7 @@ def split_pairs(rows: Dataset) -> Dataset:
     return replace(rows, columns={**rows.columns, "input": columns})
 
 
-def input_keys(rows: Dataset) -> list[tuple[Any, ...]]:
+def input_keys(rows: Dataset) -> list[tuple[Hashable, ...]]:
     """Returns a hashable for the input of each row."""
     columns = rows.columns["input"]
     return list(zip(*(map(column.kind.key, column.values) for column in columns), strict=True))

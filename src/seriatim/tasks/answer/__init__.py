@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -129,9 +129,6 @@ class AnswerPredictor(EmbeddingPredictor):
 
     def text_reader(self) -> TextReader:
         return TextReader(self, self.processor.tokenizer, self.processor.max_length)
-
-    def element_names(self, encoded: AnswerEncoded, item: int) -> list[str]:
-        return [self.processor.tokenizer.token(token) for token in encoded.inputs[item].tolist()]
 
     def explainer(self) -> Explainer:
         return self.explain_span
@@ -290,7 +287,7 @@ class AnswerTask(Task[AnswerEncoded]):
         """Returns start and end scores (2,T) of each item."""
         return list(output.scores.unflatten(0, (-1, 2)).cpu().numpy())
 
-    def metrics(self, network: nn.Module, split: str, items: np.ndarray, scores: Sequence[Any]) -> Metrics:
+    def metrics(self, network: nn.Module, split: str, items: np.ndarray, scores: Sequence[np.ndarray]) -> Metrics:
         encoded = self.encoded[split]
         best = search_spans(encoded, items, scores, self.processor.answer_length)
         references = [[text for text, _ in encoded.answers[row]] for row in best.rows.tolist()]

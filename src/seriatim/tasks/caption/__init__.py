@@ -28,7 +28,6 @@ from ...core.state import State, select
 from ...data.dataset import Dataset
 from ...data.images import ImageSettings
 from ...data.images.batches import Images
-from ...data.reader import read_dataset
 from ...data.schema import Schema
 from ...data.sequences import Sequences
 from ...data.source import Source, open_source
@@ -36,6 +35,7 @@ from ...data.tokenizers import Tokenizer, TokenizerSettings, default_kind
 from ...models.resnet import Settings as ResNetSettings
 from ...nn.attention import ScoreName
 from ...nn.backbone import BackboneSettings, NamedTrace, Trace
+from ...nn.encoder_decoder import EncoderDecoder
 from ...nn.images import (
     FeatureMapInput,
     ImageEncoderDecoder,
@@ -45,7 +45,7 @@ from ...nn.images import (
     image_encoder_decoder_network,
 )
 from ...report.charts import View
-from ..base import IGNORED, Metrics, Output, columns_and_kinds
+from ..base import IGNORED, Metrics, Output
 from ..batching import MAX_ELEMENTS, Batch, LengthSampler, Sampler
 from ..codecs import ImageCodec, SequenceSettings, train_tokenizer
 from ..decoding import ALIGNMENT, Forced
@@ -141,7 +141,8 @@ class CaptionProcessor(EncoderDecoderProcessor[EncodedCaptions]):
         if images.max_shift is None and is_small(train, images):  # what a caption names may be at the edge
             images = images.model_copy(update={"max_shift": 0})
         images = images.model_copy(update={"flip": images.flip is True})  # captions may tell left from right
-        codec = ImageCodec.fit(train, "image", SequenceSettings(images=images), config.model, diagnostics)
+        image_config = config.model_copy(update={"task": SequenceSettings(images=images)})
+        codec = ImageCodec.fit(train, "image", image_config, {}, diagnostics)
         return cls(tokenizer, int(lengths.max()), codec)
 
     def encode(self, dataset: Dataset, diagnostics: Diagnostics) -> EncodedCaptions:
@@ -255,9 +256,7 @@ class CaptionTask(EncoderDecoderTask[EncodedCaptions]):
         cls, source: Source, config: TaskConfig, diagnostics: Diagnostics, like: Dataset | None = None
     ) -> Dataset:
         settings: CaptionSettings = config.task
-        options = config.data.read_options()
-        rows = read_dataset(source, cls.schema, config.data.columns, options, diagnostics, *columns_and_kinds(like))
-        diagnostics.raise_problems()
+        rows = cls.read_rows(source, config, diagnostics, like)
         rows = locate_images(rows, source, settings.image_folder, settings.images.broken, diagnostics)
         rows = one_caption_a_row(rows, settings.normalize, True, diagnostics)
         if not len(rows):
@@ -339,7 +338,7 @@ class CaptionTask(EncoderDecoderTask[EncodedCaptions]):
         memory = cast(ImageEncoderDecoder, network).encode(batch.inputs[0])
         return memory if batch.inputs[2] is None else select(memory, batch.inputs[2])
 
-    def forward(self, network: Any, batch: Batch, state: State = None, trace: Trace | None = None) -> Output:
+    def forward(self, network: EncoderDecoder, batch: Batch, state: State = None, trace: Trace | None = None) -> Output:
         if not self.settings.penalty:
             return super().forward(network, batch, trace=trace)
         trace = NamedTrace(ALIGNMENT)

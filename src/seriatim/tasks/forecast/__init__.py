@@ -16,7 +16,6 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +24,7 @@ from torch import Tensor, nn
 from ...core.config import Settings
 from ...core.device import numpy_stream
 from ...core.errors import Diagnostics, SeriatimError
+from ...core.state import State
 from ...data.dataset import Dataset
 from ...data.kinds import LABEL, NUMBER
 from ...data.reader import read_dataset
@@ -128,7 +128,7 @@ def _feed_back(
     series: np.ndarray,
     rows: np.ndarray,
     first: np.ndarray,
-    state: Any,
+    state: State,
 ) -> np.ndarray:
     """Returns forecasts (n,horizon,N,1), each step being the next input; `first` is that of the first step."""
     device, processor = device_of(network), encoded.processor
@@ -216,7 +216,7 @@ class ForecastPredictor(Predictor):
     def texts_per_input(self) -> tuple[int, ...]:
         return ()
 
-    def encode_inputs(self, inputs: Any) -> SeriesEncoded:
+    def encode_inputs(self, inputs: object) -> SeriesEncoded:
         """Returns the contexts of forecasts after the end of each series."""
         encoded = self.processor.encode_scaled(self.task.read(inputs, INPUTS), None)
         return replace(encoded, items=self._ends(encoded))
@@ -225,7 +225,7 @@ class ForecastPredictor(Predictor):
         """Returns how many steps before the forecast each element is."""
         return [str(step) for step in range(-int(encoded.lengths[item]), 0)]
 
-    def scores(self, encoded: SeriesEncoded) -> list[Any]:
+    def scores(self, encoded: SeriesEncoded) -> list[np.ndarray]:
         """Returns the scaled forecasts (horizon,N,Q) of each item."""
         return list(forecast_origins(self.network, encoded, self.task.settings, encoded.items))
 
@@ -284,7 +284,7 @@ class ForecastTask(Task[SeriesEncoded]):
         diagnostics.raise_problems()
         return make_series(rows, config.task.multivariate, diagnostics, frequency, config.data.columns)
 
-    def read(self, source: Any, schema: Schema | None = None, columns: Mapping[str, str] | None = None) -> Dataset:
+    def read(self, source: object, schema: Schema | None = None, columns: Mapping[str, str] | None = None) -> Dataset:
         """Returns the series of further data, with the columns and the frequency of the training data."""
         unused = {role: "" for role in self.schema.roles if role not in self.columns}
         rows = super().read(source, self.schema, unused | dict(columns or {}))
@@ -349,7 +349,7 @@ class ForecastTask(Task[SeriesEncoded]):
         batch_mask = None if mask is None else torch.from_numpy(mask)
         return Batch(torch.from_numpy(inputs), tensors, max(int(known.sum()), 1), batch_mask)
 
-    def forward(self, network: Network, batch: Batch, state: Any = None) -> Output:
+    def forward(self, network: Network, batch: Batch, state: State = None) -> Output:
         """Returns scores (B,T,steps,N,Q), relative to the anchors."""
         targets, _ = batch.targets
         scores, _ = network(batch.inputs, batch.mask)

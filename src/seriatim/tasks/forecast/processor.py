@@ -6,7 +6,7 @@ Only the training split is used, so that nothing that is to be forecast can infl
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -22,8 +22,7 @@ from ...data.dataset import Dataset
 from ...data.series.calendar import Frequency, useful_cycles
 from ...data.series.scaling import Scaler, Scaling, constant_columns
 from ...data.series.table import SEPARATE_NAME, describe_series, start_time
-from ...data.tokenizers import Tokenizer
-from ..processor import Processor, TaskConfig
+from ..processor import Processor, TaskConfig, Tokenizers
 from .encoded import SeriesEncoded, encode_series, fit_linear
 
 WINDOWS_PER_WEIGHT = 20  # training windows for each weight that a linear anchor needs
@@ -115,9 +114,7 @@ class ForecastProcessor(Processor[SeriesEncoded]):
     linear_weights: str = ""  # (targets, context_length + 1, steps) of float32 in base64, if the anchor is linear
 
     @classmethod
-    def fit(
-        cls, train: Dataset, config: TaskConfig, pretrained: Mapping[str, Tokenizer], diagnostics: Diagnostics
-    ) -> Self:
+    def fit(cls, train: Dataset, config: TaskConfig, pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:
         settings: ForecastSettings = config.task
         names = variable_names(train)
         check_recursive(settings, names["past"])

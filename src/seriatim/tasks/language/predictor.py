@@ -267,9 +267,6 @@ class LanguageModelPredictor(EmbeddingPredictor):
         texts = self.task.read(inputs, PROMPT)["text"]
         return Encoded(Sequences.of([self.encode_prompt(text) for text in texts]))
 
-    def element_names(self, encoded: Encoded, item: int) -> list[str]:
-        return [self.tokenizer.token(int(token)) for token in encoded.inputs[item]]
-
     def generate_input(self, text: str, tokens: int, seed: int) -> tuple[Encoded, int] | None:
         if isinstance(self.network, NGram):
             return None

@@ -221,9 +221,6 @@ class FillMaskPredictor(EmbeddingPredictor):
 
         return TokenReadout(self.tokenizer, self.head.masked.scores, visible_tokens, False)
 
-    def element_names(self, encoded: Encoded, item: int) -> list[str]:
-        return [self.tokenizer.token(int(token)) for token in encoded.inputs[item]]
-
     def text_reader(self) -> TextReader:
         limits = [self.processor.max_length, self.network.backbone.context_length]
         limit = min(limit for limit in limits if limit is not None)

@@ -298,7 +298,7 @@ class TagTask(Task[TagEncoded]):
         counts = (batch.targets != IGNORED).sum(dim=1).tolist()
         return [scores.cpu().numpy() for scores in output.scores.split(counts)]
 
-    def metrics(self, network: nn.Module, split: str, items: np.ndarray, scores: Sequence[Any]) -> Metrics:
+    def metrics(self, network: nn.Module, split: str, items: np.ndarray, scores: Sequence[np.ndarray]) -> Metrics:
         encoded = self.encoded[split]
         predictions = np.concatenate([window.argmax(axis=-1) for window in scores])
         return self._word_metrics(encoded, encoded.item_words(items), predictions)

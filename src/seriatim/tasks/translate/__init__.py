@@ -21,7 +21,6 @@ from ...core.errors import Diagnostics, SeriatimError
 from ...core.metrics import MetricValues
 from ...data.dataset import Dataset
 from ...data.disk import TextValues
-from ...data.reader import read_dataset
 from ...data.schema import Schema
 from ...data.sequences import Sequences
 from ...data.shards import encode_column
@@ -31,7 +30,7 @@ from ...nn.attention import ScoreName
 from ...nn.backbone import BackboneSettings
 from ...nn.encoder_decoder import EncoderDecoder, encoder_decoder_network
 from ...report.charts import View
-from ..base import Metrics, columns_and_kinds
+from ..base import Metrics
 from ..batching import LARGE_COUNT, Batch, PoolSampler, Sampler, TokenSampler, padding_mask
 from ..codecs import training_texts
 from ..encoder_decoder import EncoderDecoderProcessor, EncoderDecoderTask, encode_with_eos, eos_of
@@ -173,12 +172,11 @@ class TranslateTask(EncoderDecoderTask[Encoded]):
     def read_training_data(
         cls, source: Source, config: TaskConfig, diagnostics: Diagnostics, like: Dataset | None = None
     ) -> Dataset:
-        data, columns = config.data, dict(config.data.columns)
+        columns = dict(config.data.columns)
         if config.task.reverse and set(SIDES) <= columns.keys():
             columns["source"], columns["target"] = columns["target"], columns["source"]
         schema = replace(SCHEMA, reverse=config.task.reverse)
-        rows = read_dataset(source, schema, columns, data.read_options(), diagnostics, *columns_and_kinds(like))
-        diagnostics.raise_problems()
+        rows = cls.read_rows(source, config, diagnostics, like, schema, columns)
         if config.task.normalize:
             rows = normalize_columns(rows, diagnostics)
         rows = drop_empty(rows, diagnostics)

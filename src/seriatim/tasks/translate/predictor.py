@@ -262,9 +262,6 @@ class TranslationPredictor(EncoderDecoderPredictor[Encoded], EmbeddingPredictor)
 
     # Inspection and usage
 
-    def element_names(self, encoded: Encoded, item: int) -> list[str]:
-        return [self.processor.source.token(int(token)) for token in encoded.inputs[item]]
-
     def with_target(self, encoded: Encoded, target: str | None = None, max_tokens: int | None = None) -> Encoded:
         return super().with_target(encoded, None if target is None else self.clean(target), max_tokens)
 
