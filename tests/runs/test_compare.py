@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 
 import seriatim
 from seriatim.core.errors import SeriatimError
+from seriatim.runs.compare import parse_seeds
 from seriatim.training.events import Event, Stepped
+from seriatim.training.loop import Loop
 
 SMALL: dict[str, Any] = {"params": "4k", "steps": 6, "batch_size": 2, "context_length": 12}
 
@@ -48,6 +51,78 @@ def test_a_comparison_continues_where_it_was_interrupted(book: Path, tmp_path: P
     assert [row["model"] for row in stored["table"]] == ["gru", "lstm"]
     assert "<html" in (tmp_path / "cut/report.html").read_text(encoding="utf-8")
     assert {series.name for series in resumed.plot().series} >= {"gru", "lstm"}
+
+
+def test_every_model_is_trained_with_every_seed(book: Path, tmp_path: Path) -> None:
+    """All models with the first seed, then with the next; a model without gradients once."""
+    common: dict[str, Any] = {"models": ["ngram", "gru", "lstm"], "settings": {"train": {"evaluate_steps": 2}}, **SMALL}
+    one = seriatim.compare("language", book, out=tmp_path / "whole", **common)
+    whole = seriatim.compare("language", book, out=tmp_path / "whole", seeds=2, **common)
+    folders = ["ngram", "gru", "lstm", "gru-seed1", "lstm-seed1"]
+    assert [run.path.name for run in whole.runs] == folders
+    assert [run.config.seed for run in whole.runs] == [0, 0, 0, 1, 1]
+    assert [run.summary for run in whole.runs[:3]] == [run.summary for run in one.runs]  # not trained again
+    assert len({run.summary["data"]["fingerprint"] for run in whole.runs}) == 1
+    assert len({run.summary["metrics"]["validation"]["loss"] for run in whole.runs}) == 5
+    callbacks = lambda name: [interrupt_at(5)] if name == "gru-seed1" else []  # noqa: E731
+    with pytest.raises(PowerCutError):
+        seriatim.compare("language", book, out=tmp_path / "cut", seeds="0,1", callbacks=callbacks, **common)
+    resumed = seriatim.compare("language", book, out=tmp_path / "cut", seeds=[0, 1], **common)
+    assert [run.summary["metrics"] for run in resumed.runs] == [run.summary["metrics"] for run in whole.runs]
+    stored = json.loads((tmp_path / "cut/comparison.json").read_text(encoding="utf-8"))
+    assert [(row["model"], row["seeds"]) for row in stored["table"]] == [
+        ("ngram", [0]), ("gru", [0, 1]), ("lstm", [0, 1])
+    ]  # fmt: skip
+    assert [row["folder"] for row in stored["runs"]] == folders
+    losses = [row["val_loss"] for row in stored["runs"] if row["model"] == "gru"]
+    assert losses == [run.summary["metrics"]["validation"]["loss"] for run in whole.runs if "gru" in run.path.name]
+    table = {row["model"]: row for row in resumed.table()}
+    assert table["gru"]["val_loss"] == pytest.approx(statistics.fmean(losses))
+    assert table["gru"]["val_loss_std"] == pytest.approx(statistics.stdev(losses))
+    assert table["ngram"]["val_loss_std"] is None
+    assert stored["verdict"] == resumed.verdict() != ""
+
+
+def test_a_seed_that_fails_is_named_and_the_others_are_trained(
+    book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update = Loop._update
+
+    def diverge(loop: Loop) -> Any:
+        if loop.seed == 0 and loop.progress.step == 3:
+            raise loop._divergence(float("nan"))
+        return update(loop)
+
+    monkeypatch.setattr(Loop, "_update", diverge)
+    common = SMALL | {"settings": {"train": {"evaluate_steps": 2}}, "seeds": 2}
+    comparison = seriatim.compare("language", book, ["gru", "transformer"], out=tmp_path, **common)
+    assert [run.path.name for run in comparison.runs] == ["gru-seed1"]
+    assert list(comparison.failed) == ["gru", "transformer"]  # it does not suit the task, with any seed
+    assert "train.non-finite" in comparison.failed["gru"]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "expected"),
+    [(None, [7]), (3, [7, 8, 9]), ("2", [7, 8]), ("0,5", [0, 5]), ([4, 2], [4, 2]), ((1,), [1])],
+)
+def test_seeds_are_counted_or_listed(seeds: Any, expected: list[int]) -> None:
+    assert parse_seeds(seeds, 7) == expected
+
+
+@pytest.mark.parametrize("seeds", [0, -1, "no", "1,", "1,x", [], [-1], [2, 2], "3,3"])
+def test_wrong_seeds_are_refused(seeds: Any, book: Path, tmp_path: Path) -> None:
+    with pytest.raises(SeriatimError) as caught:
+        seriatim.compare("language", book, ["gru"], seeds=seeds, out=tmp_path / "c", **SMALL)
+    assert caught.value.code == "compare.seeds"
+    assert not (tmp_path / "c").exists()
+
+
+def test_every_model_has_the_same_time(book: Path, tmp_path: Path) -> None:
+    short = {"batch_size": 2, "context_length": 12, "params": "4k", "minutes": 0.002}
+    table = seriatim.compare("language", book, ["ngram", "gru", "mlp"], out=tmp_path, **short).table()
+    assert [row["time_limit"] for row in table] == [None, pytest.approx(0.12), pytest.approx(0.12)]
+    for row in table[1:]:
+        assert row["time_used"] == pytest.approx(row["seconds"] / 0.12)
 
 
 def test_other_settings_are_refused(book: Path, tmp_path: Path) -> None:

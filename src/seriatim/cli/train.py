@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..core.metrics import displayed_metrics, format_metric, merge_metrics
+from ..core.metrics import MISSING, displayed_metrics, format_metric, get_metric, merge_metrics
 from ..core.run_folder import RunFolder
 from . import options as o
 from .output import (
@@ -153,6 +154,14 @@ def compare(
         str | None,
         typer.Option("--models", help="The architectures, separated by commas. [default: all that suit the task]"),
     ] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(
+            "--seeds",
+            metavar="N|A,B,…",
+            help="Train every model with N seeds, from --seed on, or with those listed, and test the differences.",
+        ),
+    ] = None,
     config: o.ConfigFile = None,
     sets: o.Sets = None,
     plugin: o.Plugin = None,
@@ -164,8 +173,9 @@ def compare(
 ) -> None:
     """Train several architectures on the same data, split and budget.
 
-    Writes one report with a table, charts and samples side by side. A comparison that was interrupted continues when it
-    is started again with the same --out.
+    Writes one report with a table, charts and samples side by side. One seed cannot tell a small difference from
+    chance: with --seeds 3 every model is trained three times, and the report says which differences a test supports. A
+    comparison that was interrupted continues when it is started again with the same --out.
     """
     from ..runs.compare import compare as run_comparison
     from ..runs.configure import add_plugins, expand_names
@@ -184,6 +194,7 @@ def compare(
         task,
         data,
         names,
+        seeds=seeds,
         settings=settings,
         out=out,
         data_dir=data_dir,
@@ -200,9 +211,18 @@ def print_comparison(comparison: Comparison, json: bool) -> None:
 
     if is_first_process():
         if json:
-            print_json({"path": str(comparison.path), "table": comparison.table(), "failed": comparison.failed})
+            values = {"verdict": comparison.verdict(), "table": comparison.table(), "failed": comparison.failed}
+            print_json({"path": str(comparison.path), **values})
         else:
             print_comparison_table(comparison)
+            if sentence := comparison.verdict():
+                print(sentence)
+            load, cores = max(comparison.loads.values(), default=0.0), os.cpu_count() or 1
+            if load > cores + 1 and any(row["time_limit"] for row in comparison.table()):
+                print(
+                    f"Other programs kept the machine busy (load {load:.1f} on {cores} cores): with the same time, all "
+                    "models made fewer steps than on an idle one, and not all of them equally so."
+                )
             print(f"report: {comparison.path / 'report.html'}")
     for run in comparison.runs:
         if run.summary.get("reason", "") in EXIT_CODES:
@@ -211,35 +231,53 @@ def print_comparison(comparison: Comparison, json: bool) -> None:
 
 def print_comparison_table(comparison: Comparison) -> None:
     """Prints a row per model and per baseline: metrics on the validation and test split, size and cost."""
-    summaries = [(run.path.name, run.summary) for run in comparison.runs]
-    first = summaries[0][1]
-    merged = merge_metrics(values for _, summary in summaries for values in summary.get("metrics", {}).values())
+    table = comparison.table()
+    summaries = [run.summary for run in comparison.runs]
+    first = summaries[0]
+    merged = merge_metrics(values for summary in summaries for values in summary.get("metrics", {}).values())
     names = displayed_metrics(merged, first["monitor"])[: 1 + COMPARED_METRICS]
-    splits = [split for split in ("validation", "test") if any(split in s.get("metrics", {}) for _, s in summaries)]
+    splits = [split for split in ("validation", "test") if any(split in s.get("metrics", {}) for s in summaries)]
     columns = [(name, split) for split in splits for name in (names if split == "validation" else names[:1])]
+    limited = any(row["time_limit"] for row in table)
 
-    def cells(metrics: dict[str, Any]) -> list[str]:
-        return [format_metric(name, metrics.get(split, {}).get(name), 1) for name, split in columns]
+    def cell(row: dict[str, Any], name: str, split: str) -> str:
+        key = f"{'val' if split == 'validation' else split}_{name}"
+        text, spread = format_metric(name, row.get(key), 1), row.get(f"{key}_std")
+        if spread is None:
+            return text
+        return f"{text} ± {100 * spread:.2g}" if get_metric(name).percent else f"{text} ± {spread:.2g}"
 
     rows = [
         (
-            label,
-            *cells(summary.get("metrics", {})),
-            format_amount(summary.get("parameters")),
-            format_amount(summary.get("flops"), "FLOP"),
-            format_amount(summary.get("tokens_per_second")),
-            format_amount(summary.get("memory"), "B"),
-            format_duration(summary.get("seconds")),
+            row["label"],
+            *(cell(row, name, split) for name, split in columns),
+            format_amount(row["parameters"]),
+            format_amount(row["flops"], "FLOP"),
+            format_amount(row["tokens_per_second"]),
+            format_amount(row["memory"], "B"),
+            "one pass" if row["steps"] == 1 and row["flops"] is None else f"{row['steps'] or 0:,}",
+            format_duration(row["seconds"]),
+            *([MISSING if row["time_used"] is None else f"{100 * row['time_used']:.0f} %"] if limited else []),
         )
-        for label, summary in summaries
+        for row in table
     ]
     baselines: dict[str, dict[str, Any]] = {}
     for split, by_name in first.get("baselines", {}).items():
         for name, values in by_name.items():
             baselines.setdefault(name, {})[split] = values
-    rows += [(name, *cells(metrics), "", "", "", "", "") for name, metrics in baselines.items()]
+    rows += [
+        (
+            name,
+            *(format_metric(metric, metrics.get(split, {}).get(metric), 1) for metric, split in columns),
+            *[""] * (6 + limited),
+        )
+        for name, metrics in baselines.items()
+    ]
     labels = [f"test {column_label(name)}" if split == "test" else column_label(name) for name, split in columns]
-    print_table(["model", *labels, "parameters", "training", f"{first['unit']}/s", "memory", "time"], rows)
+    costs = ["parameters", "training", f"{first['unit']}/s", "memory", "steps", "time"]
+    limits = {row["time_limit"] for row in table if row["time_limit"]}
+    costs += [f"of {format_duration(max(limits))}"] if limited else []
+    print_table(["model", *labels, *costs], rows)
     for label, reason in comparison.failed.items():
         note(f"{label} failed: {reason}")
 
@@ -253,7 +291,8 @@ def demo(
     """Compare seven generations of language models on built-in data.
 
     Trains an n-gram model, a window MLP, RNN, LSTM, GRU, TCN and GPT at equal size on the text of Python's own help
-    pages, in under four minutes on two cores, and writes a report with charts.
+    pages, in under three minutes on two cores, and writes a report with charts. Every model has the same time; on a
+    busy machine it makes fewer steps in it, and the table says how many.
     """
     from .. import report
     from ..runs.compare import compare as run_comparison
@@ -279,7 +318,8 @@ def demo(
         return
     print("\nWhat to notice")
     for lesson in report.lessons(comparison.runs):
-        print(f"  • {lesson}")
+        if lesson != comparison.verdict():  # it stands below the table
+            print(f"  • {lesson}")
     print()
     print_comparison(comparison, json=False)
     best = min(comparison.runs, key=lambda run: run.summary["metrics"]["validation"]["loss"])

@@ -1,6 +1,6 @@
 """Registry of models: each public module of a package is an entry of that name.
 
-Names and summaries are read from the source without importing it, so that listing models is cheap; a module is
+Names, titles and summaries are read from the source without importing it, so that listing models is cheap; a module is
 imported when it is loaded. `add_file` registers a user's own file.
 """
 
@@ -29,12 +29,25 @@ class Registry:
 
     def summary(self, name: str) -> str:
         """Returns the first line of the module's docstring."""
-        source = self._find(name).read_text(encoding="utf-8")
+        return (ast.get_docstring(self._parse(name)) or "").partition("\n")[0].rstrip(".")
+
+    def title(self, name: str) -> str:
+        """Returns the name as people write it, `title` of the module's class Settings; by default the name itself."""
+        classes = [
+            node for node in self._parse(name).body if isinstance(node, ast.ClassDef) and node.name == "Settings"
+        ]
+        for line in (line for node in classes for line in node.body if isinstance(line, ast.AnnAssign)):
+            if ast.unparse(line.target) == "title" and isinstance(line.value, ast.Constant):
+                return str(line.value.value)
+        return name
+
+    def _parse(self, name: str) -> ast.Module:
+        """Returns the syntax tree of a module, which is not imported."""
+        path = self._find(name)
         try:
-            text = ast.get_docstring(ast.parse(source)) or ""
+            return ast.parse(path.read_text(encoding="utf-8"))
         except SyntaxError as error:
-            raise _broken(self._find(name), error) from error
-        return text.partition("\n")[0].rstrip(".")
+            raise _broken(path, error) from error
 
     def load(self, name: str) -> ModuleType:
         """Imports the module of an entry: built in, a user's file, or of an installed package."""

@@ -13,6 +13,8 @@ scaled_dot, distance), each direction of the encoder has half the width.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -53,6 +55,8 @@ class Bahdanau(AttentionDecoder):
 
 
 class Settings(EncoderDecoderSettings):
+    title: ClassVar[str] = "Bahdanau model"
+
     cell: CellName = Field("gru", description="rnn, lstm or gru")
     score: ScoreName = Field("additive", description="attention score: see docs/models.md")
     layers: int = Field(1, ge=1, le=64, description="recurrent layers of the encoder and of the decoder")

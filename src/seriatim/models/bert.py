@@ -124,6 +124,7 @@ class Bert(Backbone):
 
 
 class Settings(TransformerSettings):
+    title: ClassVar[str] = "BERT"
     causal: ClassVar[bool] = False
     embedding_std: ClassVar[float | None] = INIT_STD
     task_defaults: ClassVar[Mapping[str, object]] = {"pooling": "first", "pairs_first": 400}

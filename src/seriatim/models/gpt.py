@@ -120,6 +120,7 @@ class GPT(Backbone):
 
 
 class Settings(TransformerSettings):
+    title: ClassVar[str] = "GPT"
     embedding_std: ClassVar[float | None] = INIT_STD
     output_bias: ClassVar[bool] = False
 

@@ -15,7 +15,7 @@ steps.
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -77,6 +77,8 @@ class GRU(Recurrent):
 
 
 class Settings(RecurrentSettings):
+    title: ClassVar[str] = "GRU"
+
     reset: Reset = Field("before", description="reset before the product (the paper) or after it (cuDNN)")
     memory: int | None = Field(None, ge=2, le=10**9, description="steps to remember from the start (default: a few)")
 

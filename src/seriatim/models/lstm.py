@@ -14,6 +14,7 @@ Initialization: Glorot and orthogonal per gate; b_f = 1, so that the cell rememb
 from __future__ import annotations
 
 from functools import partial
+from typing import ClassVar
 
 import torch
 from pydantic import Field
@@ -66,6 +67,8 @@ class LSTM(Recurrent):
 
 
 class Settings(RecurrentSettings):
+    title: ClassVar[str] = "LSTM"
+
     memory: int | None = Field(None, ge=2, le=10**9, description="steps to remember from the start (default: a few)")
 
     def default_lr(self) -> float:

@@ -13,6 +13,8 @@ Initialization: Glorot with the gain of tanh, zero biases.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from pydantic import Field
 from torch import Tensor, nn
@@ -49,6 +51,8 @@ class WindowMLP(Backbone):
 
 
 class Settings(BackboneSettings):
+    title: ClassVar[str] = "window MLP"
+
     window: int = Field(16, ge=1, le=4_096, description="n, the number of elements it sees")
     layers: int = Field(1, ge=1, le=64, description="hidden layers")
 

@@ -41,6 +41,7 @@ Array = np.ndarray
 
 
 class Settings(ModelSettings):
+    title: ClassVar[str] = "Nadaraya–Watson regression"
     gradient_free: ClassVar[bool] = True
     causal: ClassVar[bool] = False
 

@@ -57,6 +57,7 @@ Array = np.ndarray
 
 
 class Settings(ModelSettings):
+    title: ClassVar[str] = "n-gram"
     gradient_free: ClassVar[bool] = True
 
     order: int = Field(5, ge=1, le=7, description="n: the predicted token and the n−1 before it")

@@ -54,6 +54,7 @@ class DropoutBackbone(Backbone):
 
 
 class Settings(BackboneSettings):
+    title: ClassVar[str] = "ResNet"
     causal: ClassVar[bool] = False
     images_only: ClassVar[bool] = True
     budget_field: ClassVar[str] = "width"  # there is no second size

@@ -14,7 +14,7 @@ Initialization: Glorot for W_xh, orthogonal for W_hh (Saxe et al. 2014), zero bi
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -59,6 +59,8 @@ class RNN(Recurrent):
 
 
 class Settings(RecurrentSettings):
+    title: ClassVar[str] = "plain RNN"
+
     activation: Literal["tanh", "relu"] = Field("tanh", description="φ")
 
     def default_lr(self) -> float:

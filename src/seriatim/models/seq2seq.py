@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor
@@ -62,6 +62,8 @@ class Seq2Seq(EncoderDecoderBackbone):
 
 
 class Settings(EncoderDecoderSettings):
+    title: ClassVar[str] = "seq2seq model"
+
     cell: CellName = Field("lstm", description="rnn, lstm or gru")
     layers: int = Field(2, ge=1, le=64, description="recurrent layers of the encoder and of the decoder")
     reset: Reset = Field("before", description="gru: reset before the product (the paper) or after it (cuDNN)")

@@ -38,6 +38,7 @@ class ShowAttendTell(AttentionDecoder):
 
 
 class Settings(EncoderDecoderSettings):
+    title: ClassVar[str] = "Show, attend and tell"
     images_only: ClassVar[bool] = True
     task_defaults: ClassVar[Mapping[str, object]] = {"penalty": 0.001}  # more spreads the weights over empty regions
 

@@ -15,6 +15,8 @@ directions, so that the layer begins as He's; the skip is the identity if widths
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from pydantic import Field
 from torch import Tensor, nn
@@ -109,6 +111,8 @@ class TCN(Backbone):
 
 
 class Settings(BackboneSettings):
+    title: ClassVar[str] = "TCN"
+
     width: int = Field(128, ge=1, le=65_536, description="channels of every level; `--params` solves for it")
     levels: int = Field(4, ge=1, le=24, description="residual blocks; the dilation doubles with each")
     kernel: int = Field(3, ge=2, le=64, description="elements that one convolution reads")

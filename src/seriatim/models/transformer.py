@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, model_validator
@@ -133,6 +133,8 @@ class Transformer(EncoderDecoderBackbone):
 
 
 class Settings(TransformerSettings, EncoderDecoderSettings):
+    title: ClassVar[str] = "Transformer"
+
     preset: Literal["tiny", "small", "base", "big"] = Field(
         "small", description="default sizes: tiny and small for a CPU, base and big are the paper's"
     )

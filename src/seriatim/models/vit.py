@@ -101,6 +101,7 @@ class ViT(Backbone):
 
 
 class Settings(TransformerSettings):
+    title: ClassVar[str] = "ViT"
     causal: ClassVar[bool] = False
     images_only: ClassVar[bool] = True
     pooler: ClassVar[bool] = False

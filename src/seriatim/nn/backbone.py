@@ -103,6 +103,7 @@ class Backbone(nn.Module):
 class ModelSettings(Settings):
     """The settings of any model, and the traits that tasks ask of it. A model's file adds its own settings."""
 
+    title: ClassVar[str] = ""  # the name as people write it
     gradient_free: ClassVar[bool] = False  # fitted in one pass, not trained by gradients
     encoder_decoder: ClassVar[bool] = False  # for pairs of sequences
     causal: ClassVar[bool] = True  # it can be restricted to earlier elements, and so predict the next one

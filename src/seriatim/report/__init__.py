@@ -98,33 +98,58 @@ def write_page(
 
 
 def comparison_rows(folders: Sequence[RunFolder]) -> list[Json]:
-    """Returns runs as rows of a table that JSON can hold: a number that is missing or not finite is None.
+    """Returns a row per model that JSON can hold: a number that is missing or not finite is None.
 
-    Metrics are under `val_<name>` and `test_<name>`; `off_budget` is the relative distance of the number of parameters
-    from the budget.
+    Metrics are under `val_<name>` and `test_<name>`. Of a model with several seeds they are means, with the standard
+    deviation under `<name>_std`. `off_budget` is the relative distance of the number of parameters from the budget,
+    `time_used` the share of the time limit that was used, and `p` the corrected probability that chance explains the
+    difference from the best model, None for that model and if there is no test.
     """
     from .run_data import read_runs
+    from .verdict import Verdict
 
     runs = read_runs(folders)
     names = list(dict.fromkeys(["loss", *(name for run in runs for name in run.all_metrics)]))
     names = [name for name in names if not get_metric(name).is_count]
-    return [
-        {
-            "model": run.model,
-            "parameters": run.number("parameters"),
-            "budget": run.budget,
-            "off_budget": run.off_budget,
-            **{f"val_{name}": finite(run.metrics("validation").get(name)) for name in names},
-            **{f"test_{name}": finite(run.metrics("test").get(name)) for name in names},
-            "flops": run.number("flops"),
-            "tokens_per_second": run.number("tokens_per_second"),
-            "memory": run.number("memory"),
-            "seconds": run.number("seconds"),
-            "steps": run.number("step"),
-            "reason": run.reason,
-        }
-        for run in runs
-    ]
+    verdict, several = Verdict.of(runs), any(len(run.runs) > 1 for run in runs)
+    rows: list[Json] = []
+    for run in runs:
+        metrics: Json = {}
+        for prefix, split in (("val", "validation"), ("test", "test")):
+            for name in names:
+                metrics[f"{prefix}_{name}"] = finite(run.metrics(split).get(name))
+                if several:
+                    metrics[f"{prefix}_{name}_std"] = run.spread(split, name)
+        compared = run in verdict.ordered[1:]
+        rows.append(
+            {
+                "model": run.model,
+                "label": run.label,
+                "seeds": [one.setting("seed") for one in run.runs],
+                "parameters": run.number("parameters"),
+                "budget": run.budget,
+                "off_budget": run.off_budget,
+                **metrics,
+                "p": verdict.difference(verdict.ordered[0], run).p if compared else None,
+                "flops": run.number("flops"),
+                "tokens_per_second": run.number("tokens_per_second"),
+                "memory": run.number("memory"),
+                "seconds": run.number("seconds"),
+                "time_limit": run.time_limit,
+                "time_used": run.time_used,
+                "steps": run.number("step"),
+                "reason": run.reason,
+            }
+        )
+    return rows
+
+
+def comparison_verdict(folders: Sequence[RunFolder]) -> str:
+    """Returns which of several models is best, by how much and how sure that is, in a sentence; "" if none can be."""
+    from .run_data import read_runs
+    from .verdict import Verdict
+
+    return Verdict.of(read_runs(folders)).sentence()
 
 
 def curves(folders: Sequence[RunFolder], over: Literal["seconds", "tokens"] = "seconds", metric: str = "loss") -> Lines:
@@ -137,7 +162,7 @@ def curves(folders: Sequence[RunFolder], over: Literal["seconds", "tokens"] = "s
 
 def lessons(folders: Sequence[RunFolder]) -> list[str]:
     """Returns what to notice in a run, or in a comparison of several, in short sentences."""
-    from . import findings
+    from . import verdict
     from .run_data import read_runs
 
-    return findings.lessons(read_runs(folders))
+    return verdict.lessons(read_runs(folders))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 
@@ -19,7 +20,7 @@ from ..core.metrics import (
     metric_label,
 )
 from .charts import Scatter, Table, View
-from .findings import format_difference, lessons
+from .findings import capitalized, format_difference, format_spread, the
 from .formatting import clean_text, format_change, format_duration, format_number, with_prefix
 from .pages import (
     MAX_SAMPLE,
@@ -35,9 +36,11 @@ from .pages import (
     made_by,
     metric_notes,
 )
-from .run_charts import best_value, cost_charts, joined_charts, quality_scatter, training_curves
+from .run_charts import cost_charts, joined_charts, quality_scatter, training_curves
 from .run_data import Json, RunData, mapping, ranked, shared_baselines, shared_metrics
+from .significance import format_p
 from .theme import DARK, LIGHT, series_colors
+from .verdict import Verdict, lessons
 
 # Settings that `compare` and `distill` have as options of their own.
 OPTIONS = {
@@ -62,7 +65,7 @@ def dots(runs: Sequence[RunData]) -> dict[str, tuple[str, str]]:
 
 def comparison_page(runs: Sequence[RunData], failed: Mapping[str, str]) -> Page:
     """Returns the page of a comparison: which model is best, what it cost, and why; `failed` are models not trained."""
-    ordered = ranked(runs)
+    ordered, verdict = ranked(runs), Verdict.of(runs)
     first = ordered[0]
     common, different = split_settings(runs)
     splits = {run.evaluation[0] for run in ordered if run.evaluation[1]}
@@ -71,14 +74,15 @@ def comparison_page(runs: Sequence[RunData], failed: Mapping[str, str]) -> Page:
     cost_note = f"{direction.capitalize()} is better, further left is cheaper."
     command = comparison_command(runs, failed, common)
     sections = [
-        Section("Results", metric_notes(first), result_table(ordered)),
+        Section("", paragraphs=[text] if (text := verdict.sentence()) else [], code=longer_training(verdict)),
+        Section("Results", metric_notes(first), result_table(ordered, verdict)),
         Section("Not trained", failures=list(failed.items())),
-        Section("What to notice", lessons=lessons(runs)),
-        Section(f"Predictions on the {next(iter(splits), '')} split", views=joined),
-        Section("Inside the models", views=joined_charts(ordered, [run.inspection for run in ordered])),
+        Section("What to notice", lessons=lessons(runs, verdict)[1 if verdict.sentence() else 0 :]),
         learning_section(runs, ordered[0].main),
         Section("Quality and cost", [cost_note], views=cost_charts(ordered)),
         sample_section(ordered),
+        Section(f"Predictions on the {next(iter(splits), '')} split", views=joined),
+        Section("Inside the models", views=joined_charts(ordered, [run.inspection for run in ordered])),
         data_section(first),
         glossary(ordered),
         Section(
@@ -89,17 +93,17 @@ def comparison_page(runs: Sequence[RunData], failed: Mapping[str, str]) -> Page:
         ),
     ]
     title = f"{len(runs)} model{'' if len(runs) == 1 else 's'} on {first.data_name}"
-    lead = f"{first.task_summary}. {comparison_terms(common)}"
+    lead = f"{first.task_summary}. {comparison_terms(runs, common)}"
     version = str(first.summary.get("version", ""))
-    return Page("comparison", title, lead, comparison_figures(ordered), sections, made_by(first), version)
+    return Page("comparison", title, lead, comparison_figures(ordered, verdict), sections, made_by(first), version)
 
 
-def comparison_terms(common: Json) -> str:
+def comparison_terms(runs: Sequence[RunData], common: Json) -> str:
     """Returns under which conditions the models were compared."""
     params, minutes = common.get("params"), common.get("train.minutes")
     steps, epochs = common.get("train.steps"), common.get("train.epochs")
     length = (
-        f"{format_duration(60 * minutes)} of training each"
+        f"{format_duration(60 * minutes)} of training each, evaluations not counted"
         if minutes
         else f"{steps:,} steps each"
         if steps
@@ -107,33 +111,55 @@ def comparison_terms(common: Json) -> str:
         if epochs
         else ""
     )
-    terms = [f"about {with_prefix(params)} parameters each" if params else "", length, "one seed"]
-    return f"Same data, same split; {', '.join(term for term in terms if term)}."
+    seeds = list(dict.fromkeys(one.setting("seed") for run in runs for one in run.runs))
+    seeded = f"seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else "one seed"
+    terms = [f"about {with_prefix(params)} parameters each" if params else "", length, seeded]
+    count = sum(len(run.runs) for run in runs)
+    total = format_duration(sum(one.number("seconds") or 0 for run in runs for one in run.runs))
+    in_all = f"{count} training{'' if count == 1 else 's'}, {total} in all"
+    return f"Same data, same split; {', '.join(term for term in terms if term)}. {in_all}."
 
 
-def comparison_figures(ordered: Sequence[RunData]) -> list[Figure]:
+def comparison_figures(ordered: Sequence[RunData], verdict: Verdict) -> list[Figure]:
+    """Returns what a reader wants to know first: which model, by how much, how sure, at what cost."""
     best = ordered[0]
-    figures = []
-    if best.reached() is not None:
-        unit = f" {best.loss_unit} per token" if best.loss_unit and best.main == "loss" else ""
-        figures.append(
-            Figure("Best model", best.label, f"validation {describe_metric(best.main, best.reached())}{unit}")
-        )
-    values = best.metrics("validation")
-    others = [name for name in best.columns if name != best.main and name in values]
-    if others:
-        remark = ", ".join(describe_metric(name, values[name]) for name in others[1:3])
-        text = format_metric(others[0], values[others[0]])
-        figures.append(Figure(f"Its {label_in_sentence(others[0])}", text, remark))
-    speeds = [(run.number("tokens_per_second") or 0, run) for run in ordered if not run.gradient_free]
-    speed, fast = max(speeds, key=lambda pair: pair[0], default=(0, None))
-    if fast is not None and speed:
-        figures.append(Figure("Fastest to train", fast.label, f"{with_prefix(speed)} {fast.unit} per second"))
-    total = sum(run.number("seconds") or 0 for run in ordered)
-    return [*figures, Figure("Training in total", format_duration(total), f"{len(ordered)} models")]
+    if best.reached() is None:
+        return []
+    unit = f" {best.loss_unit} per token" if best.loss_unit and best.main == "loss" else ""
+    reached = f"validation {describe_metric(best.main, best.reached())} {format_spread(best, best.main)}".rstrip()
+    tied = verdict.tied if verdict.ordered else []
+    untested = bool(tied) and all(verdict.difference(best, run).p is None for run in tied)
+    head = "Best model" if not tied else "Best so far" if untested else "Best models"
+    models = [best] if untested or not tied else [best, *tied]
+    value = " or ".join(run.title for run in models[:3]) + (f" or {len(models) - 3} others" if len(models) > 3 else "")
+    figures = [Figure(head, value, f"{reached}{unit}" if len(models) == 1 else f"{best.title}: {reached}{unit}")]
+    if len(verdict.ordered) > 1:
+        second = next((run for run in verdict.ordered[1:] if run not in models), verdict.ordered[1])
+        difference = verdict.difference(best, second)
+        figures.append(Figure("Ahead by", format_difference(difference.gap, best, best.main), f"of {the(second)}"))
+        if difference.p is None:
+            figures.append(Figure("How sure", "one seed cannot tell", "--seeds 3 trains every model three times"))
+        else:
+            sure = format_p(difference.p) if difference.supported else f"may be chance, {format_p(difference.p)}"
+            figures.append(Figure("How sure", sure, difference.test))
+    cost = [f"{with_prefix(best.number('parameters'))} {'entries' if best.gradient_free else 'parameters'}"]
+    cost += [with_prefix(best.number("flops"), "FLOP")] if best.number("flops") else []
+    return [*figures, Figure(f"Cost of {best.title}", format_duration(best.number("seconds")), ", ".join(cost))]
 
 
-def result_table(ordered: Sequence[RunData]) -> ResultTable:
+def longer_training(verdict: Verdict) -> list[tuple[str, str]]:
+    """Returns the command that trains the best network ten times as long, with a sentence; empty if there is none."""
+    best = next((run for run in verdict.ordered if not run.gradient_free), None)
+    if best is None or str(best.setting("data", "source")).startswith("<"):  # data in memory
+        return []
+    ends = {end: finite(best.setting("train", end)) for end in ("minutes", "epochs", "steps")}
+    end, value = next(((end, value) for end, value in ends.items() if value), ("steps", best.number("step") or 0))
+    command = ["seriatim", "train", "--config", str(best.folder.path / "config.yaml"), f"--{end}", f"{10 * value:g}"]
+    which = ", the best network," if best is not verdict.ordered[0] else ""
+    return [(f"{capitalized(best)}{which} ten times as long, from the start:", shlex.join(command))]
+
+
+def result_table(ordered: Sequence[RunData], verdict: Verdict) -> ResultTable:
     """Returns a row per model, best first, and below them the baselines; columns without numbers are left out."""
     main, *others = shared_metrics(ordered) or ["loss"]
     columns = [(f"{split.capitalize()} {label_in_sentence(main)}", main, split) for split in ("validation", "test")]
@@ -141,36 +167,55 @@ def result_table(ordered: Sequence[RunData]) -> ResultTable:
     columns = [
         column for column in columns if any(run.metrics(column[2]).get(column[1]) is not None for run in ordered)
     ]
-    best = {
-        column: best_value(column[1], values)
-        for column in columns
-        if len(values := [v for run in ordered if (v := finite(run.metrics(column[2]).get(column[1]))) is not None]) > 1
-    }
     costs = [
         (head, cells) for head, cells in cost_cells(ordered).items() if any(cell.value is not None for cell in cells)
     ]
+    best, several = (verdict.ordered or ordered)[0], len(verdict.ordered) > 1
+    equal = [best, *verdict.tied] if several and len(verdict.tied) < len(verdict.ordered) - 1 else []
     colors = dots(ordered)
     rows = []
     for n, run in enumerate(ordered):
-        cells = []
-        for column in columns:
-            value = run.metrics(column[2]).get(column[1])
-            top = best.get(column) is not None and value == best[column]
-            cells.append(ResultCell(finite(value), format_metric(column[1], value), best=top))
-        style = "best" if n == 0 and run.score is not None else ""
+        cells: list[ResultCell | None] = []
+        for _, metric, split in columns:
+            value = run.metrics(split).get(metric)
+            top = run in equal and (metric, split) == (main, "validation")
+            text = format_metric(metric, value)
+            cells.append(ResultCell(finite(value), text, format_spread(run, metric, split), best=top))
+        if several:
+            behind = run in verdict.ordered and run is not best
+            difference = verdict.difference(best, run) if behind else None
+            cells.append(
+                None
+                if difference is None
+                else ResultCell(
+                    None,
+                    format_difference(difference.gap, best, main),
+                    "no test" if difference.p is None else format_p(difference.p),
+                )
+            )
+        style = "best" if equal == [run] else ""
         rows.append(ResultRow(run.label, (*cells, *(cells_of[n] for _, cells_of in costs)), style, colors[run.label]))
     baselines = {split: shared_baselines(ordered, split) for split in ("validation", "test")}
-    for name in dict.fromkeys(name for own in baselines.values() for name in own):
-        own = [(metric, baselines[split].get(name, {}).get(metric)) for _, metric, split in columns]
+    for baseline in dict.fromkeys(name for own in baselines.values() for name in own):
+        own = [(metric, baselines[split].get(baseline, {}).get(metric)) for _, metric, split in columns]
         cells = [ResultCell(finite(value), format_metric(metric, value)) for metric, value in own]
-        rows.append(ResultRow(name, (*cells, *[None] * len(costs)), "baseline"))
-    heads = ("Model", *(head for head, *_ in columns), *(head for head, _ in costs))
-    return ResultTable(result_caption(ordered, others, any(baselines.values())), heads, tuple(rows))
+        rows.append(ResultRow(baseline, (*cells, *[None] * (several + len(costs))), "baseline"))
+    heads = ("Model", *(head for head, *_ in columns), *(["Behind the best"] if several else []))
+    caption = result_caption(ordered, others, any(baselines.values()), verdict, bool(equal))
+    return ResultTable(caption, (*heads, *(head for head, _ in costs)), tuple(rows))
 
 
-def result_caption(ordered: Sequence[RunData], others: Sequence[str], baselines: bool) -> str:
+def result_caption(
+    ordered: Sequence[RunData], others: Sequence[str], baselines: bool, verdict: Verdict, marked: bool
+) -> str:
+    """Returns what the columns are, and how differences were tested."""
     first = ordered[0]
     parts = [f"Best validation {label_in_sentence(first.main)} first."]
+    if any(len(run.runs) > 1 for run in ordered):
+        parts.append("Means over the seeds, below them the standard deviation; a model without one has no seed.")
+    if verdict.tests:
+        parts.append(f"Behind the best: in validation {label_in_sentence(first.main)}; {verdict.tests}.")
+    parts += ["In bold: the best, and what cannot be told from it."] if marked else []
     parts += [f"Losses in {first.loss_unit} per token."] if first.loss_unit else []
     parts += ["All other metrics are on the validation split."] if others else []
     budgets = {run.budget for run in ordered if run.budget is not None}
@@ -179,6 +224,7 @@ def result_caption(ordered: Sequence[RunData], others: Sequence[str], baselines:
         if len(budgets) == 1
         else []
     )
+    parts += ["Time is that of training, evaluations not counted."] if any(run.time_limit for run in ordered) else []
     parts += ["The last rows are baselines, simple methods to compare models with."] if baselines else []
     return " ".join(parts)
 
@@ -191,6 +237,7 @@ def cost_cells(runs: Sequence[RunData]) -> dict[str, list[ResultCell]]:
         remark = ", ".join((["entries"] if run.gradient_free else []) + off)
         step = run.number("step")
         steps = "one pass" if run.gradient_free else format_number(step)
+        used = "" if run.time_used is None else f"{100 * run.time_used:.0f} % of {format_duration(run.time_limit)}"
         cells = {
             "Parameters": ResultCell(run.number("parameters"), with_prefix(run.number("parameters")), remark),
             "Training compute": ResultCell(run.number("flops"), with_prefix(run.number("flops"), "FLOP")),
@@ -198,7 +245,7 @@ def cost_cells(runs: Sequence[RunData]) -> dict[str, list[ResultCell]]:
                 run.number("tokens_per_second"), with_prefix(run.number("tokens_per_second"))
             ),
             "Peak memory": ResultCell(run.number("memory"), with_prefix(run.number("memory"), "B")),
-            "Time": ResultCell(run.number("seconds"), format_duration(run.number("seconds"))),
+            "Time": ResultCell(run.number("seconds"), format_duration(run.number("seconds")), used),
             "Steps": ResultCell(step, steps, ENDINGS.get(run.reason, run.reason)),
         }
         for head, cell in cells.items():
@@ -272,17 +319,21 @@ def settings_table(runs: Sequence[RunData], names: Sequence[str]) -> list[View]:
         for name in names
         if name != "model.name"
     ]
-    columns = ("setting", *(run.label for run in runs))
+    columns = ("setting", *(run.title for run in runs))
     return [Table(title="Settings in which the models differ", columns=columns, rows=tuple(rows))] if rows else []
 
 
 def comparison_command(runs: Sequence[RunData], failed: Mapping[str, str], common: Json) -> str:
-    models = dict.fromkeys([run.model for run in runs] + list(failed))
+    models = dict.fromkeys([run.model for run in runs] + [re.sub(r"-seed\d+$", "", label) for label in failed])
+    seeds = list(dict.fromkeys(one.setting("seed") for run in runs for one in run.runs))
+    if len(seeds) > 1:
+        common = common | {"seed": None}
     lines = [["seriatim", "compare", runs[0].task]]
     if common.get("data.source") is not None:
         lines.append(["--data", str(common["data.source"])])
     lines.append(["--models", ",".join(models)])
     lines += [[f"--{option}", str(common[name])] for name, option in OPTIONS.items() if common.get(name) is not None]
+    lines += [["--seeds", ",".join(map(str, seeds))]] if len(seeds) > 1 else []
     return " \\\n    ".join(shlex.join(line) for line in lines)
 
 
@@ -299,13 +350,17 @@ def distillation_page(runs: Sequence[RunData], rows: Sequence[Json]) -> Page:
     common, different = split_settings(students)
     metric = main_metric(rows[0]["metrics"], rows[0]["monitor"])
     mixed = "The training loss of the distilled student includes its distance from the teacher: compare by validation."
+    one_seed = "Each student was trained with one seed, which cannot tell a small difference from chance."
     speed_note = (
         "Speed is that of prediction on the CPU, in examples per second, in batches of 32 and one by one: the models "
         "take turns, and each has the median of its rounds. Size is that of the file of weights."
     )
     sections = [
         Section(
-            "What distillation gains", [speed_note], distillation_table(runs, rows), distillation_charts(runs, rows)
+            "What distillation gains",
+            [one_seed, speed_note],
+            distillation_table(runs, rows),
+            distillation_charts(runs, rows),
         ),
         learning_section(students, students[0].main, mixed),
         sample_section([*students, teacher]),

@@ -1,15 +1,17 @@
-"""What a reader should notice in a run or a comparison. Every sentence follows from measured numbers.
+"""What a reader should notice in a run. Every sentence follows from measured numbers.
 
-Architectures are compared along their history, each with the one it replaced: where the newer one wins, the sentence
-names the idea behind it; where it does not, what the numbers point to: too few steps, too little data, overfitting.
+Findings are declared as data: a condition on the values of a run (`Facts`), and the sentence that it gives. What is to
+be noticed when several models are compared is in `verdict.py`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
+from ..core import metrics
 from ..core.metrics import (
     describe_metric,
     finite,
@@ -19,25 +21,35 @@ from ..core.metrics import (
     label_in_sentence,
     metric_label,
 )
-from .charts import BinnedMetric
-from .formatting import format_duration, format_number, with_prefix
+from .charts import Confusion
+from .formatting import format_duration, format_number, one_line, with_prefix
 from .run_charts import clipped_steps, clipping_note
 from .run_data import Json, RunData, ranked, shared_baselines
+from .significance import ALPHA, format_p, p_value
 
-CHANCE_IN_NATS = 0.01  # a difference of losses that another seed may reverse
-SLOWER = 1.3  # a speed smaller by this factor is worth a sentence
-MODEL_NAMES = {
-    "ngram": "the n-gram", "mlp": "the window MLP", "rnn": "the plain RNN", "lstm": "the LSTM", "gru": "the GRU",
-    "tcn": "the TCN", "gpt": "the GPT", "seq2seq": "the seq2seq", "bahdanau": "the Bahdanau model",
-    "transformer": "the Transformer",
-}  # fmt: skip
-RECURRENT = ("rnn", "lstm", "gru")
-STEPWISE = (*RECURRENT, "seq2seq", "bahdanau")  # models that go from element to element
-WITH_ATTENTION = ("mlp", *RECURRENT, "tcn", "gpt")  # as decoders they attend to the source (Luong et al., 2015)
-ENCODER_DECODERS = ("seq2seq", "bahdanau", "transformer")
+CHANCE_IN_NATS = 0.01  # a difference between two evaluations of a loss that says nothing
+USED = 0.95  # a smaller share of the time limit is worth a sentence
+MISSED = 0.05  # so far from its nominal share may the coverage of an interval be
+MAX_NAMED = 5  # classes in a sentence
 
 
-# What counts as a difference, and words for it
+# Words
+
+
+def the(run: RunData) -> str:
+    """Returns the run's name in a sentence."""
+    return run.label if run.title == run.label else f"the {run.title}"
+
+
+def capitalized(run: RunData) -> str:
+    """Returns the run's name at the start of a sentence."""
+    text = the(run)
+    return f"T{text[1:]}" if text.startswith("the ") else text
+
+
+def enumerated(names: Sequence[str]) -> str:
+    """Returns "a, b and c"."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def score(run: RunData) -> float:
@@ -45,8 +57,46 @@ def score(run: RunData) -> float:
     return math.nan if run.score is None else float(run.score)
 
 
+def format_difference(gap: float, run: RunData, metric: str = "") -> str:
+    """Returns a difference in the unit of a metric, by default the monitored one: "0.12 nats", "3.1 points"."""
+    metric = metric or run.monitor
+    if get_metric(metric).percent:
+        size = abs(100 * gap)
+        return f"{size:.{1 if size >= 0.95 else 2}f} points"
+    if get_metric(metric).digits == 1:  # scores up to 100, such as BLEU
+        return f"{gap:.1f} {metric_label(metric)}"
+    unit = f" {run.loss_unit}" if run.loss_unit and metric == "loss" else ""
+    return f"{format_number(gap, 2)}{unit}"
+
+
+def format_spread(run: RunData, metric: str, split: str = "validation") -> str:
+    """Returns the standard deviation of a metric over the seeds, "± 0.004" or of a share "± 0.6"; "" without one."""
+    spread, declared = run.spread(split, metric), get_metric(metric)
+    if spread is None:
+        return ""
+    return f"± {metrics.format_number(100 * spread if declared.percent else spread, declared.digits)}"
+
+
+def format_reached(run: RunData) -> str:
+    """Returns the main metric on the validation split: "a loss of 1.470", "an accuracy of 84 ± 0.4 % over 3 seeds"."""
+    text = label_in_sentence(run.main)
+    vowel = text[0] in "aeio" if text[1:2].islower() else text[0] in "AEFHILMNORSXs"
+    value, spread = format_metric(run.main, run.reached()), format_spread(run, run.main)
+    if spread:
+        seeds = f" over {len(run.values('validation', run.main))} seeds"
+        value = (f"{value[:-2]} {spread} %" if value.endswith(" %") else f"{value} {spread}") + seeds
+    return f"a{'n' if vowel else ''} {text} of {value}"
+
+
+def times(ratio: float) -> str:
+    return f"{ratio:.1f} times" if ratio < 9.95 else f"{ratio:.0f} times"
+
+
+# Values of a run
+
+
 def chance(run: RunData, metric: str = "") -> float:
-    """Returns a difference of a metric, by default the monitored one, that chance can explain.
+    """Returns a difference of two evaluations of a run, by default in the monitored metric, that says nothing.
 
     For a share it is the standard deviation of the difference of two such shares over the evaluated examples, for a
     loss in nats `CHANCE_IN_NATS`, for any other metric three percent of it.
@@ -82,93 +132,242 @@ def final_rise(run: RunData) -> float:
     return rise if rise > chance(run) else 0.0
 
 
-def name(run: RunData) -> str:
-    """Returns the run's name in a sentence."""
-    return MODEL_NAMES.get(run.model, run.label) if run.label == run.model else run.label
+@dataclass(frozen=True)
+class Facts:
+    """The values of one run that findings are about; those in the sentences are texts."""
+
+    run: RunData
+
+    @cached_property
+    def losses(self) -> list[float]:
+        return [point.value for point in self.run.evaluations("loss")]
+
+    @property
+    def step(self) -> str:
+        return f"{self.run.number('step') or 0:,}"
+
+    @property
+    def best_step(self) -> str:
+        return f"{self.run.number('best_step') or 0:,}"
+
+    @property
+    def best_is_last(self) -> bool:
+        """Whether no evaluation was better than the last one."""
+        values = [point.value for point in self.run.evaluations(self.run.monitor)]
+        return len(values) > 1 and values[-1] <= min(values)
+
+    @property
+    def gain(self) -> str:
+        return format_difference(last_improvement(self.run), self.run)
+
+    @property
+    def rise(self) -> str:
+        return format_difference(final_rise(self.run), self.run)
+
+    @property
+    def noise(self) -> str:
+        return format_difference(chance(self.run), self.run)
+
+    @property
+    def overfitted(self) -> bool:
+        """Whether the last evaluation is worse than the best, in the monitored metric and in the loss."""
+        losses = {point.step: point.value for point in self.run.evaluations("loss")}
+        best = losses.get(int(self.run.number("best_step") or 0))
+        return bool(not self.run.gradient_free and final_rise(self.run) and best is not None and self.losses[-1] > best)
+
+    @property
+    def overconfident(self) -> bool:
+        """Whether the loss rises while the monitored metric holds: wrong and near-certain probabilities."""
+        rising = len(self.losses) > 2 and self.losses[-1] > 1.1 * min(self.losses)
+        return self.run.monitor != "loss" and rising and not final_rise(self.run)
+
+    @property
+    def loss_change(self) -> str:
+        return f"from {format_metric('loss', min(self.losses))} to {format_metric('loss', self.losses[-1])}"
+
+    @cached_property
+    def unpredicted(self) -> str:
+        """The classes that occur in the evaluated split and are never predicted, with their number; "" if none."""
+        split, views = self.run.evaluation
+        for view in views:
+            if isinstance(view, Confusion):
+                rows = [sum(line) for line in view.counts]
+                columns = [sum(line[n] for line in view.counts) for n in range(len(rows))]
+                never = [n for n, count in enumerate(rows) if count and not columns[n]]
+                named = [f"{one_line(view.labels[n])} ({rows[n]:,} of {sum(rows):,})" for n in never[:MAX_NAMED]]
+                named += [f"{len(never) - MAX_NAMED} others"] if len(never) > MAX_NAMED else []
+                return f"{enumerated(named)} on the {split} split" if named else ""
+        return ""
+
+    @cached_property
+    def missed(self) -> tuple[float, float] | None:
+        """The share of values within the widest interval, and the share that should be; None without an interval."""
+        levels = self.run.setting("task", "quantiles")
+        if not isinstance(levels, list | tuple) or len(levels) < 2:
+            return None
+        split = self.run.splits[-1] if self.run.splits else "validation"
+        share = finite(self.run.metrics(split).get("coverage"))
+        return None if share is None else (float(share), float(levels[-1]) - float(levels[0]))
+
+    @property
+    def coverage(self) -> str:
+        share, nominal = self.missed or (0.0, 0.0)
+        return f"{100 * share:.1f} % of the values are within the {100 * nominal:.0f} % interval"
+
+    @property
+    def ended_early(self) -> bool:
+        """Whether a training that had nothing but a time limit left part of it."""
+        free = all(self.run.setting("train", end) is None for end in ("steps", "epochs"))
+        return free and (self.run.time_used or 1.0) < USED and self.run.reason != "patience"
+
+    @property
+    def time(self) -> str:
+        limit = format_duration(self.run.time_limit)
+        return f"{format_duration(self.run.number('seconds'))} of {limit} ({100 * (self.run.time_used or 0):.0f} %)"
+
+    @cached_property
+    def memorized(self) -> str:
+        """How far the validation loss is above that of the last training steps; "" if they are close."""
+        loss = finite(self.run.metrics("validation").get("loss"))
+        if loss is None or not self.run.training:
+            return ""
+        tail = self.run.training[-max(len(self.run.training) // 20, 1) :]
+        before = sum(point.value for point in tail) / len(tail)
+        if self.run.loss_unit and loss - before >= 0.1:
+            gap = f"{format_difference(loss - before, self.run, 'loss')} above"
+        elif not self.run.loss_unit and before > 0 and loss >= 1.5 * before:
+            gap = times(loss / before)
+        else:
+            return ""
+        against = f"({format_metric('loss', loss)} against {format_metric('loss', before)})"
+        return f"its validation loss is {gap} that of the last training steps {against}"
+
+    @property
+    def fit(self) -> str:
+        took = format_duration(self.run.number("seconds"))
+        return f"{took}, one pass over {with_prefix(self.run.number('tokens'))} {self.run.unit}"
 
 
-def capitalized(run: RunData) -> str:
-    """Returns the run's name at the start of a sentence."""
-    text = name(run)
-    return f"T{text[1:]}" if text.startswith("the ") else text
+# Findings about one run, as data
 
 
-def format_difference(gap: float, run: RunData, metric: str = "") -> str:
-    """Returns a difference in the unit of a metric, by default the monitored one: "0.12 nats", "3.1 points"."""
-    metric = metric or run.monitor
-    if get_metric(metric).percent:
-        size = abs(100 * gap)
-        return f"{size:.{1 if size >= 0.95 else 2}f} points"
-    if get_metric(metric).digits == 1:  # scores up to 100, such as BLEU
-        return f"{gap:.1f} {metric_label(metric)}"
-    unit = f" {run.loss_unit}" if run.loss_unit and metric == "loss" else ""
-    return f"{format_number(gap, 2)}{unit}"
+@dataclass(frozen=True)
+class Finding:
+    """What may be said of a run.
+
+    Args:
+        when: Whether it holds, from the values of the run.
+        claim: The predicate of the sentence, for one run or several.
+        detail: The numbers behind it, with the names of `Facts`.
+        advice: What follows from it.
+    """
+
+    when: Callable[[Facts], object]
+    claim: str
+    detail: str
+    advice: str = ""
+
+    def sentence(self, runs: Sequence[RunData]) -> str:
+        """Returns what is said of the runs of which it holds, of several seeds of most of them; "" if of none."""
+        held: list[tuple[RunData, str]] = []
+        for run in runs:
+            finished = [Facts(one) for one in run.runs if not one.interrupted]
+            holding = [facts for facts in finished if self.when(facts)]
+            if 2 * len(holding) > len(finished):
+                seeds = f" ({len(holding)} of {len(finished)} seeds)" if len(finished) > 1 else ""
+                held.append((run, self.detail.format(holding[0]) + seeds))
+        if not held:
+            return ""
+        who = enumerated([the(run) for run, _ in held])
+        who = capitalized(held[0][0]) + who[len(the(held[0][0])) :]
+        details = "; ".join(f"{the(run)}: {text}" for run, text in held) if len(held) > 1 else held[0][1]
+        return f"{who} {self.claim}: {details}. {self.advice}".strip()
 
 
-def format_reached(run: RunData) -> str:
-    """Returns the main metric on the validation split: "a loss of 1.470", "an accuracy of 84.3 %"."""
-    text = label_in_sentence(run.main)
-    vowel = text[0] in "aeio" if text[1:2].islower() else text[0] in "AEFHILMNORSXs"
-    return f"a{'n' if vowel else ''} {text} of {format_metric(run.main, run.reached())}"
+WARNINGS = (
+    Finding(
+        lambda facts: facts.unpredicted,
+        "never predicted classes that occur",
+        "{0.unpredicted}",
+        "Look at the metrics by label before you trust the total.",
+    ),
+    Finding(
+        lambda facts: facts.missed and facts.missed[0] < facts.missed[1] - MISSED,
+        "gave intervals that are too narrow",
+        "{0.coverage}",
+        "Do not rely on them as they are.",
+    ),
+    Finding(
+        lambda facts: facts.missed and facts.missed[0] > facts.missed[1] + MISSED,
+        "gave intervals that are too wide",
+        "{0.coverage}",
+    ),
+    Finding(
+        lambda facts: facts.ended_early,
+        "left part of its time unused",
+        "{0.time}",
+        "It had fewer steps than it could have.",
+    ),
+    Finding(
+        lambda facts: facts.overfitted,
+        "began to overfit",
+        "best at step {0.best_step} of {0.step}, {0.rise} worse at the end",
+        "More data, dropout or fewer steps help; the best weights were kept.",
+    ),
+    Finding(
+        lambda facts: facts.overconfident,
+        "became overconfident",
+        "the validation loss rises {0.loss_change} while the metric holds",
+        "More data or dropout helps.",
+    ),
+    Finding(
+        lambda facts: last_improvement(facts.run),
+        "stopped while still improving",
+        "the last evaluation was {0.gain} better than the one before",
+        "A longer training would help.",
+    ),
+)
+OF_ONE_RUN = (
+    Finding(lambda facts: facts.run.gradient_free, "was fitted without gradients", "{0.fit}"),
+    Finding(
+        lambda facts: facts.best_is_last and not last_improvement(facts.run),
+        "was best at its last evaluation",
+        "step {0.step}",
+        "Whether a longer training would help cannot be seen from here.",
+    ),
+    Finding(
+        lambda facts: len(facts.losses) > 2 and not facts.best_is_last and not final_rise(facts.run),
+        "stopped improving",
+        "best at step {0.best_step} of {0.step}, and within {0.noise} of it at the end",
+    ),
+    Finding(lambda facts: facts.memorized, "memorized part of what it knows", "{0.memorized}"),
+)
 
 
-def times(ratio: float) -> str:
-    return f"{ratio:.1f} times" if ratio < 9.95 else f"{ratio:.0f} times"
-
-
-# Lessons
-
-
-def lessons(runs: Sequence[RunData]) -> list[str]:
-    """Returns short sentences, most important first; one run is described, several are compared."""
-    if len(runs) == 1:
-        return run_lessons(runs[0])
-    complete = [run for run in runs if run.score is not None and not run.interrupted]
-    left_out = [exclusion(run) for run in runs if run not in complete]
-    if len({run.fingerprint for run in complete}) > 1:
-        return ["These runs saw different data: their metrics cannot be compared.", *left_out]
-    if len(complete) < 2:
-        return left_out
-    best: dict[str, RunData] = {}
-    for run in ranked(complete):
-        best.setdefault(run.model, run)
-    texts = [winner(complete), against_baselines(complete), *architecture_lessons(best)]
-    texts += [throughput(complete), bargain(complete), *map(overfitting, complete)]
-    texts.append(overconfidence([run for run in complete if not final_rise(run)]))
-    return [text for text in texts if text] + left_out
+# Sentences
 
 
 def run_lessons(run: RunData) -> list[str]:
-    """Returns what to notice in a single run."""
+    """Returns what to notice in the runs of a single model."""
     if run.interrupted:
-        return [exclusion(run, compared=False)]
-    texts = [against_baselines([run]), progress(run), overfitting(run)]
-    texts += ["" if final_rise(run) else overconfidence([run]), generalization_gap(run)]
+        return [exclusion(run, run, compared=False)]
+    texts = [against_baselines([run]), *(finding.sentence([run]) for finding in (*WARNINGS, *OF_ONE_RUN))]
     texts += [clipping_note(run)] if clipped_steps(run)[0] else []
     return [text for text in texts if text]
 
 
-def exclusion(run: RunData, compared: bool = True) -> str:
-    """Returns why a run is not compared."""
-    step = run.number("step")
+def exclusion(run: RunData, one: RunData, compared: bool = True) -> str:
+    """Returns why a run, or one of its seeds, is not compared; "" if it is."""
+    step = one.number("step")
     after = f" after {step:,} step{'' if step == 1 else 's'}" if step else ""
-    if run.interrupted:
-        how = f"was stopped by {run.reason}" if run.reason.startswith("SIG") else "did not finish"
+    who = capitalized(run) + (f" with seed {one.setting('seed')}" if len(run.runs) > 1 else "")
+    if one.interrupted:
+        how = f"was stopped by {one.reason}" if one.reason.startswith("SIG") else "did not finish"
         end = ": it is not compared here." if compared else ";"
-        return f"{capitalized(run)} {how}{after}{end} `seriatim resume` continues it."
-    return f"{capitalized(run)} has no finite validation {label_in_sentence(run.main)}{after}: it is not compared here."
-
-
-# Quality
-
-
-def winner(runs: Sequence[RunData]) -> str:
-    first, second = ranked(runs)[:2]
-    gap = score(second) - score(first)
-    near = gap < chance(first, first.main)
-    close = f"; {name(second)} is so close that another seed may reverse the order" if near else ""
-    ahead = f"{format_difference(gap, first, first.main)} ahead of {name(second)}"
-    return f"Best on the validation split: {name(first)} with {format_reached(first)}, {ahead}{close}."
+        return f"{who} {how}{after}{end} `seriatim resume` continues it."
+    if one.score is None:
+        return f"{who} has no finite validation {label_in_sentence(one.main)}{after}: it is not compared here."
+    return ""
 
 
 def against_baselines(runs: Sequence[RunData]) -> str:
@@ -186,19 +385,27 @@ def against_baselines(runs: Sequence[RunData]) -> str:
     strongest = min(values, key=lambda key: sign * values[key])
     bar = values[strongest]
     reached = {run.label: float(run.metrics(split)[metric]) for run in scored}
-    behind = [run for run in scored if not is_better(metric, reached[run.label], bar)]
-    if len(behind) == len(scored):
+    p = {run.label: p_value(run, split, metric, bar) for run in scored}
+    ahead = [run for run in scored if is_better(metric, reached[run.label], bar)]
+    if not ahead:
         top = min(scored, key=lambda run: sign * reached[run.label])
         subject = f"{capitalized(top)} does not beat" if len(scored) == 1 else "No model beats"
-        whose = "" if len(scored) == 1 else f" of {name(top)}, the best of them"
+        whose = "" if len(scored) == 1 else f" of {the(top)}, the nearest to it"
         against = f"{describe_metric(metric, bar)} against {format_metric(metric, reached[top.label])}{whose}"
         return f"{subject} the best baseline, {strongest}, on the {split} split: {against}."
-    top = next(run for run in scored if run not in behind)
-    others = [f"{name(run)} ({format_metric(metric, reached[run.label])})" for run in behind]
+    top = ahead[0]
+    doubtful = [run for run in scored if run is not top and (run not in ahead or (p[run.label] or 0.0) >= ALPHA)]
+    others = [f"{the(run)} ({format_metric(metric, reached[run.label])})" for run in doubtful]
     gain = format_difference(abs(reached[top.label] - bar), top, metric)
     against = f"{describe_metric(metric, reached[top.label])} against {format_metric(metric, bar)}"
-    rest = f"; these do not: {', '.join(others)}" if others else ""
-    return f"{capitalized(top)} beats the best baseline, {strongest}, by {gain} on the {split} split ({against}){rest}."
+    rest = f"; not clearly better than it: {', '.join(others)}" if others else ""
+    where = f"the best baseline, {strongest}, by {gain} on the {split} split"
+    sure = p[top.label]
+    if sure is not None and sure < ALPHA:
+        return f"{capitalized(top)} beats {where} ({against}, {format_p(sure)}){rest}."
+    doubt = "may be chance" if sure is not None else "" if top.gradient_free else "one seed cannot tell from chance"
+    tested = "" if sure is None else f", {format_p(sure)}"
+    return f"{capitalized(top)} is ahead of {where} ({against}{tested}){f', which {doubt}' if doubt else ''}{rest}."
 
 
 def common_metric(runs: Sequence[RunData], baselines: dict[str, Json], split: str) -> str:
@@ -208,317 +415,3 @@ def common_metric(runs: Sequence[RunData], baselines: dict[str, Json], split: st
         if in_runs and any(finite(values.get(metric)) is not None for values in baselines.values()):
             return metric
     return ""
-
-
-def overfitting(run: RunData) -> str:
-    rise = final_rise(run)
-    losses = {point.step: point.value for point in run.evaluations("loss")}
-    best, last = losses.get(int(run.number("best_step") or 0)), next(reversed(losses.values()), None)
-    if run.gradient_free or not rise or best is None or last is None or last <= best:
-        return ""
-    return (
-        f"{capitalized(run)} was best at step {run.number('best_step'):,} of {run.number('step'):,} and "
-        f"{format_difference(rise, run)} worse at the end: it began to overfit. More data, dropout or fewer "
-        "steps help; the best weights were kept."
-    )
-
-
-def overconfidence(runs: Sequence[RunData]) -> str:
-    """Returns which runs have a rising loss while the monitored metric holds: wrong and near-certain probabilities."""
-    rising = []
-    for run in runs:
-        losses = [point.value for point in run.evaluations("loss")]
-        if run.monitor != "loss" and len(losses) > 2 and losses[-1] > 1.1 * min(losses):
-            rising.append((losses[-1] / min(losses), run, min(losses), losses[-1]))
-    if not rising:
-        return ""
-    _, worst, low, high = max(rising, key=lambda entry: entry[0])
-    names = [name(run) for _, run, *_ in rising]
-    who = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-    verb = "becomes" if len(names) == 1 else "become"
-    whose = "" if len(names) == 1 else f"that of {name(worst)} "
-    return (
-        f"{who[0].upper()}{who[1:]} {verb} overconfident: the validation loss rises at the end ({whose}from "
-        f"{format_metric('loss', low)} to {format_metric('loss', high)}) while the {label_in_sentence(worst.main)} "
-        "holds. More data or dropout helps."
-    )
-
-
-# Cost
-
-
-def throughput(runs: Sequence[RunData]) -> str:
-    speeds = [(run.number("tokens_per_second") or 0, run) for run in runs if not run.gradient_free]
-    speeds = sorted(((speed, run) for speed, run in speeds if speed > 0), key=lambda pair: pair[0])
-    if len(speeds) < 2:
-        return ""
-    (low, slow), (high, fast) = speeds[0], speeds[-1]
-    if high / low < SLOWER:
-        pace = " to ".join(dict.fromkeys((with_prefix(low), with_prefix(high))))
-        return f"All networks process {fast.unit} at about the same speed, {pace} per second."
-    why, element = "", fast.unit.removesuffix("s")
-    if slow.model in STEPWISE and fast.model not in STEPWISE:
-        why = f": a recurrent network goes from {element} to {element}, the other processes a whole sequence at once"
-    return (
-        f"{capitalized(fast)} trains on {with_prefix(high)} {fast.unit} per second, {times(high / low)} as many as "
-        f"{name(slow)} ({with_prefix(low)}){why}."
-    )
-
-
-def bargain(runs: Sequence[RunData]) -> str:
-    """Returns a much cheaper model that is nearly as good as the best."""
-    ordered = [run for run in ranked(runs) if run.number("flops")]
-    if len(ordered) < 2:
-        return ""
-    top, *others = ordered
-    cost = top.number("flops") or 1
-    near = 0.01 if get_metric(top.main).percent else 0.05 * abs(score(top))
-    near = 0.1 if top.loss_unit and top.main == "loss" else near
-    cheaper = [run for run in others if 2 * (run.number("flops") or cost) <= cost and score(run) - score(top) <= near]
-    if not cheaper:
-        return ""
-    run = min(cheaper, key=lambda other: other.number("flops") or 0)
-    flops, gap = run.number("flops") or 1, format_difference(score(run) - score(top), top, top.main)
-    return (
-        f"{capitalized(run)} comes within {gap} of {name(top)} with "
-        f"{with_prefix(flops, 'FLOP')} of training; {name(top)} took {times(cost / flops)} as much."
-    )
-
-
-# One run
-
-
-def progress(run: RunData) -> str:
-    if run.gradient_free:
-        return (
-            f"{capitalized(run)} was fitted in {format_duration(run.number('seconds'))}, in one pass over "
-            f"{with_prefix(run.number('tokens'))} {run.unit} and without gradients."
-        )
-    if fall := last_improvement(run):
-        return (
-            f"It was still improving when it stopped: the last evaluation was {format_difference(fall, run)} better "
-            "than the one before. More steps would help."
-        )
-    if len(run.evaluations(run.monitor)) > 1 and not final_rise(run):
-        return f"It has converged: the last evaluation is within {format_difference(chance(run), run)} of the best."
-    return ""
-
-
-def generalization_gap(run: RunData) -> str:
-    loss = finite(run.metrics("validation").get("loss"))
-    if loss is None or not run.training:
-        return ""
-    tail = run.training[-max(len(run.training) // 20, 1) :]
-    before = sum(point.value for point in tail) / len(tail)
-    if run.loss_unit and loss - before >= 0.1:
-        gap = f"{format_difference(loss - before, run, 'loss')} above"
-    elif not run.loss_unit and before > 0 and loss >= 1.5 * before:
-        gap = f"{times(loss / before)}"
-    else:
-        return ""
-    against = f"({format_metric('loss', loss)} against {format_metric('loss', before)})"
-    return (
-        f"The validation loss is {gap} that of the last training steps {against}: part of what it knows is memorized."
-    )
-
-
-# The history of architectures
-
-
-@dataclass(frozen=True)
-class Step:
-    """A step of the history: a model, those of which it replaced the best, and what was new in it.
-
-    `idea` explains that it won, `limit` that it lost if the numbers do not; both may hold names of `step_words`.
-    """
-
-    newer: str
-    older: tuple[str, ...]
-    idea: str
-    limit: str
-
-
-LANGUAGE_MODELS = (
-    Step(
-        "mlp",
-        ("ngram",),
-        "its tokens are vectors, so what it learns of one helps with similar ones",
-        "exact counts are hard to beat where the same phrases come back",
-    ),
-    Step(
-        "rnn",
-        ("mlp",),
-        "its state carries what it read, where the MLP sees {window}",
-        "its gradient vanishes over many steps, so that it may use little more than a window does",
-    ),
-    Step(
-        "lstm",
-        ("rnn",),
-        "its gates keep the gradient alive over many steps",
-        "what the gates help to remember seems to matter little in this text at this size",
-    ),
-    Step(
-        "gru",
-        ("lstm",),
-        "two gates are enough here{wider}",
-        "the separate memory cell of the LSTM seems to be worth its weights here",
-    ),
-    Step(
-        "tcn",
-        RECURRENT,
-        "it sees {field} at once, and its gradient has a short path",
-        "it sees {field} and nothing before them, while a state has no such limit",
-    ),
-    Step(
-        "gpt",
-        ("ngram", "mlp", *RECURRENT, "tcn"),
-        "attention reaches {context} in one step, wherever they are",
-        "attention has to learn even the order of tokens, from {tokens} of them",
-    ),
-)
-TRANSLATORS = (
-    *(
-        Step(
-            model,
-            ("seq2seq",),
-            "it attends to the whole source before every word; the other has it in one state only",
-            "one state holds sources as short as these, and where to attend has yet to be learned",
-        )
-        for model in ("bahdanau", *WITH_ATTENTION)
-    ),
-    Step(
-        "transformer",
-        ("seq2seq", "bahdanau", *WITH_ATTENTION),
-        "every word reaches every other in one step, in several heads and layers",
-        "it has to learn even the order of words, from {tokens} tokens",
-    ),
-)
-
-
-def step_words(newer: RunData, older: RunData) -> dict[str, str]:
-    """Returns what sentences about a step of the history may name."""
-    width, before = newer.setting("model", "width"), older.setting("model", "width")
-    wider = isinstance(width, int) and isinstance(before, int) and width > before
-    levels, kernel = newer.setting("model", "levels"), newer.setting("model", "kernel")
-    known = isinstance(levels, int) and isinstance(kernel, int)
-    window = older.setting("model", "window")
-    context = newer.setting("model", "context_length") or newer.setting("task", "context_length")
-    return {
-        "wider": f", and the weights they save make it wider ({width} against {before})" if wider else "",
-        # every level of a TCN has two convolutions
-        "field": f"{1 + 2 * (kernel - 1) * (2**levels - 1):,} tokens" if known else "a limited number of tokens",
-        "window": f"{window} tokens" if isinstance(window, int) else "a few tokens",
-        "context": f"all of the last {context:,} tokens" if isinstance(context, int) else "all previous tokens",
-        "tokens": with_prefix(newer.number("tokens")),
-    }
-
-
-def architecture_lessons(best: Mapping[str, RunData]) -> list[str]:
-    """Returns what the best run of each architecture, all on the same data, says about the steps of the history."""
-    if any(model in best for model in ENCODER_DECODERS):
-        return [*(compare_step(step, best) for step in TRANSLATORS), length_lesson(best)]
-    if all(run.loss_unit and run.main == "loss" for run in best.values()):
-        steps = [compare_step(step, best) for step in LANGUAGE_MODELS]
-        return [*steps, counting_lesson(best), storage_lesson(best)]
-    return []
-
-
-def compare_step(step: Step, best: Mapping[str, RunData]) -> str:
-    newer = best.get(step.newer)
-    rivals = ranked([best[model] for model in step.older if model in best])
-    if newer is None or not rivals:
-        return ""
-    older, main = rivals[0], newer.main
-    gap, noise = score(older) - score(newer), chance(newer, newer.main)
-    against = f"({format_metric(main, newer.reached())} against {format_metric(main, older.reached())})"
-    kind = "recurrent network" if step.older == RECURRENT else "model"
-    rival = name(older) if len(step.older) == 1 else f"the best {kind} before it, {name(older)},"
-    if abs(gap) < noise:
-        less = CHANCE_IN_NATS if main == "loss" else format_difference(noise, newer, main)
-        return (
-            f"{capitalized(newer)} equals {rival.rstrip(',')} {against}: less than {less} apart, which may be chance."
-        )
-    if gap > 0:
-        gain = format_difference(gap, newer, main)
-        return (
-            f"{capitalized(newer)} beats {rival} by {gain} {against}: {step.idea.format_map(step_words(newer, older))}."
-        )
-    reasons = explain(newer, older) or [step.limit.format_map(step_words(newer, older))]
-    behind = f"{format_difference(-gap, newer, main)} behind {against}"
-    return f"{capitalized(newer)} does not beat {rival} here; it is {behind}. Likely: {'; '.join(reasons)}."
-
-
-def explain(newer: RunData, older: RunData) -> list[str]:
-    """Returns what the numbers say about why a model fell behind."""
-    reasons = []
-    if last_improvement(newer):
-        reasons.append(f"it was still improving when it stopped after {newer.number('step') or 0:,} steps")
-    elif final_rise(newer):
-        reasons.append(f"it was best at step {newer.number('best_step'):,} and then overfitted")
-    own, other = newer.number("tokens"), older.number("tokens")
-    if own and other and other / own > SLOWER:
-        own_speed, other_speed = newer.number("tokens_per_second"), older.number("tokens_per_second")
-        speeds = ""
-        if own_speed and other_speed and not older.gradient_free and other_speed / own_speed > SLOWER:
-            speeds = f", at {with_prefix(own_speed)} against {with_prefix(other_speed)} per second"
-        reasons.append(f"it read {with_prefix(own)} {newer.unit}, {name(older)} {with_prefix(other)}{speeds}")
-    return reasons
-
-
-def counting_lesson(best: Mapping[str, RunData]) -> str:
-    """Returns how long gradient descent needs to pass a model that is counted at once."""
-    counted = next((run for run in best.values() if run.gradient_free and run.score is not None), None)
-    trained = [run for run in best.values() if not run.gradient_free]
-    if counted is None or not trained:
-        return ""
-    took = format_duration(counted.number("seconds"))
-    loss, start = score(counted), f"{capitalized(counted)} was counted in {took}, without gradients"
-    passed = [(point.seconds, run) for run in trained for point in run.evaluations("loss") if point.value < loss]
-    below = format_metric("loss", loss)
-    if not passed:
-        return f"{start}; no network got below its {below} in the time it had."
-    moment, first = min(passed, key=lambda pair: pair[0])
-    return f"{start}; the first network below its {below} was {name(first)}, after {format_duration(moment)}."
-
-
-def storage_lesson(best: Mapping[str, RunData]) -> str:
-    """Returns what counts and shared weights take on disk."""
-    counted = next((run for run in best.values() if run.gradient_free), None)
-    trained = [run for run in ranked(list(best.values())) if not run.gradient_free]
-    if counted is None or not trained:
-        return ""
-    stored = []
-    for run in (counted, trained[0]):
-        file = run.folder.path / "model.safetensors"
-        stored.append(f", {with_prefix(file.stat().st_size, 'B')} on disk," if file.is_file() else "")
-    entries, weights = (with_prefix(run.number("parameters")) for run in (counted, trained[0]))
-    return (
-        f"{capitalized(counted)} has {entries} entries{stored[0]} and each is about one sequence of tokens only; "
-        f"{name(trained[0])} has {weights} parameters{stored[1]} and every one serves many contexts."
-    )
-
-
-def length_lesson(best: Mapping[str, RunData]) -> str:
-    """Returns how much of its best quality a model keeps on the longest sources."""
-    shares: list[tuple[float, RunData, BinnedMetric]] = []
-    for run in best.values():
-        for view in run.evaluation[1]:
-            if isinstance(view, BinnedMetric) and view.join and view.metric == run.main:
-                values = [value or 0.0 for value in next(iter(view.series.values()), ())]
-                if max(values, default=0.0) > 0:
-                    shares.append((values[-1] / max(values), run, view))
-                break
-    if len(shares) < 2 or len({view.bins for _, _, view in shares}) > 1:
-        return ""
-    (least, worst, view), *_, (most, top, _) = sorted(shares, key=lambda entry: entry[0])
-    where, metric = f"{view.bins[-1]} {view.x}", label_in_sentence(view.metric)
-    if most - least < 0.1:
-        share = " to ".join(dict.fromkeys((f"{100 * least:.0f}", f"{100 * most:.0f}")))
-        kept = f"each keeps {share} % of its best {metric}"
-        return f"Length makes little difference: on the longest sources ({where}) {kept}."
-    single = worst.model == "seq2seq"
-    why = ": one state has to hold the whole source, while attention keeps all of it in view" if single else ""
-    return (
-        f"On the longest sources ({where}) {name(worst)} keeps {100 * least:.0f} % of its best {metric}, {name(top)} "
-        f"{100 * most:.0f} %{why}."
-    )

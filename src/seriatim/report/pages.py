@@ -29,7 +29,7 @@ from ..core.metrics import (
     metric_label,
 )
 from .charts import Chart, ImageGrid, Table, View
-from .findings import lessons
+from .findings import run_lessons
 from .formatting import clean_text, format_change, format_duration, format_number, with_prefix
 from .run_charts import clipping_note, schedule_charts, training_curves
 from .run_data import BrokenView, Json, RunData, mapping, shared_metrics
@@ -316,7 +316,7 @@ def run_page(run: RunData) -> Page:
         curves.append(second)
     inspect_hint = f"More, and for any input: seriatim inspect {run.folder.path}"
     sections = [
-        Section("What to notice", lessons=lessons([run])),
+        Section("What to notice", lessons=run_lessons(run)),
         Section(f"Predictions on the {split} split", views=views),
         Section("Learning", views=curves),
         Section("Schedule", [note] if (note := clipping_note(run)) else [], views=schedule_charts(run)),

@@ -20,9 +20,11 @@ Axis = Literal["seconds", "tokens"]
 def training_curves(runs: Sequence[RunData], over: Axis = "seconds", metric: str = "loss") -> Lines:
     """Returns training and validation loss, or another metric, over the time or the elements that they took.
 
-    With several runs the steep beginning may leave the chart: they differ near their end.
+    With several runs the steep beginning may leave the chart: they differ near their end. Of several seeds it shows the
+    mean validation curve, and thin the curve of each instead of the training loss.
     """
-    training = {run.label: thin_out(run.training) if metric == "loss" else [] for run in runs}
+    several = any(len(run.runs) > 1 for run in runs)
+    training = {run.label: thin_out(run.training) if metric == "loss" and not several else [] for run in runs}
     validation = {run.label: run.evaluations(metric) for run in runs}
     trained = [run for run in runs if not run.gradient_free]
     paths = [validation[run.label] or training[run.label] for run in (trained or runs)]
@@ -37,26 +39,19 @@ def training_curves(runs: Sequence[RunData], over: Axis = "seconds", metric: str
     log = len(trained) > 1 and longest / min((end for end in ends if end > 0), default=longest) > LOG_RATIO
     first = factor * (0.5 * min((start for start in starts if start > 0), default=longest / 10) if log else 0.0)
 
+    curves = [(run, run.label, validation[run.label], False) for run in runs]
+    curves += [(run, f"{run.label} training", training[run.label], True) for run in runs if not run.gradient_free]
+    seeded = [(run, one) for run in runs if len(run.runs) > 1 for one in run.runs]
+    curves += [(run, f"{run.label} seed {one.setting('seed')}", one.evaluations(metric), True) for run, one in seeded]
     series: list[Series] = []
-    for run in runs:
-        for points, thin in ((training[run.label], True), (validation[run.label], False)):
-            if not points or (run.gradient_free and thin):
-                continue
-            x, y = [factor * getattr(point, over) for point in points], [point.value for point in points]
-            if run.gradient_free:  # one value, from the first moment on
-                x, y = [first, factor * longest], [y[-1], y[-1]]
-            selected = [(a, b) for a, b in zip(x, y, strict=True) if not log or a >= first]
-            name = f"{run.label} training" if thin else run.label
-            series.append(
-                Series(
-                    name,
-                    tuple(a for a, _ in selected),
-                    tuple(b for _, b in selected),
-                    run.gradient_free,
-                    thin,
-                    run.label,
-                )
-            )
+    for run, name, points, thin in curves:
+        x, y = [factor * getattr(point, over) for point in points], [point.value for point in points]
+        if run.gradient_free and points:  # one value, from the first moment on
+            x, y = [first, factor * longest], [y[-1], y[-1]]
+        selected = [(a, b) for a, b in zip(x, y, strict=True) if not log or a >= first]
+        if points:
+            xs, ys = tuple(a for a, _ in selected), tuple(b for _, b in selected)
+            series.append(Series(name, xs, ys, run.gradient_free, thin, run.label))
     low, high = value_range(runs, training, validation, metric)
     baselines: list[Series] = []
     for name, values in shared_baselines(runs, "validation").items():
@@ -66,6 +61,7 @@ def training_curves(runs: Sequence[RunData], over: Axis = "seconds", metric: str
             low, high = min(low, value - 0.03 * room), max(high, value + 0.03 * room)
             baselines.append(Series(name, (first, factor * longest), (value, value), True, False, name))
     hints = ["thick: validation, thin: training" if any(training.values()) else "on the validation split"]
+    hints += ["thick: mean of the seeds, thin: each seed"] if several else []
     dashed = ["fitted in one pass"] if any(line.dashed for line in series) else []
     dashed += ["baselines"] if baselines else []
     hints += [f"dashed: {' and '.join(dashed)}"] if dashed else []

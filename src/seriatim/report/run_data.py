@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePath
+from statistics import fmean, stdev
 from typing import Any
 
 from pydantic import ValidationError
@@ -49,10 +51,15 @@ def mapping(value: object) -> Json:
 
 @dataclass(frozen=True)
 class RunData:
-    """A run, under the label that it has among others."""
+    """A run, under the label that it has among others. `SeededRun` is several, which differ in their seed."""
 
     folder: RunFolder
     label: str
+
+    @property
+    def runs(self) -> tuple[RunData, ...]:
+        """The run of each seed."""
+        return (self,)
 
     # Settings and summary
 
@@ -85,6 +92,14 @@ class RunData:
     @property
     def model(self) -> str:
         return str(self.summary.get("model") or self.setting("model", "name") or self.folder.path.name)
+
+    @property
+    def title(self) -> str:
+        """The name of the architecture as people write it, or the label if it says more."""
+        try:
+            return registry.models.title(self.model) if self.label == self.model else self.label
+        except SeriatimError:  # of a plug-in that is not loaded
+            return self.label
 
     @property
     def task(self) -> str:
@@ -149,10 +164,32 @@ class RunData:
         size = self.number("parameters")
         return None if self.budget is None or size is None else size / self.budget - 1
 
+    @property
+    def time_limit(self) -> float | None:
+        """The seconds that the training had, evaluations not counted; None without a limit, and for a single pass."""
+        minutes = finite(self.setting("train", "minutes"))
+        return None if minutes is None or self.gradient_free else 60 * float(minutes)
+
+    @property
+    def time_used(self) -> float | None:
+        """The share of the time limit that was used."""
+        seconds = self.number("seconds")
+        return None if self.time_limit is None or seconds is None else seconds / self.time_limit
+
     # Metrics
 
     def metrics(self, split: str) -> Json:
         return mapping(mapping(self.summary.get("metrics")).get(split))
+
+    def values(self, split: str, metric: str) -> list[float]:
+        """Returns a metric of each seed, of those that have it."""
+        found = (finite(run.metrics(split).get(metric)) for run in self.runs)
+        return [float(value) for value in found if value is not None]
+
+    def spread(self, split: str, metric: str) -> float | None:
+        """Returns the standard deviation of a metric over the seeds; None if fewer than two have it."""
+        values = self.values(split, metric)
+        return stdev(values) if len(values) > 1 else None
 
     def baselines(self, split: str) -> dict[str, Json]:
         """Returns the metrics of simple methods on a split, by their name."""
@@ -254,6 +291,52 @@ class RunData:
         return read_views(self.folder.inspection())
 
 
+@dataclass(frozen=True)
+class SeededRun(RunData):
+    """The runs of one model with several seeds: metrics, costs and curves are means, all else is the first run's."""
+
+    seeded: tuple[RunData, ...] = ()
+
+    @property
+    def runs(self) -> tuple[RunData, ...]:
+        return self.seeded
+
+    @property
+    def finished(self) -> list[RunData]:
+        return [run for run in self.seeded if not run.interrupted]
+
+    @property
+    def reason(self) -> str:
+        return (self.finished or self.seeded)[0].reason
+
+    def number(self, name: str) -> float | int | None:
+        found = [value for run in self.finished or self.seeded if (value := finite(run.summary.get(name))) is not None]
+        if not found:
+            return None
+        return round(fmean(found)) if all(isinstance(value, int) for value in found) else fmean(found)
+
+    def metrics(self, split: str) -> Json:
+        names = dict.fromkeys(name for run in self.seeded for name in run.metrics(split))
+        means = {name: self.values(split, name) for name in names}
+        return {name: fmean(values) if values else None for name, values in means.items()}
+
+    @cached_property
+    def training(self) -> list[Point]:
+        return []
+
+    def evaluations(self, metric: str) -> list[Point]:
+        curves = [curve for run in self.seeded if (curve := run.evaluations(metric))]
+        return [
+            Point(
+                round(fmean(point.step for point in points)),
+                fmean(point.seconds for point in points),
+                fmean(point.tokens for point in points),
+                fmean(point.value for point in points),
+            )
+            for points in zip(*curves, strict=False)  # the evaluations of one number, as far as all have it
+        ]
+
+
 def read_views(values: Sequence[object]) -> list[View | BrokenView]:
     """Returns views from JSON; one that is not valid becomes a `BrokenView`, so that a page shows the others."""
     views: list[View | BrokenView] = []
@@ -282,14 +365,30 @@ def points(events: Sequence[Json], value_of: Callable[[Json], object]) -> list[P
 
 
 def read_runs(folders: Sequence[RunFolder]) -> list[RunData]:
-    """Returns each run under the name of its model; if several have the same, with the name of the folder."""
-    names = [RunData(folder, "").model for folder in folders]
+    """Returns each run under the name of its model; if several have the same, with the name of the folder.
+
+    Runs that differ in nothing but the seed become one `SeededRun`.
+    """
+    groups: dict[str, list[list[RunFolder]]] = {}  # settings without the seed → runs with different seeds
+    for folder in folders:
+        settings = dict(folder.settings)
+        seed = settings.pop("seed", None)
+        alike = groups.setdefault(json.dumps(settings, sort_keys=True, default=str), [])
+        free = next((own for own in alike if seed not in (other.settings.get("seed") for other in own)), None)
+        if free is None:
+            alike.append([folder])
+        else:
+            free.append(folder)
+    ordered = sorted((own for alike in groups.values() for own in alike), key=lambda own: folders.index(own[0]))
+    names = [RunData(own[0], "").model for own in ordered]
     counts, taken = Counter(names), Counter[str]()
     runs = []
-    for folder, name in zip(folders, names, strict=True):
-        label = name if counts[name] == 1 else f"{name} ({folder.path.name})"
+    for own, name in zip(ordered, names, strict=True):
+        label = name if counts[name] == 1 else f"{name} ({own[0].path.name})"
         taken[label] += 1
-        runs.append(RunData(folder, label if taken[label] == 1 else f"{label} #{taken[label]}"))
+        label = label if taken[label] == 1 else f"{label} #{taken[label]}"
+        seeded = tuple(RunData(folder, label) for folder in own)
+        runs.append(seeded[0] if len(seeded) == 1 else SeededRun(own[0], label, seeded))
     return runs
 
 

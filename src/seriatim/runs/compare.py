@@ -1,9 +1,10 @@
-"""Comparisons: several architectures trained on the same data, split and budget, with one report."""
+"""Comparisons: several architectures trained on the same data, split, budget and seeds, with one report."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +23,37 @@ from .session import Data, Notify, Session, has_started, make_folder
 
 @dataclass(frozen=True)
 class Comparison:
-    """Several runs on the same data."""
+    """Several runs on the same data: of each model one, or one for each seed."""
 
     path: Path
     runs: list[Run]
-    failed: dict[str, str]  # model → reason
+    failed: dict[str, str]  # folder → reason
+    loads: dict[str, float] = field(default_factory=dict)  # folder → load of the machine when its training ended
 
     def table(self) -> list[dict[str, Any]]:
-        """Returns a row per model: quality, size and cost."""
+        """Returns a row per model: quality, size and cost; of several seeds means and standard deviations."""
         return report.comparison_rows(self.runs)
+
+    def verdict(self) -> str:
+        """Returns which model is best, by how much and how sure that is."""
+        return report.comparison_verdict(self.runs)
 
     def plot(self) -> Lines:
         """Returns the curves of all trainings."""
         return report.curves(self.runs)
+
+    def write(self) -> None:
+        """Writes comparison.json and report.html."""
+        rows = [{"folder": run.path.name, **row} for run in self.runs for row in report.comparison_rows([run])]
+        values = {
+            "verdict": self.verdict(),
+            "table": self.table(),
+            "runs": rows,
+            "failed": self.failed,
+            "loads": self.loads,
+        }
+        write_json(self.path / "comparison.json", values)
+        report.write_comparison_report(self.path, self.runs, self.failed)
 
 
 def compare(
@@ -42,6 +61,7 @@ def compare(
     data: Any = None,
     models: Sequence[str] | Mapping[str, Mapping[str, Any]] = (),
     *,
+    seeds: int | str | Sequence[int] | None = None,
     validation: Any = None,
     test: Any = None,
     settings: Mapping[str, Any] | None = None,
@@ -58,12 +78,13 @@ def compare(
         task: The name of the task.
         data: The source of the data, a path or data in memory.
         models: Names, or labels with the settings of each over the common ones (`{"deep": {"model": …}}`).
+        seeds: How many seeds each model is trained with, from `seed` on, or the seeds themselves. By default one.
         validation: The source of the validation split.
         test: The source of the test split.
         settings: Nested settings of all models.
         out: The folder. A comparison that it holds in part is completed: finished models are not trained again.
         data_dir: The folder of catalogue data sets.
-        callbacks: Returns the callbacks of a model's training.
+        callbacks: Returns the callbacks of a training, by the name of its folder.
         notify: Called with each note.
         plugin: The user's own files, which define tasks or models.
         short: Options by their short names; see `SHORT_NAMES`.
@@ -77,32 +98,72 @@ def compare(
     configs = {
         name: configure(task, None, None, merge(common, expand_names(own)), **short) for name, own in variants.items()
     }
+    trainings = plan_trainings(configs, seeds)
     first = next(iter(configs.values()))
     path = make_folder(f"compare-{first.task.name}") if out is None else Path(out)
+    for _, folder, config in trainings:
+        check_same_settings(path / folder, config)
     runs: list[Run] = []
     failed: dict[str, SeriatimError] = {}
-    for name, config in configs.items():
-        check_same_settings(path / name, config)
-    for name, config in configs.items():
+    loads: dict[str, float] = {}
+    unsuitable: set[str] = set()  # models that could not start, and cannot with another seed
+    for model, folder, config in trainings:
+        if model in unsuitable:
+            continue
         try:
-            session = Session(config, path / name, memory, data_dir, callbacks(name), notify)
-            run = train_or_resume(session)
+            run = train_or_resume(Session(config, path / folder, memory, data_dir, callbacks(folder), notify))
         except SeriatimError as error:
-            failed[name] = error
+            failed[folder] = error
+            unsuitable |= set() if has_started(path / folder) else {model}
             if notify is not None:
-                notify(f"{name} failed: {error}")
+                notify(f"{folder} failed: {error}")
             continue
         runs.append(run)
+        loads |= {folder: round(os.getloadavg()[0], 2)} if hasattr(os, "getloadavg") else {}
         if run.summary["reason"].startswith("SIG"):
             break
     if not runs:
         raise next(iter(failed.values()))
-    reasons = {name: str(error) for name, error in failed.items()}
-    comparison = Comparison(path, runs, reasons)
+    comparison = Comparison(path, runs, {name: str(error) for name, error in failed.items()}, loads)
     if join_ranks().is_first:
-        write_json(path / "comparison.json", {"table": comparison.table(), "failed": reasons})
-        report.write_comparison_report(path, runs, reasons)
+        comparison.write()
     return comparison
+
+
+def plan_trainings(
+    configs: Mapping[str, Config], seeds: int | str | Sequence[int] | None
+) -> list[tuple[str, str, Config]]:
+    """Returns model, folder and settings of each training: all models with the first seed, then with the next.
+
+    The folder of the first seed has the name of the model, that of another one ends in `-seed1`. A gradient-free model
+    has no randomness and is fitted once.
+    """
+    trainings = []
+    for number, seed in enumerate(parse_seeds(seeds, next(iter(configs.values())).seed)):
+        for name, config in configs.items():
+            if number == 0 or not config.model.gradient_free:
+                folder = name if number == 0 else f"{name}-seed{seed}"
+                trainings.append((name, folder, config.model_copy(update={"seed": seed})))
+    folders = [folder for _, folder, _ in trainings]
+    if len(set(folders)) < len(folders):
+        cause = f"two trainings would have the folder {max(folders, key=folders.count)}"
+        raise SeriatimError("compare.seeds", cause, "give the models other labels")
+    return trainings
+
+
+def parse_seeds(seeds: int | str | Sequence[int] | None, first: int) -> list[int]:
+    """Returns the seeds: `3` is three from the first on, `"0,7"` or a list are these."""
+    try:
+        if seeds is None or isinstance(seeds, int) or (isinstance(seeds, str) and "," not in seeds):
+            numbers = list(range(first, first + (1 if seeds is None else int(seeds))))
+        else:
+            numbers = [int(seed) for seed in (seeds.split(",") if isinstance(seeds, str) else seeds)]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):
+        remedy = "a number from 1 on, as --seeds 3, or a list, as --seeds 0,1,2"
+        raise SeriatimError("compare.seeds", f"--seeds {seeds} does not name seeds", remedy)
+    return numbers
 
 
 def train_or_resume(session: Session) -> Run:

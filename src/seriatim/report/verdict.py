@@ -1,0 +1,397 @@
+"""What a comparison says: which model is best and how sure that is, what it cost, and what the architectures teach.
+
+Models are called different only if a test says so (`significance.py`). Architectures are compared along their history,
+each with the one it replaced: where the newer one wins, the sentence names the idea behind it; where it does not, what
+the numbers point to: too few steps, too little data, overfitting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..core.metrics import format_metric, get_metric, label_in_sentence
+from .charts import BinnedMetric
+from .findings import (
+    WARNINGS,
+    against_baselines,
+    capitalized,
+    enumerated,
+    exclusion,
+    final_rise,
+    format_difference,
+    format_reached,
+    last_improvement,
+    run_lessons,
+    score,
+    the,
+    times,
+)
+from .formatting import format_duration, with_prefix
+from .run_data import RunData, ranked
+from .significance import ALPHA, Difference, Pair, compare_pairs, format_p
+
+MORE_SEEDS = " With `--seeds 3` every model is trained three times."
+SLOWER = 1.3  # a speed smaller by this factor is worth a sentence
+RECURRENT = ("rnn", "lstm", "gru")
+STEPWISE = (*RECURRENT, "seq2seq", "bahdanau")  # models that go from element to element
+WITH_ATTENTION = ("mlp", *RECURRENT, "tcn", "gpt")  # as decoders they attend to the source (Luong et al., 2015)
+ENCODER_DECODERS = ("seq2seq", "bahdanau", "transformer")
+
+
+# Which model is best
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a comparison says: models that can be compared, best first, and which of their differences are supported."""
+
+    ordered: tuple[RunData, ...]
+    differences: Mapping[Pair, Difference]
+
+    @classmethod
+    def of(cls, runs: Sequence[RunData]) -> Verdict:
+        """Returns the verdict on runs of the same data: each against the best, and along the history."""
+        complete = ranked([run for run in runs if run.score is not None and not run.interrupted])
+        if len({run.fingerprint for run in complete}) > 1:
+            complete = []
+        pairs = [(complete[0], run) for run in complete[1:]] + history_pairs(best_of_each(complete))
+        return cls(tuple(complete), compare_pairs(pairs))
+
+    def difference(self, a: RunData, b: RunData) -> Difference:
+        return self.differences[a.label, b.label]
+
+    @property
+    def tied(self) -> list[RunData]:
+        """Those that the best is not told from."""
+        return [run for run in self.ordered[1:] if not self.difference(self.ordered[0], run).supported]
+
+    @property
+    def tests(self) -> str:
+        """The tests, in words; "" if there are none."""
+        used = {difference.test for difference in self.differences.values() if difference.test}
+        count = sum(difference.p is not None for difference in self.differences.values()) // 2
+        holm = f", corrected by Holm's method for {count} pairs" if count > 1 else ""
+        return f"{' and '.join(sorted(used, reverse=True))}{holm}" if used else ""
+
+    def sentence(self) -> str:
+        """Returns which model is best, by how much and how sure that is."""
+        if len(self.ordered) < 2:
+            return ""
+        best, second, tied = self.ordered[0], self.ordered[1], self.tied
+        reached = format_reached(best)
+        ahead = f"{format_difference(self.difference(best, second).gap, best, best.main)} ahead of {the(second)}"
+        if not tied:
+            highest = max(self.difference(best, run).p or 0.0 for run in self.ordered[1:])
+            sure = f"({format_p(highest)}; {self.tests})"
+            return f"Best on the validation split: {the(best)} with {reached}, {ahead} {sure}.{self.other_seeds}"
+        if all(self.difference(best, run).p is None for run in tied):
+            seeds = "one seed cannot tell" if len(best.runs) == 1 else "too few seeds finished to tell"
+            return f"{capitalized(best)} reached {reached}, {ahead}: {seeds} whether that is chance.{MORE_SEEDS}"
+        equal = enumerated([f"{the(run)} ({self.describe(best, run)})" for run in tied])
+        return (
+            f"{capitalized(best)} reached {reached}, but cannot be told from {equal}: the difference may be chance "
+            f"(p ≥ {ALPHA}; {self.tests}).{self.other_seeds}"
+        )
+
+    def describe(self, best: RunData, run: RunData) -> str:
+        """Returns how far a run is behind the best, and how sure that is: "0.03 nats behind, p = 0.21"."""
+        difference = self.difference(best, run)
+        sure = "no test" if difference.p is None else format_p(difference.p)
+        return f"{format_difference(difference.gap, best, best.main)} behind, {sure}"
+
+    @property
+    def other_seeds(self) -> str:
+        """What a test over examples leaves open; "" if seeds were tested."""
+        return f" The test is about other examples, not about other seeds.{MORE_SEEDS}" if self.one_seed else ""
+
+    @property
+    def one_seed(self) -> bool:
+        return all(len(run.runs) == 1 for run in self.ordered)
+
+
+def lessons(runs: Sequence[RunData], verdict: Verdict | None = None) -> list[str]:
+    """Returns short sentences, most important first; one run is described, several are compared."""
+    if len(runs) == 1:
+        return run_lessons(runs[0])
+    complete = [run for run in runs if run.score is not None and not run.interrupted]
+    left_out = [text for run in runs for one in run.runs if (text := exclusion(run, one))]
+    if len({run.fingerprint for run in complete}) > 1:
+        return ["These runs saw different data: their metrics cannot be compared.", *left_out]
+    if len(complete) < 2:
+        return left_out
+    verdict = Verdict.of(runs) if verdict is None else verdict
+    best = best_of_each(complete)
+    texts = [verdict.sentence(), against_baselines(complete)]
+    texts += [finding.sentence(complete) for finding in WARNINGS]
+    texts += [*architecture_lessons(best, verdict), throughput(complete), bargain(verdict)]
+    return [text for text in texts if text] + left_out
+
+
+def best_of_each(runs: Sequence[RunData]) -> dict[str, RunData]:
+    """Returns the best run of each architecture, best first."""
+    best: dict[str, RunData] = {}
+    for run in ranked(runs):
+        best.setdefault(run.model, run)
+    return best
+
+
+# Cost
+
+
+def throughput(runs: Sequence[RunData]) -> str:
+    speeds = [(run.number("tokens_per_second") or 0, run) for run in runs if not run.gradient_free]
+    speeds = sorted(((speed, run) for speed, run in speeds if speed > 0), key=lambda pair: pair[0])
+    if len(speeds) < 2:
+        return ""
+    (low, slow), (high, fast) = speeds[0], speeds[-1]
+    if high / low < SLOWER:
+        pace = " to ".join(dict.fromkeys((with_prefix(low), with_prefix(high))))
+        return f"All networks process {fast.unit} at about the same speed, {pace} per second."
+    why, element = "", fast.unit.removesuffix("s")
+    if slow.model in STEPWISE and fast.model not in STEPWISE:
+        why = f": a recurrent network goes from {element} to {element}, the other processes a whole sequence at once"
+    return (
+        f"{capitalized(fast)} trains on {with_prefix(high)} {fast.unit} per second, {times(high / low)} as many as "
+        f"{the(slow)} ({with_prefix(low)}){why}."
+    )
+
+
+def bargain(verdict: Verdict) -> str:
+    """Returns a much cheaper model that is not told from the best."""
+    top, cost = verdict.ordered[0], verdict.ordered[0].number("flops")
+    cheaper = [run for run in verdict.tied if cost and 2 * (run.number("flops") or cost) <= cost]
+    near = [run for run in cheaper if score(run) - score(top) <= closeness(top)]
+    if not cost or not near:
+        return ""
+    run = min(near, key=lambda other: other.number("flops") or 0)
+    flops, gap = run.number("flops") or 1, format_difference(score(run) - score(top), top, top.main)
+    return (
+        f"{capitalized(run)} comes within {gap} of {the(top)} with "
+        f"{with_prefix(flops, 'FLOP')} of training; {the(top)} took {times(cost / flops)} as much."
+    )
+
+
+def closeness(run: RunData) -> float:
+    """Returns a difference in the main metric that few users would pay for."""
+    if run.loss_unit and run.main == "loss":
+        return 0.1
+    return 0.01 if get_metric(run.main).percent else 0.05 * abs(score(run))
+
+
+# The history of architectures
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of the history: a model, those of which it replaced the best, and what was new in it.
+
+    `idea` is what was new, which explains that it won; `limit` explains that it lost, if the numbers do not. Both may
+    hold names of `step_words`.
+    """
+
+    newer: str
+    older: tuple[str, ...]
+    idea: str
+    limit: str
+
+
+LANGUAGE_MODELS = (
+    Step(
+        "mlp",
+        ("ngram",),
+        "its tokens are vectors, so what it learns of one helps with similar ones",
+        "exact counts are hard to beat where the same phrases come back",
+    ),
+    Step(
+        "rnn",
+        ("mlp",),
+        "its state carries what it read, where the MLP sees {window}",
+        "its gradient vanishes over many steps, so that it may use little more than a window does",
+    ),
+    Step(
+        "lstm",
+        ("rnn",),
+        "its gates keep the gradient alive over many steps",
+        "what the gates help to remember seems to matter little in this text at this size",
+    ),
+    Step(
+        "gru",
+        ("lstm",),
+        "one gate decides what is kept and what is written{wider}",
+        "the separate memory cell of the LSTM seems to be worth its weights here",
+    ),
+    Step(
+        "tcn",
+        RECURRENT,
+        "it sees {field} at once, and its gradient has a short path",
+        "it sees {field} and nothing before them, while a state has no such limit",
+    ),
+    Step(
+        "gpt",
+        ("ngram", "mlp", *RECURRENT, "tcn"),
+        "attention reaches {context} in one step, wherever they are",
+        "attention has to learn even the order of tokens, from {tokens} of them",
+    ),
+)
+TRANSLATORS = (
+    *(
+        Step(
+            model,
+            ("seq2seq",),
+            "it attends to the whole source before every word; the other has it in one state only",
+            "one state holds sources as short as these, and where to attend has yet to be learned",
+        )
+        for model in ("bahdanau", *WITH_ATTENTION)
+    ),
+    Step(
+        "transformer",
+        ("seq2seq", "bahdanau", *WITH_ATTENTION),
+        "every word reaches every other in one step, in several heads and layers",
+        "it has to learn even the order of words, from {tokens} tokens",
+    ),
+)
+
+
+def step_words(newer: RunData, older: RunData) -> dict[str, str]:
+    """Returns what sentences about a step of the history may name."""
+    width, before = newer.setting("model", "width"), older.setting("model", "width")
+    wider = isinstance(width, int) and isinstance(before, int) and width > before
+    levels, kernel = newer.setting("model", "levels"), newer.setting("model", "kernel")
+    known = isinstance(levels, int) and isinstance(kernel, int)
+    window = older.setting("model", "window")
+    context = newer.setting("model", "context_length") or newer.setting("task", "context_length")
+    return {
+        "wider": f", and the weights they save make it wider ({width} against {before})" if wider else "",
+        # every level of a TCN has two convolutions
+        "field": f"{1 + 2 * (kernel - 1) * (2**levels - 1):,} tokens" if known else "a limited number of tokens",
+        "window": f"{window} tokens" if isinstance(window, int) else "a few tokens",
+        "context": f"all of the last {context:,} tokens" if isinstance(context, int) else "all previous tokens",
+        "tokens": with_prefix(newer.number("tokens")),
+    }
+
+
+def history(best: Mapping[str, RunData]) -> tuple[Step, ...]:
+    """Returns the history that the architectures of a comparison belong to."""
+    if any(model in best for model in ENCODER_DECODERS):
+        return TRANSLATORS
+    return LANGUAGE_MODELS if all(run.loss_unit and run.main == "loss" for run in best.values()) else ()
+
+
+def rivals(step: Step, best: Mapping[str, RunData]) -> tuple[RunData, RunData] | None:
+    """Returns the newer model of a step and the best of those it replaced, None if one of them was not trained."""
+    older = ranked([best[model] for model in step.older if model in best])
+    return (best[step.newer], older[0]) if step.newer in best and older else None
+
+
+def history_pairs(best: Mapping[str, RunData]) -> list[tuple[RunData, RunData]]:
+    """Returns the pairs of models that the lessons about the history compare."""
+    return [pair for step in history(best) if (pair := rivals(step, best)) is not None]
+
+
+def architecture_lessons(best: Mapping[str, RunData], verdict: Verdict) -> list[str]:
+    """Returns what the best run of each architecture, all on the same data, says about the steps of the history."""
+    steps = history(best)
+    texts = [compare_step(step, best, verdict) for step in steps]
+    if steps is TRANSLATORS:
+        texts.append(length_lesson(best))
+    return [*texts, counting_lesson(best), storage_lesson(best)] if steps is LANGUAGE_MODELS else texts
+
+
+def compare_step(step: Step, best: Mapping[str, RunData], verdict: Verdict) -> str:
+    pair = rivals(step, best)
+    if pair is None:
+        return ""
+    newer, older = pair
+    main, difference = newer.main, verdict.difference(newer, older)
+    gap, words = difference.gap, step_words(newer, older)
+    values = f"{format_metric(main, newer.reached())} against {format_metric(main, older.reached())}"
+    kind = "recurrent network" if step.older == RECURRENT else "model"
+    rival = the(older) if len(step.older) == 1 else f"the best {kind} before it, {the(older)},"
+    idea = step.idea.format_map(words)
+    if difference.p is None:  # numbers and the idea, no winner
+        return f"{capitalized(newer)} and {rival.rstrip(',')}: {values}, one seed each. What was new: {idea}."
+    against = f"({values}, {format_p(difference.p)})"
+    if not difference.supported:
+        return f"{capitalized(newer)} cannot be told from {rival.rstrip(',')} {against}: the difference may be chance."
+    if gap > 0:
+        return f"{capitalized(newer)} beats {rival} by {format_difference(gap, newer, main)} {against}: {idea}."
+    reasons = explain(newer, older) or [step.limit.format_map(words)]
+    behind = f"{format_difference(-gap, newer, main)} behind {against}"
+    return f"{capitalized(newer)} does not beat {rival} here; it is {behind}. Likely: {'; '.join(reasons)}."
+
+
+def explain(newer: RunData, older: RunData) -> list[str]:
+    """Returns what the numbers say about why a model fell behind."""
+    reasons = []
+    if last_improvement(newer):
+        reasons.append(f"it was still improving when it stopped after {newer.number('step') or 0:,} steps")
+    elif final_rise(newer):
+        reasons.append(f"it was best at step {newer.number('best_step'):,} and then overfitted")
+    own, other = newer.number("tokens"), older.number("tokens")
+    if own and other and other / own > SLOWER:
+        own_speed, other_speed = newer.number("tokens_per_second"), older.number("tokens_per_second")
+        speeds = ""
+        if own_speed and other_speed and not older.gradient_free and other_speed / own_speed > SLOWER:
+            speeds = f", at {with_prefix(own_speed)} against {with_prefix(other_speed)} per second"
+        reasons.append(f"it read {with_prefix(own)} {newer.unit}, {the(older)} {with_prefix(other)}{speeds}")
+    return reasons
+
+
+def counting_lesson(best: Mapping[str, RunData]) -> str:
+    """Returns how long gradient descent needs to pass a model that is counted at once."""
+    counted = next((run for run in best.values() if run.gradient_free and run.score is not None), None)
+    trained = [run for run in best.values() if not run.gradient_free]
+    if counted is None or not trained:
+        return ""
+    took = format_duration(counted.number("seconds"))
+    loss, start = score(counted), f"{capitalized(counted)} was counted in {took}, without gradients"
+    passed = [(point.seconds, run) for run in trained for point in run.evaluations("loss") if point.value < loss]
+    below = format_metric("loss", loss)
+    if not passed:
+        return f"{start}; no network got below its {below} in the time it had."
+    moment, first = min(passed, key=lambda pair: pair[0])
+    return f"{start}; the first network below its {below} was {the(first)}, after {format_duration(moment)}."
+
+
+def storage_lesson(best: Mapping[str, RunData]) -> str:
+    """Returns what counts and shared weights take on disk."""
+    counted = next((run for run in best.values() if run.gradient_free), None)
+    trained = [run for run in ranked(list(best.values())) if not run.gradient_free]
+    if counted is None or not trained:
+        return ""
+    stored = []
+    for run in (counted, trained[0]):
+        file = run.folder.path / "model.safetensors"
+        stored.append(f", {with_prefix(file.stat().st_size, 'B')} on disk," if file.is_file() else "")
+    entries, weights = (with_prefix(run.number("parameters")) for run in (counted, trained[0]))
+    return (
+        f"{capitalized(counted)} has {entries} entries{stored[0]} and each is about one sequence of tokens only; "
+        f"{the(trained[0])} has {weights} parameters{stored[1]} and every one serves many contexts."
+    )
+
+
+def length_lesson(best: Mapping[str, RunData]) -> str:
+    """Returns how much of its best quality a model keeps on the longest sources."""
+    shares: list[tuple[float, RunData, BinnedMetric]] = []
+    for run in best.values():
+        for view in run.evaluation[1]:
+            if isinstance(view, BinnedMetric) and view.join and view.metric == run.main:
+                values = [value or 0.0 for value in next(iter(view.series.values()), ())]
+                if max(values, default=0.0) > 0:
+                    shares.append((values[-1] / max(values), run, view))
+                break
+    if len(shares) < 2 or len({view.bins for _, _, view in shares}) > 1:
+        return ""
+    (least, worst, view), *_, (most, top, _) = sorted(shares, key=lambda entry: entry[0])
+    where, metric = f"{view.bins[-1]} {view.x}", label_in_sentence(view.metric)
+    if most - least < 0.1:
+        share = " to ".join(dict.fromkeys((f"{100 * least:.0f}", f"{100 * most:.0f}")))
+        kept = f"each keeps {share} % of its best {metric}"
+        return f"Length makes little difference: on the longest sources ({where}) {kept}."
+    single = worst.model == "seq2seq"
+    why = ": one state has to hold the whole source, while attention keeps all of it in view" if single else ""
+    return (
+        f"On the longest sources ({where}) {the(worst)} keeps {100 * least:.0f} % of its best {metric}, {the(top)} "
+        f"{100 * most:.0f} %{why}."
+    )
