@@ -138,6 +138,8 @@ def plan_trainings(
     The folder of the first seed has the name of the model, that of another one ends in `-seed1`. A gradient-free model
     has no randomness and is fitted once.
     """
+    if seeds is None:
+        return [(name, name, config) for name, config in configs.items()]
     trainings = []
     for number, seed in enumerate(parse_seeds(seeds, next(iter(configs.values())).seed)):
         for name, config in configs.items():
@@ -151,11 +153,11 @@ def plan_trainings(
     return trainings
 
 
-def parse_seeds(seeds: int | str | Sequence[int] | None, first: int) -> list[int]:
+def parse_seeds(seeds: int | str | Sequence[int], first: int) -> list[int]:
     """Returns the seeds: `3` is three from the first on, `"0,7"` or a list are these."""
     try:
-        if seeds is None or isinstance(seeds, int) or (isinstance(seeds, str) and "," not in seeds):
-            numbers = list(range(first, first + (1 if seeds is None else int(seeds))))
+        if isinstance(seeds, int) or (isinstance(seeds, str) and "," not in seeds):
+            numbers = list(range(first, first + int(seeds)))
         else:
             numbers = [int(seed) for seed in (seeds.split(",") if isinstance(seeds, str) else seeds)]
     except ValueError:
