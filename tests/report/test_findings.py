@@ -80,7 +80,7 @@ def test_an_interval_that_does_not_cover_is_named(
     assert all(text.startswith(f"The GRU gave intervals that are {said}: {share}") for text in texts)
 
 
-def test_a_time_limit_that_was_not_used_is_named(make_run: RunMaker, tmp_path: Path) -> None:
+def test_a_time_budget_that_was_not_used_is_named(make_run: RunMaker, tmp_path: Path) -> None:
     early = make_run(tmp_path / "early", "gru", seconds=21.0)
     (text,) = (text for text in lessons([early]) if "unused" in text)
     assert text.startswith("The GRU left part of its time unused: 21 s of 30 s (70 %).")

@@ -120,7 +120,7 @@ def test_wrong_seeds_are_refused(seeds: Any, book: Path, tmp_path: Path) -> None
 def test_every_model_has_the_same_time(book: Path, tmp_path: Path) -> None:
     short = {"batch_size": 2, "context_length": 12, "params": "4k", "minutes": 0.002}
     table = seriatim.compare("language", book, ["ngram", "gru", "mlp"], out=tmp_path, **short).table()
-    assert [row["time_limit"] for row in table] == [None, pytest.approx(0.12), pytest.approx(0.12)]
+    assert [row["time_budget"] for row in table] == [None, pytest.approx(0.12), pytest.approx(0.12)]
     for row in table[1:]:
         assert row["time_used"] == pytest.approx(row["seconds"] / 0.12)
 

@@ -218,7 +218,7 @@ def print_comparison(comparison: Comparison, json: bool) -> None:
             if sentence := comparison.verdict():
                 print(sentence)
             load, cores = max(comparison.loads.values(), default=0.0), os.cpu_count() or 1
-            if load > cores + 1 and any(row["time_limit"] for row in comparison.table()):
+            if load > cores + 1 and any(row["time_budget"] for row in comparison.table()):
                 print(
                     f"Other programs kept the machine busy (load {load:.1f} on {cores} cores): with the same time, all "
                     "models made fewer steps than on an idle one, and not all of them equally so."
@@ -238,7 +238,7 @@ def print_comparison_table(comparison: Comparison) -> None:
     names = displayed_metrics(merged, first["monitor"])[: 1 + COMPARED_METRICS]
     splits = [split for split in ("validation", "test") if any(split in s.get("metrics", {}) for s in summaries)]
     columns = [(name, split) for split in splits for name in (names if split == "validation" else names[:1])]
-    limited = any(row["time_limit"] for row in table)
+    limited = any(row["time_budget"] for row in table)
 
     def cell(row: dict[str, Any], name: str, split: str) -> str:
         key = f"{'val' if split == 'validation' else split}_{name}"
@@ -275,7 +275,7 @@ def print_comparison_table(comparison: Comparison) -> None:
     ]
     labels = [f"test {column_label(name)}" if split == "test" else column_label(name) for name, split in columns]
     costs = ["parameters", "training", f"{first['unit']}/s", "memory", "steps", "time"]
-    limits = {row["time_limit"] for row in table if row["time_limit"]}
+    limits = {row["time_budget"] for row in table if row["time_budget"]}
     costs += [f"of {format_duration(max(limits))}"] if limited else []
     print_table(["model", *labels, *costs], rows)
     for label, reason in comparison.failed.items():

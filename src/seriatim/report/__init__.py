@@ -135,7 +135,7 @@ def comparison_rows(folders: Sequence[RunFolder]) -> list[Json]:
                 "tokens_per_second": run.number("tokens_per_second"),
                 "memory": run.number("memory"),
                 "seconds": run.number("seconds"),
-                "time_limit": run.time_limit,
+                "time_budget": run.time_budget,
                 "time_used": run.time_used,
                 "steps": run.number("step"),
                 "reason": run.reason,

@@ -224,7 +224,7 @@ def result_caption(
         if len(budgets) == 1
         else []
     )
-    parts += ["Time is that of training, evaluations not counted."] if any(run.time_limit for run in ordered) else []
+    parts += ["Time is that of training, evaluations not counted."] if any(run.time_budget for run in ordered) else []
     parts += ["The last rows are baselines, simple methods to compare models with."] if baselines else []
     return " ".join(parts)
 
@@ -237,7 +237,7 @@ def cost_cells(runs: Sequence[RunData]) -> dict[str, list[ResultCell]]:
         remark = ", ".join((["entries"] if run.gradient_free else []) + off)
         step = run.number("step")
         steps = "one pass" if run.gradient_free else format_number(step)
-        used = "" if run.time_used is None else f"{100 * run.time_used:.0f} % of {format_duration(run.time_limit)}"
+        used = "" if run.time_used is None else f"{100 * run.time_used:.0f} % of {format_duration(run.time_budget)}"
         cells = {
             "Parameters": ResultCell(run.number("parameters"), with_prefix(run.number("parameters")), remark),
             "Training compute": ResultCell(run.number("flops"), with_prefix(run.number("flops"), "FLOP")),

@@ -28,7 +28,7 @@ from .run_data import Json, RunData, ranked, shared_baselines
 from .significance import ALPHA, format_p, p_value
 
 CHANCE_IN_NATS = 0.01  # a difference between two evaluations of a loss that says nothing
-USED = 0.95  # a smaller share of the time limit is worth a sentence
+USED = 0.95  # a smaller share of the time budget is worth a sentence
 MISSED = 0.05  # so far from its nominal share may the coverage of an interval be
 MAX_NAMED = 5  # classes in a sentence
 
@@ -216,13 +216,12 @@ class Facts:
 
     @property
     def ended_early(self) -> bool:
-        """Whether a training that had nothing but a time limit left part of it."""
-        free = all(self.run.setting("train", end) is None for end in ("steps", "epochs"))
-        return free and (self.run.time_used or 1.0) < USED and self.run.reason != "patience"
+        """Whether a training left part of its time budget, without the reason that it no longer improved."""
+        return (self.run.time_used or 1.0) < USED and self.run.reason != "patience"
 
     @property
     def time(self) -> str:
-        limit = format_duration(self.run.time_limit)
+        limit = format_duration(self.run.time_budget)
         return f"{format_duration(self.run.number('seconds'))} of {limit} ({100 * (self.run.time_used or 0):.0f} %)"
 
     @cached_property

@@ -165,16 +165,17 @@ class RunData:
         return None if self.budget is None or size is None else size / self.budget - 1
 
     @property
-    def time_limit(self) -> float | None:
-        """The seconds that the training had, evaluations not counted; None without a limit, and for a single pass."""
-        minutes = finite(self.setting("train", "minutes"))
-        return None if minutes is None or self.gradient_free else 60 * float(minutes)
+    def time_budget(self) -> float | None:
+        """The seconds that the training had, evaluations not counted; None if something else was its end."""
+        steps = any(self.setting("train", end) is not None for end in ("steps", "epochs"))
+        minutes = None if steps or self.gradient_free else finite(self.setting("train", "minutes"))
+        return 60 * float(minutes) if minutes is not None else None
 
     @property
     def time_used(self) -> float | None:
-        """The share of the time limit that was used."""
+        """The share of the time budget that was used."""
         seconds = self.number("seconds")
-        return None if self.time_limit is None or seconds is None else seconds / self.time_limit
+        return None if self.time_budget is None or seconds is None else seconds / self.time_budget
 
     # Metrics
 
