@@ -133,7 +133,8 @@ def mutated(draw: Callable[..., Any], value: Any, most: int = 3) -> Any:
             key = draw(st.sampled_from(list(parent) if isinstance(parent, dict) else range(len(parent))))
         change = draw(st.sampled_from(["replace", "replace", "remove", "double", "nest", "scale"]))
         if change == "replace":
-            parent[key] = draw(st.sampled_from(HOSTILE) | st.text(max_size=5) | st.integers() | st.floats())
+            other = draw(st.sampled_from(HOSTILE) | st.text(max_size=5) | st.integers() | st.floats())
+            parent[key] = copy.deepcopy(other)
         elif change == "remove" and parent is not value:
             del parent[key]
         elif change == "double" and isinstance(parent, list):

@@ -205,6 +205,8 @@ class ModelMapping:
 
 # Values of config.json
 
+MAX_SIZE = 100_000_000  # of a vocabulary; the sizes of a model have narrower ranges of their own
+
 ACTIVATIONS = {
     "gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "relu": "relu", "silu": "silu",
     "swish": "silu",
@@ -220,7 +222,7 @@ def map_value(problems: list[str], key: str, value: Any, known: Mapping[Any, Any
     """Returns our counterpart of a value, or adds a problem."""
     if isinstance(value, list | dict) or value not in known:
         supported = ", ".join(str(option) for option in known)
-        problems.append(f"{key} is {value}; supported: {supported}")
+        problems.append(f"{key} is {str(value)[:100]}; supported: {supported}")
         return next(iter(known.values()))
     return known[value]
 
@@ -232,12 +234,13 @@ def require_values(problems: list[str], config: Config, expected: Config) -> Non
 
 
 def read_sizes(problems: list[str], config: Config, keys: Iterable[str]) -> dict[str, int]:
-    """Returns sizes of config.json, integers above 0; adds a problem for each other value, which becomes 1."""
+    """Returns sizes of config.json, from 1 to `MAX_SIZE`; adds a problem for each other value, which becomes 1."""
     sizes = {}
     for key in keys:
         value = config.get(key)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            problems.append(f"config.json: {key} is {value!r}, no size" if key in config else f"config.json: no {key}")
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_SIZE:
+            shown = "too large" if isinstance(value, int) and value > MAX_SIZE else f"{str(value)[:100]!r}, no size"
+            problems.append(f"config.json: {key} is {shown}" if key in config else f"config.json: no {key}")
             value = 1
         sizes[key] = value
     return sizes

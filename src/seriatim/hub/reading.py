@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -22,11 +21,13 @@ from ..core import registry
 from ..core.config import validate
 from ..core.errors import SeriatimError
 from ..core.files import Json
+from ..core.limits import FILE_BYTES, LABELS
 from ..data.tokenizers import Tokenizer
 from .mapping import HubHead, ModelMapping, TensorMap, read_sizes
 from .mappings import by_model_type
 
 CONFIG = "config.json"
+MAX_SHOWN = 200  # characters of a name or message
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 OLD_NAMES = {r"LayerNorm\.gamma$": "LayerNorm.weight", r"LayerNorm\.beta$": "LayerNorm.bias"}
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
@@ -38,9 +39,13 @@ FETCHED = [
 
 def locate_model(source: str) -> Path:
     """Returns an existing folder, or that of a model of this name on the hub, fetched if it is not in the cache."""
-    path = Path(source).expanduser()
-    if path.exists() or not HUB_NAME.fullmatch(source):
-        return path
+    try:
+        path = Path(source).expanduser()
+        if path.exists() or not HUB_NAME.fullmatch(source):
+            return path
+    except (OSError, RuntimeError, ValueError) as error:  # a name too long, an unknown user, a zero character
+        cause = f'"{source[:MAX_SHOWN]}" is no folder of a model: {error}'
+        raise SeriatimError("hub.missing", cause, "name a run or the folder of a model") from None
     from huggingface_hub import snapshot_download
 
     try:
@@ -77,21 +82,19 @@ class HubFolder:
         return str(names[0]) if isinstance(names, list) and names else ""
 
     def tensors(self) -> dict[str, Tensor]:
-        """Returns all weights by their own names, in single precision."""
+        """Returns all weights by their own names."""
         for name in WEIGHTS:
             for file in (self.path / name, self.path / f"{name}.index.json"):
                 if file.is_file():
                     tensors = _read_shards(file) if file.suffix == ".json" else _read_tensors(file)
-                    return {
-                        _modern_name(name): tensor.float() if tensor.is_floating_point() else tensor
-                        for name, tensor in tensors.items()
-                    }
+                    return {_modern_name(name): tensor for name, tensor in tensors.items()}
         cause = f"{self.path} has no weights: neither {' nor '.join(WEIGHTS)}"
         raise SeriatimError("hub.not-a-model", cause, "copy the weights into the folder")
 
 
 def read_json_object(file: Path) -> Json:
     try:
+        FILE_BYTES.check(file.stat().st_size, str(file))
         values = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise SeriatimError("hub.damaged", f"{file} is not JSON: {error}", "restore the file") from None
@@ -105,9 +108,11 @@ def _read_shards(index: Path) -> dict[str, Tensor]:
     if not isinstance(files, dict) or not files:
         raise SeriatimError("hub.damaged", f"{index} has no weight_map", "restore the file")
     names = sorted({str(name) for name in files.values()})
-    outside = [name for name in names if Path(name).name != name]  # a shard must be beside its index
-    if missing := [name for name in names if name in outside or not (index.parent / name).is_file()]:
-        cause = f"{index.parent}: missing shards: {', '.join(missing)}"
+    beside = {file.name for file in index.parent.iterdir() if file.is_file()}  # where a shard must be
+    ending = Path(index.name.removesuffix(".index.json")).suffix
+    if missing := [name[:MAX_SHOWN] for name in names if name not in beside or not name.endswith(ending)]:
+        more = " …" if len(missing) > MAX_LISTED else ""
+        cause = f"{index.parent}: missing shards: {', '.join(missing[:MAX_LISTED])}{more}"
         raise SeriatimError("hub.shards", cause, "copy all shards into the folder")
     return {name: tensor for shard in names for name, tensor in _read_tensors(index.parent / shard).items()}
 
@@ -117,12 +122,20 @@ def _read_tensors(file: Path) -> dict[str, Tensor]:
         if file.suffix == ".safetensors":
             return load_file(file)
         tensors = _read_pickle(file)
-    except (SafetensorError, OSError, RuntimeError, EOFError, ValueError, LookupError) as error:
-        first = str(error).strip().partition("\n")[0]
+    except (SeriatimError, MemoryError):
+        raise
+    except Exception as error:  # of a damaged pickle, almost any
+        first = str(error).strip().partition("\n")[0][:MAX_SHOWN] or type(error).__name__
         raise SeriatimError("hub.damaged", f"{file} cannot be read: {first}", "copy the file again") from None
     named = isinstance(tensors, dict) and all(isinstance(n, str) and isinstance(t, Tensor) for n, t in tensors.items())
     if not named:
         raise SeriatimError("hub.pickle", f"{file} contains other objects than named tensors", "use model.safetensors")
+    for name, tensor in tensors.items():  # a pickle may have one of any shape over a few bytes
+        if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type != "cpu":
+            raise SeriatimError("hub.pickle", f"{file}: {name[:MAX_SHOWN]} is no plain tensor", "use model.safetensors")
+        if tensor.nbytes > tensor.untyped_storage().nbytes():
+            cause = f"{file}: {name[:MAX_SHOWN]} is larger than what is stored of it"
+            raise SeriatimError("hub.damaged", cause, "copy the file again")
     return tensors
 
 
@@ -309,11 +322,13 @@ def _convert(
             elif not stored[name].is_floating_point():
                 dtype = str(stored[name].dtype).removeprefix("torch.")
                 errors.append(f"the tensor {name} has the type {dtype}, not that of weights")
+            elif not stored[name].float().isfinite().all():
+                errors.append(f"the tensor {name} has values that are not finite")
         if not errors and (problem := entry.problem(stored)) is not None:
             errors = [problem]
         problems += errors
         if not errors:
-            tensors[entry.name] = entry.read(stored)
+            tensors[entry.name] = entry.read({name: stored[name].float() for name in entry.hub_names})
     return tensors
 
 
@@ -347,15 +362,16 @@ def _labels(config: Mapping[str, Any], problems: list[str]) -> tuple[str, ...]:
             return tuple(str(name) for name in numbered.values())
         problems.append(f"config.json: id2label does not number its {len(names)} labels from 0 on")
     elif names or not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        problems.append(f"config.json: {'id2label' if names else 'num_labels'} is {names or count!r}")
+        problems.append(f"config.json: {'id2label' if names else 'num_labels'} is {str(names or count)[:MAX_SHOWN]!r}")
         return ("",)
+    LABELS.check(count, "config.json: num_labels")
     return tuple(f"LABEL_{index}" for index in range(len(names) if names else count))
 
 
 def _find_mapping(folder: HubFolder) -> ModelMapping:
     mappings = by_model_type()
     if folder.model_type not in mappings:
-        name = f"a model of type {folder.model_type}" if folder.model_type else "no type of model"
+        name = f"a model of type {folder.model_type[:MAX_SHOWN]}" if folder.model_type else "no type of model"
         cause = f"{folder.path}: config.json has {name}"
         raise SeriatimError("hub.type", cause, f"supported: {', '.join(sorted(mappings))}")
     return mappings[folder.model_type]
@@ -367,7 +383,7 @@ def _find_head(folder: HubFolder, mapping: ModelMapping) -> HubHead:
         if head.architecture == architecture and head.matches(folder.config):
             return head
     supported = ", ".join(dict.fromkeys(head.architecture for head in mapping.heads))
-    cause = f"{folder.path}: config.json has the architecture {architecture}"
+    cause = f"{folder.path}: config.json has the architecture {architecture[:MAX_SHOWN]}"
     raise SeriatimError("hub.architecture", cause, f"supported: {supported}")
 
 

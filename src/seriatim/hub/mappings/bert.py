@@ -95,7 +95,8 @@ _REGRESSOR = tuple(replace(entry, name=entry.name.replace("head.", "head.head.")
 
 def _is_regression(config: Config) -> bool:
     """Returns whether the outputs are numbers; a single output without `problem_type` is a number."""
-    single = config.get("num_labels") == 1 or len(config.get("id2label") or ()) == 1
+    labels = config.get("id2label")
+    single = config.get("num_labels") == 1 or (isinstance(labels, dict) and len(labels) == 1)
     return config.get("problem_type") == "regression" or (config.get("problem_type") is None and single)
 
 

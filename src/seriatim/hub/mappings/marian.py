@@ -183,8 +183,12 @@ def _check_positions(tensors: Mapping[str, Tensor]) -> list[str]:
     problems = []
     for name in (f"model.{side}.embed_positions.weight" for side in SIDES):
         if name in tensors:
-            expected = InterleavedMap("", (name,), axis=1).write(sinusoids(0, *tensors[name].shape).float())[name]
-            if not torch.allclose(tensors[name], expected, rtol=0, atol=1e-3):  # they may be in half precision
+            stored = tensors[name].float()
+            if stored.dim() != 2 or stored.shape[1] % 2:
+                problems.append(f"the tensor {name} has the shape {tuple(stored.shape)}, not that of positions")
+                continue
+            expected = InterleavedMap("", (name,), axis=1).write(sinusoids(0, *stored.shape).float())[name]
+            if not torch.allclose(stored, expected, rtol=0, atol=1e-3):  # they may be in half precision
                 problems.append(f"the tensor {name} has other positions than sinusoids")
     return problems
 
