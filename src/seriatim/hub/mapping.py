@@ -239,7 +239,7 @@ def read_sizes(problems: list[str], config: Config, keys: Iterable[str]) -> dict
     for key in keys:
         value = config.get(key)
         if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_SIZE:
-            shown = "too large" if isinstance(value, int) and value > MAX_SIZE else f"{str(value)[:100]!r}, no size"
+            shown = "too large" if isinstance(value, int) and value > MAX_SIZE else f"{repr(value)[:100]}, no size"
             problems.append(f"config.json: {key} is {shown}" if key in config else f"config.json: no {key}")
             value = 1
         sizes[key] = value

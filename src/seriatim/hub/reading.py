@@ -362,7 +362,7 @@ def _labels(config: Mapping[str, Any], problems: list[str]) -> tuple[str, ...]:
             return tuple(str(name) for name in numbered.values())
         problems.append(f"config.json: id2label does not number its {len(names)} labels from 0 on")
     elif names or not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        problems.append(f"config.json: {'id2label' if names else 'num_labels'} is {str(names or count)[:MAX_SHOWN]!r}")
+        problems.append(f"config.json: {'id2label' if names else 'num_labels'} is {repr(names or count)[:MAX_SHOWN]}")
         return ("",)
     LABELS.check(count, "config.json: num_labels")
     return tuple(f"LABEL_{index}" for index in range(len(names) if names else count))
