@@ -195,7 +195,7 @@ class ModelMapping:
     def shapes(self, settings: Any, head: HubHead, config: Config, outputs: int) -> dict[str, Tensor]:
         """Returns our tensors of a model with this config.json, on the meta device."""
         with on_meta_device():
-            modules = dict(self.modules(settings, config, int(config.get("vocab_size", 0))))
+            modules = dict(self.modules(settings, config, config["vocab_size"] if "vocab_size" in self.sizes else 0))
             if head.make is not None:
                 modules["head"] = head.make(settings, modules["input"], outputs)
         return {

@@ -356,7 +356,7 @@ def _labels(config: Mapping[str, Any], problems: list[str]) -> tuple[str, ...]:
     names, count = config.get("id2label"), config.get("num_labels", 2)
     if isinstance(names, dict) and names:
         numbered = {str(index): names.get(str(index)) for index in range(len(names))}
-        if names.keys() == numbered.keys() and len(set(numbered.values())) < len(names):
+        if names.keys() == numbered.keys() and len({str(name) for name in numbered.values()}) < len(names):
             problems.append("config.json: id2label has two labels of the same name")
         if names.keys() == numbered.keys():
             return tuple(str(name) for name in numbered.values())

@@ -157,7 +157,7 @@ class Tokenizer:
         Spans exclude white space at the edges of a token, unless the token has nothing else.
         """
         encoding = self.encoding(text)
-        spans = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
+        spans = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2).clip(0, len(text))  # bytes may have more
         positions = np.arange(len(text) + 1)
         blank = np.fromiter(map(str.isspace, text), bool, len(text))
         next_solid = np.minimum.accumulate(np.where(np.append(blank, False), len(text), positions)[::-1])[::-1]

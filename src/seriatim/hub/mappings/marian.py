@@ -51,7 +51,7 @@ def _common_settings(config: Config, problems: list[str], required: dict[str, bo
     require_values(problems, config, {"tie_word_embeddings": True} | required)
     sizes = read_sizes(problems, config, SIZES)
     for encoder, decoder in EQUAL.items():
-        map_value(problems, decoder, config.get(decoder), {config.get(encoder): 0})
+        map_value(problems, decoder, config.get(decoder), {sizes[encoder]: 0})
     activation = config.get("activation_function", "gelu")
     return {SIZES[key]: value for key, value in sizes.items()} | {
         "name": "transformer",
