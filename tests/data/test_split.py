@@ -102,7 +102,8 @@ def test_contiguous_rows() -> None:
 def test_a_stream_is_cut_at_lines(tmp_path: Path) -> None:
     text = "".join(f"line number {n} ä\n" for n in range(1000))
     dataset = read(write(tmp_path / "a.txt", text), STREAM)
-    splits, _ = divide(dataset, Contiguous("text"), (0.9, 0.05, 0.05), STREAM)
+    splits, notes = divide(dataset, Contiguous("text"), (0.9, 0.05, 0.05), STREAM)
+    assert "blocks of the stream: 4 train, 2 validation, 1 test" in notes
     parts = ["".join(values(part, "text")) for part in splits.values()]
     assert "".join(parts) == text
     assert all(part.endswith("\n") for part in parts)

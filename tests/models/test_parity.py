@@ -11,11 +11,12 @@ from torch import nn
 
 from helpers import copy_recurrent
 from seriatim.core import registry
+from seriatim.models import gru, lstm, rnn
 from seriatim.models.gpt import GPT
-from seriatim.models.gru import GRU, GRUCell
-from seriatim.models.lstm import LSTM, LSTMCell
+from seriatim.models.gru import GRUCell
+from seriatim.models.lstm import LSTMCell
 from seriatim.models.mlp import WindowMLP
-from seriatim.models.rnn import RNN, RNNCell
+from seriatim.models.rnn import RNNCell
 from seriatim.models.tcn import TCN
 from seriatim.nn.attention import attention, attention_with_weights, causal_mask, masked_softmax
 from seriatim.nn.network import Network, TokenHead, TokenInput
@@ -27,10 +28,10 @@ from seriatim.nn.recurrent import scan
 @pytest.mark.parametrize(
     ("ours", "theirs", "extra", "torch_extra"),
     [
-        (RNN, nn.RNN, {}, {}),
-        (RNN, nn.RNN, {"activation": "relu"}, {"nonlinearity": "relu"}),
-        (LSTM, nn.LSTM, {}, {}),
-        (GRU, nn.GRU, {"reset": "after"}, {}),
+        (rnn, nn.RNN, {}, {}),
+        (rnn, nn.RNN, {"activation": "relu"}, {"nonlinearity": "relu"}),
+        (lstm, nn.LSTM, {}, {}),
+        (gru, nn.GRU, {"reset": "after"}, {}),
     ],
     ids=["rnn-tanh", "rnn-relu", "lstm", "gru-after"],
 )
@@ -39,7 +40,8 @@ def test_recurrent_layers_equal_torch(
 ) -> None:
     torch.manual_seed(0)
     peer = theirs(5, 7, layers, batch_first=True, bidirectional=bidirectional, **torch_extra).double()
-    model = ours(5, 7, layers, bidirectional=bidirectional, **extra).double()
+    settings = ours.Settings(name="peer", width=7, layers=layers, bidirectional=bidirectional, **extra)
+    model = settings.build(5, 9).double()
     copy_recurrent(model, peer)
     x = torch.randn(3, 9, 5, dtype=torch.float64)
     y, states = model(x)

@@ -85,6 +85,11 @@ class Contiguous(SplitPolicy):
     SEARCHED = 1 << 20  # bytes in which a line end is looked for, on each side
     CLOSE, FAR = 0.2, 0.5  # how far a cut may move to a document or line, in parts of the smallest split
 
+    @property
+    def unit(self) -> str:  # type: ignore[override]
+        """What the rows are, for a note: the text of a stream is read in blocks."""
+        return "rows" if self.role is None else "blocks of the stream"
+
     def divide(self, dataset: Dataset, fractions: Fractions) -> list[Dataset]:
         if self.role is None:
             row_bounds = [0, *(round(len(dataset) * share) for share in itertools.accumulate(fractions))]

@@ -25,7 +25,7 @@ from ..core.errors import SeriatimError
 from ..core.state import State
 from ..nn.backbone import Backbone, BackboneTraits, Trace, record, trace_scope
 from ..nn.layers import Activation, Dropout, LearnedPositions, SegmentedInput
-from ..nn.transformer import Block, Packing, TransformerSettings
+from ..nn.transformer import Block, Packing, TransformerSettings, initialize_normal
 
 PRESETS: dict[str, dict[str, object]] = {
     "tiny": {"width": 128, "layers": 2, "heads": 2},
@@ -67,11 +67,7 @@ class Bert(Backbone):
         self.blocks = nn.ModuleList(
             Block(width, heads, hidden, dropout, activation, norm="after", eps=eps) for _ in range(layers)
         )
-        for module in self.modules():
-            if isinstance(module, nn.Linear | nn.Embedding):
-                nn.init.normal_(module.weight, std=INIT_STD)
-            if isinstance(module, nn.Linear):
-                nn.init.zeros_(module.bias)
+        initialize_normal(self, INIT_STD)
         initialize_heads(self, heads)
 
     def forward(

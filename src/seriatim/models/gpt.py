@@ -28,7 +28,7 @@ from ..nn.attention import causal_mask
 from ..nn.backbone import Backbone, BackboneTraits, Trace, record, trace_scope
 from ..nn.layers import Activation, Dropout
 from ..nn.native import transformer_parts
-from ..nn.transformer import Block, TransformerSettings
+from ..nn.transformer import Block, TransformerSettings, initialize_normal
 
 INIT_STD = 0.02
 
@@ -60,11 +60,7 @@ class GPT(Backbone):
         blocks = [Block(*shape, eps=eps) for _ in range(layers)]
         self.blocks = nn.ModuleList(blocks)
         self.norm = nn.LayerNorm(width, eps) if norm == "before" else nn.Identity()
-        for module in self.modules():
-            if isinstance(module, nn.Linear | nn.Embedding):
-                nn.init.normal_(module.weight, std=INIT_STD)
-            if isinstance(module, nn.Linear):
-                nn.init.zeros_(module.bias)
+        initialize_normal(self, INIT_STD)
         for block in blocks:
             for writer in (block.attention.output, block.feedforward.output):
                 nn.init.normal_(writer.weight, std=INIT_STD / math.sqrt(2 * layers))

@@ -14,7 +14,6 @@ steps.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import ClassVar, Literal
 
 import torch
@@ -23,7 +22,7 @@ from torch import Tensor, nn
 
 from ..kernels import recurrent as kernels
 from ..nn.backbone import Trace
-from ..nn.recurrent import Cell, CellState, LoopMatmul, Matmuls, Recurrent, RecurrentSettings, memory_bias
+from ..nn.recurrent import Cell, CellState, LoopMatmul, Matmuls, RecurrentSettings, memory_bias
 
 Reset = Literal["before", "after"]
 
@@ -62,20 +61,6 @@ class GRUCell(Cell):
         return y, (h,)
 
 
-class GRU(Recurrent):
-    def __init__(
-        self,
-        inputs: int,
-        width: int,
-        layers: int = 1,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        reset: Reset = "before",
-        memory: int | None = None,
-    ) -> None:
-        super().__init__(partial(GRUCell, reset=reset, memory=memory), inputs, width, layers, dropout, bidirectional)
-
-
 class Settings(RecurrentSettings):
     title: ClassVar[str] = "GRU"
 
@@ -85,5 +70,5 @@ class Settings(RecurrentSettings):
     def default_lr(self) -> float:
         return 4e-3
 
-    def build(self, inputs: int, length: int) -> GRU:
-        return GRU(inputs, self.width, self.layers, self.dropout, self.bidirectional, self.reset, self.memory)
+    def cell(self, inputs: int, width: int) -> GRUCell:
+        return GRUCell(inputs, width, reset=self.reset, memory=self.memory)

@@ -13,7 +13,6 @@ Initialization: Glorot and orthogonal per gate; b_f = 1, so that the cell rememb
 
 from __future__ import annotations
 
-from functools import partial
 from typing import ClassVar
 
 import torch
@@ -22,7 +21,7 @@ from torch import Tensor
 
 from ..kernels import recurrent as kernels
 from ..nn.backbone import Trace
-from ..nn.recurrent import Cell, CellState, Matmuls, Recurrent, RecurrentSettings, memory_bias
+from ..nn.recurrent import Cell, CellState, Matmuls, RecurrentSettings, memory_bias
 
 
 class LSTMCell(Cell):
@@ -53,19 +52,6 @@ class LSTMCell(Cell):
         return y, (h, c)
 
 
-class LSTM(Recurrent):
-    def __init__(
-        self,
-        inputs: int,
-        width: int,
-        layers: int = 1,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        memory: int | None = None,
-    ) -> None:
-        super().__init__(partial(LSTMCell, memory=memory), inputs, width, layers, dropout, bidirectional)
-
-
 class Settings(RecurrentSettings):
     title: ClassVar[str] = "LSTM"
 
@@ -74,5 +60,5 @@ class Settings(RecurrentSettings):
     def default_lr(self) -> float:
         return 6e-3
 
-    def build(self, inputs: int, length: int) -> LSTM:
-        return LSTM(inputs, self.width, self.layers, self.dropout, self.bidirectional, self.memory)
+    def cell(self, inputs: int, width: int) -> LSTMCell:
+        return LSTMCell(inputs, width, memory=self.memory)

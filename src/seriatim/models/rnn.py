@@ -13,7 +13,6 @@ Initialization: Glorot for W_xh, orthogonal for W_hh (Saxe et al. 2014), zero bi
 
 from __future__ import annotations
 
-from functools import partial
 from typing import ClassVar, Literal
 
 import torch
@@ -22,7 +21,7 @@ from torch import Tensor
 
 from ..kernels import recurrent as kernels
 from ..nn.backbone import Trace
-from ..nn.recurrent import Cell, CellState, Matmuls, Recurrent, RecurrentSettings
+from ..nn.recurrent import Cell, CellState, Matmuls, RecurrentSettings
 
 
 class RNNCell(Cell):
@@ -45,19 +44,6 @@ class RNNCell(Cell):
         return y, (h,)
 
 
-class RNN(Recurrent):
-    def __init__(
-        self,
-        inputs: int,
-        width: int,
-        layers: int = 1,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        activation: Literal["tanh", "relu"] = "tanh",
-    ) -> None:
-        super().__init__(partial(RNNCell, activation=activation), inputs, width, layers, dropout, bidirectional)
-
-
 class Settings(RecurrentSettings):
     title: ClassVar[str] = "plain RNN"
 
@@ -66,5 +52,5 @@ class Settings(RecurrentSettings):
     def default_lr(self) -> float:
         return 1e-3
 
-    def build(self, inputs: int, length: int) -> RNN:
-        return RNN(inputs, self.width, self.layers, self.dropout, self.bidirectional, self.activation)
+    def cell(self, inputs: int, width: int) -> RNNCell:
+        return RNNCell(inputs, width, activation=self.activation)

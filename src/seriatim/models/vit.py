@@ -25,7 +25,7 @@ from ..core.state import State
 from ..nn.backbone import Backbone, BackboneTraits, Trace, record, trace_scope
 from ..nn.images import ImageShape, PatchInput, default_patch_size
 from ..nn.layers import Activation, Dropout, LearnedPositions
-from ..nn.transformer import Block, TransformerSettings
+from ..nn.transformer import Block, TransformerSettings, initialize_normal
 
 PRESETS: dict[str, dict[str, object]] = {
     "tiny": {"width": 128, "layers": 4, "heads": 4},
@@ -64,11 +64,7 @@ class ViT(Backbone):
         self.blocks = nn.ModuleList(Block(*shape, eps=eps) for _ in range(layers))
         self.norm = nn.LayerNorm(width, eps)
         nn.init.normal_(self.class_token, std=INIT_STD)
-        for module in self.modules():
-            if isinstance(module, nn.Linear | nn.Embedding):
-                nn.init.normal_(module.weight, std=INIT_STD)
-            if isinstance(module, nn.Linear):
-                nn.init.zeros_(module.bias)
+        initialize_normal(self, INIT_STD)
 
     def forward(
         self, x: Tensor, mask: Tensor | None = None, state: State = None, trace: Trace | None = None

@@ -261,3 +261,10 @@ class RecurrentSettings(BackboneSettings):
     def traits(self) -> BackboneTraits:
         causal = not self.bidirectional
         return BackboneTraits(causal=causal, carries_state=causal, directions=1 if causal else 2)
+
+    def cell(self, inputs: int, width: int) -> Cell:
+        """Returns a cell for input vectors of size `inputs`."""
+        raise TypeError(f"{type(self).__name__} has no cell")
+
+    def build(self, inputs: int, length: int) -> Recurrent:
+        return Recurrent(self.cell, inputs, self.width, self.layers, self.dropout, self.bidirectional)

@@ -53,6 +53,15 @@ class TransformerSettings(BackboneSettings):
             )
 
 
+def initialize_normal(module: nn.Module, std: float) -> None:
+    """Draws the weights of all linear layers and embeddings from a normal distribution; biases are 0."""
+    for part in module.modules():
+        if isinstance(part, nn.Linear | nn.Embedding):
+            nn.init.normal_(part.weight, std=std)
+        if isinstance(part, nn.Linear):
+            nn.init.zeros_(part.bias)
+
+
 def _heads(x: Tensor, heads: int) -> Tensor:
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)  # (B,T,D) → (B,H,T,d)
 
