@@ -15,7 +15,7 @@ from seriatim.training.optimizer import load_optimizer, make_optimizer, optimize
 
 def test_only_matrices_decay_and_lower_layers_learn_slower() -> None:
     network = token_network(settings_of(("gpt", {})), 11, 12)
-    optimizer = make_optimizer(network, OptimizerSettings(layer_decay=0.5, weight_decay=0.3), 1e-3)
+    optimizer = make_optimizer(network, OptimizerSettings(name="adamw", layer_decay=0.5, weight_decay=0.3), 1e-3)
     for group in optimizer.param_groups:
         assert all((parameter.dim() >= 2) == (group["weight_decay"] > 0) for parameter in group["params"])
     scales = {id(p): group["lr_scale"] for group in optimizer.param_groups for p in group["params"]}
@@ -26,7 +26,7 @@ def test_only_matrices_decay_and_lower_layers_learn_slower() -> None:
     assert scales[id(named["input.weight"])] == scales[id(named["backbone.positions.weight"])] == 0.125
 
 
-@pytest.mark.parametrize("name", ["adamw", "sgd"])
+@pytest.mark.parametrize("name", ["adamw", "adam", "sgd", "muon"])
 def test_optimizer_state_round_trip(name: Any) -> None:
     """Also of parameters that are not contiguous, as those of convolutions with channels last."""
 
@@ -54,7 +54,7 @@ def test_optimizer_state_round_trip(name: Any) -> None:
 
 def test_an_update_marks_parameters_as_changed() -> None:
     linear = torch.nn.Linear(2, 2)
-    optimizer = make_optimizer(linear, OptimizerSettings(), 1e-2)
+    optimizer = make_optimizer(linear, OptimizerSettings(name="adamw"), 1e-2)
     linear(torch.ones(1, 2)).sum().backward()
     before = linear.weight._version
     update(optimizer, 1e-2)

@@ -124,6 +124,7 @@ class BackboneSettings(ModelSettings):
     embedding_std: ClassVar[float | None] = None  # standard deviation of new token vectors; None: 1/√size
     pooler: ClassVar[bool] = True  # whether a linear layer and tanh follow the first element's output, as in BERT
     output_bias: ClassVar[bool] = True  # whether the scores of the next token have a bias
+    muon_lr: ClassVar[float | None] = 0.02  # peak learning rate of the hidden matrices by Muon; None: AdamW for all
     budget_field: ClassVar[str] = "embedding"  # a second size, to meet a parameter budget between two widths
 
     width: int = Field(256, ge=1, le=65_536, description="size of the hidden vectors; `--params` solves for it")

@@ -242,6 +242,7 @@ class AttentionDecoder(EncoderDecoderBackbone):
         self.cell = cell(inputs, width)
         self.context = nn.Linear(memory, self.cell.input.out_features, bias=False)  # W of c_t in f
         self.bridge = nn.Linear(memory, width * self.cell.state_tensors)
+        self.stacked = {"context.weight": len(self.cell.gates), "bridge.weight": self.cell.state_tensors}
         self.key_size = memory if key_size is None else key_size
         self.score = make_score(score, width, self.key_size, width)
         self.gate = nn.Linear(width, 1) if gated else None

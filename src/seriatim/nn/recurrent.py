@@ -102,6 +102,7 @@ class Cell(nn.Module):
         self.width = width
         self.input = nn.Linear(inputs, len(self.gates) * width)
         self.recurrent = nn.Parameter(torch.empty(len(self.gates) * width, width))
+        self.stacked = {"input.weight": len(self.gates), "recurrent": len(self.gates)}  # matrices in one parameter
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -124,6 +124,8 @@ def _record_norms(trace: Trace | None, part: str, x: Tensor) -> None:
 class SelfAttention(nn.Module):
     """Multi-head self-attention; queries, keys and values of all heads are one matrix product."""
 
+    stacked = {"inputs.weight": 3}  # matrices in one parameter, by its name
+
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
         self.heads = heads
@@ -170,6 +172,8 @@ class SelfAttention(nn.Module):
 
 class CrossAttention(nn.Module):
     """Queries from one sequence, keys and values from another, which are computed once."""
+
+    stacked = {"memory.weight": 2}
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()

@@ -27,7 +27,7 @@ from ..tasks import load as load_task
 from ..tasks import summary as task_summary
 from ..tasks.base import Task
 from ..training.checkpoint import Checkpoints
-from ..training.config import Config, TrainSettings
+from ..training.config import Config, TrainSettings, learning_rates
 from ..training.cost import parameter_count, peak_memory, reset_peak_memory, solve_width
 from ..training.events import Callback, Outcome, Recorder
 from ..training.loop import Loop, fit_events, stop_signals
@@ -307,9 +307,7 @@ class Session:
             warm_start.load_into(network, task.name, task.hub_head, task.processor.outputs, notify)
         if self.config.train.freeze != "none" and self.config.start is None and not resumed:
             notify("frozen layers have random weights: nothing was pretrained (--from)")
-        model, lr = self.config.model, self.config.train.optimizer.lr
-        if lr is None:
-            lr = model.default_lr() if self.config.start is None else model.fine_tuning_lr()
+        lr, muon_lr = learning_rates(self.config)
         trained = task if teacher is None else self._with_teacher(task, teacher, device, notify, resumed)
         outcome = Outcome()
         recorder = [Recorder(self.folder, self._note)] if ranks.is_first else []
@@ -327,6 +325,7 @@ class Session:
                 ranks,
                 save_best=lambda weights: save_tensors(self.folder / WEIGHTS, weights),
                 stop_signal=stop_signal,
+                muon_lr=muon_lr,
             )
             if loop.frozen:
                 notify(loop.frozen)

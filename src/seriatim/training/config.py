@@ -19,13 +19,19 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 Freeze = Literal["none", "embeddings", "backbone"] | Annotated[int, Field(ge=1, le=10_000)]
 MAX_STEPS = 10**12
 MAX_MINUTES = 10**7  # 19 years
+MUON_LR = 0.02  # for a model that does not name its own
 
 
 class OptimizerSettings(Settings):
-    name: Literal["adamw", "sgd"] = Field("adamw", description="the optimizer")
+    name: Literal["auto", "muon", "adamw", "adam", "sgd"] = Field(
+        "auto", description="the optimizer; auto: the model's, adamw for pretrained weights"
+    )
     lr: float | None = Field(None, gt=0, le=1e3, description="peak learning rate (default: the model's)")
-    betas: tuple[Decay, Decay] = Field((0.9, 0.99), description="decay rates of AdamW's two averages")
-    momentum: float = Field(0.9, ge=0, lt=1, description="momentum of SGD")
+    muon_lr: float | None = Field(
+        None, gt=0, le=1e3, description="peak learning rate of the matrices of Muon (default: the model's, as for lr)"
+    )
+    betas: tuple[Decay, Decay] = Field((0.9, 0.99), description="decay rates of the two averages of Adam")
+    momentum: float | None = Field(None, ge=0, lt=1, description="momentum of SGD (default: 0.9) and Muon (0.95)")
     weight_decay: float = Field(
         0.1, ge=0, le=1e3, description="decay of matrices towards zero, times the learning rate"
     )
@@ -179,12 +185,32 @@ def make_config(values: Mapping[str, Any], origin: str = "the settings") -> Conf
         defaults = {key: value for key, value in task.train_defaults(values).items() if not (has_end and key in ENDS)}
         values["train"] = defaults | dict(train)
     config = validate(_config_class(task.settings_type, model), values, origin)
-    return config.model_copy(update={"task": task.resolve_settings(config.task, config.model_dump(mode="json"))})
+    optimizer = config.train.optimizer
+    if optimizer.name == "auto":  # resolved here: a run keeps its optimizer if the defaults change
+        muon = task.muon and model.muon_lr is not None and config.start is None
+        optimizer = optimizer.model_copy(update={"name": "muon" if muon else "adamw"})
+    train = config.train.model_copy(update={"optimizer": optimizer})
+    settings = task.resolve_settings(config.task, config.model_dump(mode="json"))
+    return config.model_copy(update={"task": settings, "train": train})
 
 
 @cache
 def _config_class(task: type[Settings], model: type[ModelSettings]) -> type[Config]:
     return create_model("Config", __base__=Config, task=(task, ...), model=(model, ...))
+
+
+def learning_rates(config: Config) -> tuple[float, float]:
+    """Returns the peak learning rates of AdamW (or SGD) and of Muon.
+
+    Defaults are the model's. A learning rate of the user changes that of Muon in proportion, unless both are set.
+    """
+    model, optimizer = config.model, config.train.optimizer
+    default = model.default_lr() if config.start is None else model.fine_tuning_lr()
+    lr = default if optimizer.lr is None else optimizer.lr
+    muon_lr = optimizer.muon_lr
+    if muon_lr is None:
+        muon_lr = (MUON_LR if model.muon_lr is None else model.muon_lr) * lr / model.default_lr()
+    return lr, muon_lr
 
 
 def _known(defaults: Mapping[str, Any], settings: type[Any]) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from ..nn.network import load_weights, weights
 from ..tasks.base import Task
 from ..tasks.batching import Batch
 from .checkpoint import Checkpoint, Checkpoints, StepTimes
-from .config import TrainSettings
+from .config import MUON_LR, TrainSettings
 from .cost import count_flops
 from .events import Evaluated, Event, Saved, Started, Stepped, Stopped
 from .optimizer import (
@@ -85,6 +85,7 @@ class Loop:
         network: The network; it is trained in place.
         settings: The settings of the loop.
         lr: The peak learning rate.
+        muon_lr: The peak learning rate of the matrices that Muon updates.
         seed: The seed of dropout.
         checkpoints: Where checkpoints are stored.
         device: The device to compute on.
@@ -105,11 +106,12 @@ class Loop:
     save_best: Callable[[dict[str, Tensor]], None] = lambda weights: None
     stop_signal: Callable[[], str] = lambda: ""
     clock: Callable[[], float] = time.perf_counter
+    muon_lr: float = MUON_LR
 
     def __post_init__(self) -> None:
         self.network.to(self.device)
         self.frozen = freeze(self.network, self.settings.freeze)
-        self.optimizer = make_optimizer(self.network, self.settings.optimizer, self.lr)
+        self.optimizer = make_optimizer(self.network, self.settings.optimizer, self.lr, self.muon_lr)
         self.ema: dict[str, Tensor] = {}
         if self.settings.ema:
             self.ema = {name: tensor.detach().clone() for name, tensor in weights(self.network).items()}

@@ -21,32 +21,42 @@ import torch
 from torch import Tensor, nn
 
 from ..core.errors import SeriatimError
-from .config import Freeze, OptimizerSettings, ScheduleSettings
+from .config import MUON_LR, Freeze, OptimizerSettings, ScheduleSettings
+from .muon import Muon, hidden_matrices
 
 SEPARATOR = "//"  # between a parameter's name and the name of its optimizer state
 WARMUP_LIMIT = 0.2  # share of a training, within which a warm-up of a number of steps ends
 WARMUP_START = 0.01  # share of the peak, at which a warm-up that is a share of the time starts
 
 
-def make_optimizer(network: nn.Module, settings: OptimizerSettings, lr: float) -> torch.optim.Optimizer:
+def make_optimizer(
+    network: nn.Module, settings: OptimizerSettings, lr: float, muon_lr: float = MUON_LR
+) -> torch.optim.Optimizer:
     """Returns the optimizer of the trained parameters, in groups with a factor `lr_scale` of the learning rate.
 
     Weight decay applies to matrices only: biases, gains and norms have no scale to control. With `layer_decay` the
     factor falls with depth. Frozen parameters are left out.
     """
     depths = layer_depths(network) if settings.layer_decay < 1 else {}
-    groups: dict[tuple[int, bool], dict[str, Any]] = {}
+    hidden = hidden_matrices(network) if settings.name == "muon" else {}
+    muon_scale = muon_lr / lr
+    momentum = settings.momentum
+    groups: dict[tuple[int, int, bool], dict[str, Any]] = {}
     for name, parameter in network.named_parameters():
         depth, matrix = depths[name].from_output if depths else 0, parameter.dim() >= 2
         decay = settings.weight_decay if matrix else 0.0
         group = {"params": [], "weight_decay": decay, "lr_scale": settings.layer_decay**depth}
+        if name in hidden:  # weights decay at the pace of AdamW
+            group |= {"stacked": hidden[name], "momentum": 0.95 if momentum is None else momentum}
+            group |= {"weight_decay": decay / muon_scale, "lr_scale": muon_scale * settings.layer_decay**depth}
         if parameter.requires_grad:
-            groups.setdefault((depth, not matrix), group)["params"].append(parameter)
+            groups.setdefault((depth, hidden.get(name, 0), not matrix), group)["params"].append(parameter)
     ordered = [group for _, group in sorted(groups.items())]
     if settings.name == "sgd":
-        return torch.optim.SGD(ordered, lr=lr, momentum=settings.momentum)
+        return torch.optim.SGD(ordered, lr=lr, momentum=0.9 if momentum is None else momentum)
     fused = all(p.device.type in ("cpu", "cuda") for p in network.parameters())
-    return torch.optim.AdamW(ordered, lr=lr, betas=settings.betas, fused=fused)
+    kinds: dict[str, Callable[..., torch.optim.Optimizer]] = {"adam": torch.optim.Adam, "muon": Muon}
+    return kinds.get(settings.name, torch.optim.AdamW)(ordered, lr=lr, betas=settings.betas, fused=fused)
 
 
 def update(optimizer: torch.optim.Optimizer, lr: float) -> None:

@@ -1,0 +1,84 @@
+"""Muon (Jordan et al. 2024): momentum whose matrices are orthogonalized before each update.
+
+    m ← β m + (1−β) g,    u = (1−β) g + β m,    W ← W − η √max(1, rows/columns) · orthogonalize(u)
+
+orthogonalize(U S Vᵀ) ≈ U Vᵀ by five iterations of Newton and Schulz: every direction of the update is about equally
+long, the rare ones included, where a plain step mostly follows the few largest. It is meant for the matrices between
+hidden layers. Embeddings, positions, heads, norms and biases are updated by AdamW in the same optimizer.
+
+Layers that stack several matrices in one parameter (queries, keys and values; the gates of a cell) declare it in
+`stacked`, and each is orthogonalized by itself. Matrices of equal shape are orthogonalized together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+
+import torch
+from torch import Tensor, nn
+
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the quintic a x + b x³ + c x⁵, which drives singular values to about 1
+ITERATIONS = 5
+
+
+def orthogonalize(matrices: Tensor) -> Tensor:
+    """Returns U Vᵀ, nearly, of each matrix U S Vᵀ of a batch (N,rows,columns); singular values are 0.7 to 1.2."""
+    a, b, c = COEFFICIENTS
+    tall = matrices.shape[1] > matrices.shape[2]
+    x = matrices.transpose(1, 2) if tall else matrices
+    x = x / (x.flatten(1).norm(dim=1)[:, None, None] + 1e-7)
+    for _ in range(ITERATIONS):
+        square = torch.bmm(x, x.transpose(1, 2))
+        x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
+    return x.transpose(1, 2) if tall else x
+
+
+def hidden_matrices(network: nn.Module) -> dict[str, int]:
+    """Returns the parameters that Muon updates by name, each with the number of matrices stacked in it.
+
+    These are the matrices and convolutions of the backbone; tables of vectors, such as positions, are none.
+    """
+    stacks: dict[str, int] = {}
+    tables: set[str] = set()
+    for prefix, module in network.named_modules():
+        stacks |= {f"{prefix}.{name}": count for name, count in getattr(module, "stacked", {}).items()}
+        if isinstance(module, nn.Embedding):
+            tables.add(f"{prefix}.weight")
+    named = {name: parameter for name, parameter in network.named_parameters() if parameter.dim() >= 2}
+    return {
+        name: stacks.get(name, 1)
+        for name, parameter in named.items()
+        if name.startswith("backbone.") and name not in tables and min(parameter.flatten(1).shape) > 1
+    }
+
+
+class Muon(torch.optim.AdamW):
+    """AdamW whose groups with `stacked`, the number of matrices in each parameter, are updated by Muon.
+
+    Args:
+        params: The groups. A group with `stacked` has a `momentum`, too.
+        options: Arguments of AdamW.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        by_shape: dict[tuple[int, int], list[tuple[Tensor, Tensor, float]]] = defaultdict(list)
+        for group in self.param_groups:
+            for parameter in group["params"] if "stacked" in group else ():
+                if parameter.grad is None:
+                    continue
+                average = self.state[parameter].setdefault("momentum", torch.zeros_like(parameter))
+                average.lerp_(parameter.grad, 1 - group["momentum"])
+                ahead = parameter.grad.lerp(average, group["momentum"])  # Nesterov
+                matrices = ahead.reshape(group["stacked"], len(parameter) // group["stacked"], -1)
+                rows, columns = matrices.shape[1:]
+                parameter.mul_(1 - group["lr"] * group["weight_decay"])
+                by_shape[rows, columns].append((parameter, matrices, group["lr"] * math.sqrt(max(1, rows / columns))))
+                parameter.grad = None  # AdamW below leaves it out
+        for entries in by_shape.values():
+            directions = orthogonalize(torch.cat([matrices for _, matrices, _ in entries]))
+            counts = [len(matrices) for _, matrices, _ in entries]
+            for (parameter, _, lr), direction in zip(entries, directions.split(counts), strict=True):
+                parameter.add_(direction.reshape(parameter.shape), alpha=-lr)
+        super().step()
