@@ -392,7 +392,7 @@ def test_a_parameter_budget_is_met(prepared: Prepared, name: str) -> None:
     budget = 4 * parameter_count(config.model, task.network)
     solved = solve_width(config.model, budget, task.network)
     assert parameter_count(solved, task.network) <= budget
-    wider = solved.model_copy(update={"width": solved.width + solved.width_multiple()})
+    wider = solved.with_width(solved.width + max(solved.width_multiples()))
     assert parameter_count(wider, task.network) > budget
 
 

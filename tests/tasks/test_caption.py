@@ -216,7 +216,7 @@ def test_a_parameter_budget_is_met(name: str, folder: Path) -> None:
     task = prepare(folder, (name, {}))
     model = task.config.model.model_copy(update={"width": 8})
     solved = solve_width(model, 60_000, task.network)
-    wider = solved.model_copy(update={"width": solved.width + solved.width_multiple()})
+    wider = solved.with_width(solved.width + max(solved.width_multiples()))
     assert parameter_count(solved, task.network) <= 60_000 < parameter_count(wider, task.network)
 
 

@@ -67,8 +67,8 @@ class Settings(EncoderDecoderSettings):
     def default_lr(self) -> float:
         return cell_lr(self.cell)
 
-    def width_multiple(self) -> int:
-        return 2 if self.bidirectional and self.score in EQUAL_SIZE_SCORES else 1
+    def width_multiples(self) -> tuple[int, ...]:
+        return (2 if self.bidirectional and self.score in EQUAL_SIZE_SCORES else 1,)
 
     def build(self, inputs: int, length: int) -> Bahdanau:
         return Bahdanau(

@@ -150,9 +150,13 @@ class BackboneSettings(ModelSettings):
         """Returns the peak learning rate for pretrained weights."""
         return self.default_lr() / 5
 
-    def width_multiple(self) -> int:
-        """Returns the number that the width must be a multiple of."""
-        return 1
+    def width_multiples(self) -> tuple[int, ...]:
+        """Returns what a width that is solved for may be a multiple of: the first that leads to one is taken."""
+        return (1,)
+
+    def with_width(self, width: int) -> Self:
+        """Returns the settings with another width, and whatever follows from it."""
+        return self.model_copy(update={"width": width})
 
     def input_width(self, tied: bool) -> int:
         """Returns the size of the input vectors."""

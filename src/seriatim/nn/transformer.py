@@ -7,7 +7,7 @@ norm(x + part(x)). A decoder's block also has cross-attention to the encoder's o
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from .attention import attention, attention_weights, attention_with_weights
 from .backbone import BackboneSettings, SelectiveTrace, Trace, is_traced, record
 from .layers import Activation, Dropout, Linear, equations_enabled
 
+HEAD_SIZES = (16, 32, 64)  # of the attention kernel; smaller heads cost more than they do
 MAX_PACKED = 0.9  # share of elements without padding up to which packing pays off
 
 
@@ -37,8 +38,18 @@ class TransformerSettings(BackboneSettings):
         """Inverse to the width: 4e-3 at width 128, GPT-2's 6e-4 at 768."""
         return 0.5 / self.width
 
-    def width_multiple(self) -> int:
-        return self.heads
+    def width_multiples(self) -> tuple[int, ...]:
+        return (self.heads,) if "heads" in self.model_fields_set else (HEAD_SIZES[0], self.heads)
+
+    def with_width(self, width: int) -> Self:
+        """Returns the settings with another width and, unless they are set, about as many heads of a fast size."""
+        counts = [width // size for size in HEAD_SIZES if width % size == 0]
+        if "heads" in self.model_fields_set or not counts:
+            return super().with_width(width)
+        heads = min(counts, key=lambda count: abs(count - self.heads))
+        solved = self.model_copy(update={"width": width, "heads": heads})
+        solved.model_fields_set.remove("heads")  # the next width may change it again
+        return solved
 
     def input_width(self, tied: bool) -> int:
         return self.width if self.embedding is None else self.embedding

@@ -188,7 +188,7 @@ def check_same_settings(folder: Path, config: Config) -> None:
         return
     solved: set[str] = set()
     if config.params is not None:
-        solved = {"order", "entries"} if config.model.gradient_free else {"width", config.model.budget_field}
+        solved = {"order", "entries"} if config.model.gradient_free else {"width", "heads", config.model.budget_field}
     stored, requested = Run(folder).config.model_dump(mode="json"), config.model_dump(mode="json")
     for values in (stored, requested):
         values["model"] = {name: value for name, value in values["model"].items() if name not in solved}

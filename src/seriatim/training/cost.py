@@ -38,18 +38,20 @@ def solve_width(
     def size(candidate: BackboneSettings) -> int:
         return parameter_count(candidate, build)
 
-    multiple = settings.width_multiple()
-    width = multiple * _largest(
-        lambda n: size(settings.model_copy(update={"width": n * multiple})), parameters, MAX_WIDTH // multiple
-    )
-    smallest = size(settings.model_copy(update={"width": max(width, multiple)}))
-    if width == 0:
+    def size_by_width(width: int) -> int:
+        return size(settings.with_width(width))
+
+    for multiple in settings.width_multiples():
+        if width := _largest(size_by_width, parameters, MAX_WIDTH, multiple):
+            break
+    else:
+        smallest = size_by_width(multiple)
         raise SeriatimError(
             "budget.too-small",
             f'a "{settings.name}" of {parameters:,} parameters is not possible here: the smallest has {smallest:,}',
             "raise --params, or make the vocabulary smaller (--vocab-size)",
         )
-    solved = settings.model_copy(update={"width": width})
+    solved = settings.with_width(width)
     name, default = solved.budget_field, solved.budget_size()
     filled = lambda n: size(solved.model_copy(update={name: n}))  # noqa: E731
     if getattr(solved, name) is not None or filled(default) != size(solved):  # set by the user, or not only a size
@@ -63,16 +65,16 @@ def parameter_count(settings: BackboneSettings, build: Callable[[BackboneSetting
         return count_parameters(build(settings))
 
 
-def _largest(size: Callable[[int], int], limit: int, highest: int) -> int:
-    """Returns the largest n in 0…highest with size(n) ≤ limit, for a size that grows with n."""
-    low, high = 0, 1
-    while high <= highest and size(high) <= limit:
+def _largest(size: Callable[[int], int], limit: int, highest: int, multiple: int = 1) -> int:
+    """Returns the largest multiple n in 0…highest with size(n) ≤ limit, for a size that grows with n."""
+    low, high, end = 0, 1, highest // multiple
+    while high <= end and size(high * multiple) <= limit:
         low, high = high, high * 2
-    high = min(high, highest + 1)
+    high = min(high, end + 1)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if size(middle) <= limit else (low, middle)
-    return low
+        low, high = (middle, high) if size(middle * multiple) <= limit else (low, middle)
+    return low * multiple
 
 
 def count_flops(task: Any, network: nn.Module, batch_size: int, device: torch.device) -> float:
