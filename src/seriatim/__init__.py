@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
+
+# Before torch is loaded: OpenMP's threads otherwise spin for long at every barrier, which beside another busy process
+# makes a training step several times slower.
+os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 if TYPE_CHECKING:
     from .api import evaluate, load, predict, resume, train
