@@ -122,6 +122,7 @@ class Bert(Backbone):
 class Settings(TransformerSettings):
     title: ClassVar[str] = "BERT"
     causal: ClassVar[bool] = False
+    muon_lr: ClassVar[float | None] = None  # with norms after each part, orthogonal updates do not train it
     embedding_std: ClassVar[float | None] = INIT_STD
     task_defaults: ClassVar[Mapping[str, object]] = {"pooling": "first", "pairs_first": 400}
     tokenizer_defaults: ClassVar[Mapping[str, object]] = {"kind": "bert", "lowercase": True}

@@ -46,6 +46,7 @@ class RNNCell(Cell):
 
 class Settings(RecurrentSettings):
     title: ClassVar[str] = "plain RNN"
+    muon_lr: ClassVar[float | None] = 0.02  # at 0.05 long trainings diverge
 
     activation: Literal["tanh", "relu"] = Field("tanh", description="φ")
 

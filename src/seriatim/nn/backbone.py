@@ -108,6 +108,7 @@ class ModelSettings(Settings):
     encoder_decoder: ClassVar[bool] = False  # for pairs of sequences
     causal: ClassVar[bool] = True  # it can be restricted to earlier elements, and so predict the next one
     images_only: ClassVar[bool] = False  # it accepts images only
+    muon_lr: ClassVar[float | None] = None  # peak learning rate of hidden matrices by Muon; None: AdamW by default
     task_defaults: ClassVar[Mapping[str, object]] = {}  # defaults of task settings with this model
     tokenizer_defaults: ClassVar[Mapping[str, object]] = {}  # defaults of tokenizer settings with this model
 
@@ -124,7 +125,7 @@ class BackboneSettings(ModelSettings):
     embedding_std: ClassVar[float | None] = None  # standard deviation of new token vectors; None: 1/√size
     pooler: ClassVar[bool] = True  # whether a linear layer and tanh follow the first element's output, as in BERT
     output_bias: ClassVar[bool] = True  # whether the scores of the next token have a bias
-    muon_lr: ClassVar[float | None] = 0.02  # peak learning rate of the hidden matrices by Muon; None: AdamW for all
+    muon_lr: ClassVar[float | None] = 0.05
     budget_field: ClassVar[str] = "embedding"  # a second size, to meet a parameter budget between two widths
 
     width: int = Field(256, ge=1, le=65_536, description="size of the hidden vectors; `--params` solves for it")

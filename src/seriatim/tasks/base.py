@@ -80,6 +80,7 @@ class Task(ABC, Generic[E]):
     predictor_type: ClassVar[type[Predictor]]
     monitor: ClassVar[str] = "loss"  # the metric that selects the best weights; lower is better
     unit: ClassVar[str] = "examples"  # what the loss is averaged over
+    muon: ClassVar[bool] = False  # whether Muon is the default optimizer of models that declare a rate for it
     fitted_models: ClassVar[tuple[str, ...]] = ()  # gradient-free models that `fit` supports
     prefetch: ClassVar[bool] = False  # whether batches are made in a background thread
     encoder_decoder: ClassVar[bool] = False  # whether it accepts encoder–decoder models

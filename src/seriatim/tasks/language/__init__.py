@@ -170,6 +170,7 @@ class LanguageTask(Task[Encoded]):
     processor_type = LanguageProcessor
     predictor_type = LanguageModelPredictor
     unit = "tokens"
+    muon = True
     teacher_tokenizer = True
     fitted_models = ("ngram",)
     default_fractions = (0.9, 0.05, 0.05)

@@ -140,6 +140,7 @@ class TranslateTask(EncoderDecoderTask[Encoded]):
     processor_type = TranslationProcessor
     predictor_type = TranslationPredictor
     default_model = "transformer"
+    muon = True
     default_model_reason = "attention over the source translates best, and it trains fastest on short sentences"
     compared_models = ("seq2seq", "bahdanau", "transformer")
     hub_head = "seq2seq-lm"
