@@ -321,6 +321,18 @@ def test_weights_that_change_are_packed_again() -> None:
         equal(own.step(token, own.from_state(state))[0], plain(network, token, state)[0])
 
 
+def test_weights_made_in_inference_mode_are_packed_each_time() -> None:
+    with torch.inference_mode():
+        network = network_of("gru").eval()
+        stepper = make_stepper(network)
+        assert stepper is not None
+        for _ in range(2):
+            result, _ = stepper.prefill(torch.tensor([[1, 2, 3]]))
+            equal(result, network(torch.tensor([[1, 2, 3]]))[0][:, -1].log_softmax(-1))
+            for parameter in network.parameters():
+                parameter.mul_(0.5)
+
+
 def test_quantization_by_hand() -> None:
     weight = torch.tensor([[1.27, -0.004, 0.006, 0.5], [0.0, 0.0, 0.0, 0.0], [-254.0, 3.0, 1.0, 0.0]])
     expected = torch.tensor([[1.27, 0.0, 0.01, 0.5], [0.0, 0.0, 0.0, 0.0], [-254.0, 4.0, 0.0, 0.0]])

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import seriatim
 
@@ -62,3 +63,17 @@ def test_every_task_has_a_golden_run() -> None:
     from seriatim.tasks import NAMES as TASKS
 
     assert set(TASKS) <= {seriatim.load(GOLDEN / "runs" / name).settings["task"]["name"] for name in NAMES}
+
+
+@pytest.mark.parametrize("int8", [False, True], ids=["float32", "int8"])
+def test_a_run_that_is_loaded_in_inference_mode(int8: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors made there have no version, by which packed weights notice changes."""
+    monkeypatch.setattr("seriatim.nn.layers.MIN_PACKED", 1)
+
+    def translate() -> Any:
+        run = seriatim.load(GOLDEN / "runs/translate")
+        return (run.int8 if int8 else run).translate(["the red cat", "a dog"])
+
+    expected = translate()
+    with torch.inference_mode():
+        assert list(translate()) == list(expected)

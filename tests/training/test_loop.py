@@ -365,3 +365,14 @@ def test_what_cannot_be_compared_is_not_the_best(
     with pytest.raises(SeriatimError) as caught:
         list(loop.run())
     assert caught.value.code == "task.monitor"
+
+
+def test_counts_are_not_averaged(tmp_path: Path) -> None:
+    network = nn.Sequential(nn.Linear(1, 1))
+    network.register_buffer("batches", torch.tensor(0))
+    task: Any = TiedTask()
+    loop = Loop(task, network, TrainSettings(steps=3, batch_size=1, ema=0.5), 1e-3, 0, Checkpoints(tmp_path))
+    for event in loop.run():
+        if isinstance(event, Stepped):
+            assert int(loop.ema["batches"]) == event.step - 1
+            loop.network.get_buffer("batches").add_(1)

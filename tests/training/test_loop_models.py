@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -14,12 +15,14 @@ from encoder_decoder_cases import NAMES, pair_network
 from helpers import Case, label, settings_of
 from random_task import VOCAB_SIZE, RandomTask
 from seriatim.core.config import validate
+from seriatim.kernels import load
 from seriatim.nn.native import make_stepper
 from seriatim.nn.network import token_network, weights
 from seriatim.training.checkpoint import Checkpoints
-from seriatim.training.config import TrainSettings
+from seriatim.training.config import OptimizerSettings, TrainSettings
 from seriatim.training.events import Evaluated, Event, Saved, Started, Stepped, Stopped
 from seriatim.training.loop import Loop, fit_events, stop_signals
+from seriatim.training.optimizer import make_optimizer, update
 
 CASES = [("gpt", {}), ("lstm", {}), ("tcn", {}), *NAMES]  # test_loop.py has all backbones
 PAIRS = {name for name, _ in NAMES}
@@ -88,31 +91,74 @@ def test_a_new_end(tmp_path: Path) -> None:
     assert [event.step for event in run(longer) if isinstance(event, Stepped)] == [7, 8, 9]
 
 
-def generate(network: Any) -> Tensor:
-    """Returns log-probabilities of native generation, from a prompt and one more token."""
+def answers(network: Any, encoder_decoder: bool) -> list[Tensor]:
+    """Returns what a network answers with packed weights: scores of its layers, and of native generation."""
     network.eval()
+    tokens = torch.tensor([[1, 2, 3]])
     with torch.inference_mode():
+        if encoder_decoder:
+            return [network(tokens.flip(1), tokens).clone()]
+        scores = network(tokens)[0].clone()
         stepper = make_stepper(network)
         assert stepper is not None
-        _, state = stepper.prefill(torch.tensor([[1, 2, 3]]))
-        return stepper.step(torch.tensor([4]), state)[0].clone()
+        _, state = stepper.prefill(tokens)
+        return [scores, stepper.step(torch.tensor([4]), state)[0].clone()]
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
-@pytest.mark.parametrize("case", [("gpt", {}), ("lstm", {}), ("gru", {})], ids=label)
-def test_packed_weights_follow_every_optimizer_step(case: Case, optimizer: str, tmp_path: Path) -> None:
+def same(ours: list[Tensor], theirs: list[Tensor]) -> list[bool]:
+    return [torch.equal(one, other) for one, other in zip(ours, theirs, strict=True)]
+
+
+@pytest.mark.skipif(not load(), reason="no native kernels here")
+@pytest.mark.parametrize("ema", [0.0, 0.5], ids=["", "ema"])
+@pytest.mark.parametrize("optimizer", get_args(OptimizerSettings.model_fields["name"].annotation))
+@pytest.mark.parametrize("case", [("gpt", {}), ("lstm", {}), ("gru", {}), ("transformer", {})], ids=label)
+def test_packed_weights_follow_every_optimizer_step(
+    case: Case, optimizer: str, ema: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Fused optimizers do not raise the version of parameters: without `increment_version` the weights were stale."""
-    loop = make_loop(case, tmp_path, steps=4, optimizer={"name": optimizer}, ema=0.5, evaluate_steps=2)
-    seen: list[Tensor] = []
-    loop.task.sample = lambda network: str(seen.append(generate(network)))  # type: ignore[method-assign]
+    monkeypatch.setattr("seriatim.nn.layers.MIN_PACKED", 1)
+    loop = make_loop(case, tmp_path, steps=4, optimizer={"name": optimizer}, ema=ema, evaluate_steps=2)
+    ask = partial(answers, encoder_decoder=case[0] in PAIRS)
+    evaluated: list[list[Tensor]] = []
+
+    def sample(network: Any) -> str:
+        evaluated.append(ask(network))
+        assert all(same(evaluated[-1], ask(copy.deepcopy(network))))
+        return ""
+
+    loop.task.sample = sample  # type: ignore[method-assign]
+    before = ask(loop.network)
     for event in loop.run():
         if isinstance(event, Stepped):
-            packed = generate(loop.network)
-            assert torch.equal(packed, generate(copy.deepcopy(loop.network)))
-            assert not seen or not torch.equal(packed, seen[-1])
-    assert len(seen) == 2  # of the averaged weights
-    assert not torch.equal(seen[0], seen[1])
-    assert not torch.equal(seen[1], generate(loop.network)), "the own weights are back after an evaluation"
+            now = ask(loop.network)
+            assert all(same(now, ask(copy.deepcopy(loop.network))))
+            assert not any(same(now, before)), "every step changes the answers"
+            before = now
+    assert not any(same(*evaluated))
+    assert same(evaluated[1], before) == [not ema] * len(before), "an evaluation is of the averaged weights"
+    assert all(same(ask(loop.network), before)), "the own weights are back after it"
+    for event in loop.run():
+        assert not isinstance(event, Stepped)
+    resumed = make_loop(case, tmp_path, steps=4, optimizer={"name": optimizer}, ema=ema, evaluate_steps=2)
+    assert not any(same(ask(resumed.network), before))
+    resumed.resume()
+    assert all(same(ask(resumed.network), before)), "loading weights changes the answers"
+
+
+def test_updates_without_train_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`train()` drops packed weights; a network that stays in evaluation mode must notice changes by itself."""
+    monkeypatch.setattr("seriatim.nn.layers.MIN_PACKED", 1)
+    network = make_network(("gpt", {})).eval()
+    for name in get_args(OptimizerSettings.model_fields["name"].annotation):
+        optimizer = make_optimizer(network, OptimizerSettings(name=name), 1e-1)
+        for _ in range(2):
+            before = answers(network, encoder_decoder=False)
+            network(torch.tensor([[1, 2, 3]]))[0].square().sum().backward()
+            update(optimizer, 1e-1)
+            now = answers(network, encoder_decoder=False)
+            assert not any(same(now, before))
+            assert all(same(now, answers(copy.deepcopy(network), encoder_decoder=False)))
 
 
 def test_gradient_free_models_have_the_same_events() -> None:

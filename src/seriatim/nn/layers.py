@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from functools import lru_cache, partial
 from typing import Literal
@@ -31,7 +31,7 @@ MIN_PACKED = 1 << 14  # weights; for fewer, packing costs more than it saves
 SEEDS = 1 << 62
 MIN_POSITIONS = 64  # rows of a table of sinusoids; the sizes are powers of two, so that there are few tables
 _readable = ContextVar("readable", default=False)
-_packed: WeakKeyDictionary[nn.Module, tuple[tuple[int, int], Tensor]] = WeakKeyDictionary()
+_packed: WeakKeyDictionary[nn.Module, tuple[object, Tensor]] = WeakKeyDictionary()
 
 
 @contextlib.contextmanager
@@ -46,6 +46,15 @@ def readable_equations() -> Iterator[None]:
 
 def equations_enabled() -> bool:
     return _readable.get()
+
+
+def weights_version(weights: Iterable[Tensor]) -> object:
+    """Returns a value that differs after a change of the weights: their places in memory and torch's counts of changes.
+
+    Tensors that were made in inference mode are not counted: their version equals no other, so that nothing derived
+    from them is reused.
+    """
+    return tuple(object() if weight.is_inference() else (weight.data_ptr(), weight._version) for weight in weights)
 
 
 class Linear(nn.Linear):
@@ -86,7 +95,7 @@ class Linear(nn.Linear):
         )
 
     def _packed_forward(self, x: Tensor, activation: Activation | None = None) -> Tensor:
-        version = (self.weight.data_ptr(), self.weight._version)
+        version = weights_version([self.weight])
         cached = _packed.get(self)
         if cached is None or cached[0] != version:
             cached = version, kernels.pack(self.weight.detach())

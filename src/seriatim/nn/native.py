@@ -25,7 +25,7 @@ from ..core.state import RowState, State
 from ..kernels import load
 from ..kernels.layers import NAMES as ACTIVATION_NAMES
 from .encoder_decoder import EncoderDecoder
-from .layers import TokenInput, equations_enabled
+from .layers import TokenInput, equations_enabled, weights_version
 from .network import Network, TokenHead
 from .recurrent import Cell
 
@@ -290,7 +290,7 @@ def _supported(network: Any, find_parts: Callable[[Any], NetworkParts | None]) -
 
 def _packed_generator(network: nn.Module, int8: bool, find_parts: Callable[[], NetworkParts | None]) -> NativeGenerator:
     """Returns the cached generator of a network; its weights are packed again if they have changed."""
-    version = tuple((parameter.data_ptr(), parameter._version) for parameter in network.parameters())
+    version = weights_version(network.parameters())
     cache = _generators.setdefault(network, {})
     if int8 not in cache or cache[int8][0] != version:
         parts = find_parts()
@@ -311,6 +311,7 @@ def quantize_rows(weight: Tensor) -> Tensor:
     return (weight / scale).round() * scale
 
 
+@torch.inference_mode(False)  # whose weights have no version
 @torch.no_grad()
 def quantize_weights(network: Any) -> Any:
     """Returns a copy of a network with quantized matrices; a tied matrix becomes two: the output's is quantized."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from ..core.errors import SeriatimError, did_you_mean
 from ..core.files import Json, load_tensors, sha256, write_json
@@ -139,6 +140,7 @@ class Run(RunFolder):
         return {name for name, digest in data.get("settings", {}).items() if actual.get(name) != digest}
 
     @cached_property
+    @torch.inference_mode(False)  # whose weights have no version, by which caches notice changes
     def network(self) -> Any:
         """The trained network in evaluation mode, or a gradient-free model, on the CPU."""
         file = self.path / WEIGHTS

@@ -302,7 +302,10 @@ class Loop:
         if self.ema:
             with torch.no_grad():
                 for name, tensor in weights(self.network).items():
-                    self.ema[name].lerp_(tensor.to(self.ema[name].dtype), 1 - settings.ema)
+                    if tensor.is_floating_point():
+                        self.ema[name].lerp_(tensor.to(self.ema[name].dtype), 1 - settings.ema)
+                    else:  # a count, such as that of the batches of nn.BatchNorm1d
+                        self.ema[name].copy_(tensor)
         now.step += 1
         now.tokens += int(count)
         return mean, lr, grad_norm
