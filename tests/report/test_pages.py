@@ -14,7 +14,6 @@ import pytest
 
 from report_examples import CHARTS
 from seriatim import report
-from seriatim.core.errors import SeriatimError
 from seriatim.core.run_folder import RunFolder
 from seriatim.report.charts import (
     BinnedMetric,
@@ -328,8 +327,9 @@ def test_a_broken_view_is_named_and_breaks_nothing(
 def test_a_damaged_file_is_named(name: str, make_run: RunMaker, tmp_path: Path) -> None:
     run = make_run(tmp_path / "a", "lstm")
     (tmp_path / "a" / f"{name}.json").write_text('{"test": [', encoding="utf-8")
-    with pytest.raises(SeriatimError, match=rf"{name}\.json is damaged"):
-        report.write_run_report(run)
+    text = report.write_run_report(run).read_text(encoding="utf-8")
+    assert f"{name}.json is damaged" in text
+    assert "cannot be drawn" in text
 
 
 def test_a_page_stays_small_whatever_is_inside(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +21,7 @@ import seriatim
 from crashes import Tree, recorded, write_tree
 from seriatim import cli
 from seriatim.core.errors import SeriatimError
+from seriatim.core.files import WriteError
 from seriatim.runs.run import Run
 from seriatim.runs.session import has_started
 from seriatim.training.checkpoint import Checkpoints
@@ -151,6 +154,56 @@ def test_without_a_checkpoint_a_folder_can_be_trained_again(story: Story, tmp_pa
             assert (root / "run" / "model.safetensors").read_bytes() == story.weights, describe(state)
             assert [event["step"] for event in Run(root / "run").history("started")] == [0]
     assert trained > 5 or story.end is not None
+
+
+@pytest.mark.parametrize(("number", "code"), [(errno.ENOSPC, "disk.full"), (errno.EROFS, "disk.read-only")])
+def test_a_disk_that_cannot_be_written_stops_the_training(
+    number: int, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever a file cannot be written, the error says why, and resuming gives the weights of a whole training."""
+    (tmp_path / "table.csv").write_text(TABLE, encoding="utf-8")
+    options: dict[str, Any] = CLASSIFY | {"data": str(tmp_path / "table.csv"), "report": False}
+    calls: list[int] = []
+    monkeypatch.setattr(os, "fsync", calls.append)
+    whole = seriatim.train(**options, out=tmp_path / "whole").identity
+    total, codes = len(calls), []
+    for last in range(1, total, 5):
+        calls.clear()
+
+        def fail(descriptor: int, last: int = last) -> None:
+            calls.append(descriptor)
+            if len(calls) >= last:
+                raise OSError(number, os.strerror(number))
+
+        run = tmp_path / str(last)
+        with pytest.MonkeyPatch.context() as full:
+            full.setattr(os, "fsync", fail)
+            with pytest.raises(WriteError) as caught:
+                seriatim.train(**options, out=run)
+        steps = Checkpoints(run / "checkpoints").steps()
+        assert not steps or f"then continues from step {steps[-1]}" in caught.value.remedy
+        codes.append(caught.value.code)
+        assert not list(tmp_path.rglob("*.partial"))
+        if (run / "config.yaml").is_file():
+            seriatim.resume(run, report=False)
+        else:
+            seriatim.train(**options, out=run)
+        assert seriatim.load(run).identity == whole
+    assert codes == [code] * len(range(1, total, 5))
+
+
+def test_a_removed_folder_stops_the_training(tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text(TABLE, encoding="utf-8")
+    options: dict[str, Any] = CLASSIFY | {"data": str(tmp_path / "table.csv"), "report": False}
+
+    def remove(event: Event) -> None:
+        if isinstance(event, Stepped) and event.step == 2:
+            shutil.rmtree(tmp_path / "run")
+
+    with pytest.raises(WriteError) as caught:
+        seriatim.train(**options, out=tmp_path / "run", callbacks=[remove])
+    assert caught.value.code == "disk.removed"
+    assert not (tmp_path / "run").exists()
 
 
 # Processes

@@ -5,9 +5,11 @@ Exit codes: 0; 1 a failure; 2 the user's mistake; 130 Ctrl-C; 143 SIGTERM.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -131,6 +133,14 @@ def print_usage_error(error: Any) -> int:
 def explain_failure(error: Exception) -> SeriatimError:
     """Returns an unexpected exception as an error with a remedy."""
     if isinstance(error, OSError) and error.strerror:
+        from ..core.files import WRITE_ERRORS, WriteError
+
+        if error.errno in WRITE_ERRORS.keys() - {
+            errno.ENOENT,
+            errno.EACCES,
+            errno.EPERM,
+        }:  # others occur in reading too
+            return WriteError(error, Path(error.filename or "a file"))
         file = f" ({error.filename})" if error.filename else ""
         return SeriatimError("system", f"{error.strerror}{file}", "check the path, its permissions and the disk")
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):

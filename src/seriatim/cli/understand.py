@@ -162,13 +162,7 @@ def runs(
 ) -> None:
     """List the runs in a folder with their size and quality."""
     opened = list_runs(folder)
-    if json:
-        print_json([{"run": str(run.path), **run.summary} for run in opened])
-        return
-    if not opened:
-        print(f"no runs in {folder}")
-        return
-    rows, damaged = [], False
+    rows, records, damaged = [], [], False
     for run in opened:
         try:
             settings, summary = run.settings, run.summary
@@ -176,6 +170,7 @@ def runs(
             print_error(error)
             damaged = True
             continue
+        records.append({"run": str(run.path), **summary})
         metrics = summary.get("metrics", {}).get("validation", {})
         name = main_metric(metrics, summary.get("monitor", "loss"))
         rows.append(
@@ -190,7 +185,12 @@ def runs(
                 summary.get("created", "–")[:16].replace("T", " "),
             )
         )
-    print_table(["run", "task", "model", "state", "parameters", "validation", "time", "created"], rows, left=4)
+    if json:
+        print_json(records)
+    elif rows:
+        print_table(["run", "task", "model", "state", "parameters", "validation", "time", "created"], rows, left=4)
+    elif not damaged:
+        print(f"no runs in {folder}")
     if damaged:
         raise typer.Exit(2)
 

@@ -74,8 +74,6 @@ def write_errors(path: str | Path) -> Iterator[None]:
     """Raises the system's errors of writing `path` as `WriteError`; those of other files are raised as they are."""
     try:
         yield
-    except WriteError:
-        raise
     except OSError as error:
         folder = Path(path).absolute().parent
         named = folder if error.filename is None else Path(os.fsdecode(error.filename)).absolute()

@@ -176,7 +176,7 @@ def fresh_folder(base: str | Path, stem: str) -> Path:
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked_folder(folder: Path) -> Iterator[None]:
     """Locks a folder against other processes that write to it.
 
     The lock is a file beside the folder that says who holds it; it ends with the process, however that ends.

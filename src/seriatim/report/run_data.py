@@ -281,7 +281,10 @@ class RunData:
     @cached_property
     def evaluation(self) -> tuple[str, list[View | BrokenView]]:
         """The split whose predictions are shown, the test split if it has views, and these views."""
-        stored = self.folder.evaluation()
+        try:
+            stored = self.folder.evaluation()
+        except SeriatimError as error:  # the rest of the page does not need it
+            return SPLITS[-1], [BrokenView("Predictions", "file", one_line(error.cause, 200))]
         for split in reversed(SPLITS):
             if isinstance(stored.get(split), list) and stored[split]:
                 return split, read_views(stored[split])
@@ -289,7 +292,10 @@ class RunData:
 
     @cached_property
     def inspection(self) -> list[View | BrokenView]:
-        return read_views(self.folder.inspection())
+        try:
+            return read_views(self.folder.inspection())
+        except SeriatimError as error:
+            return [BrokenView("The inside of the model", "file", one_line(error.cause, 200))]
 
 
 @dataclass(frozen=True)
@@ -359,9 +365,10 @@ def points(events: Sequence[Json], value_of: Callable[[Json], object]) -> list[P
     """Returns the points of events whose value, seconds and tokens are finite."""
     result = []
     for event in events:
-        value, seconds, tokens = finite(value_of(event)), finite(event.get("seconds")), finite(event.get("tokens"))
-        if value is not None and seconds is not None and tokens is not None:
-            result.append(Point(int(event["step"]), seconds, tokens, value))
+        value, step = finite(value_of(event)), finite(event.get("step"))
+        seconds, tokens = finite(event.get("seconds")), finite(event.get("tokens"))
+        if value is not None and step is not None and seconds is not None and tokens is not None:
+            result.append(Point(int(step), seconds, tokens, value))
     return result
 
 

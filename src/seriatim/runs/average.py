@@ -17,7 +17,7 @@ from torch import Tensor
 from .. import report
 from ..core.errors import SeriatimError
 from ..core.files import atomic_file, load_tensors, save_tensors, write_json
-from ..core.run_folder import fresh_folder, locked
+from ..core.run_folder import fresh_folder, locked_folder
 from ..training.checkpoint import Checkpoints
 from ..training.events import Outcome, Started, Stopped
 from .run import WEIGHTS, Run
@@ -60,7 +60,7 @@ def average(
         except SeriatimError as error:
             raise SeriatimError(error.code, error.cause, "omit the evaluation: evaluate=False, --no-evaluate") from None
     folder = fresh_folder("runs", f"{first.path.name}-average") if out is None else Path(out)
-    with locked(folder):
+    with locked_folder(folder):
         if folder.is_file() or has_started(folder):
             cause = f"{folder} is a file" if folder.is_file() else f"{folder} holds a run already"
             raise SeriatimError("run.exists", cause, "choose another --out")

@@ -12,13 +12,13 @@ from .. import report
 from ..core.config import merge
 from ..core.device import join_ranks
 from ..core.errors import SeriatimError
-from ..core.files import write_json
+from ..core.files import WriteError, write_json
 from ..report.charts import Lines
 from ..training.config import Config
 from ..training.events import Callback
 from .configure import add_plugins, configure, expand_names
 from .run import Run
-from .session import Data, Notify, Session, has_started, make_folder
+from .session import Data, Notify, Session, has_started, locked_by_first_rank, make_folder
 
 
 @dataclass(frozen=True)
@@ -107,26 +107,29 @@ def compare(
     failed: dict[str, SeriatimError] = {}
     loads: dict[str, float] = {}
     unsuitable: set[str] = set()  # models that could not start, and cannot with another seed
-    for model, folder, config in trainings:
-        if model in unsuitable:
-            continue
-        try:
-            run = train_or_resume(Session(config, path / folder, memory, data_dir, callbacks(folder), notify))
-        except SeriatimError as error:
-            failed[folder] = error
-            unsuitable |= set() if has_started(path / folder) else {model}
-            if notify is not None:
-                notify(f"{folder} failed: {error}")
-            continue
-        runs.append(run)
-        loads |= {folder: round(os.getloadavg()[0], 2)} if hasattr(os, "getloadavg") else {}
-        if run.summary["reason"].startswith("SIG"):
-            break
-    if not runs:
-        raise next(iter(failed.values()))
-    comparison = Comparison(path, runs, {name: str(error) for name, error in failed.items()}, loads)
-    if join_ranks().is_first:
-        comparison.write()
+    with locked_by_first_rank(path, join_ranks()):
+        for model, folder, config in trainings:
+            if model in unsuitable:
+                continue
+            try:
+                run = train_or_resume(Session(config, path / folder, memory, data_dir, callbacks(folder), notify))
+            except WriteError:  # the next model would not fare better
+                raise
+            except SeriatimError as error:
+                failed[folder] = error
+                unsuitable |= set() if has_started(path / folder) else {model}
+                if notify is not None:
+                    notify(f"{folder} failed: {error}")
+                continue
+            runs.append(run)
+            loads |= {folder: round(os.getloadavg()[0], 2)} if hasattr(os, "getloadavg") else {}
+            if run.summary.get("reason", "").startswith("SIG"):
+                break
+        if not runs:
+            raise next(iter(failed.values()))
+        comparison = Comparison(path, runs, {name: str(error) for name, error in failed.items()}, loads)
+        if join_ranks().is_first:
+            comparison.write()
     return comparison
 
 
@@ -186,10 +189,14 @@ def check_same_settings(folder: Path, config: Config) -> None:
     """Raises SeriatimError if a folder holds a run with other settings, sizes that a budget solves for aside."""
     if not has_started(folder):
         return
+    try:
+        stored = Run(folder).config.model_dump(mode="json")
+    except SeriatimError:  # a file is damaged: this model fails, and the others are trained
+        return
     solved: set[str] = set()
     if config.params is not None:
         solved = {"order", "entries"} if config.model.gradient_free else {"width", "heads", config.model.budget_field}
-    stored, requested = Run(folder).config.model_dump(mode="json"), config.model_dump(mode="json")
+    requested = config.model_dump(mode="json")
     for values in (stored, requested):
         values["model"] = {name: value for name, value in values["model"].items() if name not in solved}
     if differing := [name for name in requested if stored[name] != requested[name]]:

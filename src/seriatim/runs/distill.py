@@ -30,7 +30,7 @@ from ..training.events import Callback
 from .compare import check_same_settings, train_or_resume
 from .configure import configure, expand_names
 from .run import WEIGHTS, Run
-from .session import Notify, Session, make_folder, reopen_task
+from .session import Notify, Session, locked_by_first_rank, make_folder, reopen_task
 
 TEACHER, ALONE, DISTILLED = "teacher", "student alone", "student distilled"
 FOLDERS = {DISTILLED: "distilled", ALONE: "alone"}  # distilled first: a teacher that does not fit is an error at once
@@ -84,22 +84,25 @@ def distill(
     task = configs[DISTILLED].task.name
     path = make_folder(f"distill-{task}") if out is None else Path(out)
     runs = {TEACHER: run}
-    for label, config in configs.items():
-        check_same_settings(path / FOLDERS[label], config)
-    for label, config in configs.items():
-        session = Session(config, path / FOLDERS[label], data_dir=data_dir, callbacks=callbacks(label), notify=notify)
-        runs[label] = train_or_resume(session)
-        if runs[label].summary["reason"].startswith("SIG"):
+    with locked_by_first_rank(path, join_ranks()):
+        for label, config in configs.items():
+            check_same_settings(path / FOLDERS[label], config)
+        for label, config in configs.items():
+            session = Session(
+                config, path / FOLDERS[label], data_dir=data_dir, callbacks=callbacks(label), notify=notify
+            )
+            runs[label] = train_or_resume(session)
+            if runs[label].summary["reason"].startswith("SIG"):
+                return Distillation(path, runs)
+        if not join_ranks().is_first:
             return Distillation(path, runs)
-    if not join_ranks().is_first:
-        return Distillation(path, runs)
-    if notify is not None:
-        notify("measuring quality and speed")
-    ordered = {label: runs[label] for label in (TEACHER, ALONE, DISTILLED)}
-    result = Distillation(path, ordered, measure_runs(ordered, data_dir))
-    write_json(path / "distillation.json", {"teacher": str(run.path), "table": result.rows})
-    report.write_distillation_report(path, ordered, result.rows)
-    return result
+        if notify is not None:
+            notify("measuring quality and speed")
+        ordered = {label: runs[label] for label in (TEACHER, ALONE, DISTILLED)}
+        result = Distillation(path, ordered, measure_runs(ordered, data_dir))
+        write_json(path / "distillation.json", {"teacher": str(run.path), "table": result.rows})
+        report.write_distillation_report(path, ordered, result.rows)
+        return result
 
 
 def student_configs(

@@ -16,7 +16,7 @@ from .. import report
 from .._version import __version__
 from ..core.errors import SeriatimError, did_you_mean
 from ..core.files import save_tensors, write_json
-from ..core.run_folder import FORMAT, fresh_folder, locked
+from ..core.run_folder import FORMAT, fresh_folder, locked_folder
 from ..data.tokenizers import Tokenizer
 from ..hub.mapping import HubHead, ModelMapping
 from ..hub.mappings import MAPPINGS
@@ -92,7 +92,7 @@ def _write_run(
     parameters: int | None = None,
 ) -> Run:
     """Writes the files of a run without training, and returns it."""
-    with locked(folder):
+    with locked_folder(folder):
         if folder.is_file() or has_started(folder):
             cause = f"{folder} is a file" if folder.is_file() else f"{folder} holds a run already"
             raise SeriatimError("run.exists", cause, "choose another --out")

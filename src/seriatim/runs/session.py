@@ -19,7 +19,7 @@ from ..core.device import Ranks, flush_denormals, join_ranks, pick_device, retai
 from ..core.errors import Diagnostics, SeriatimError
 from ..core.files import WriteError, load_tensors, remove_partial, save_tensors, write_json
 from ..core.metrics import metric_signatures
-from ..core.run_folder import FORMAT, RunFolder, fresh_folder, locked
+from ..core.run_folder import FORMAT, RunFolder, fresh_folder, locked_folder
 from ..data.tokenizers import Tokenizer
 from ..nn.network import check_memory, load_weights
 from ..report.charts import View, views_to_json
@@ -146,8 +146,7 @@ class Session:
     @contextlib.contextmanager
     def _locked(self, ranks: Ranks) -> Iterator[None]:
         """Locks the folder and removes what a process that was killed was writing; errors say how to go on."""
-        with contextlib.ExitStack() as stack:
-            on_first_rank(ranks, lambda: stack.enter_context(locked(self.folder)))
+        with locked_by_first_rank(self.folder, ranks):
             if ranks.is_first:
                 remove_partial(self.folder)
                 remove_partial(self.folder / "checkpoints")
@@ -483,6 +482,14 @@ def on_first_rank(ranks: Ranks, function: Callable[[], T]) -> T | None:
     if failed:
         raise SeriatimError("train.rank", "the process of rank 0 could not start", "see its message")
     return result
+
+
+@contextlib.contextmanager
+def locked_by_first_rank(folder: Path, ranks: Ranks) -> Iterator[None]:
+    """Locks a folder against other processes than these ranks."""
+    with contextlib.ExitStack() as stack:
+        on_first_rank(ranks, lambda: stack.enter_context(locked_folder(folder)))
+        yield
 
 
 def open_warm_start(source: str) -> WarmStart:
