@@ -274,6 +274,12 @@ def test_bidirectional_models_train_on_the_last_step_only(tmp_path: Path) -> Non
 # Metrics
 
 
+def test_origins_by_series() -> None:
+    origins = Origins(np.array([4, 0, 4, 2, 0]), np.arange(5), np.ones((5, 1), dtype=bool))
+    assert [(series, rows.tolist()) for series, rows in origins.by_series()] == [(0, [1, 4]), (2, [3]), (4, [0, 2])]
+    assert list(origins.take(np.arange(0)).by_series()) == []
+
+
 def test_origins_cover_every_value_of_a_split_once(tmp_path: Path) -> None:
     task, _ = make_task(write_table(tmp_path, {"y": waves()}), horizon=5)
     begin = int(task.encoded["test"].history[0])

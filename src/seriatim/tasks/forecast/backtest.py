@@ -87,8 +87,7 @@ def series_errors(
     errors = np.abs(np.where(known, forecasts - np.where(known, references, 0.0), 0.0)).sum(axis=1)  # (n,N)
     counts = known.sum(axis=1)
     results = []
-    for series in [-1] if encoded.processor.pooled else np.unique(origins.series).tolist():
-        rows = origins.series == series if series >= 0 else np.ones(len(origins), dtype=bool)
+    for series, rows in [(-1, np.arange(len(origins)))] if encoded.processor.pooled else origins.by_series():
         before = max(int(origins.positions[rows].min()), 1)
         row = max(series, 0)
         scale = encoded.processor.naive_mae(encoded.names[row], encoded.raw[row][:before])

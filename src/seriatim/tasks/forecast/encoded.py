@@ -7,7 +7,7 @@ which are baselines and what a network predicts the difference to, are made from
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -47,6 +47,12 @@ class Origins:
         if limit is None or len(self) <= limit:
             return self
         return self.take(evenly_spaced(len(self), max(limit, 1)))
+
+    def by_series(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Yields each series with the origins in it, in order; sorted once, since there may be many of both."""
+        order = np.argsort(self.series, kind="stable")
+        series, first = np.unique(self.series[order], return_index=True)
+        return zip(series.tolist(), np.split(order, first[1:]), strict=False)  # without origins, one empty part
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,8 +161,7 @@ class SeriesEncoded(Encoded):
     def unscale(self, origins: Origins, scaled: np.ndarray) -> np.ndarray:
         """Returns forecasts (n,horizon,N,Q) in the units of the data."""
         values = np.empty(scaled.shape, dtype=np.float64)
-        for series in np.unique(origins.series):
-            rows = origins.series == series
+        for series, rows in origins.by_series():
             inverted = self.scalers[series].invert(np.moveaxis(scaled[rows], -1, 0).astype(np.float64))
             values[rows] = np.moveaxis(inverted, 0, -1)
         return values
