@@ -280,7 +280,7 @@ def test_variables_of_mat_files_that_are_no_numbers(tmp_path: Path) -> None:
         "s": "a struct",
         "c": "of complex numbers",
         "box": "a cell array that holds a struct",
-        "nest": "a cell array of cell arrays",
+        "nest": "a cell array that holds a cell array",
         "sparse": "a sparse matrix",
     }
     with pytest.raises(SeriatimError, match=r"holds no numbers .*s is a struct") as error:

@@ -174,7 +174,9 @@ def test_decompression_bombs_are_refused_by_their_header(tmp_path: Path, monkeyp
         for width, height in ((10_000, 10_000), (60_000, 60_000), (8_001, 8_000)):
             path = tmp_path / "bomb.png"
             path.write_bytes(png(width, height, png_chunk(b"IDAT", zlib.compress(bytes(1000)))))
-            with pytest.raises(SeriatimError, match=r"bomb\.png.*more than (64|178) megapixels") as error:
+            with pytest.raises(
+                SeriatimError, match=r"bomb\.png.*more than (64 megapixels|178,000,000 pixels)"
+            ) as error:
                 read_image(path)
             assert error.value.code == "image.large"
 

@@ -202,7 +202,7 @@ def test_problems_of_a_line(record: dict[str, Any], cause: str, tmp_path: Path) 
         ('{"data": [}', "data.json", "a.json, line 1, column 11"),
         ('{"data": []}', "data.empty", "a.json"),
         ('{"data": 3}', "data.questions", 'a.json: "data" is 3, not a list'),
-        ('{"data": ' + "[" * 100_000, "data.json", "nested too deeply"),
+        ('{"data": ' + "[" * 100_000, "data.json", "SERIATIM_MAX_JSON_DEPTH"),
     ],
 )
 def test_files_that_are_not_squad(text: str, code: str, cause: str, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,13 +15,12 @@ from ..core.errors import Diagnostics, SeriatimError
 from .bulk import can_read, read_table
 from .dataset import Column, Dataset
 from .formats import ReadOptions, Record, normalize_name, read_records
-from .kinds import FLAG, LABEL, NUMBER, SPLIT, TEXT, Cell, CellError, Kind, is_blank, split_cell
+from .kinds import FLAG, LABEL, NUMBER, SPLIT, TEXT, Cell, CellError, Kind, is_blank, show_cell, split_cell
 from .schema import Field, Header, Roles, Schema
 from .source import Source
-from .stream import Location
+from .stream import Location, expand_user
 
 SAMPLED_ROWS = 100  # by which the kinds of columns are guessed
-MAX_SHOWN = 40  # characters of a cell in a message
 DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?")
 MISSING = object()  # the cell of a record that lacks the column
 
@@ -261,7 +259,7 @@ def _parse_records(
             elif separator is not None:
                 cell = split_cell(cell, separator)
             elif kind.is_path and isinstance(cell, (str, Path)) and str(cell).strip():
-                cell = source.folder / Path(str(cell).strip()).expanduser()
+                cell = source.folder / expand_user(str(cell).strip())
             try:
                 column_cells[row] = kind.parse(cell)
             except CellError as error:
@@ -276,9 +274,3 @@ def _parse_records(
         rows = column_cells if valid.all() else list(itertools.compress(column_cells, valid))
         parsed[role] = (*parsed.get(role, ()), Column(column, kinds[role], kinds[role].store(rows)))
     return Dataset(source.name, parsed, np.fromiter(locations, dtype=object, count=len(locations))[valid])
-
-
-def show_cell(cell: object) -> str:
-    """Returns a cell as messages show it."""
-    text = json.dumps(cell, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace").decode()
-    return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "…"

@@ -5,26 +5,30 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import itertools
 import lzma
+import os
 import re
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from pathlib import Path, PurePosixPath
+from functools import lru_cache, partial
+from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 
+from ..core import limits
 from ..core.errors import SeriatimError, did_you_mean
 from .kinds import SPLIT_ALIASES, Cell
-from .stream import COMPRESSED, Decompressed, Stream, check_decompressed, file_extension, reading
+from .stream import COMPRESSED, Decompressed, Stream, check_decompressed, expand_user, file_extension, reading
 
 if TYPE_CHECKING:
     from .catalogue.download import Progress
     from .synthetic import Splits
 
+MAX_PATH = 8_192  # characters of two paths
 COMPRESSION_RATIO = 4  # bytes of text in a byte of a compressed file
 NO_DATA = ("readme", "license", "licence", "_about")  # files that are about the data
 OPENERS: dict[str, Callable[[Any], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -230,7 +234,7 @@ def _same_lengths(columns: dict[str, list[Cell]]) -> dict[str, list[Cell]]:
 
 
 def _open_name(name: str, data_dir: str | None, progress: Progress | None) -> Source:
-    path = Path(name).expanduser()
+    path = expand_user(name)
     try:
         exists = bool(name.strip()) and path.exists()
     except OSError:  # longer than the file system allows
@@ -244,15 +248,19 @@ def _open_name(name: str, data_dir: str | None, progress: Progress | None) -> So
     except PermissionError as error:
         cause = f"{error.filename or path}: reading it is not permitted"
         raise SeriatimError("data.permission", cause, "check the permissions of the file") from None
-    if "," in name and (aligned := _open_aligned(name)) is not None:
+    except (OSError, ValueError, RuntimeError) as error:  # a loop of links, a name that no file can have
+        cause = f"{name[:200]}: cannot be read ({getattr(error, 'strerror', None) or error})"
+        raise SeriatimError("data.unreadable", cause, "check the path") from None
+    if "," in name and len(name) <= MAX_PATH and (aligned := _open_aligned(name)) is not None:
         return aligned
     known = _open_catalogue(name, data_dir, progress)
     if known is not None:
         return known
     try:
         neighbors = [str(path.parent / file.name) for file in path.parent.iterdir() if not file.name.startswith(".")]
-    except OSError:
+    except (OSError, ValueError):
         neighbors = []
+    name = name[:MAX_PATH]
     hint = did_you_mean(name, [*neighbors, *known_names()])
     if not hint.startswith("did"):
         hint = f"pass a path, or a name of the catalogue: {', '.join(known_names())}"
@@ -263,13 +271,17 @@ def _open_path(path: Path, member: str = "") -> Source:
     """Returns the source of a file, a folder, an archive, or the members of one that `member` names."""
     if path.is_dir():
         path = path if path.name not in ("", "..") else path.resolve()
-        inner = [(file, file.relative_to(path)) for file in path.rglob("*")]
+        inner = [(file, file.relative_to(path)) for file in itertools.islice(path.rglob("*"), limits.FILES.value + 1)]
+        limits.FILES.check(len(inner), str(path))
         files = [(f, r.as_posix()) for f, r in inner if not any(p.startswith(".") for p in r.parts) and f.is_file()]
         files.sort(key=lambda pair: pair[1])
         if not files:
             raise SeriatimError("data.empty", f"the folder {path} holds no files", "name a folder with data")
         streams = tuple(s for file, relative in files for s in _open_file(file, f"{path.name}/{relative}"))
         return _with_splits(path.name, streams)
+    if not path.is_file():
+        cause = f"{path} is neither a file nor a folder"
+        raise SeriatimError("data.unreadable", cause, "a pipe is read once only: write its contents to a file")
     streams = _open_file(path, path.name, member)
     if path.suffix.lower() != ".zip":
         return Source(path.name, streams)
@@ -284,6 +296,7 @@ def _open_file(path: Path, name: str, member: str = "") -> tuple[Stream, ...]:
     if suffix == ".zip":
         with reading(str(path)), zipfile.ZipFile(path) as archive:
             sizes = {info.filename: info.file_size for info in archive.infolist() if not info.is_dir()}
+            limits.FILES.check(len(archive.infolist()), str(path))
             check_decompressed(name, sum(info.file_size for info in archive.infolist()), status.st_size)
         members = [m for m in sorted(sizes) if not any(p.startswith((".", "__MACOSX")) for p in PurePosixPath(m).parts)]
         if member:
@@ -295,7 +308,7 @@ def _open_file(path: Path, name: str, member: str = "") -> tuple[Stream, ...]:
         if not members:
             raise SeriatimError("data.empty", f"the archive {path} holds no files", "name an archive with data")
         return tuple(
-            Stream(f"{name}/{m}", file_extension(m), partial(_open_member, path, m), sizes[m], stamp) for m in members
+            Stream(f"{name}/{m}", file_extension(m), partial(_open_member, stamp, m), sizes[m], stamp) for m in members
         )
     if suffix in COMPRESSED:
         opener = partial(_open_compressed, path, name)
@@ -307,11 +320,17 @@ def _open_compressed(path: Path, name: str) -> io.BufferedIOBase:
     return Decompressed(name, OPENERS[path.suffix.lower()](path), path.stat().st_size)
 
 
-def _open_member(path: Path, member: str) -> io.BufferedIOBase:
-    with zipfile.ZipFile(path) as archive:  # the open member keeps the file open, and closes it with itself
-        info = archive.getinfo(member)
-        size = min(info.compress_size, path.stat().st_size)
-        file = Decompressed(f"{path.name}/{member}", cast(io.BufferedIOBase, archive.open(info)), size)
+@lru_cache(maxsize=8)
+def _open_archive(path: str, size: int, changed: int) -> zipfile.ZipFile:
+    """Returns an open archive: reading its table of contents for each of many members would take quadratic time."""
+    return zipfile.ZipFile(path)
+
+
+def _open_member(stamp: tuple[str, int, int], member: str) -> io.BufferedIOBase:
+    archive = _open_archive(*stamp)
+    info = archive.getinfo(member)
+    contents = cast(io.BufferedIOBase, archive.open(info))
+    file = Decompressed(f"{PurePath(stamp[0]).name}/{member}", contents, min(info.compress_size, stamp[1]))
     opener = OPENERS.get(PurePosixPath(member.lower()).suffix)
     return file if opener is None else Decompressed(file.name, opener(file), info.file_size)
 
@@ -319,13 +338,13 @@ def _open_member(path: Path, member: str) -> io.BufferedIOBase:
 def _open_aligned(name: str) -> Source | None:
     """Returns the two files that "train.en,train.fr" names; None if neither exists."""
     commas = [match.start() for match in re.finditer(",", name)]
-    pairs = [(Path(name[:c].strip()).expanduser(), Path(name[c + 1 :].strip()).expanduser()) for c in commas]
+    pairs = [(expand_user(name[:c].strip()), expand_user(name[c + 1 :].strip())) for c in commas]
     for pair in pairs:
-        if all(path.is_file() for path in pair):
+        if all(map(os.path.isfile, pair)):
             streams = tuple(stream for path in pair for stream in _open_file(path, path.name))
             return Source(",".join(path.name for path in pair), streams, aligned=True)
     missing = next(
-        (path for pair in pairs for path in pair if any(p.is_file() for p in pair) and not path.is_file()), None
+        (path for pair in pairs for path in pair if any(map(os.path.isfile, pair)) and not os.path.isfile(path)), None
     )
     if missing is None:
         return None

@@ -11,14 +11,16 @@ import codecs
 import contextlib
 import encodings.aliases
 import io
+import json
 import lzma
 import struct
+import sys
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ..core import limits
 from ..core.errors import Diagnostics, SeriatimError, did_you_mean
@@ -27,6 +29,7 @@ HEAD_SIZE = 4096  # bytes of a file by which a format is recognized
 BLOCK_SIZE = 1 << 24  # bytes of a file that are decoded at once
 COMPRESSED = (".gz", ".bz2", ".xz")
 SMALL_BYTES = 1 << 26  # that a compressed file may decompress to, whatever its ratio
+MIXED_SHARE = 5  # a file with a character of UTF-8 for at most so many bytes that are not is of mixed encodings
 PIECE_BYTES = 1 << 20  # of a file that are read at once, if the whole of it is
 BYTE_ORDER_MARKS = (  # those of UTF-32 begin like those of UTF-16, so they come first
     (codecs.BOM_UTF32_LE, "utf-32", "utf-32-le"),
@@ -197,6 +200,10 @@ class Stream:
             head = self.first_bytes(1 << 16)
         except SeriatimError:
             return None
+        text = head.decode("utf-8", "replace")
+        undecodable = text.count("\ufffd")
+        if MIXED_SHARE * (len(text) - len(text.encode("ascii", "ignore")) - undecodable) >= undecodable > 0:
+            return None  # characters of UTF-8 are no chance: the file mixes encodings
         asian = sum(byte >= 0x80 for byte in head) * 3 > len(head)
         candidates = (*(("shift-jis", "gb18030", "big5", "euc-kr") if asian else ()), "cp1252", "latin-1")
         return next((name for name in candidates if self.count_undecodable(name, limit=1) == 0), None)
@@ -234,7 +241,7 @@ class Stream:
             return self.binary_error(1)  # a program or an image has no other encoding
         line += error.object[: error.start].decode(codec, "ignore").count("\n")
         other = self.suggest_encoding()
-        hint = f": --encoding {other} decodes the file" if other else " with --encoding"
+        hint = f": --encoding {other} decodes the file" if other else " with --encoding; a file has one encoding only"
         return SeriatimError(
             "data.encoding",
             f"{self.name}, line {line}, byte offset {offset + error.start}: 0x{error.object[error.start]:02x} is not "
@@ -331,6 +338,46 @@ def reading(name: str) -> Iterator[None]:
 def _damaged(name: str, error: Exception) -> SeriatimError:
     cause = f"{name}: the compressed file is damaged ({error})"
     return SeriatimError("data.broken", cause, "download or compress it again")
+
+
+def parse_json(text: str) -> Any:
+    """Returns the value of a JSON text; raises ValueError with the reason if it is not one, or exceeds a limit."""
+    digits, depth = limits.DIGITS.value, limits.JSON_DEPTH.value
+    if sys.get_int_max_str_digits() != digits:
+        sys.set_int_max_str_digits(max(digits, sys.int_info.str_digits_check_threshold))
+    too_deep = f"nested more than {depth:,} levels deep, the limit of {limits.JSON_DEPTH.variable}"
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError:
+        raise
+    except RecursionError:
+        raise ValueError(too_deep) from None
+    except ValueError:
+        cause = f"a whole number of more than {digits:,} digits, the limit of {limits.DIGITS.variable}"
+        raise ValueError(cause) from None
+    if text.count("[") + text.count("{") > depth:
+        level = [value] if isinstance(value, (dict, list)) else []
+        for _ in range(depth):
+            inner = (item for outer in level for item in (outer.values() if isinstance(outer, dict) else outer))
+            level = [item for item in inner if isinstance(item, (dict, list))]
+            if not level:
+                return value
+        raise ValueError(too_deep)
+    return value
+
+
+def shorten_error(error: BaseException) -> str:
+    """Returns the message of another program's error on one line of at most 100 characters."""
+    text = " ".join(str(error).split()).encode("utf-8", "backslashreplace").decode() or type(error).__name__
+    return text if len(text) <= 100 else text[:100] + " …"
+
+
+def expand_user(path: str | Path) -> Path:
+    """Returns a path with "~" as the home folder; that of an unknown user stays as it is."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
 
 
 def file_extension(name: str) -> str:

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from ..core.errors import SeriatimError
 from ..core.files import atomic_file
+from .stream import parse_json, shorten_error
 
 EXTENSIONS = (".npy", ".parquet")
 BLOCK_ROWS = 16_384  # of a Parquet file, written and read together
@@ -125,10 +126,14 @@ class VectorFile:
         """Yields texts and their vectors (n,width), `BLOCK_ROWS` at a time."""
         import pyarrow.parquet as pq
 
-        with pq.ParquetFile(self.path) as file:
-            for batch in file.iter_batches(batch_size=BLOCK_ROWS, columns=["text", "vector"]):
-                flat = batch.column("vector").flatten().to_numpy(zero_copy_only=False)
-                yield batch.column("text").to_pylist(), flat.reshape(-1, self.width).astype(np.float32, copy=False)
+        try:
+            with pq.ParquetFile(self.path) as file:
+                for batch in file.iter_batches(batch_size=BLOCK_ROWS, columns=["text", "vector"]):
+                    flat = batch.column("vector").flatten().to_numpy(zero_copy_only=False)
+                    yield batch.column("text").to_pylist(), flat.reshape(-1, self.width).astype(np.float32, copy=False)
+        except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+            cause = f"{self.path}: the vectors cannot be read ({shorten_error(error)})"
+            raise SeriatimError("embed.vectors", cause, "embed the texts again") from None
 
 
 def open_vectors(path: str | Path) -> VectorFile | None:
@@ -140,12 +145,17 @@ def open_vectors(path: str | Path) -> VectorFile | None:
 
     try:
         schema = pq.read_schema(path)
-    except (pa.ArrowInvalid, OSError):
+    except (pa.ArrowException, OSError, ValueError):
         return None  # the reader of tables says what is wrong with it
     description = (schema.metadata or {}).get(METADATA_KEY)
     if description is None:
         return None
-    return VectorFile(path, schema.field("vector").type.list_size, json.loads(description))
+    try:
+        values = parse_json(description.decode())
+        return VectorFile(path, schema.field("vector").type.list_size, dict(values))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        cause = f"{path}: the description of its vectors is damaged"
+        raise SeriatimError("embed.vectors", cause, "embed the texts again") from None
 
 
 # Nearest neighbors

@@ -20,6 +20,7 @@ from pydantic import Field as Setting
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..core import limits
 from ..core.config import Settings
 from ..core.errors import Diagnostics
 from ..data.dataset import Dataset
@@ -86,6 +87,7 @@ class ClassifyProcessor(SequenceProcessor):
             cause = f"{train.name}: {len(counts):,} different numbers are to be predicted, not labels"
             diagnostics.report("data.target", cause, "use the task regress, or name another --target")
         diagnostics.raise_problems()
+        limits.LABELS.check(len(counts), train.name)
         note_labels(counts, len(train), multi_label, diagnostics)
         labels = tuple(sorted(counts, key=numbers_first))
         return cls(cls.fit_input(train, config, pretrained, diagnostics), labels, multi_label)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...core import limits
 from ...core.errors import Diagnostics, SeriatimError
 from ..source import Source
 from .base import BLOCK_SIZE, Format, LazyFormat, ReadOptions, Record, normalize_name
@@ -51,8 +52,16 @@ def find_format(source: Source, options: ReadOptions | None = None) -> Format:
 
 
 def read_records(source: Source, options: ReadOptions, diagnostics: Diagnostics) -> Iterator[Record]:
-    """Returns the records of the source, read by the first format that recognizes it."""
-    return find_format(source, options).records(source, options, diagnostics)
+    """Yields the records of the source, read by the first format that recognizes it, within the limits of a table."""
+    columns, cells, count = limits.COLUMNS.value, limits.CELLS.value, 0
+    for record in find_format(source, options).records(source, options, diagnostics):
+        width = len(record.values)
+        count += width
+        if width > columns:
+            raise limits.COLUMNS.error(width, str(record.location))
+        if count > cells:
+            raise limits.CELLS.error(count, str(record.location))
+        yield record
 
 
 __all__ = [

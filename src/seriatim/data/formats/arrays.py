@@ -11,21 +11,21 @@ import io
 import math
 import re
 import struct
-import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 import numpy as np
 
+from ...core import limits
 from ...core.errors import Diagnostics, SeriatimError
 from ..images import PixelSequence
 from ..kinds import Cell
 from ..source import Source
-from ..stream import COMPRESSED, Location, Stream
+from ..stream import COMPRESSED, PIECE_BYTES, ZIP_ERRORS, Location, Stream, check_decompressed, shorten_error
 from .base import Format, ReadOptions, Record
 
 EXTENSIONS = ("npy", "npz", "mat", "idx")
@@ -37,8 +37,7 @@ INPUT_NAMES = ("inputs", "input", "x", "data")
 TARGET_NAMES = ("targets", "target", "y", "labels", "label")
 PERMUTATION_SEED = 1  # of permuted MNIST
 COLORS = (1, 3)  # channels of an image
-# What `zipfile` may raise on a damaged archive, besides its own error.
-ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError, RuntimeError)
+MAX_AXES = 32
 
 Array = np.ndarray | list[np.ndarray]  # a list is a cell array of MATLAB
 Columns = dict[str, Sequence[Cell]]  # column → cells
@@ -103,6 +102,7 @@ class Arrays(Format):
         count = len(array)
         if not count:
             raise SeriatimError("data.empty", f"{where}: holds no rows", "pass at least one")
+        limits.CELLS.check(count, where)
         columns: Columns = {main: input_cells(where, array, bool(source.options.get("permuted")))}
         lengths = {len(cell) for cell in columns[main]} if isinstance(columns[main][0], np.ndarray) else set()
         for name, (place, other) in arrays.items():
@@ -134,7 +134,7 @@ def input_cells(where: str, array: Array, permute: bool = False) -> Sequence[Cel
     if isinstance(array, list):
         return sequence_cells(where, array)
     if array.dtype.kind in "US":
-        return [str(cell) for cell in array.reshape(len(array), -1)[:, 0]]
+        return array.reshape(len(array), -1)[:, 0].tolist()
     if array.dtype.kind not in "biuf":
         raise SeriatimError("data.arrays", f"{where}: holds {array.dtype}, not numbers", "pass an array of numbers")
     if array.ndim == 4:
@@ -209,10 +209,35 @@ def load_arrays(stream: Stream) -> dict[str, Array]:
     """Returns the arrays of a file by name; the only one of `.npy` and IDX has the name ""."""
     data = stream.read_bytes()
     if stream.extension == "npz":
-        return load_npz(stream.name, data)
-    if stream.extension == "mat":
-        return load_mat(stream.name, data)
-    return {"": load_npy(stream.name, data) if stream.extension == "npy" else load_idx(stream.name, data)}
+        arrays = load_npz(stream.name, data)
+    elif stream.extension == "mat":
+        arrays = load_mat(stream.name, data)
+    else:
+        arrays = {"": load_npy(stream.name, data) if stream.extension == "npy" else load_idx(stream.name, data)}
+    for name, array in arrays.items():
+        where = f"{stream.name}/{name}" if name else stream.name
+        if isinstance(array, list):
+            continue
+        if not array.ndim:
+            raise SeriatimError("data.arrays", f"{where}: holds a single value, no rows", "pass an array of rows")
+        if not array.size:
+            raise SeriatimError(
+                "data.empty", f"{where}: holds no rows with numbers: its shape is {array.shape}", "save some"
+            )
+        if array.dtype.kind in "US":
+            arrays[name] = decode_strings(where, array)
+    return arrays
+
+
+def decode_strings(where: str, array: np.ndarray) -> np.ndarray:
+    """Returns an array of bytes or characters as an array of texts, after a check that they are characters."""
+    try:
+        texts = np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array
+        texts.tolist()
+    except (UnicodeDecodeError, ValueError) as error:
+        cause = f"{where}: holds texts that are not Unicode ({shorten_error(error)})"
+        raise SeriatimError("data.arrays", cause, "save them again") from None
+    return texts
 
 
 def load_npy(name: str, data: bytes) -> np.ndarray:
@@ -221,24 +246,38 @@ def load_npy(name: str, data: bytes) -> np.ndarray:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read(file)
-    except (ValueError, EOFError, TypeError, SyntaxError, tokenize.TokenError) as error:
-        raise SeriatimError("data.npy", f"{name}: not a .npy file ({error})", "save it with numpy.save") from None
-    if dtype.hasobject or dtype.names:
-        content = "Python objects (a pickle)" if dtype.hasobject else "records of several fields"
+    except Exception as error:  # the many ways in which Python literals and dtypes are invalid
+        cause = f"{name}: not a .npy file ({shorten_error(error)})"
+        raise SeriatimError("data.npy", cause, "save it with numpy.save") from None
+    if dtype.hasobject or dtype.names or dtype.subdtype or not dtype.itemsize:
+        content = "Python objects (a pickle)" if dtype.hasobject else "records of several fields, or of none"
         raise SeriatimError("data.npy", f"{name}: holds {content}, not numbers", "save arrays of one type of numbers")
     size, needed = len(data) - file.tell(), math.prod(shape) * dtype.itemsize
-    if size < needed or min(shape, default=0) < 0:
+    if size < needed or min(shape, default=0) < 0 or len(shape) > MAX_AXES or max(shape, default=0) > 1 << 62:
         cause = f"{name}: truncated: {size:,} bytes of numbers, but its shape {shape} needs {needed:,}"
         raise SeriatimError("data.broken", cause, "download or save it again")
     flat = np.frombuffer(data, dtype, math.prod(shape), file.tell())
-    return flat.reshape(shape, order="F" if fortran else "C")
+    return reshape(name, flat, shape, "F" if fortran else "C")
+
+
+def reshape(where: str, flat: np.ndarray, shape: Sequence[int], order: Literal["C", "F"] = "C") -> np.ndarray:
+    """Returns an array in a shape of its size; raises an error if one axis is empty and the others are huge."""
+    try:
+        return flat.reshape(tuple(shape), order=order)
+    except ValueError as error:
+        cause = f"{where}: the shape {tuple(shape)} is not possible ({error})"
+        raise SeriatimError("data.broken", cause, "download or save it again") from None
 
 
 def load_npz(name: str, data: bytes) -> dict[str, Array]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            members = {member: archive.read(member) for member in archive.namelist() if member.endswith(".npy")}
-    except ZIP_ERRORS as error:
+            infos = [info for info in archive.infolist() if info.filename.endswith(".npy")]
+            size = sum(info.file_size for info in infos)
+            check_decompressed(name, size, len(data))
+            limits.FILE_BYTES.check(size, name)
+            members = {info.filename: archive.read(info) for info in infos}
+    except (*ZIP_ERRORS, OSError) as error:
         raise SeriatimError("data.broken", f"{name}: not a readable .npz file ({error})", "save it again") from None
     if not members:
         raise SeriatimError("data.npz", f"{name}: holds no arrays", "save it with numpy.savez")
@@ -259,7 +298,7 @@ def load_idx(name: str, data: bytes) -> np.ndarray:
     if len(data) - start != needed:
         cause = f"{name}: {len(data) - start:,} bytes of numbers, but its shape {shape} needs {needed:,}"
         raise SeriatimError("data.broken", cause, "download it again")
-    return np.frombuffer(data, dtype, offset=start).reshape(shape)
+    return reshape(name, np.frombuffer(data, dtype, offset=start), shape)
 
 
 def load_mat(name: str, data: bytes) -> dict[str, Array]:
@@ -315,10 +354,7 @@ def read_mat(name: str, data: bytes) -> MatFile:
         where = f"{name}, byte {element.position}"
         if element.type == COMPRESSED_MATRIX:
             where += ", decompressed"
-            try:
-                content_bytes = memoryview(zlib.decompress(element.data))
-            except zlib.error as error:
-                _damaged(where, str(error))
+            content_bytes = memoryview(_decompress(name, where, element.data, len(data)))
             element = _next(where, _elements(where, content_bytes, 0, order))
         if element.type != MATRIX:
             _damaged(where, f"an element of type {element.type} instead of a variable")
@@ -329,6 +365,24 @@ def read_mat(name: str, data: bytes) -> MatFile:
             content.arrays[variable] = value
     content.others.pop("", None)  # where functions and objects store their own data
     return content
+
+
+def _decompress(name: str, where: str, data: memoryview, size: int) -> bytes:
+    """Returns the decompressed contents of an element of a file of `size` bytes, within the limits."""
+    decompressor, pieces, total = zlib.decompressobj(), [], 0
+    try:
+        while not decompressor.eof:
+            piece = decompressor.decompress(data, PIECE_BYTES)
+            data = memoryview(decompressor.unconsumed_tail)
+            if not piece and not data:
+                _damaged(where, "its compressed data is incomplete")
+            pieces.append(piece)
+            total += len(piece)
+            check_decompressed(name, total, size)
+            limits.FILE_BYTES.check(total, name)
+    except zlib.error as error:
+        _damaged(where, str(error))
+    return b"".join(pieces)
 
 
 def _byte_order(name: str, data: bytes) -> str:
@@ -344,16 +398,20 @@ def _byte_order(name: str, data: bytes) -> str:
     return order
 
 
-def _variable(where: str, data: memoryview, order: str) -> tuple[str, np.ndarray | list[np.ndarray] | str]:
+def _variable(
+    where: str, data: memoryview, order: str, is_cell: bool = False
+) -> tuple[str, np.ndarray | list[np.ndarray] | str]:
     """Returns the name of a matrix with its numbers, with those of its cells, or with what it is instead."""
     elements = _elements(where, data, 0, order)
     flags = _numbers(where, next(elements, None), order)
     shape = [int(length) for length in _numbers(where, next(elements, None), order)]
     name = _next(where, elements).data.tobytes().decode("latin-1")
-    if len(flags) < 1 or len(shape) < 2 or min(shape) < 0:
+    if len(flags) < 1 or not 2 <= len(shape) <= MAX_AXES or min(shape) < 0:
         _damaged(where, "a variable without a shape")
     class_code, marks = int(flags[0]) & 0xFF, int(flags[0]) >> 8
     try:
+        if class_code == CELL_CLASS and is_cell:
+            raise _OtherVariableError("a cell array")
         if class_code == CELL_CLASS:
             cells = [_cell(where, element, order) for element in elements]
             if len(cells) != math.prod(shape):
@@ -370,7 +428,7 @@ def _variable(where: str, data: memoryview, order: str) -> tuple[str, np.ndarray
         _damaged(where, f'"{name}" has {len(numbers)} numbers, but its shape needs {math.prod(shape)}')
     dtype = np.bool_ if marks & LOGICAL_FLAG else np.dtype(CLASSES[class_code])
     with np.errstate(invalid="ignore", over="ignore"):  # damaged numbers may not fit their class
-        return name, numbers.astype(dtype).reshape(shape, order="F")
+        return name, reshape(where, numbers.astype(dtype), shape, "F")
 
 
 def _cell(where: str, element: _Element, order: str) -> np.ndarray:
@@ -378,11 +436,9 @@ def _cell(where: str, element: _Element, order: str) -> np.ndarray:
         _damaged(where, f"an element of type {element.type} instead of a cell")
     if not len(element.data):
         return np.zeros((0, 0))
-    _, value = _variable(f"{where}, cell at {element.position}", element.data, order)
-    if isinstance(value, str):
+    _, value = _variable(f"{where}, cell at {element.position}", element.data, order, is_cell=True)
+    if not isinstance(value, np.ndarray):
         raise _OtherVariableError(f"a cell array that holds {value}")
-    if isinstance(value, list):
-        raise _OtherVariableError("a cell array of cell arrays")
     return value
 
 

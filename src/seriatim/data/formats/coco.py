@@ -12,7 +12,6 @@ A record has the columns `image` (a path) and `caption`; `split` if a file says 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,8 +21,8 @@ from typing import Any
 from ...core.errors import Diagnostics, SeriatimError
 from ..images import is_image_name
 from ..kinds import SPLIT_ALIASES
-from ..source import Source, Stream
-from ..stream import Location
+from ..source import Source, Stream, open_source
+from ..stream import Location, parse_json
 from .base import Format, ReadOptions, Record
 
 TABLE = r"\.(csv|tsv|jsonl|ndjson|json|txt|parquet|pq)(\.gz)?"
@@ -78,12 +77,12 @@ class Captions(Format):
             records = list(read_captions(stream, options, diagnostics))
             lists = read_image_lists(stream, source, options)
             if lists:
-                total = {record.values.get("image") for record in records}
+                total = {str(record.values.get("image")) for record in records}
                 diagnostics.note(
                     f"splits by lists of images beside {stream.name}; {len(total - lists.keys()):,} images are in none "
                     "of them and are left out"
                 )
-                records = [record for record in records if record.values.get("image") in lists]
+                records = [record for record in records if str(record.values.get("image")) in lists]
             folder = Path() if stream.path is None else stream.path.parent
             names = list(dict.fromkeys(str(record.values.get("image", "")) for record in records))
             root = find_image_folder(names, [folder, folder.parent], hints)
@@ -185,8 +184,8 @@ def read_captions(stream: Stream, options: ReadOptions, diagnostics: Diagnostics
 
 def read_json(stream: Stream, options: ReadOptions, diagnostics: Diagnostics) -> Iterator[Record]:
     try:
-        values = json.loads(stream.read_text(options.encoding))
-    except (json.JSONDecodeError, RecursionError) as error:
+        values = parse_json(stream.read_text(options.encoding))
+    except ValueError as error:
         raise SeriatimError("data.json", f"{stream.name}: not JSON ({error})", "correct the file") from None
     if isinstance(values, dict) and isinstance(values.get("images"), list):
         if isinstance(values.get("annotations"), list):
@@ -215,7 +214,7 @@ def read_coco(
     files: dict[Any, tuple[str, int]] = {}
     for number, image in enumerate(images, 1):
         try:
-            files[image["id"]] = image["file_name"], number
+            files[image["id"]] = str(image["file_name"]), number
         except (TypeError, KeyError):
             location = Location(name, number, "image")
             diagnostics.report("data.json", f"{location}: has no id or no file_name", FORMS)
@@ -228,9 +227,9 @@ def read_coco(
             remedy = "name the file of captions; that of instances has none"
             diagnostics.report("data.json", f"{location}: has no image_id or no caption", remedy)
             continue
-        if image not in files:
+        if isinstance(image, (dict, list)) or image not in files:
             remedy = "add the image, or remove its annotations"
-            diagnostics.report("data.json", f"{location}: there is no image {image}", remedy)
+            diagnostics.report("data.json", f"{location}: there is no image {str(image)[:40]}", remedy)
             continue
         uncaptioned.pop(image, None)
         yield Record({"image": files[image][0], "caption": as_text(caption, location, diagnostics)}, location)
@@ -271,14 +270,12 @@ def read_image_lists(stream: Stream, source: Source, options: ReadOptions) -> Ma
     """Returns image → split by the lists of images that Flickr8k has beside its captions."""
     splits: dict[str, str] = {}
     lists = [other for other in source.streams if IMAGE_LIST.fullmatch(PurePath(other.name).name)]
-    texts = [(PurePath(other.name).name, other.read_text(options.encoding)) for other in lists]
     if stream.path is not None and not lists:
         siblings = [file for file in sorted(stream.path.parent.iterdir()) if IMAGE_LIST.fullmatch(file.name)]
-        texts = [(file.name, file.read_text(encoding=options.encoding)) for file in siblings]
-    for name, text in texts:
-        match = IMAGE_LIST.fullmatch(name)
-        assert match is not None
-        splits |= dict.fromkeys(map(str.strip, text.split("\n")), SPLIT_ALIASES[match[1].lower()])
+        lists = [other for file in siblings if file.is_file() for other in open_source(file).streams]
+    for other in lists:
+        split = SPLIT_ALIASES[PurePath(other.name).name.lower().split(".")[1].removesuffix("images")]
+        splits |= dict.fromkeys(map(str.strip, other.read_text(options.encoding).split("\n")), split)
     return splits
 
 

@@ -5,7 +5,6 @@ The columns are `source` and `target`. A fuzzy or untranslated message has an em
 
 from __future__ import annotations
 
-import codecs
 import re
 import struct
 import tempfile
@@ -15,9 +14,11 @@ from gettext import c2py  # evaluates the expression of Plural-Forms
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ...core.errors import Diagnostics, SeriatimError
 from ..source import Source, Stream
-from ..stream import Location
+from ..stream import Location, check_encoding, shorten_error
 from .base import Format, ReadOptions, Record
 
 if TYPE_CHECKING:
@@ -79,15 +80,15 @@ def read_catalog(stream: Stream, encoding: str, diagnostics: Diagnostics) -> pol
     except ImportError:
         remedy = "pip install 'seriatim[gettext]'"
         raise SeriatimError("dependency.missing", f"reading {stream.name} needs polib", remedy) from None
-    with stream.open() as file:
-        data = file.read()
+    data = stream.read_bytes()
     if stream.extension == "mo":
+        check_compiled(stream.name, data)
         with tempfile.NamedTemporaryFile(suffix=".mo") as copy:  # polib reads compiled catalogs by path only
             Path(copy.name).write_bytes(data)
             try:
                 return polib.mofile(copy.name, encoding=declared_charset(data, encoding))
-            except (OSError, ValueError, IndexError, struct.error) as error:
-                cause = f"{stream.name}: not a compiled catalog ({str(error) or type(error).__name__})"
+            except Exception as error:  # the many ways in which reading damaged bytes fails
+                cause = f"{stream.name}: not a compiled catalog ({shorten_error(error)})"
                 diagnostics.report(
                     "data.gettext", cause.replace(copy.name, stream.name), "compile it again with msgfmt"
                 )
@@ -104,18 +105,35 @@ def read_catalog(stream: Stream, encoding: str, diagnostics: Diagnostics) -> pol
         return None
     try:
         return polib.pofile(f"\n{text}\n" if "\n" not in text else text)  # a text with a line end is no path
-    except OSError as error:
-        cause = f"{stream.name}: {error}"
+    except Exception as error:  # the many ways in which polib fails on a text that is no catalog
+        cause = f"{stream.name}: not a catalog ({shorten_error(error)})"
         diagnostics.report("data.gettext", cause, "correct the file; `msgfmt --check` says more")
         return None
+
+
+def check_compiled(name: str, data: bytes) -> None:
+    """Raises an error if the strings of a compiled catalog overlap: few bytes could then stand for many."""
+    order = {b"\xde\x12\x04\x95": "<", b"\x95\x04\x12\xde": ">"}.get(data[:4])
+    if order is None or len(data) < 20:
+        return  # polib says what is wrong
+    count, *tables = struct.unpack_from(f"{order}III", data, 8)
+    lengths = 0
+    for start in tables:
+        pairs = np.frombuffer(
+            data[start : start + 8 * count], f"{order}u4", -1 if start + 8 * count <= len(data) else 0
+        )
+        lengths += int(pairs[::2].astype(np.int64).sum())
+    if lengths > len(data):
+        cause = f"{name}: the catalog is damaged: {lengths:,} bytes of strings in a file of {len(data):,}"
+        raise SeriatimError("data.gettext", cause, "compile it again with msgfmt")
 
 
 def declared_charset(head: bytes, encoding: str) -> str:
     """Returns the charset that the header of a catalog names; a template names none."""
     match = CHARSET.search(head)
     try:
-        return codecs.lookup(match[1].decode()).name if match else encoding
-    except LookupError:
+        return check_encoding(match[1].decode()) if match else encoding
+    except SeriatimError:
         return encoding
 
 
@@ -124,7 +142,7 @@ def singular_form(plural_forms: str) -> int:
     match = re.search(r"plural\s*=\s*([^;]+)", plural_forms)
     try:
         return int(c2py(match[1].strip())(1)) if match else 0
-    except (ValueError, ZeroDivisionError, RecursionError):
+    except Exception:  # of an expression that a file wrote
         return 0
 
 

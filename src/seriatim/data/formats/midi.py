@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import struct
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...core import limits
 from ...core.errors import Diagnostics, SeriatimError
 from ..kinds import KINDS, SPLIT_ALIASES, CellError, Kind
-from ..source import Source
-from ..stream import Location, Stream
+from ..source import Source, open_source
+from ..stream import Location, Stream, shorten_error
 from .base import Format, ReadOptions, Record
 
 LOWEST, KEYS, PITCHES = 21, 88, 128  # the MIDI pitch of a piano's lowest key, its keys, and all pitches of MIDI
@@ -28,7 +29,7 @@ DRUMS = 9  # the channel that musicians call the tenth
 DEFAULT_TEMPO = 120.0  # beats per minute
 MAX_TICKS, MAX_DELTA, MAX_TEMPO = 32_767, 1 << 28, 1 << 24  # what a file can hold: ticks per beat, ticks, μs per beat
 TICKS, VELOCITY = 480, 80  # of files that are written
-MAX_FRAMES = 1_000_000  # of a piece; more is a wrong step or a damaged file
+EVENT_BYTES = 3  # of a note without a status byte; other events are mostly longer
 ROLE = "roll"  # the role by which the schema of music is recognized
 
 
@@ -57,11 +58,12 @@ def parse_midi(name: str, data: bytes) -> Midi:
     except ImportError:
         cause = f"{name}: reading MIDI files needs mido"
         raise SeriatimError("dependency.missing", cause, "pip install 'seriatim[music]'") from None
+    limits.MIDI_EVENTS.check(len(data) // EVENT_BYTES, name)
     checked = check_chunks(name, data)
     try:
         file = mido.MidiFile(file=io.BytesIO(checked))
     except Exception as error:  # the many ways in which reading damaged bytes fails
-        reason = " ".join(str(error).split())[:100] or "a track ends within an event"
+        reason = shorten_error(error) if str(error) else "a track ends within an event"
         raise SeriatimError(
             "data.midi", f"{name}: the file is damaged: {reason}", "download or save it again"
         ) from None
@@ -69,7 +71,7 @@ def parse_midi(name: str, data: bytes) -> Midi:
     tempos: dict[int, float] = {}
     length = drums = unreleased = 0
     for track in file.tracks:
-        sounding: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+        sounding: dict[tuple[int, int], deque[tuple[int, int]]] = defaultdict(deque)
         time = 0
         for message in track:
             time += message.time
@@ -83,7 +85,7 @@ def parse_midi(name: str, data: bytes) -> Midi:
             elif struck:
                 sounding[message.channel, message.note].append((time, message.velocity))
             elif strokes := sounding[message.channel, message.note]:
-                start, velocity = strokes.pop(0)
+                start, velocity = strokes.popleft()
                 notes.append((start, time, message.note, velocity))
         for (_, pitch), strokes in sounding.items():
             unreleased += len(strokes)
@@ -113,7 +115,7 @@ def check_chunks(name: str, data: bytes) -> bytes:
     if ticks > MAX_TICKS or not ticks:
         reason = "counts in seconds, not in beats" if ticks else "has no ticks in a beat"
         raise SeriatimError("data.midi", f"{name}: {reason}", "save it with ticks per beat")
-    kept, tracks, position = data[: 8 + size], 0, 8 + size
+    chunks, tracks, position = [data[: 8 + size]], 0, 8 + size
     while position < len(data) and tracks < count:
         if len(data) - position < 8:
             raise damaged(position, "ends within the header of a track")
@@ -122,12 +124,12 @@ def check_chunks(name: str, data: bytes) -> bytes:
         if end > len(data):
             raise damaged(position, f"{len(data) - position - 8:,} bytes of a track of {size:,}")
         if data[position : position + 4] == b"MTrk":
-            kept += data[position:end]
+            chunks.append(data[position:end])
             tracks += 1
         position = end
     if tracks < count:
         raise damaged(len(data), f"ends after {tracks} of {count} tracks")
-    return kept
+    return b"".join(chunks)
 
 
 def write_midi(roll: np.ndarray, step: float = 0.25, tempo: float = DEFAULT_TEMPO) -> bytes:
@@ -181,9 +183,10 @@ def sample_roll(midi: Midi, step: float = 0.25, name: str = "the piece") -> tupl
     Each note is at the nearest frames, and at least one long.
     """
     frames = round_half_up(max([midi.length, *(note.end for note in midi.notes)]) / step)
-    if frames > MAX_FRAMES:
-        cause = f"{name}: {frames:,} frames of {step:g} beats, more than {MAX_FRAMES:,}"
-        raise SeriatimError("data.step", cause, "choose longer frames, such as task.step=1, or remove the file")
+    if frames > limits.FRAMES.value:  # a wrong step or a damaged file
+        cause = f"{name}: {frames:,} frames of {step:g} beats, more than {limits.FRAMES.value:,}"
+        remedy = f"choose longer frames, such as task.step=1, remove the file, or set {limits.FRAMES.variable}"
+        raise SeriatimError("data.step", cause, remedy)
     roll = np.zeros((frames + 1, KEYS), np.float32)  # a short note at the very end may need one more
     outside = used = 0
     for start, end, pitch, _ in midi.notes:
@@ -208,7 +211,8 @@ def parse_roll(cell: Any) -> Midi | np.ndarray:
     if isinstance(cell, Path):
         if not cell.is_file():
             raise CellError("data.missing", f'names "{cell}", which is not a file', "pass a MIDI file")
-        return parse_midi(cell.name, cell.read_bytes())
+        (stream,) = open_source(cell).streams
+        return parse_midi(cell.name, stream.read_bytes())
     roll = np.asarray(cell)
     if roll.ndim != 2 or (roll.size and roll.shape[1] not in (KEYS, PITCHES)):
         reason = f"is a roll of the shape {roll.shape}, where (frames,{KEYS}) is expected"

@@ -14,7 +14,7 @@ from typing import Any
 from ...core.errors import Diagnostics, SeriatimError
 from ..kinds import Cell
 from ..source import Source
-from ..stream import Location
+from ..stream import Location, parse_json
 from .base import Format, ReadOptions, Record
 
 MEMBERS = re.compile(r'"(?:data|paragraphs)"\s*:')
@@ -38,12 +38,12 @@ class Squad(Format):
     def records(self, source: Source, options: ReadOptions, diagnostics: Diagnostics) -> Iterator[Record]:
         for stream in source.streams:
             try:
-                document = json.loads(stream.read_text(options.encoding))
-            except RecursionError:
-                raise SeriatimError("data.json", f"{stream.name}: nested too deeply", FORM) from None
+                document = parse_json(stream.read_text(options.encoding))
             except json.JSONDecodeError as error:
                 cause = f"{stream.name}, line {error.lineno}, column {error.colno}: invalid JSON ({error.msg})"
                 raise SeriatimError("data.json", cause, f"correct the file; {FORM}") from None
+            except ValueError as error:
+                raise SeriatimError("data.json", f"{stream.name}: {error}", FORM) from None
             questions = self._questions(stream.name, document, diagnostics)
             for number, (values, path) in enumerate(questions, 1):
                 yield Record(values, Location(stream.name, number, "question", path))
@@ -58,7 +58,7 @@ class Squad(Format):
             if not isinstance(record, dict):
                 problem = f"{shorten(record)}, not an object"
             elif name not in record:
-                problem = f'has no "{name}"; it has: {", ".join(record) or "nothing"}'
+                problem = f'has no "{name}"; it has: {", ".join(list(record)[:10]) or "nothing"}'
             elif not isinstance(record[name], kind):
                 problem = f'"{name}" is {shorten(record[name])}, not {"a list" if kind is list else "a text"}'
             else:

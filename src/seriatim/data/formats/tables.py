@@ -8,25 +8,30 @@ import itertools
 import json
 import re
 import shutil
-import sys
 import tempfile
+import warnings
 import zipfile
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, ClassVar, NamedTuple, cast
 
+import numpy as np
+
+from ...core import limits
 from ...core.errors import Diagnostics, SeriatimError
 from ...core.files import atomic_file
 from ..kinds import Cell
 from ..source import Source, Stream
-from ..stream import Location, reading
+from ..stream import Location, check_decompressed, parse_json, reading, shorten_error
 from .base import Format, ReadOptions, Record, normalize_name
 
 TABLE_EXTENSIONS = ("csv", "tsv", "jsonl", "ndjson", "parquet", "pq", "xlsx", "xlsm")
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 WRITTEN_EXTENSIONS = (".tsv", ".csv", ".jsonl", ".parquet", ".conll", ".conllu", ".txt")
 WRITTEN_ROWS = 10_000  # of a Parquet file that are converted at once
+MAX_LISTED = 10  # names of columns that occur twice
 HEADER_CELL = re.compile(r"[\w .-]+")  # a sentence has other punctuation
 
 
@@ -97,8 +102,8 @@ class JsonLines(TableFormat):
         if not line.startswith('{"'):
             return False
         try:
-            return isinstance(json.loads(line), dict)
-        except (json.JSONDecodeError, RecursionError):
+            return isinstance(parse_json(line), dict)
+        except ValueError:
             return not end and stream.extension != "json"  # an object longer than the first bytes
 
     def table_records(self, stream: Stream, options: ReadOptions, diagnostics: Diagnostics) -> Iterator[Record]:
@@ -108,8 +113,8 @@ class JsonLines(TableFormat):
                 continue
             location = Location(stream.name, number)
             try:
-                values = json.loads(line)
-            except (json.JSONDecodeError, RecursionError) as error:
+                values = parse_json(line)
+            except ValueError as error:
                 diagnostics.report("data.jsonl", f"{location}: invalid JSON ({error})", "correct or remove the line")
                 continue
             if isinstance(values, dict):
@@ -131,8 +136,8 @@ class Json(Format):
     def records(self, source: Source, options: ReadOptions, diagnostics: Diagnostics) -> Iterator[Record]:
         for stream in source.data_streams:
             try:
-                rows = json.loads(stream.read_text(options.encoding, options.errors))
-            except (json.JSONDecodeError, RecursionError) as error:
+                rows = parse_json(stream.read_text(options.encoding, options.errors))
+            except ValueError as error:
                 raise SeriatimError("data.json", f"{stream.name}: invalid JSON ({error})", "correct the file") from None
             rows = rows.get("data") if isinstance(rows, dict) else rows
             if not isinstance(rows, list):
@@ -229,8 +234,8 @@ class Delimited(TableFormat):
                 diagnostics.note(f"{stream.name}: has no header that is known, so the first line is taken for a row")
             return Layout(delimiter, tuple(f"column {n}" for n in range(1, len(first) + 1)), False)
         names = [name or f"column {n}" for n, name in enumerate(first, 1)]
-        repeated = sorted({name for name in names if names.count(name) > 1})
-        for name in repeated:
+        repeated = {name: count for name, count in sorted(Counter(names).items()) if count > 1}
+        for name in itertools.islice(repeated, MAX_LISTED):
             several = [f"{name} (column {n})" for n, other in enumerate(names, 1) if other == name]
             cause = f'{len(several)} of its columns are named "{name}"'
             diagnostics.note(f"{stream.name}: {cause}; they are read as {', '.join(several)}")
@@ -250,11 +255,12 @@ class Delimited(TableFormat):
         stream: Stream, lines: Iterator[str], delimiter: str, options: ReadOptions, diagnostics: Diagnostics
     ) -> Iterator[tuple[int, list[str]]]:
         """Yields the cells of each row with the line it begins on; broken quoting is reported."""
+        lines = check_width(stream.name, lines, delimiter, options.first_line)
         if delimiter == "\t":
             for number, line in enumerate(lines, options.first_line):
                 yield number, line.removesuffix("\n").split("\t")
             return
-        csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+        csv.field_size_limit(min(limits.LINE_CHARACTERS.value, 2**31 - 1))
         reader = csv.reader(lines, delimiter=delimiter, strict=True)
         number = options.first_line
         while True:
@@ -265,8 +271,19 @@ class Delimited(TableFormat):
                 return
             except csv.Error as error:
                 cause = f"{Location(stream.name, number)}: {error}"
+                if "field limit" in str(error):
+                    raise limits.LINE_CHARACTERS.error(csv.field_size_limit() + 1, f"{cause}, by its quoting") from None
                 diagnostics.report("data.csv", cause, "correct the quoting there")
                 number = reader.line_num + options.first_line
+
+
+def check_width(name: str, lines: Iterable[str], delimiter: str, first_line: int) -> Iterator[str]:
+    """Yields lines; raises an error for one with too many cells before it is divided into them."""
+    limit = limits.COLUMNS.value
+    for number, line in enumerate(lines, first_line):
+        if len(line) > limit and (cells := line.count(delimiter) + 1) > limit and '"' not in line:
+            raise limits.COLUMNS.error(cells, f"{name}, line {number}")
+        yield line
 
 
 class Parquet(TableFormat):
@@ -276,52 +293,95 @@ class Parquet(TableFormat):
     BATCH_ROWS = 512
 
     def table_records(self, stream: Stream, options: ReadOptions, diagnostics: Diagnostics) -> Iterator[Record]:
-        import pyarrow as pa
-        import pyarrow.parquet
-
         with reading(stream.name), stream.open() as file, tempfile.TemporaryFile() as spooled:
             seekable: Any = file
             if stream.path is None or stream.path.suffix.lower() not in (".parquet", ".pq"):
                 shutil.copyfileobj(cast(BinaryIO, file), spooled)  # the table of contents is at the end
                 spooled.seek(0)
                 seekable = spooled
-            try:
-                table = pyarrow.parquet.ParquetFile(seekable)
-                row = 0
-                for batch in table.iter_batches(self.BATCH_ROWS):
-                    for values in batch.to_pylist():
-                        row += 1
-                        yield Record(values, Location(stream.name, row, "row"))
-            except (pa.ArrowInvalid, OSError) as error:
-                cause = f"{stream.name}: not a readable Parquet file ({error})"
-                raise SeriatimError("data.parquet", cause, "check the file") from None
+            row = 0
+            for columns in self._batches(stream.name, seekable):
+                for cells in zip(*columns.values(), strict=True):
+                    row += 1
+                    yield Record(dict(zip(columns, cells, strict=True)), Location(stream.name, row, "row"))
+
+    def _batches(self, name: str, file: BinaryIO) -> Iterator[dict[str, list[Cell]]]:
+        """Yields the columns of some rows at a time.
+
+        A few bytes may stand for many rows, and one text in the dictionary of a column for the cells of all of them:
+        texts are read as dictionaries, and the sizes of what is read are checked.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet
+
+        try:
+            size = file.seek(0, io.SEEK_END)
+            schema = pyarrow.parquet.read_schema(file)
+            texts = [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_binary(field.type)]
+            table = pyarrow.parquet.ParquetFile(file, read_dictionary=texts)
+            metadata = table.metadata
+            limits.COLUMNS.check(metadata.num_columns, name)
+            groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+            values = sum(group.column(n).num_values for group in groups for n in range(metadata.num_columns))
+            limits.CELLS.check(max(values, metadata.num_rows * metadata.num_columns), name)
+            read = 0
+            for batch in table.iter_batches(self.BATCH_ROWS):
+                columns: dict[str, list[Cell]] = {}
+                for column_name, column in zip(batch.schema.names, batch.columns, strict=True):
+                    if pa.types.is_dictionary(column.type):
+                        column = column.dictionary_encode()
+                        used = np.unique(column.indices.drop_null().to_numpy())
+                        distinct = column.dictionary.take(pa.array(used))
+                        read += distinct.nbytes
+                        check_decompressed(name, read, size)
+                        cells = dict(zip(used.tolist(), distinct.to_pylist(), strict=True)) | {None: None}
+                        columns[column_name] = [cells[index] for index in column.indices.to_pylist()]
+                    else:
+                        read += column.nbytes
+                        check_decompressed(name, read, size)
+                        columns[column_name] = column.to_pylist()
+                yield columns
+        except SeriatimError:
+            raise
+        except Exception as error:  # the many ways in which decoding damaged bytes fails
+            cause = f"{name}: not a readable Parquet file ({shorten_error(error)})"
+            raise SeriatimError("data.parquet", cause, "check the file") from None
 
 
 class Excel(TableFormat):
     """The first sheet of an Excel workbook; its first row is the header."""
 
     EXTENSIONS = ("xlsx", "xlsm")
+    MAX_ROWS = 1 << 20  # of a sheet of Excel
 
     def table_records(self, stream: Stream, options: ReadOptions, diagnostics: Diagnostics) -> Iterator[Record]:
         try:
             import openpyxl
-            from openpyxl.utils.exceptions import InvalidFileException
         except ImportError:
             remedy = "pip install 'seriatim[excel]'"
             raise SeriatimError("dependency.missing", "reading .xlsx files needs openpyxl", remedy) from None
+        data = stream.read_bytes()
         try:
-            book = openpyxl.load_workbook(io.BytesIO(stream.read_bytes()), read_only=True, data_only=True)
-        except (OSError, KeyError, ValueError, zipfile.BadZipFile, InvalidFileException) as error:
-            raise SeriatimError("data.excel", f"{stream.name}: not a readable workbook ({error})") from None
-        sheet = book.worksheets[0]
-        if len(book.worksheets) > 1:
-            diagnostics.note(f'{stream.name}: only the first sheet "{sheet.title}" is read')
-        rows = sheet.iter_rows(values_only=True)
-        header = [str(cell).strip() if cell is not None else "" for cell in next(rows, ())]
-        names = [name or f"column {n}" for n, name in enumerate(header, 1)]
-        for number, cells in enumerate(rows, 2):
-            if any(cell is not None for cell in cells):
-                yield Record(dict(zip(names, cells, strict=False)), Location(stream.name, number, "row"))
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                check_decompressed(stream.name, sum(info.file_size for info in archive.infolist()), len(data))
+            with warnings.catch_warnings():  # of what openpyxl leaves out
+                warnings.simplefilter("ignore")
+                book = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True)
+                sheet = book.worksheets[0]
+                if len(book.worksheets) > 1:
+                    diagnostics.note(f'{stream.name}: only the first sheet "{sheet.title}" is read')
+                sheet.reset_dimensions()  # what the file says of its size need not be true
+                rows = sheet.iter_rows(max_row=self.MAX_ROWS, values_only=True)
+                header = [str(cell).strip() if cell is not None else "" for cell in next(rows, ())]
+                names = [name or f"column {n}" for n, name in enumerate(header, 1)]
+                for number, cells in enumerate(rows, 2):
+                    if any(cell is not None for cell in cells):
+                        yield Record(dict(zip(names, cells, strict=False)), Location(stream.name, number, "row"))
+        except SeriatimError:
+            raise
+        except Exception as error:  # the many ways in which reading damaged archives and XML fails
+            cause = f"{stream.name}: not a readable workbook ({shorten_error(error)})"
+            raise SeriatimError("data.excel", cause, "save it again") from None
 
 
 # Tables of predictions as files: TSV, CSV, JSON Lines, Parquet, or lines as of CoNLL, by the extension of the path

@@ -25,6 +25,7 @@ from pydantic import Field
 from ...core.config import Settings
 from ...core.errors import SeriatimError
 from ..kinds import KINDS, MOST_SPECIFIC_FIRST, TEXT, Cell, Kind
+from ..stream import expand_user
 
 MAX_MEGAPIXELS = 178  # beyond, Pillow takes an image for an attack
 
@@ -105,7 +106,7 @@ def _parse_image(cell: Cell) -> ImageValue:
     if isinstance(cell, (str, Path)):
         if not is_image_name(str(cell).strip()):
             raise ValueError("not the name of an image file")
-        return Path(str(cell).strip()).expanduser()
+        return expand_user(str(cell).strip())
     if isinstance(cell, bytes) and cell:
         return cell
     if isinstance(cell, PixelSequence):
@@ -128,7 +129,7 @@ def _key(value: ImageValue) -> Hashable:
     try:
         status = value.stat()
         return _file_key(value, status.st_size, status.st_mtime_ns)
-    except OSError:
+    except (OSError, ValueError):  # also a name that no file can have
         return str(value)
 
 

@@ -20,8 +20,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from ...core import limits
 from ...core.errors import SeriatimError
-from . import MAX_MEGAPIXELS, ImageLayout, ImageSettings, ImageValue
+from ..stream import shorten_error
+from . import ImageLayout, ImageSettings, ImageValue
 
 # No others: some formats that Pillow knows start other programs, or allocate memory before they are checked.
 FORMATS = ("PNG", "JPEG", "GIF", "TIFF", "BMP", "WEBP", "PPM")
@@ -146,9 +148,12 @@ def quiet() -> Iterator[None]:
 def _open(image: Path | bytes, settings: ImageSettings) -> Iterator[Image.Image]:
     """Opens a file and reads its header; whatever goes wrong in the block becomes a `SeriatimError`."""
     name = str(image) if isinstance(image, Path) else "an image in memory"
+    most = limits.IMAGE_PIXELS.value
+    Image.MAX_IMAGE_PIXELS = max(most // 2, 1)  # Pillow refuses twice as many
     try:
         with Image.open(io.BytesIO(image) if isinstance(image, bytes) else image, formats=FORMATS) as opened:
             width, height = opened.size
+            limits.IMAGE_PIXELS.check(width * height, name)
             if width * height > settings.max_megapixels * 1e6:
                 cause = f"{name} has {width:,} × {height:,} pixels, more than {settings.max_megapixels:g} megapixels"
                 raise SeriatimError("image.large", cause, "reduce it, or raise task.images.max_megapixels")
@@ -158,8 +163,9 @@ def _open(image: Path | bytes, settings: ImageSettings) -> Iterator[Image.Image]
     except SeriatimError:
         raise
     except Image.DecompressionBombError:
-        cause = f"{name} has more than {MAX_MEGAPIXELS} megapixels"
-        raise SeriatimError("image.large", cause, "reduce it, or leave it out") from None
+        cause = f"{name} has more than {most:,} pixels"
+        remedy = f"reduce it, leave it out, or set the environment variable {limits.IMAGE_PIXELS.variable}"
+        raise SeriatimError("image.large", cause, remedy) from None
     except Image.UnidentifiedImageError:
         size = len(image) if isinstance(image, bytes) else image.stat().st_size
         raise _broken(name, "is not an image of a known format" if size else "is empty") from None
@@ -169,8 +175,7 @@ def _open(image: Path | bytes, settings: ImageSettings) -> Iterator[Image.Image]
         remedy = "check the path and its permissions"
         raise SeriatimError("image.unreadable", f"{name}: {error.strerror}", remedy) from None
     except Exception as error:  # the many ways in which decoders of seven formats fail on damaged bytes
-        text = "not enough memory" if isinstance(error, MemoryError) else " ".join(str(error).split())
-        reason = (text if len(text) <= 100 else text[:100] + " …") or type(error).__name__
+        reason = "not enough memory" if isinstance(error, MemoryError) else shorten_error(error)
         raise _broken(name, f"cannot be read ({reason})") from None
 
 

@@ -167,7 +167,7 @@ def _stamp(path: Path) -> tuple[str, int, int]:
     """Returns what changes when a file does: its name, its size and the time of the last change."""
     try:
         status = os.stat(path)
-    except OSError:
+    except (OSError, ValueError):  # also a name that no file can have
         return str(path), -1, 0
     return str(path), status.st_size, status.st_mtime_ns
 

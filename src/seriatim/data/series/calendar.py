@@ -48,7 +48,10 @@ def parse_times(cells: Sequence[Any]) -> np.ndarray:
         TimeError: If no format reads all cells.
     """
     if all(isinstance(cell, int | float) for cell in cells):
-        return np.array(cells, dtype=np.float64)
+        try:
+            return np.array(cells, dtype=np.float64)
+        except OverflowError:  # a whole number beyond all floats
+            raise TimeError(max(range(len(cells)), key=lambda index: abs(cells[index]))) from None
     stripped = [cell.strip() for cell in cells if isinstance(cell, str)]
     if len(stripped) == len(cells) and all(map(ISO_TIME.fullmatch, stripped)):
         try:
@@ -82,7 +85,7 @@ def parse_number(cell: Any) -> float:
     """Returns a time that is a number, NaN for other cells."""
     try:
         value = np.nan if COMPACT_DATE.fullmatch(str(cell).strip()) else float(cell)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return np.nan
     return value if np.isfinite(value) else np.nan
 
@@ -90,7 +93,8 @@ def parse_number(cell: Any) -> float:
 def write_quarter(text: str) -> str:
     """Returns the first day of a quarter written as 2020-Q1; other texts as they are."""
     quarter = QUARTER.fullmatch(text)
-    return f"{quarter[1]}-{3 * int(quarter[2]) - 2:02d}-01" if quarter else text
+    text = f"{quarter[1]}-{3 * int(quarter[2]) - 2:02d}-01" if quarter else text
+    return text.encode("utf-8", "replace").decode()  # pandas does not know half a surrogate pair
 
 
 def looks_like_dates(cells: Sequence[Any]) -> bool:

@@ -197,7 +197,7 @@ class SeriesSchema(Schema):
 def is_number(cell: Any) -> bool:
     try:
         float(cell)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return False
     return True
 

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import Field as Setting
 
+from ...core import limits
 from ...core.config import Settings
 from ...core.errors import Diagnostics, SeriatimError
 from ...data.dataset import Dataset
@@ -247,6 +248,7 @@ class TagProcessor(Processor[TagEncoded]):
         if len(counts) < 2:
             cause = f'every word of the training split has the tag "{next(iter(counts), "")}"'
             raise SeriatimError("data.one-tag", cause, "check the column of the tags: data.columns.tags=NAME")
+        limits.LABELS.check(len(counts), train.name)
         is_text = any(isinstance(cell, str) for cell in train["tokens"])
         processor = cls(tuple(sorted(counts)), "bio" if scheme == "iob1" else scheme, split_punctuation=not is_text)
         sentences = [processor.split_words(cell)[0] for cell in train["tokens"]]
