@@ -21,8 +21,9 @@ from seriatim.core import registry
 from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.source import open_source
 from seriatim.tasks.base import DataSettings, TaskConfig
+from seriatim.tasks.codecs import normalize_text, text_key
 from seriatim.tasks.translate import TranslateSettings, TranslateTask
-from seriatim.tasks.translate.pairs import TranslationMemory, find_sides, normalize, source_key
+from seriatim.tasks.translate.pairs import TranslationMemory, find_sides
 
 PAIRS = [("Go.", "Va !"), ("I see.", "Je vois."), ("I see.", "Aha."), ("Wait!", "Attendez !"), ("Ça va?", "Ça va ?")]
 TSV = "".join(f"{source}\t{target}\n" for source, target in PAIRS)
@@ -184,12 +185,12 @@ def test_normalization_is_noted_and_keeps_typographic_spaces(tmp_path: Path) -> 
     unchanged = [(" a  b ", f"{decomposed}\u00a0!"), ("plain", "va\u2009?")]
     assert read(path, task={"normalize": False}) == unchanged
     odd = "\U0001f600 \ue000 \u200b\u2028x"
-    assert normalize(odd) == "\U0001f600 \ue000 \u200b x"
+    assert normalize_text(odd) == "\U0001f600 \ue000 \u200b x"
     generator = random.Random(3)
     for _ in range(500):
         text = "".join(generator.choice("aÀßİ e\u0301\u00a0\u202f\u3000 \t\n\u2028.!ﬁ") for _ in range(6))
-        assert source_key(text) == " ".join(unicodedata.normalize("NFC", text.casefold()).split())
-        assert normalize(normalize(text)) == normalize(text)
+        assert text_key(text) == " ".join(unicodedata.normalize("NFC", text.casefold()).split())
+        assert normalize_text(normalize_text(text)) == normalize_text(text)
 
 
 # Splits
@@ -214,7 +215,7 @@ def test_no_source_in_two_splits_whatever_the_order(tmp_path: Path) -> None:
     first = pairs_of(prepare(write(tmp_path / "a.tsv", "\n".join(lines))))
     random.Random(1).shuffle(lines)
     second = pairs_of(prepare(write(tmp_path / "b.tsv", "\n".join(lines))))
-    keys = {name: {source_key(source) for source, _ in pairs} for name, pairs in first.items()}
+    keys = {name: {text_key(source) for source, _ in pairs} for name, pairs in first.items()}
     assert {name: len(group) for name, group in keys.items()} == {"train": 160, "validation": 20, "test": 20}
     assert len(set.union(*keys.values())) == 200
     assert {name: sorted(pairs) for name, pairs in first.items()} == {n: sorted(p) for n, p in second.items()}
@@ -225,7 +226,7 @@ def test_no_source_in_two_splits_whatever_the_order(tmp_path: Path) -> None:
 def test_fractions(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", "\n".join(many()))
     task = prepare(path, fractions=(0.5, 0.25, 0.25))
-    sizes = [len({source_key(source) for source, _ in pairs}) for pairs in pairs_of(task).values()]
+    sizes = [len({text_key(source) for source, _ in pairs}) for pairs in pairs_of(task).values()]
     assert sizes == [100, 50, 50]
     with pytest.raises(SeriatimError, match="2 distinct values") as caught:
         prepare(write(tmp_path / "two.tsv", "a b\tb\nc d\td\n"))
@@ -240,7 +241,7 @@ def test_files_of_validation_and_test(tmp_path: Path) -> None:
     assert [len(rows) for rows in task.datasets.values()] == [len(many()), 2, 1]
     assert any("left out 1 pair with an empty side (the first: t.en, line 2)" in n for n in task.diagnostics.notes)
     only = prepare(train, test=str(validation))
-    assert len({source_key(source) for source in only.datasets["validation"]["source"]}) == 20
+    assert len({text_key(source) for source in only.datasets["validation"]["source"]}) == 20
 
 
 def test_empty_sides_and_fingerprint(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ class Output:
 
     scores: Any  # (N,…), or `TokenScores` of a large vocabulary
     features: Tensor | None = None  # (N,D) the input of the last layer, for distillation
-    state: State = None  # carried into the next batch
+    state: State = None  # carried into the next batch if that continues this one; None: nothing is carried
 
 
 class Task(ABC, Generic[E]):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,6 +41,11 @@ DECLARED_TOKENS = (8_000, 30_000)  # of a tokenizer that a model declares: from 
 MAX_PROBLEMS = 100  # of one kind that an encoding reports
 CHARACTERS_PER_TOKEN = 500  # of the training text, between these two
 
+# Spaces, tabs and line ends become one space. No-break, thin and other typographic spaces are part of the text.
+LINE_ENDS = "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u2028\u2029"
+SPACES = re.compile(f"[ {LINE_ENDS}]+")
+UNUSUAL_SPACES = re.compile(f"[{LINE_ENDS}]|  |^ | $")
+
 
 class SequenceSettings(Settings):
     """Settings of tasks that read one input per example."""
@@ -54,6 +61,23 @@ class SequenceSettings(Settings):
         None, description="how text is tokenized (default: lowercase words, or characters of texts without words)"
     )
     images: ImageSettings = Setting(default_factory=ImageSettings, description="how images are read and augmented")
+
+
+def normalize_text(text: str) -> str:
+    """Returns a text in Unicode NFC, with one space for each run of spaces, tabs and line ends, none at its ends."""
+    if text.isascii() and not UNUSUAL_SPACES.search(text):
+        return text
+    return SPACES.sub(" ", unicodedata.normalize("NFC", text)).strip(" ")
+
+
+def text_key(text: str) -> str:
+    """Returns what texts have in common that must not be in two splits: case and spaces make no difference."""
+    return " ".join(unicodedata.normalize("NFC", text.casefold()).split())
+
+
+def plural(count: int, noun: str) -> str:
+    """Returns a number with its noun, for notes: "1 text", "2,000 texts"."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def model_tokenizer(model: ModelSettings, texts: Sequence[str]) -> TokenizerSettings | None:

@@ -176,14 +176,13 @@ class OnlineTeacherTask(DistillationTask):
     def __init__(self, task: Task[Any], settings: DistillSettings, teacher: nn.Module) -> None:
         super().__init__(task, settings)
         self.teacher = teacher.eval().requires_grad_(False)
-        self.carries_state = bool(getattr(teacher.get_submodule("backbone"), "carries_state", False))
 
     def forward(self, network: Any, batch: Batch, state: Any = None) -> DistillationOutput:
         student_state, teacher_state = (None, None) if state is None else state
         student = self.task.forward(network, batch, student_state)
         with torch.no_grad():
             teacher = self.task.forward(self.teacher, batch, teacher_state)
-        states = (student.state, teacher.state if self.carries_state else None)
+        states = None if student.state is None else (student.state, teacher.state)
         return DistillationOutput(student.scores, student.features, states, teacher)
 
 

@@ -284,7 +284,7 @@ class Loop:
                 loss = self.task.loss(output, batch, settings.label_smoothing)  # type: ignore[arg-type]
             (loss / count).backward()
             total += loss.item()
-            if getattr(getattr(self.network, "backbone", None), "carries_state", False):
+            if output.state is not None:
                 carried.append(states.detach(output.state))
         self.carried_states = carried
         mean = self._global_sum(total) / count

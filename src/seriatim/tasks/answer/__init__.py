@@ -33,11 +33,12 @@ from ...nn.network import Network, SpanHead, as_float32, assemble
 from ...report.charts import BinnedMetric, Span, SpanText, Table, View
 from ..base import IGNORED, Metrics, Output, Task
 from ..batching import Batch, LengthSampler, Sampler, evenly_spaced, padding_mask
+from ..codecs import plural, text_key
 from ..embedding import EmbeddingPredictor, TextReader
 from ..inspection import ExplainedOutput, Explainer, find_name, log_odds
 from ..predictor import Predictions, Predictor, Record, Usage, capability
 from ..processor import Values, length_mismatches, tokenizer_mismatches
-from .questions import SCHEMA, GroupedByArticle, answer_metrics, nearest_names, passage_key, plural, score_answers
+from .questions import SCHEMA, GroupedByArticle, answer_metrics, nearest_names, score_answers
 from .spans import (
     UNANSWERABLE_KEY,
     AnswerEncoded,
@@ -147,7 +148,17 @@ class AnswerPredictor(EmbeddingPredictor):
         return ExplainedOutput(what, lambda outputs: log_odds(outputs[..., side], element))
 
     def charts(self, name: str, dataset: Dataset, options: Settings, predictions: Sequence[Record]) -> list[View]:
-        return [prediction_table(dataset, predictions)]
+        """Returns a table of questions with their answers, which are highlighted in the passages."""
+        rows = tuple(
+            (
+                dataset["question"][row],
+                record["answer"] or "(none)",
+                mark_span(dataset["context"][row], record["start"], record["end"]),
+                record["probability"],
+            )
+            for row, record in enumerate(predictions)
+        )
+        return [Table(title="Answers", columns=("question", "answer", "passage", "probability"), rows=rows)]
 
     def format_file(self, extension: str, predictions: Predictions) -> str:
         """Returns {id: answer} as JSON, which the official programs of SQuAD read."""
@@ -228,9 +239,9 @@ class AnswerTask(Task[AnswerEncoded]):
             answers = plural(inexact, "answer")
             note(f"{split}: {answers} with a start or end inside of a token, which cannot be predicted exactly")
         if split != "train" and "train" in self.datasets:
-            known = set(map(passage_key, dict.fromkeys(self.datasets["train"]["context"])))
+            known = set(map(text_key, dict.fromkeys(self.datasets["train"]["context"])))
             passages = dict.fromkeys(self.datasets[split]["context"])
-            if repeated := sum(passage_key(passage) in known for passage in passages):
+            if repeated := sum(text_key(passage) in known for passage in passages):
                 note(f"{repeated:,} of {len(passages):,} {split} passages are in the training split, too")
 
     # Network
@@ -385,20 +396,6 @@ def mark_span(passage: str, start: int, end: int, wrong: bool = False) -> SpanTe
     first = max(start - CONTEXT_CHARACTERS, 0)
     spans = (Span(start - first, end - first, wrong=wrong),) if end > start else ()
     return SpanText(passage[first : end + CONTEXT_CHARACTERS], spans)
-
-
-def prediction_table(dataset: Dataset, predictions: Sequence[Record]) -> Table:
-    """Returns a table of questions with their answers, which are highlighted in the passages."""
-    rows = tuple(
-        (
-            dataset["question"][row],
-            record["answer"] or "(none)",
-            mark_span(dataset["context"][row], record["start"], record["end"]),
-            record["probability"],
-        )
-        for row, record in enumerate(predictions)
-    )
-    return Table(title="Answers", columns=("question", "answer", "passage", "probability"), rows=rows)
 
 
 def by_question_word(questions: np.ndarray, exact: np.ndarray, f1: np.ndarray) -> list[View]:

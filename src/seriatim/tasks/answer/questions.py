@@ -14,20 +14,19 @@ from __future__ import annotations
 import json
 import re
 import string
-import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from ...core.errors import Diagnostics
 from ...data.dataset import Dataset, factorize
 from ...data.formats.squad import shorten
-from ...data.kinds import FLAG, KINDS, LABEL, NUMBER, TEXT, Kind, check_characters
+from ...data.kinds import FLAG, KINDS, LABEL, NUMBER, TEXT, Cell, Kind, check_characters
 from ...data.schema import Field, Schema
 from ...data.split import Fractions, SplitPolicy, assign_rows, take_splits
+from ..codecs import plural, text_key
 
 FEW_ARTICLES = 10  # below which rows are grouped by passage
 Answer = tuple[str, int]  # text and start in the passage
@@ -41,7 +40,7 @@ WORD_EDGES = ".,;:!?()[]\"'“”„«»"
 # Columns, checks and splits
 
 
-def parse_answers(cell: Any) -> tuple[ParsedAnswer, ...]:
+def parse_answers(cell: Cell) -> tuple[ParsedAnswer, ...]:
     """Returns text and start (None if it is not named) of each answer of a cell.
 
     It holds a text, a list of texts or of {"text", "answer_start"}, or {"text": […], "answer_start": […]}, as objects
@@ -56,27 +55,23 @@ def parse_answers(cell: Any) -> tuple[ParsedAnswer, ...]:
             cell = json.loads(cell)
         except json.JSONDecodeError:
             return ((cell, None),)
-    if isinstance(cell, dict) and not isinstance(cell.get("text"), str):  # columns, as the Hugging Face hub has them
-        texts = list(cell["text"])
-        starts = list(cell.get("answer_start") or [None] * len(texts))
-        cell = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
-    answers: list[ParsedAnswer] = []
-    for answer in [cell] if isinstance(cell, dict) else cell:
-        text, start = (answer, None) if isinstance(answer, str) else (answer["text"], answer.get("answer_start"))
-        if not isinstance(text, str) or not (start is None or type(start) is int):
-            raise ValueError("not an answer")
-        answers.append((text, start))
-    return tuple(answers)
-
-
-def _parse(cell: Any) -> tuple[ParsedAnswer, ...]:
     try:
-        return parse_answers(cell)
+        if isinstance(cell, dict) and not isinstance(cell.get("text"), str):  # columns, as on the Hugging Face hub
+            texts = list(cell["text"])
+            starts = list(cell.get("answer_start") or [None] * len(texts))
+            cell = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
+        answers: list[ParsedAnswer] = []
+        for answer in [cell] if isinstance(cell, dict) else cell:
+            text, start = (answer, None) if isinstance(answer, str) else (answer["text"], answer.get("answer_start"))
+            if not isinstance(text, str) or not (start is None or type(start) is int):
+                raise ValueError("not an answer")
+            answers.append((text, start))
+        return tuple(answers)
     except (LookupError, AttributeError) as error:
         raise ValueError("not a list of answers") from error
 
 
-def parse_passage(cell: Any) -> str:
+def parse_passage(cell: Cell) -> str:
     """Returns a text exactly as it is, since positions count its characters."""
     if not isinstance(cell, str):
         raise ValueError("not text")
@@ -84,7 +79,7 @@ def parse_passage(cell: Any) -> str:
     return cell
 
 
-ANSWERS = Kind("list of answers", _parse, size=lambda answers: max(len(answers), 1))  # none is not a missing value
+ANSWERS = Kind("list of answers", parse_answers, size=lambda answers: max(len(answers), 1))  # none is not missing
 PASSAGE = Kind("passage", parse_passage, size=lambda text: len(text.strip()))
 KINDS |= {kind.name: kind for kind in (ANSWERS, PASSAGE)}
 
@@ -171,10 +166,6 @@ def check_questions(dataset: Dataset, diagnostics: Diagnostics) -> None:
         diagnostics.note(f"{dataset.name}: white space at the ends of {plural(trimmed, 'answer')} is ignored")
 
 
-def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
-
-
 SCHEMA = Schema(
     (
         Field("context", (PASSAGE, TEXT), ("passage", "paragraph", "text", "document")),
@@ -189,11 +180,6 @@ SCHEMA = Schema(
 )
 
 
-def passage_key(text: str) -> str:
-    """Returns a passage without differences in case and white space."""
-    return " ".join(unicodedata.normalize("NFC", text.casefold()).split())
-
-
 @dataclass(frozen=True)
 class GroupedByArticle(SplitPolicy):
     """Random articles, or passages if fewer than `FEW_ARTICLES` are named: no passage is in two splits.
@@ -202,7 +188,7 @@ class GroupedByArticle(SplitPolicy):
     """
 
     def divide(self, dataset: Dataset, fractions: Fractions) -> list[Dataset]:
-        passages = dataset.group_ids(["context"], passage_key)
+        passages = dataset.group_ids(["context"], text_key)
         groups = passages
         if "title" in dataset and all(dataset["title"]) and len(set(dataset["title"])) >= FEW_ARTICLES:
             groups = connect(dataset.group_ids(["title"]), passages)

@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -21,12 +21,12 @@ from ...core.errors import Diagnostics, SeriatimError
 from ...data.dataset import Column, Dataset
 from ...data.formats.coco import find_image_folder
 from ...data.images import IMAGE, is_image_name
-from ...data.kinds import KINDS, TEXT, Kind
+from ...data.kinds import KINDS, TEXT, Cell, Kind
 from ...data.schema import Field, Schema
 from ...data.source import Source
 from ...data.split import Fractions, SplitPolicy, take_splits
+from ..codecs import normalize_text
 from ..processor import Encoded
-from ..translate.pairs import normalize
 
 MAX_LISTED = 10
 MissingFiles = Literal["error", "skip", "keep"]
@@ -49,7 +49,7 @@ class EncodedCaptions(Encoded):
     regions: tuple[tuple[Region, ...], ...] | None = None  # of each item, in pixels of the visible part
 
 
-def parse_regions(cell: Any) -> tuple[Region, ...]:
+def parse_regions(cell: Cell) -> tuple[Region, ...]:
     """Returns the regions of a cell: tuples, or [{"noun": "dog", "position": 1, "box": [4, 8, 30, 20]}]."""
     regions = []
     for region in cell or ():
@@ -61,7 +61,7 @@ def parse_regions(cell: Any) -> tuple[Region, ...]:
     return tuple(regions)
 
 
-def _parse_captions(cell: Any) -> tuple[str, ...]:
+def _parse_captions(cell: Cell) -> tuple[str, ...]:
     """Returns the captions of a cell: a text, or a list of texts or of {"raw": text}."""
     cells = cell if isinstance(cell, (list, tuple)) else [cell]
     captions = tuple(one.get("raw") if isinstance(one, Mapping) else one for one in cells)
@@ -129,7 +129,7 @@ def one_caption_a_row(rows: Dataset, normalized: bool, drop_empty: bool, diagnos
     for row in range(len(rows)):
         cells = [column.values[row] for column in columns]
         captions = [text for cell in cells for text in ((cell,) if isinstance(cell, str) else cell)]
-        filled = [normalize(text) if normalized else text for text in captions if text.strip()]
+        filled = [normalize_text(text) if normalized else text for text in captions if text.strip()]
         if not filled:
             empty.append(row)
             if drop_empty:

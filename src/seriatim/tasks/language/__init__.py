@@ -13,12 +13,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Self, cast
 
 import numpy as np
 import torch
 from pydantic import Field as Setting
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...core.config import Settings
 from ...core.device import numpy_stream
@@ -36,10 +36,11 @@ from ...data.tokenizers import Tokenizer, TokenizerSettings
 from ...decode.sampling import GenerationSettings
 from ...models.ngram import NGram
 from ...models.ngram import Settings as NGramSettings
+from ...nn.backbone import BackboneSettings
 from ...nn.loss import TokenScores, distillation_loss, token_log_probs, token_loss
 from ...nn.network import Network, TokenHead, token_network
 from ..base import Metrics, Output, Task
-from ..batching import Batch, Sampler
+from ..batching import Batch, Sampler, device_of
 from ..codecs import train_tokenizer, training_texts
 from ..metrics import perplexity
 from ..predictor import Predictor
@@ -150,7 +151,7 @@ class StreamSampler(Sampler):
         return step % self.sequences != 0
 
 
-def stack_spans(tokens: Any, starts: np.ndarray, length: int) -> np.ndarray:
+def stack_spans(tokens: np.ndarray, starts: np.ndarray, length: int) -> np.ndarray:
     """Returns the tokens from each start on (n,length) as int64, from memory or disk; zeros after the end."""
     spans = np.zeros((len(starts), length), dtype=np.int64)
     for span, start in zip(spans, starts.tolist(), strict=True):
@@ -201,27 +202,29 @@ class LanguageTask(Task[Encoded]):
 
     # Network
 
-    def network(self, model: Any) -> Network:
+    def network(self, model: BackboneSettings) -> Network:
         if not model.traits.causal:
             option = "omit model.bidirectional, or " if "bidirectional" in type(model).model_fields else ""
             cause = f"a bidirectional {model.name} reads the token that it has to predict"
             raise SeriatimError("task.not-causal", cause, f"{option}choose a causal model, such as gpt or lstm")
         return token_network(model, self.processor.tokenizer.vocab_size, self.settings.context_length)
 
-    def fit(self, model: Any) -> NGram:
+    def fit(self, model: BackboneSettings) -> NGram:
         if not isinstance(model, NGramSettings):
-            super().fit(model)
+            raise self.unsupported_model(model)
         tokens = self.encoded["train"].inputs.values[:]
         progress = self.diagnostics.on_note or (lambda text: None)
         return NGram.fit(tokens, self.processor.tokenizer.vocab_size, model, self._boundary(tokens), progress)
 
-    def resize(self, model: Any, parameters: int) -> Any:
+    def resize(self, model: BackboneSettings, parameters: int) -> BackboneSettings:
+        if not isinstance(model, NGramSettings):
+            return model
         tokens = self.encoded["train"].inputs.values[:]
         return model.within_budget(parameters, tokens, self.processor.tokenizer.vocab_size, self._boundary(tokens))
 
-    def restore(self, model: Any, tensors: Mapping[str, Tensor]) -> NGram:
+    def restore(self, model: BackboneSettings, tensors: Mapping[str, Tensor]) -> NGram:
         arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-        return NGram.from_tensors(arrays, model, self.processor.tokenizer.vocab_size)
+        return NGram.from_tensors(arrays, cast(NGramSettings, model), self.processor.tokenizer.vocab_size)
 
     def _boundary(self, tokens: np.ndarray) -> int | None:
         """Returns the token between documents or lines, None if there is none in the training split."""
@@ -257,7 +260,8 @@ class LanguageTask(Task[Encoded]):
         head = cast(TokenHead, network.head)
         hidden, state = network.hidden(batch.inputs, batch.mask, state)  # (B,T,D)
         vectors = hidden.flatten(0, 1)  # (N,D)
-        return Output(TokenScores(vectors, head.weight, head.bias), vectors, state)
+        carried = state if network.backbone.carries_state else None
+        return Output(TokenScores(vectors, head.weight, head.bias), vectors, carried)
 
     def loss(self, output: Output, batch: Batch, smoothing: float = 0.0) -> Tensor:
         vectors, weight, bias = output.scores
@@ -287,13 +291,13 @@ class LanguageTask(Task[Encoded]):
 
     # Evaluation
 
-    def evaluate(self, network: Any, split: str = "validation", limit: int | None = None) -> Metrics:
+    def evaluate(self, network: nn.Module | NGram, split: str = "validation", limit: int | None = None) -> Metrics:
         """Returns loss, perplexity and bits per character on a split, or on its first `limit` tokens, as one stream."""
         evaluated = self.require_split(split).inputs.values[:limit]
         if isinstance(network, NGram):
             loss = float(-network.log_probs(np.asarray(evaluated[1:]), np.asarray(evaluated[:1], np.int64)).mean())
         else:
-            loss = stream_loss(network, evaluated, self.settings.context_length)
+            loss = stream_loss(cast(Network, network), evaluated, self.settings.context_length)
         return self._metrics(loss, split) | {"tokens": float(len(evaluated) - 1)}
 
     def baselines(self, split: str) -> dict[str, Metrics]:
@@ -312,14 +316,14 @@ class LanguageTask(Task[Encoded]):
             metrics["bits_per_character"] = loss / math.log(2) * tokens / characters
         return metrics
 
-    def sample(self, network: Any) -> str:
+    def sample(self, network: nn.Module | NGram) -> str:
         """Returns a generated text."""
         options = GenerationSettings(**SAMPLE, seed=self.config.seed)
         predictor = cast(LanguageModelPredictor, self.predictor(network))
         return str(predictor.generation("", predictor.decode([""], options)[0][0], options)["text"])
 
 
-def token_counts(tokens: Any, vocab_size: int, size: int = 1 << 22) -> np.ndarray:
+def token_counts(tokens: np.ndarray, vocab_size: int, size: int = 1 << 22) -> np.ndarray:
     """Returns how often each token (V,) occurs in a stream in memory or on disk."""
     counts = np.zeros(vocab_size, dtype=np.int64)
     for start in range(0, len(tokens), size):
@@ -328,14 +332,14 @@ def token_counts(tokens: Any, vocab_size: int, size: int = 1 << 22) -> np.ndarra
 
 
 @torch.inference_mode()
-def stream_loss(network: Any, tokens: np.ndarray, length: int) -> float:
+def stream_loss(network: Network, tokens: np.ndarray, length: int) -> float:
     """Returns the mean loss of all tokens of a stream but the first.
 
     A backbone without a limited context carries its state from chunk to chunk; another one starts anew at every chunk
     of its training length. The stream is divided into rows that are evaluated side by side.
     """
     network.eval()
-    head, device = network.head, next(network.parameters()).device
+    head, device = cast(TokenHead, network.head), device_of(network)
     unlimited = network.backbone.context_length is None
     chunk = max(length, MIN_CHUNK) if unlimited else length
     targets = len(tokens) - 1

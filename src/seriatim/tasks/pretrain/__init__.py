@@ -40,7 +40,7 @@ from ...nn.network import MaskedHead, Network, PretrainHead, as_float32, assembl
 from ...nn.transformer import TransformerSettings
 from ...report.charts import View
 from ..base import Metrics, Output, Task, weights_digest
-from ..batching import Batch, evenly_spaced, padding_mask, run_batches
+from ..batching import Batch, device_of, evenly_spaced, padding_mask, run_batches
 from ..embedding import EmbeddingPredictor, TextReader
 from ..inspection import ScoredTokens, TokenReadout, TokenScorer
 from ..language import TEXT_SCHEMA
@@ -73,7 +73,7 @@ class FillMaskPredictor(EmbeddingPredictor):
 
     processor: PretrainProcessor
 
-    def __init__(self, task: Task[Any], network: Any) -> None:
+    def __init__(self, task: Task[EncodedPassages], network: Network) -> None:
         super().__init__(task, network)
         self.tokenizer = self.processor.tokenizer
         self.mask = -1 if self.tokenizer.mask is None else int(self.tokenizer.mask)
@@ -259,7 +259,7 @@ class PretrainTask(Task[EncodedPassages]):
     processor: PretrainProcessor
     settings: PretrainSettings
     _step_batch: tuple[tuple[int, int], MaskedBatch] | None = None  # of the last step
-    _predicted: tuple[Any, PretrainPredictions] | None = None  # of the last evaluation
+    _predicted: tuple[tuple[str, str, int | None], PretrainPredictions] | None = None  # of the last evaluation
 
     @classmethod
     def model_defaults(cls, values: Values) -> Values:
@@ -302,7 +302,7 @@ class PretrainTask(Task[EncodedPassages]):
 
     # Network
 
-    def network(self, model: Any) -> Network:
+    def network(self, model: BackboneSettings) -> Network:
         check_bidirectional(model)
         settings, tokenizer = self.settings, self.processor.tokenizer
         inputs = model.token_input(tokenizer.vocab_size, tokenizer.sep)
@@ -332,10 +332,10 @@ class PretrainTask(Task[EncodedPassages]):
         whole = self._step_batch[1]
         return whole.take(slice(first, last)).to_batch(whole.pair_weight)
 
-    def forward(self, network: Any, batch: Batch, state: State = None) -> Output:
+    def forward(self, network: Network, batch: Batch, state: State = None) -> Output:
         """Returns the scores; only masked tokens are compared with the vocabulary."""
         hidden, _ = network.hidden(batch.inputs, batch.mask)
-        head: PretrainHead = network.head
+        head = cast(PretrainHead, network.head)
         vectors, masked = hidden[:, 0], None
         if head.masked is not None:
             vectors = hidden.flatten(0, 1).index_select(0, batch.targets["positions"])
@@ -396,15 +396,15 @@ class PretrainTask(Task[EncodedPassages]):
             yield whole.take(np.flatnonzero(np.isin(group, spans)))
 
     @torch.inference_mode()
-    def predict_masked(self, network: Any, batches: Iterable[MaskedBatch]) -> PretrainPredictions:
+    def predict_masked(self, network: nn.Module, batches: Iterable[MaskedBatch]) -> PretrainPredictions:
         """Returns the predictions of a network for passages, in order."""
         network.eval()
-        device = next(network.parameters()).device
+        device = device_of(network)
         parts: list[tuple[np.ndarray, ...]] = []
         before = 0
         for rows in batches:
             batch = rows.to_batch(1.0).to(device)
-            scores: PretrainScores = self.forward(network, batch).scores
+            scores: PretrainScores = self.forward(cast(Network, network), batch).scores
             row, position = np.nonzero(rows.selected)
             best, log_prob = torch.zeros(len(row), dtype=torch.int64), torch.zeros(len(row))
             if scores.masked is not None:

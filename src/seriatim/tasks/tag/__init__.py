@@ -148,7 +148,22 @@ class TagPredictor(EmbeddingPredictor):
         return ExplainedOutput(name, lambda scores: log_odds(scores[:, element], index), prediction)
 
     def charts(self, name: str, dataset: Dataset, options: Settings, predictions: Sequence[Record]) -> list[View]:
-        return prediction_views(predictions)
+        """Returns a table of sentences with their entities, or strips of words with the confidence of their tags."""
+        shown = [record for record in predictions[:MAX_CHARTED] if record["words"]]
+        if any("entities" in record for record in shown):
+            rows = tuple((highlight(record["words"], record["tags"], record["tags"]),) for record in shown)
+            return [Table(title="Entities", columns=("sentence",), rows=rows)]
+        return [
+            TokenStrip(
+                title="Tags",
+                tokens=tuple(f"{word}/{tag}" for word, tag in zip(record["words"], record["tags"], strict=True)),
+                values=tuple(record["confidence"]),
+                label="confidence",
+                low=0.0,
+                high=1.0,
+            )
+            for record in shown
+        ]
 
     def format_file(self, extension: str, predictions: Predictions) -> str:
         """Returns the lines of a CoNLL file with one more column; other inputs as words, tags and confidences."""
@@ -175,7 +190,7 @@ class TagPredictor(EmbeddingPredictor):
 
 
 def describe_entity(
-    kind: str, first: int, end: int, words: list[str], sentence: Any, characters: list[tuple[int, int]]
+    kind: str, first: int, end: int, words: list[str], sentence: str, characters: list[tuple[int, int]]
 ) -> Record:
     """Returns an entity with its words, and its characters (start, end) in a sentence that is a text."""
     if not characters:
@@ -381,25 +396,6 @@ class TagTask(Task[TagEncoded]):
 
 
 # Charts and tables
-
-
-def prediction_views(predictions: Sequence[Record]) -> list[View]:
-    """Returns a table of sentences with their entities, or strips of words with the confidence of their tags."""
-    shown = [record for record in predictions[:MAX_CHARTED] if record["words"]]
-    if any("entities" in record for record in shown):
-        rows = tuple((highlight(record["words"], record["tags"], record["tags"]),) for record in shown)
-        return [Table(title="Entities", columns=("sentence",), rows=rows)]
-    return [
-        TokenStrip(
-            title="Tags",
-            tokens=tuple(f"{word}/{tag}" for word, tag in zip(record["words"], record["tags"], strict=True)),
-            values=tuple(record["confidence"]),
-            label="confidence",
-            low=0.0,
-            high=1.0,
-        )
-        for record in shown
-    ]
 
 
 def entity_views(tags: Sequence[str], encoded: TagEncoded, dataset: Dataset, best: np.ndarray) -> list[View]:

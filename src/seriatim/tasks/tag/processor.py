@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from pydantic import Field as Setting
@@ -23,7 +23,7 @@ from ...core.config import Settings
 from ...core.errors import Diagnostics, SeriatimError
 from ...data.dataset import Dataset
 from ...data.entities import is_valid, parse_tag, recognize_scheme, repair_tags
-from ...data.kinds import KINDS, TEXT, TOKENS, Kind, check_characters
+from ...data.kinds import KINDS, TEXT, TOKENS, Cell, Kind, check_characters
 from ...data.schema import Field, Schema
 from ...data.sequences import Sequences
 from ...data.split import Fractions, SplitPolicy
@@ -47,7 +47,7 @@ NO_TAG = "_"  # CoNLL-U's mark of an empty cell
 # Columns, checks and splits
 
 
-def parse_words(cell: Any) -> tuple[str, ...]:
+def parse_words(cell: Cell) -> tuple[str, ...]:
     """Returns a list of words or numbers as strings."""
     if isinstance(cell, (str, dict)) or not all(type(word) in (str, int) for word in cell):
         raise ValueError("not a list of words")
@@ -56,7 +56,7 @@ def parse_words(cell: Any) -> tuple[str, ...]:
     return words
 
 
-def parse_sentence(cell: Any) -> str | tuple[str, ...]:
+def parse_sentence(cell: Cell) -> str | tuple[str, ...]:
     """Returns a text, or a list of words."""
     if not isinstance(cell, str):
         return parse_words(cell)

@@ -8,16 +8,16 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from ...core.errors import Diagnostics, SeriatimError
 from ...data.dataset import Dataset
 from ...data.disk import TextValues
-from ...data.kinds import TEXT
+from ...data.kinds import TEXT, Cell
 from ...data.schema import Field, Header, Roles, Schema
 from ...data.split import Fractions, SplitPolicy, take_splits
+from ..codecs import normalize_text, plural, text_key
 from ..metrics import UNSPACED
 
 SIDES = ("source", "target")
@@ -71,7 +71,7 @@ def find_sides(names: Sequence[str]) -> tuple[str, str] | None:
     return None
 
 
-def holds_text(cells: Sequence[Any]) -> bool:
+def holds_text(cells: Sequence[Cell]) -> bool:
     """Returns whether most cells of a column are texts or empty: the others are reported by line."""
     return 2 * sum(cell is None or isinstance(cell, str) for cell in cells) >= len(cells)
 
@@ -133,18 +133,6 @@ ALIGNED = replace(
 
 # Texts
 
-# Spaces, tabs and line ends become one space. No-break, thin and other typographic spaces are part of the text.
-LINE_ENDS = "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u2028\u2029"
-SPACES = re.compile(f"[ {LINE_ENDS}]+")
-UNUSUAL_SPACES = re.compile(f"[{LINE_ENDS}]|  |^ | $")
-
-
-def normalize(text: str) -> str:
-    """Returns a text in Unicode NFC, with one space for each run of spaces, tabs and line ends, none at its ends."""
-    if text.isascii() and not UNUSUAL_SPACES.search(text):
-        return text
-    return SPACES.sub(" ", unicodedata.normalize("NFC", text)).strip(" ")
-
 
 def normalize_columns(rows: Dataset, diagnostics: Diagnostics) -> Dataset:
     """Returns the data set with normalized texts, and notes what was changed. Columns on disk stay as they are."""
@@ -154,7 +142,7 @@ def normalize_columns(rows: Dataset, diagnostics: Diagnostics) -> Dataset:
             continue
         values = rows[role].copy()
         for row, text in enumerate(values):
-            changed = normalize(text)
+            changed = normalize_text(text)
             if changed != text:
                 composed = unicodedata.normalize("NFC", text)
                 forms, spaces = forms + (composed != text), spaces + (composed != changed)
@@ -162,16 +150,12 @@ def normalize_columns(rows: Dataset, diagnostics: Diagnostics) -> Dataset:
         column = replace(rows.columns[role][0], values=values)
         rows = replace(rows, columns={**rows.columns, role: (column,)})
     if forms:
-        diagnostics.note(f"{count_texts(forms)} normalized to Unicode NFC (task.normalize=false keeps them)")
+        diagnostics.note(f"{plural(forms, 'text')} normalized to Unicode NFC (task.normalize=false keeps them)")
     if spaces:
         diagnostics.note(
-            f"{count_texts(spaces)}: spaces at the ends, tabs, line ends and runs of spaces became one space"
+            f"{plural(spaces, 'text')}: spaces at the ends, tabs, line ends and runs of spaces became one space"
         )
     return rows
-
-
-def count_texts(number: int) -> str:
-    return "1 text" if number == 1 else f"{number:,} texts"
 
 
 def drop_empty(rows: Dataset, diagnostics: Diagnostics) -> Dataset:
@@ -181,15 +165,9 @@ def drop_empty(rows: Dataset, diagnostics: Diagnostics) -> Dataset:
         empty |= rows.columns[role][0].sizes == 0
     if not empty.any():
         return rows
-    first, number = rows.locations[int(empty.argmax())], int(empty.sum())
-    pairs = "1 pair" if number == 1 else f"{number:,} pairs"
-    diagnostics.note(f"left out {pairs} with an empty side (the first: {first})")
+    first = rows.locations[int(empty.argmax())]
+    diagnostics.note(f"left out {plural(int(empty.sum()), 'pair')} with an empty side (the first: {first})")
     return rows.take(np.flatnonzero(~empty))
-
-
-def source_key(text: str) -> str:
-    """Returns what sources have in common that must not be in two splits: case and spaces make no difference."""
-    return " ".join(unicodedata.normalize("NFC", text.casefold()).split())
 
 
 # Splits
@@ -197,7 +175,7 @@ def source_key(text: str) -> str:
 
 @dataclass(frozen=True)
 class HashedGroups(SplitPolicy):
-    """Groups of rows with the same key, chosen by a hash of the key: the order of the rows makes no difference.
+    """Groups of rows with the same text, chosen by a hash of it: the order of the rows makes no difference.
 
     Args:
         role: The column by which rows are grouped.
@@ -208,17 +186,13 @@ class HashedGroups(SplitPolicy):
     max_groups: int | None = None
     default_fractions: Fractions = (0.8, 0.1, 0.1)
 
-    def key(self, value: Any) -> str:
-        """Returns the text that is hashed."""
-        return source_key(value)
-
     def describe(self) -> str:
         most = "" if self.max_groups is None else f", by default at most {self.max_groups:,} each"
         return f"of the distinct values of {self.role}, chosen by a hash{most}"
 
     def divide(self, dataset: Dataset, fractions: Fractions) -> list[Dataset]:
         def assign() -> np.ndarray:
-            groups = dataset.group_ids([self.role], self.key)
+            groups = dataset.group_ids([self.role], text_key)
             return self._assign_groups(dataset, groups, fractions)[groups]
 
         name = f"split hashed {self.role} {self.max_groups} {fractions}"
@@ -229,7 +203,7 @@ class HashedGroups(SplitPolicy):
         first_rows = np.unique(groups, return_index=True)[1]
         digests = np.empty(len(first_rows), dtype="S16")  # not Python objects: there may be millions
         for number, value in enumerate(dataset[self.role][first_rows]):
-            digests[number] = hashlib.blake2b(self.key(value).encode("utf-8", "replace"), digest_size=16).digest()
+            digests[number] = hashlib.blake2b(text_key(value).encode("utf-8", "replace"), digest_size=16).digest()
         high, low = digests.view(">u8").reshape(-1, 2).T
         order = np.lexsort((low, high))
         _, validation, test = fractions

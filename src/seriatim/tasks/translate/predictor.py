@@ -23,6 +23,7 @@ from ...data.tokenizers import UNK
 from ...decode.sampling import BeamSettings, Hypothesis
 from ...report.charts import BinnedMetric, Table, View
 from ..batching import Batch
+from ..codecs import normalize_text
 from ..decoding import SCORE_OUTPUTS, Generated, nbest_record
 from ..embedding import EmbeddingPredictor, TextReader
 from ..encoder_decoder import EncoderDecoderPredictor, encode_with_eos, eos_of
@@ -30,7 +31,7 @@ from ..inspection import Aligner, Alignment, EmbeddingTable, TokenizedText, writ
 from ..metrics import References, Scoring, bleu, exact_matches, is_unspaced, sentence_chrf
 from ..predictor import NoOptions, Record, Usage, capability
 from ..processor import Encoded
-from .pairs import ALIGNED, SCORED, normalize
+from .pairs import ALIGNED, SCORED
 
 if TYPE_CHECKING:
     from . import TranslateTask, TranslationProcessor
@@ -115,7 +116,7 @@ class TranslationPredictor(EncoderDecoderPredictor[Encoded], EmbeddingPredictor)
 
     def clean(self, text: str) -> str:
         """Returns a text as those of the training were normalized."""
-        return normalize(text) if self.task.settings.normalize else text
+        return normalize_text(text) if self.task.settings.normalize else text
 
     # Translations
 
