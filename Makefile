@@ -2,7 +2,7 @@
 unexport PYTHONDONTWRITEBYTECODE
 PYTHON := .venv/bin/python
 
-.PHONY: demo test test-slow fuzz lint bench docs setup kernels clean
+.PHONY: demo test test-slow fuzz sanitize lint bench docs setup kernels clean
 
 setup:
 	@./setup
@@ -22,6 +22,23 @@ test-slow: kernels
 
 fuzz: kernels
 	@FUZZ_CASES=$${FUZZ_CASES:-100000} $(PYTHON) -m pytest -n 2 --dist worksteal tests/fuzz
+
+# The tests of the C++ code with a sanitizer: `make sanitize` for memory and undefined behavior, `make sanitize
+# SANITIZER=thread` for the thread pool of generation (without OpenMP, whose barriers the sanitizer does not see).
+SANITIZER := address
+sanitize-address := -fsanitize=address,undefined,float-cast-overflow,float-divide-by-zero
+sanitize-thread := -fsanitize=thread -fno-openmp
+runtime-address := asan ubsan
+runtime-thread := tsan
+tests-address := tests/kernels tests/nn --ignore tests/kernels/test_kernels.py
+tests-thread := tests/kernels/test_thread_pool.py tests/nn/test_native.py
+
+sanitize: setup
+	@SERIATIM_KERNELS_FLAGS="-O1 -g -fno-omit-frame-pointer $(sanitize-$(SANITIZER))" \
+	LD_PRELOAD="$(foreach name,$(runtime-$(SANITIZER)),$(shell $(CXX) -print-file-name=lib$(name).so))" \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
+	TSAN_OPTIONS=halt_on_error=1:ignore_noninstrumented_modules=1 OMP_NUM_THREADS=2 \
+	$(PYTHON) -m pytest -m "not slow" $(tests-$(SANITIZER))
 
 lint: setup
 	@.venv/bin/ruff check .

@@ -92,15 +92,40 @@ def test_both_kernels_agree_where_scores_are_large(causal):
     torch.testing.assert_close(short, tiled, rtol=1e-9, atol=1e-9)
 
 
-def test_what_does_not_fit_is_refused():
-    inputs = torch.zeros(2, 40, 96)
-    tiled = torch.ops.seriatim.self_attend_tiled
-    with pytest.raises(RuntimeError, match=r"mask must be \(B,S\)"):
-        tiled(inputs, 1, torch.ones(2, 39, dtype=torch.bool), False)
-    with pytest.raises(RuntimeError, match="not among the sizes"):
-        tiled(torch.zeros(2, 40, 60), 4, None, False)
-    with pytest.raises(RuntimeError, match="another type"):
-        torch.ops.seriatim.cross_attend_tiled(torch.zeros(2, 4, 32), torch.zeros(2, 40, 64).double(), 1, None)
+@pytest.mark.parametrize("tiled", [False, True])
+def test_what_does_not_fit_is_refused(tiled):
+    """Wrong sizes and types are errors with a reason; nothing is read or written where it should not be."""
+    attention.is_faster(torch.zeros(1), 1, 16)
+    names = ("self_attend", "cross_attend")
+    forward, cross = (getattr(torch.ops.seriatim, f"{name}_tiled" if tiled else name) for name in names)
+    back, cross_back = (
+        getattr(torch.ops.seriatim, f"{name}_tiled_backward" if tiled else f"{name}_backward") for name in names
+    )
+    inputs, memory = torch.randn(2, 5, 96), torch.randn(2, 4, 64)
+    y, saved = forward(inputs, 2, None, False)
+    crossed, cross_saved = cross(y, memory, 2, None)
+    rest, masked = ((None, False), (None,)) if tiled else ((), ())
+    for call, words in [
+        (lambda: forward(inputs, 0, None, False), "0 heads"),
+        (lambda: forward(inputs, 3, None, False), "3 heads"),
+        (lambda: forward(inputs, 8, None, False), "not among the sizes"),
+        (lambda: forward(inputs[..., :95], 2, None, False), r"expected \(B,T,3\*D\)"),
+        (lambda: forward(inputs[0], 2, None, False), "expected"),
+        (lambda: forward(inputs.transpose(1, 2).contiguous().transpose(1, 2), 2, None, False), "contiguous"),
+        (lambda: forward(inputs, 2, torch.ones(2, 4, dtype=torch.bool), False), "mask"),
+        (lambda: forward(inputs, 2, torch.ones(2, 5), False), "(?i)bool"),
+        (lambda: cross(y, memory[:1], 2, None), "does not fit"),
+        (lambda: cross(y, memory.double(), 2, None), "another type"),
+        (lambda: back(y[:, :4], inputs, saved, 2, *rest), "dy has shape"),
+        (lambda: back(y.double(), inputs, saved, 2, *rest), "dy has shape"),
+        (lambda: back(y, inputs, saved[:1], 2, *rest), "what was saved"),
+        (lambda: back(y, inputs, saved.double(), 2, *rest), "what was saved"),
+        (lambda: back(y, inputs, saved, 0, *rest), "0 heads"),
+        (lambda: cross_back(crossed, y, memory, cross_saved[:, :1], 2, *masked), "what was saved"),
+        (lambda: cross_back(crossed, y, memory[:1], cross_saved, 2, *masked), "does not fit"),
+    ]:
+        with pytest.raises(RuntimeError, match=words):
+            call()
 
 
 def test_the_layers_use_it_and_a_trace_changes_nothing():
@@ -158,3 +183,12 @@ def test_without_kernels_dropout_is_that_of_torch(monkeypatch):
     ours = Dropout(0.2)(x)
     torch.manual_seed(6)
     assert torch.equal(ours, F.dropout(x, 0.2))
+
+
+def test_everything_may_be_dropped():
+    x = torch.ones(3, 5, requires_grad=True)
+    y = layers.dropout(x, 1.0, 7)
+    assert torch.equal(y, torch.zeros(3, 5))
+    assert torch.equal(torch.autograd.grad(y.sum(), x)[0], torch.zeros(3, 5))
+    with pytest.raises(ValueError, match="share"):
+        layers.dropout(x, 1.5, 7)

@@ -157,11 +157,8 @@ void with_size(int64_t size, const Work& work) {
 
 std::tuple<Tensor, Tensor> attend(const Tensor& query, const Tensor& key, const Tensor& value, int64_t heads,
                                   const std::optional<Tensor>& mask, bool causal) {
-  check(query, query, "query");
-  check(key, query, "key");
-  check(value, query, "value");
-  const int64_t batch = query.size(0), queries = query.size(1), keys = key.size(1), size = query.size(2) / heads;
-  TORCH_CHECK(size * heads == query.size(2), "heads must divide the width");
+  check_all(query, key, value);
+  const int64_t batch = query.size(0), queries = query.size(1), keys = key.size(1), size = head_size(query, heads);
   if (mask.has_value()) {
     TORCH_CHECK(mask->sizes() == at::IntArrayRef({batch, keys}), "mask must be (B,S)");
   }
@@ -189,9 +186,10 @@ std::tuple<Tensor, Tensor> attend(const Tensor& query, const Tensor& key, const 
 void attend_backward(const Tensor& d_output, const Tensor& query, const Tensor& key, const Tensor& value,
                      const Tensor& weights, int64_t heads, const Tensor& d_query, const Tensor& d_key,
                      const Tensor& d_value) {
-  const int64_t batch = query.size(0), queries = query.size(1), keys = key.size(1), size = query.size(2) / heads;
+  check_all(query, key, value);
+  const int64_t batch = query.size(0), queries = query.size(1), keys = key.size(1), size = head_size(query, heads);
   const Tensor dy = d_output.contiguous();
-  check(dy, query, "d_output");
+  check_saved(dy, query, weights, {batch, heads, queries, keys});
   AT_DISPATCH_FLOATING_TYPES(query.scalar_type(), "attend_backward", [&] {
     at::parallel_for(0, batch * heads, kGrain, [&](int64_t begin, int64_t end) {
       std::vector<scalar_t> d_scores(keys);

@@ -5,6 +5,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
 #include <cstdint>
@@ -32,6 +33,8 @@ void drop(const T* __restrict from, T* __restrict to, int64_t begin, int64_t end
 }
 
 Tensor dropped(const Tensor& x, double share, int64_t seed) {
+  TORCH_CHECK_VALUE(share >= 0 && share <= 1, "a share of ", share, " cannot be dropped");
+  if (share == 1) return at::zeros_like(x, at::MemoryFormat::Contiguous);  // the threshold has 32 bits
   const Tensor from = x.contiguous();
   Tensor to = at::empty_like(from);
   const auto threshold = static_cast<uint32_t>(share * 4294967296.0);

@@ -301,11 +301,8 @@ void each_head(const Tensor& query, int64_t keys, int64_t heads, const Tensor& m
 
 std::tuple<Tensor, Tensor> attend(const Tensor& query, const Tensor& key, const Tensor& value, int64_t heads,
                                   const std::optional<Tensor>& mask, bool causal) {
-  check(query, query, "query");
-  check(key, query, "key");
-  check(value, query, "value");
-  const int64_t batch = query.size(0), queries = query.size(1), keys = key.size(1), size = query.size(2) / heads;
-  TORCH_CHECK(size * heads == query.size(2), "heads must divide the width");
+  check_all(query, key, value);
+  const int64_t batch = query.size(0), queries = query.size(1), keys = key.size(1), size = head_size(query, heads);
   const Tensor real = held(mask, batch, keys);
   Tensor output = at::empty({batch, queries, heads * size}, query.options());
   Tensor sums = at::empty({batch, heads, queries}, query.options());
@@ -323,9 +320,10 @@ std::tuple<Tensor, Tensor> attend(const Tensor& query, const Tensor& key, const 
 void attend_backward(const Tensor& d_output, const Tensor& query, const Tensor& key, const Tensor& value,
                      const Tensor& sums, int64_t heads, const std::optional<Tensor>& mask, bool causal,
                      const Tensor& d_query, const Tensor& d_key, const Tensor& d_value) {
-  const int64_t batch = query.size(0), queries = query.size(1), keys = key.size(1), size = query.size(2) / heads;
+  check_all(query, key, value);
+  const int64_t batch = query.size(0), queries = query.size(1), keys = key.size(1), size = head_size(query, heads);
   const Tensor dy = d_output.contiguous(), real = held(mask, batch, keys);
-  check(dy, query, "d_output");
+  check_saved(dy, query, sums, {batch, heads, queries});
   AT_DISPATCH_FLOATING_TYPES(query.scalar_type(), "attend_backward", [&] {
     using T = scalar_t;
     each_head<T>(query, keys, heads, real, causal, true, [&](auto& head, int64_t row, int64_t h, const bool* seen) {

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, Self
 
+import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.errors import SeriatimError
 from ..core.state import append
+from ..kernels import Context
 from ..kernels import attention as kernels
 from .attention import attention, attention_weights, attention_with_weights
 from .backbone import BackboneSettings, SelectiveTrace, Trace, is_traced, record
@@ -132,6 +134,45 @@ def _record_norms(trace: Trace | None, part: str, x: Tensor) -> None:
         trace[name] = x.norm(dim=-1)
 
 
+class _KeyBias(torch.autograd.Function):
+    """Returns the bias of `parts` side by side, the second to last of them keys, whose gradient is exactly 0.
+
+    A bias of the keys adds the same number to all scores of a query, which their softmax cancels. Its gradient would be
+    a rounding error, and Adam divides a gradient by its size: the bias would move by the whole learning rate, each time
+    another way if a sum has another order (number of threads, accumulation, several processes).
+    """
+
+    @staticmethod
+    def forward(bias: Tensor, parts: int) -> Tensor:
+        return bias.view_as(bias)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, int], output: Tensor) -> None:
+        ctx.parts = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor, None]:
+        gradient = gradient.clone()
+        gradient.chunk(ctx.parts)[-2].zero_()
+        return gradient, None
+
+
+class Projection(Linear):
+    """A linear layer to queries, keys and values side by side, or to keys and values."""
+
+    def __init__(self, width: int, parts: int) -> None:
+        super().__init__(width, parts * width)
+        self.parts = parts
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._packed_forward(x) if self._can_pack(x) else F.linear(x, self.weight, self.trained_bias())
+
+    def trained_bias(self) -> Tensor:
+        """Returns the bias, without a gradient for that of the keys."""
+        bias: Tensor = _KeyBias.apply(self.bias, self.parts) if torch.is_grad_enabled() else self.bias
+        return bias
+
+
 class SelfAttention(nn.Module):
     """Multi-head self-attention; queries, keys and values of all heads are one matrix product."""
 
@@ -140,7 +181,7 @@ class SelfAttention(nn.Module):
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
         self.heads = heads
-        self.inputs = Linear(width, 3 * width)
+        self.inputs = Projection(width, 3)
         self.output = Linear(width, width)
         self.dropout = Dropout(dropout)
 
@@ -173,7 +214,7 @@ class SelfAttention(nn.Module):
     def first_output(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Returns the output of the first element (B,1,D), with a single query."""
         width = x.shape[-1]
-        weight, bias = self.inputs.weight, self.inputs.bias
+        weight, bias = self.inputs.weight, self.inputs.trained_bias()
         query = _heads(F.linear(x[:, :1], weight[:width], bias[:width]), self.heads)
         keys_values = F.linear(x, weight[width:], bias[width:])  # (B,T,2·D)
         key, value = (_heads(part, self.heads) for part in keys_values.chunk(2, dim=-1))
@@ -190,7 +231,7 @@ class CrossAttention(nn.Module):
         super().__init__()
         self.heads = heads
         self.query = Linear(width, width)
-        self.memory = Linear(width, 2 * width)
+        self.memory = Projection(width, 2)
         self.output = Linear(width, width)
         self.dropout = Dropout(dropout)
 
