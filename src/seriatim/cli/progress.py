@@ -50,6 +50,7 @@ class TrainingProgress:
         elif isinstance(event, Stopped):
             if self.bar is not None:
                 self.bar.stop()
+                atexit.unregister(self.bar.stop)
             best = f", best at step {event.best_step:,}" if event.best_step else ""
             reason = REASONS.get(event.reason, event.reason)
             note(f"{self.label}: {reason} after {event.step:,} steps, {self._format_time(event)}{best}")
@@ -67,6 +68,8 @@ class TrainingProgress:
         size = f"{event.parameters:,} parameters{cost}" if event.parameters else "fitting without gradient descent"
         note(f"{self.label}: {size}{ranks}" + (f", from step {event.step:,}" if event.step else ""))
         if self.bar is not None and event.parameters:
+            if self.budget is not None:
+                self.bar.columns = self.bar.columns[:-2]  # the figures have the times, of training alone
             self.bar.start()
             atexit.register(self.bar.stop)  # an error must not leave the terminal without its cursor
             self.bar_task = self.bar.add_task(self.label, total=self.budget or self.steps, figures="")
