@@ -30,6 +30,7 @@ class TransformerSettings(BackboneSettings):
     """The settings that Transformers share."""
 
     budget_field: ClassVar[str] = "feedforward"
+    muon_lr: ClassVar[float | None] = 0.05
 
     heads: int = Field(4, ge=1, le=256, description="attention heads of a block; the width is a multiple of it")
     feedforward: int | None = Field(
