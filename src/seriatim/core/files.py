@@ -293,7 +293,7 @@ def check_finite(tensors: Mapping[str, Tensor], path: Path) -> None:
         if tensor.is_floating_point() and not tensor.sum().isfinite() and not tensor.isfinite().all():
             count = int((~tensor.isfinite()).sum())
             cause = f"{path}: {count:,} of {tensor.numel():,} weights of {name} are not finite"
-            raise SeriatimError("weights.not-finite", cause, "restore the file, or train again")
+            raise SeriatimError("weights.not-finite", cause, "restore the file, or use other weights")
 
 
 def sha256(path: str | Path) -> str:

@@ -20,7 +20,7 @@ from torch import Tensor
 from ..core import registry
 from ..core.config import validate
 from ..core.errors import SeriatimError
-from ..core.files import Json
+from ..core.files import Json, check_finite
 from ..core.limits import FILE_BYTES, LABELS
 from ..data.tokenizers import Tokenizer
 from .mapping import HubHead, ModelMapping, TensorMap, read_sizes
@@ -120,7 +120,9 @@ def _read_shards(index: Path) -> dict[str, Tensor]:
 def _read_tensors(file: Path) -> dict[str, Tensor]:
     try:
         if file.suffix == ".safetensors":
-            return load_file(file)
+            stored = load_file(file)
+            check_finite(stored, file)
+            return stored
         tensors = _read_pickle(file)
     except (SeriatimError, MemoryError):
         raise
@@ -136,6 +138,7 @@ def _read_tensors(file: Path) -> dict[str, Tensor]:
         if tensor.nbytes > tensor.untyped_storage().nbytes():
             cause = f"{file}: {name[:MAX_SHOWN]} is larger than what is stored of it"
             raise SeriatimError("hub.damaged", cause, "copy the file again")
+    check_finite(tensors, file)
     return tensors
 
 

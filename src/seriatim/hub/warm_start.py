@@ -125,7 +125,7 @@ class WarmStart:
 
     @cached_property
     def tensors(self) -> dict[str, Tensor]:
-        return load_tensors(self.path / "model.safetensors") if self.is_run else self.hub_model.tensors
+        return load_tensors(self.path / "model.safetensors", finite=True) if self.is_run else self.hub_model.tensors
 
     def load_into(
         self,
