@@ -1,0 +1,109 @@
+"""Run folders with damaged or hostile files: each command works or ends with exit code 2 and a message."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import example
+from hypothesis import strategies as st
+
+import seriatim
+from fuzzing import dump_json, fuzz, mutated, mutated_bytes, run_command
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+NAMES = ("answer", "classify", "forecast", "language", "music", "ngram", "pretrain", "regress", "tag", "translate")
+Change = tuple[str, str, bytes]  # a run, a file, its contents
+
+
+@cache
+def stored(run: str) -> dict[str, bytes]:
+    """Returns the files of a golden run."""
+    folder = GOLDEN / "runs" / run
+    files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != "expected.json")
+    return {str(file.relative_to(folder)): file.read_bytes() for file in files}
+
+
+@st.composite
+def damaged_run(draw: Any, endings: tuple[str, ...] = ("",)) -> Change:
+    """Draws a golden run and a file of it with other contents."""
+    run = draw(st.sampled_from(NAMES))
+    name = draw(st.sampled_from([name for name in stored(run) if name.endswith(endings)] or ["config.yaml"]))
+    data = stored(run)[name]
+    how = draw(st.sampled_from(["values", "values", "values", "bytes", "empty"]))
+    if how == "values" and name.endswith(".json"):
+        return run, name, dump_json(draw(mutated(json.loads(data))))
+    if how == "values" and name.endswith(".yaml"):
+        text = yaml.dump(draw(mutated(yaml.safe_load(data))), allow_unicode=True)
+        return run, name, text.encode("utf-8", "surrogatepass")
+    if how == "values" and name.endswith(".jsonl"):
+        values = draw(mutated([json.loads(line) for line in data.splitlines()[:5]]))
+        lines = values if isinstance(values, list) else [values]
+        return run, name, b"".join(dump_json(line) + b"\n" for line in lines)
+    return run, name, b"" if how == "empty" else draw(mutated_bytes(data))
+
+
+def write_run(base: Path, change: Change) -> Path:
+    """Writes a golden run with one changed file, and the data it was trained on, into a folder; works there."""
+    run, name, data = change
+    folder = base / "fuzzed" / "runs" / run
+    shutil.rmtree(base / "fuzzed", ignore_errors=True)
+    shutil.copytree(GOLDEN / "data", base / "fuzzed" / "data")
+    shutil.copytree(GOLDEN / "runs" / run, folder)
+    (folder / name).write_bytes(data)
+    os.chdir(base / "fuzzed")
+    return Path("runs", run)
+
+
+@pytest.fixture(autouse=True)
+def _work_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path.cwd())  # and come back afterwards
+
+
+@fuzz(weight=0.5, change=damaged_run())
+def test_runs(change: Change, tmp_path_factory: pytest.TempPathFactory) -> None:
+    write_run(tmp_path_factory.getbasetemp(), change)
+    run_command("runs")
+    run_command("runs", "--json")
+
+
+@fuzz(
+    weight=0.1,
+    memory=None,
+    change=damaged_run(("summary.json", "metrics.jsonl", "evaluation.json", "samples.jsonl", ".yaml")),
+)
+def test_report(change: Change, tmp_path_factory: pytest.TempPathFactory) -> None:
+    run = write_run(tmp_path_factory.getbasetemp(), change)
+    run_command("report", str(run))
+
+
+@fuzz(
+    weight=0.2,
+    change=damaged_run(("config.yaml", "data.json", "tokenizer.json", "model.safetensors", "capabilities.json")),
+)
+def test_predict(change: Change, tmp_path_factory: pytest.TempPathFactory) -> None:
+    run = write_run(tmp_path_factory.getbasetemp(), change)
+    expected = json.loads((run / "expected.json").read_text(encoding="utf-8"))
+    inputs = expected["inputs"]
+    if isinstance(inputs, list):
+        inputs = [tuple(item) if isinstance(item, list) else item for item in inputs]
+    seriatim.load(run).call(expected["capability"], Path(inputs) if isinstance(inputs, str) else inputs)
+
+
+@fuzz(weight=0.05, change=damaged_run(("config.yaml", "data.json", "tokenizer.json", "model.safetensors")))
+def test_evaluate(change: Change, tmp_path_factory: pytest.TempPathFactory) -> None:
+    run = write_run(tmp_path_factory.getbasetemp(), change)
+    run_command("evaluate", str(run), "--split", "validation", "--quiet")
+
+
+@fuzz(weight=0.05, change=damaged_run())
+@example(change=("language", "checkpoints/4/x.json", b""))
+def test_resume(change: Change, tmp_path_factory: pytest.TempPathFactory) -> None:
+    run = write_run(tmp_path_factory.getbasetemp(), change)
+    seriatim.resume(run, steps=5, report=False)
