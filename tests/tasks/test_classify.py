@@ -674,3 +674,18 @@ def test_batches_are_on_the_device_of_the_network(monkeypatch: pytest.MonkeyPatc
     task.evaluate(network, "validation")
     task.predictor(network).scores(task.encoded["test"])
     assert moved == [torch.device("cpu")] * 2
+
+
+def test_integer_labels_in_memory_come_back_as_integers() -> None:
+    model = {"name": "rnn", "width": 4}
+    frame = pd.DataFrame({"text": ["a good film", "a bad film"] * 12, "label": [10, 9] * 12})
+    task = prepare("classify", frame, model)
+    predictor = task.predictor(task.build())
+    assert task.processor.labels == ("9", "10")
+    records = predictor.call("classify", ["a good film"], probabilities=True)
+    assert type(records[0]["prediction"]) is int
+    assert set(records[0]["probabilities"]) == {"9", "10"}
+    assert task.with_data(frame).encoded["test"].targets.tolist() == [1, 0] * 12
+    as_text = prepare("classify", frame.astype(str), model)
+    prediction = as_text.predictor(as_text.build()).call("classify", ["a good film"])[0]["prediction"]
+    assert prediction == str(records[0]["prediction"])

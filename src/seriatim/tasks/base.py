@@ -183,7 +183,8 @@ class Task(ABC, Generic[E]):
         }
         named = {name: open_source(spec, data_dir) for name, spec in specs.items() if spec is not None}
         named = {**source.splits, **named}  # a file that is named replaces only the split of its name
-        rows = cls.read_training_data(named.pop("train", source), config, diagnostics)
+        source = named.pop("train", source)
+        rows = cls.read_training_data(source, config, diagnostics)
         predefined = {name: cls.read_training_data(part, config, diagnostics, rows) for name, part in named.items()}
         for dataset in (rows, *predefined.values()):
             check(dataset, cls.schema, diagnostics)
@@ -192,7 +193,7 @@ class Task(ABC, Generic[E]):
         datasets = split(rows, policy, fractions, diagnostics, predefined, cls.schema)
         if processor is None:
             processor = cls.processor_type.fit(datasets["train"], config, pretrained or {}, diagnostics)
-        kinds = {role: rows.kind(role) for role in rows.columns}
+        kinds = cls.stored_kinds(rows, source)
         task = cls(config, processor, rows.column_names, kinds, datasets, diagnostics)
         diagnostics.raise_problems()
         return task
@@ -263,6 +264,11 @@ class Task(ABC, Generic[E]):
         rows = read_dataset(source, schema or cls.schema, columns, options, diagnostics, names, kinds)
         diagnostics.raise_problems()
         return rows
+
+    @classmethod
+    def stored_kinds(cls, dataset: Dataset, source: Source) -> dict[str, Kind]:
+        """Returns the kinds by role that a run stores, by which further data is read: those of the training data."""
+        return {role: dataset.kind(role) for role in dataset.columns}
 
     @classmethod
     def choose_split(cls, config: TaskConfig, dataset: Dataset) -> tuple[SplitPolicy, Fractions]:

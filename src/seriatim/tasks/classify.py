@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self, cast
 
 import numpy as np
@@ -24,8 +24,9 @@ from ..core import limits
 from ..core.config import Settings
 from ..core.errors import Diagnostics
 from ..data.dataset import Dataset
-from ..data.kinds import LABEL, LABELS, NO, NUMBER, NUMBERS, YES
+from ..data.kinds import KINDS, LABEL, LABELS, NO, NUMBER, NUMBERS, YES, Kind
 from ..data.schema import Field, Schema
+from ..data.source import Source
 from ..data.split import Stratified
 from ..nn.loss import distillation_loss, multi_label_distillation_loss
 from ..report.charts import Cell, Confusion, Table, View
@@ -53,6 +54,8 @@ from .sequence import (
     SequenceTask,
 )
 
+INTEGER_LABEL = replace(LABEL, name="integer label")  # of data in memory; predictions are integers, too
+KINDS[INTEGER_LABEL.name] = INTEGER_LABEL
 MAX_ERRORS = 20  # in the table of the most confident errors
 MAX_CONFUSION = 500  # labels of which a confusion matrix is stored
 MAX_LISTED = 10  # labels in a note
@@ -189,11 +192,13 @@ class ClassifyPredictor(SequencePredictor):
     def classify(self, dataset: Dataset, options: ClassifyOptions) -> list[Record]:
         """Predict the label of each input, or its labels, with probabilities."""
         labels, multi_label = self.processor.labels, self.processor.multi_label
+        integers = self.task.kinds.get("target") is INTEGER_LABEL
         predictions = []
         for logits in map(torch.from_numpy, self.scores(self.task.encode(dataset))):
             probabilities = (logits.sigmoid() if multi_label else logits.softmax(dim=-1)).tolist()
             best = max(range(len(labels)), key=probabilities.__getitem__)
-            record: Record = {"prediction": labels[best], "confidence": probabilities[best]}
+            prediction = int(labels[best]) if integers else labels[best]
+            record: Record = {"prediction": prediction, "confidence": probabilities[best]}
             if multi_label:
                 pairs = zip(labels, probabilities, strict=True)
                 record["prediction"] = [label for label, probability in pairs if probability > 0.5]
@@ -226,6 +231,14 @@ class ClassifyTask(SequenceTask):
     monitor = "error"
     hub_head = "classification"
     processor: ClassifyProcessor
+
+    @classmethod
+    def stored_kinds(cls, dataset: Dataset, source: Source) -> dict[str, Kind]:
+        """Returns the kinds by role; a column of integers in memory is of a kind of its own."""
+        kinds, column = super().stored_kinds(dataset, source), dataset.columns["target"][0]
+        cells = (source.columns or {}).get(column.name, ())
+        whole = all(isinstance(cell, (int, np.integer)) and not isinstance(cell, bool) for cell in cells)
+        return kinds | {"target": INTEGER_LABEL} if kinds["target"] is LABEL and len(cells) and whole else kinds
 
     def hub_config(self) -> Values:
         kind = "multi" if self.processor.multi_label else "single"
