@@ -286,6 +286,13 @@ def test_compare_two(story: Path, call: Call) -> None:
     assert Path("pair/rnn/model.safetensors").stat().st_mtime_ns == written
     printed = call("compare", "language", "--data", "book.txt", *SMALL, *options[:-1])
     assert [line.split()[0] for line in printed.splitlines()[:3]] == ["model", "ngram", "rnn"]
+    assert "one seed cannot tell" in printed
+    seeds = call("compare", "language", "--data", "book.txt", *SMALL, *options[:-1], "--seeds", "2")
+    assert Path("pair/rnn-seed1/model.safetensors").is_file()
+    assert Path("pair/rnn/model.safetensors").stat().st_mtime_ns == written
+    ngram, rnn = (line for line in seeds.splitlines() if line.startswith(("ngram ", "rnn ")))
+    assert "±" in rnn
+    assert "±" not in ngram
 
 
 # Signals

@@ -108,7 +108,7 @@ def test_the_first_screen_says_which_model_how_sure_and_at_what_cost(
     assert page.values["ngram"][0] == (1.92, "1.920")
     assert "100 % of 30 s" in page.text
     assert "--seeds 0,1,2" in page.text
-    (heads,) = re.findall(r"<caption><strong>Settings in which.*?</thead>", page.source, re.S)
+    (heads,) = re.findall(r"<caption><span><strong>Settings in which.*?</thead>", page.source, re.S)
     assert re.findall(r">([^<>\n]+)</th>", heads) == ["Setting", "Plain RNN", "GRU", "N-gram"]
 
 

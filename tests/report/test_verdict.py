@@ -84,12 +84,12 @@ def test_one_seed_names_no_winner(make_run: RunMaker, tmp_path: Path) -> None:
     texts = lessons(runs)
     assert texts[0] == (
         "The LSTM reached a loss of 1.500, 1 nats ahead of the plain RNN: one seed cannot tell whether that is chance. "
-        "With `--seeds 3` every model is trained three times."
+        "With --seeds 3 every model is trained three times."
     )
     assert not any(claim in text for text in texts for claim in CLAIMS)
     (step,) = (text for text in texts if "What was new" in text)
     assert step == (
-        "The LSTM and the plain RNN: 1.500 against 2.500, one seed each. What was new: its gates keep the gradient "
+        "The LSTM and the plain RNN: 1.500 against 2.500. What was new: its gates keep the gradient "
         "alive over many steps."
     )
 
@@ -221,7 +221,7 @@ def test_classifiers_are_tested_over_examples(make_classifier: RunMaker, tmp_pat
     assert texts[0] == (
         "Best on the validation split: the LSTM with an accuracy of 84.0 %, 4.0 points ahead of the plain RNN "
         "(p = 0.020; two-proportion z-test over the examples, corrected by Holm's method for 2 pairs). The test is "
-        "about other examples, not about other seeds. With `--seeds 3` every model is trained three times."
+        "about other examples, not about other seeds. With --seeds 3 every model is trained three times."
     )
     assert texts[1] == (
         "The LSTM beats the best baseline, most frequent, by 33.0 points on the test split "
@@ -252,7 +252,7 @@ def test_translators_are_ranked_by_bleu_and_compared_by_length(make_run: RunMake
     assert texts[0].startswith(
         "The Bahdanau model reached a BLEU of 33.0, 12.0 BLEU ahead of the seq2seq model: one seed"
     )
-    step = "The Bahdanau model and the seq2seq model: 33.0 against 21.0, one seed each. What was new: it attends"
+    step = "The Bahdanau model and the seq2seq model: 33.0 against 21.0. What was new: it attends"
     assert any(text.startswith(step) for text in texts)
     (length,) = (text for text in texts if "longest sources" in text)
     where = "(10–31 words of the source) the seq2seq model keeps 30 % of its best BLEU, the Bahdanau model 83 %"

@@ -226,6 +226,8 @@ def print_comparison(comparison: Comparison, json: bool) -> None:
             print(f"report: {comparison.path / 'report.html'}")
     for run in comparison.runs:
         if run.summary.get("reason", "") in EXIT_CODES:
+            if is_first_process():
+                note(f"repeat the command with --out {comparison.path} to continue")
             raise typer.Exit(EXIT_CODES[run.summary["reason"]])
 
 

@@ -138,7 +138,7 @@ def comparison_figures(ordered: Sequence[RunData], verdict: Verdict) -> list[Fig
         difference = verdict.difference(best, second)
         figures.append(Figure("Ahead by", format_difference(difference.gap, best, best.main), f"of {the(second)}"))
         if difference.p is None:
-            figures.append(Figure("How sure", "one seed cannot tell", "--seeds 3 trains every model three times"))
+            figures.append(Figure("How sure", "cannot tell", "one seed; --seeds 3 trains every model three times"))
         else:
             sure = format_p(difference.p) if difference.supported else f"may be chance, {format_p(difference.p)}"
             figures.append(Figure("How sure", sure, difference.test))

@@ -31,7 +31,7 @@ from .formatting import format_duration, with_prefix
 from .run_data import RunData, ranked
 from .significance import ALPHA, Difference, Pair, compare_pairs, format_p
 
-MORE_SEEDS = " With `--seeds 3` every model is trained three times."
+MORE_SEEDS = " With --seeds 3 every model is trained three times."
 SLOWER = 1.3  # a speed smaller by this factor is worth a sentence
 RECURRENT = ("rnn", "lstm", "gru")
 STEPWISE = (*RECURRENT, "seq2seq", "bahdanau")  # models that go from element to element
@@ -262,7 +262,7 @@ def step_words(newer: RunData, older: RunData) -> dict[str, str]:
     window = older.setting("model", "window")
     context = newer.setting("model", "context_length") or newer.setting("task", "context_length")
     return {
-        "wider": f", and the weights they save make it wider ({width} against {before})" if wider else "",
+        "wider": f", and the weights that this saves make it wider ({width} against {before})" if wider else "",
         # every level of a TCN has two convolutions
         "field": f"{1 + 2 * (kernel - 1) * (2**levels - 1):,} tokens" if known else "a limited number of tokens",
         "window": f"{window} tokens" if isinstance(window, int) else "a few tokens",
@@ -310,7 +310,7 @@ def compare_step(step: Step, best: Mapping[str, RunData], verdict: Verdict) -> s
     rival = the(older) if len(step.older) == 1 else f"the best {kind} before it, {the(older)},"
     idea = step.idea.format_map(words)
     if difference.p is None:  # numbers and the idea, no winner
-        return f"{capitalized(newer)} and {rival.rstrip(',')}: {values}, one seed each. What was new: {idea}."
+        return f"{capitalized(newer)} and {rival.rstrip(',')}: {values}. What was new: {idea}."
     against = f"({values}, {format_p(difference.p)})"
     if not difference.supported:
         return f"{capitalized(newer)} cannot be told from {rival.rstrip(',')} {against}: the difference may be chance."
