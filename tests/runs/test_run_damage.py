@@ -20,7 +20,7 @@ TABLE = "text,label\n" + "".join(f"{text},{label}\n" for text, label in ROWS)
 SETTINGS = {"model": {"width": 4, "heads": 2}, "train": {"evaluate_steps": 2, "batch_size": 4}}
 PREDICT = ("predict", "run", "red 1 red", "blue", "blue 7 red", "--json")
 EVALUATE = ("evaluate", "run", "--quiet")
-RESUME = ("resume", "run", "--steps", "6", "--quiet")
+RESUME = ("resume", "run", "--steps", "6")  # not quiet: it notes settings that were edited
 COMMANDS = (("runs", "."), PREDICT, EVALUATE, ("report", "run"), ("inspect", "run"), RESUME)
 KINDS = ("flipped", "truncated", "removed", "empty", "zeros")
 
@@ -83,7 +83,7 @@ def check_damage(trained: Trained, kinds: tuple[str, ...], seed: int, tmp_path: 
                 continue
             code, out, err = call(command)
             told = f"{name} {kind} ({seed}), {command[0]}: {err}"
-            assert code == 0 or err.startswith("error ["), told
+            assert code == 0 or "error [" in err, told
             assert "[internal]" not in err, told
             assert "[system]" not in err, told
             if code == 0 and command in (PREDICT, EVALUATE):
