@@ -174,6 +174,17 @@ def test_curves_of_seeds_are_thin_and_their_mean_thick(seeded: Callable[..., lis
     assert "thick: mean of the seeds, thin: each seed" in chart.note
 
 
+def test_curves_end_where_the_longest_network_ends(
+    seeded: Callable[..., list[RunFolder]], make_run: RunMaker, tmp_path: Path
+) -> None:
+    runs = [make_run(tmp_path / "ngram", "ngram"), *seeded(tmp_path, "rnn", 1.5), *seeded(tmp_path, "lstm", 1.6)]
+    longest = max(run.summary["tokens"] for run in runs)
+    (counted,) = (series for series in report.curves(runs, "tokens").series if series.name == "ngram")
+    assert counted.x[-1] == longest > runs[0].summary["tokens"]
+    (slow,) = (series for series in report.curves([runs[0], *runs[4:]], "tokens").series if series.name == "ngram")
+    assert slow.x[-1] == runs[-1].summary["tokens"] < runs[0].summary["tokens"]
+
+
 def test_a_loss_is_explained_by_what_was_measured(pair: Callable[..., str], tmp_path: Path) -> None:
     slow = pair(tmp_path, "rnn", "mlp", 1.9, 1.7)
     assert "still improving when it stopped after 278 steps" in slow

@@ -30,7 +30,7 @@ def training_curves(runs: Sequence[RunData], over: Axis = "seconds", metric: str
     paths = [validation[run.label] or training[run.label] for run in (trained or runs)]
     ends = [getattr(path[-1], over) for path in paths if path]
     starts = [getattr(points[0], over) for points in validation.values() if points]
-    of_seeds = [one.evaluations(metric) for run in runs for one in run.runs]
+    of_seeds = [one.evaluations(metric) for run in (trained or runs) for one in run.runs]
     longest = max([*ends, *(getattr(path[-1], over) for path in of_seeds if path)], default=1.0) or 1.0
     unit = ""
     factor = 1.0
