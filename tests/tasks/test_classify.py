@@ -15,6 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
+from seriatim import api
 from seriatim.core import registry
 from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.images import IMAGE
@@ -689,3 +690,18 @@ def test_integer_labels_in_memory_come_back_as_integers() -> None:
     as_text = prepare("classify", frame.astype(str), model)
     prediction = as_text.predictor(as_text.build()).call("classify", ["a good film"])[0]["prediction"]
     assert prediction == str(records[0]["prediction"])
+
+
+def test_rows_with_empty_inputs_are_left_out_of_training_and_evaluation(tmp_path: Path) -> None:
+    rows = "".join(f"{word} film {n},{word}\n" for n in range(20) for word in ("good", "bad"))
+    (tmp_path / "a.csv").write_text(f"text,label\n{rows},good\n  ,bad\n", encoding="utf-8")
+    (tmp_path / "empty.csv").write_text("text,label\n,good\n", encoding="utf-8")
+    notes: list[str] = []
+    run = api.train("classify", data=str(tmp_path / "a.csv"), steps=1, out=tmp_path / "run", report=False)
+    metrics = run.evaluate(tmp_path / "a.csv", notify=notes.append)
+    assert metrics["examples"] == 40
+    expected = "a.csv: 2 rows with an empty input are left out, the first at a.csv, line 42"
+    assert expected in notes
+    assert expected in json.loads((tmp_path / "run" / "data.json").read_text(encoding="utf-8"))["notes"]
+    with pytest.raises(SeriatimError, match=r"empty\.csv has no rows with an input"):
+        run.evaluate(tmp_path / "empty.csv")

@@ -576,5 +576,6 @@ def evaluate_run(
             splits = ", ".join(task.encoded)
             raise SeriatimError("data.no-split", f'{run.path} has no split "{split}"', f"its splits: {splits}")
         return task.evaluate(model, split)
+    run.task.diagnostics.on_note = notify
     task = run.task.with_data(data, "test", data_dir, columns)
     return task.evaluate(model, "test")

@@ -213,7 +213,10 @@ class Task(ABC, Generic[E]):
             data_dir: The folder of catalogue data sets.
             columns: Role → column names that differ from those of the training data.
         """
-        rows, diagnostics = self.read(open_source(source, data_dir), columns=columns), Diagnostics()
+        diagnostics = Diagnostics(self.diagnostics.on_note)
+        rows = self.without_empty(self.read(open_source(source, data_dir), columns=columns), diagnostics)
+        if not len(rows):
+            raise SeriatimError("data.empty", f"{rows.name} has no rows with an input", "pass a file with data")
         check(rows, self.schema, diagnostics)
         diagnostics.raise_problems()
         return self.with_rows(rows, split)
@@ -237,14 +240,18 @@ class Task(ABC, Generic[E]):
             diagnostics: Receives notes and problems.
             like: The training rows, whose columns and kinds a validation or test source has, too.
         """
-        rows = cls.read_rows(source, config, diagnostics, like)
+        return cls.without_empty(cls.read_rows(source, config, diagnostics, like), diagnostics)
+
+    @classmethod
+    def without_empty(cls, rows: Dataset, diagnostics: Diagnostics) -> Dataset:
+        """Returns the rows without those whose inputs are all empty, with a note; in training and evaluation alike."""
         inputs = [field.role for field in cls.schema.fields if field.required and not field.target]
-        sizes = np.stack([column.sizes for role in inputs for column in rows.columns[role]])
-        empty = sizes.max(axis=0) == 0
+        columns = [column for role in inputs for column in rows.columns.get(role, ())]
+        empty = np.max([column.sizes for column in columns], axis=0) == 0 if columns else np.zeros(len(rows), bool)
         if not empty.any():
             return rows
         first = rows.locations[int(empty.argmax())]
-        diagnostics.note(f"{rows.name}: {empty.sum():,} empty rows are left out, the first at {first}")
+        diagnostics.note(f"{rows.name}: {empty.sum():,} rows with an empty input are left out, the first at {first}")
         return rows.take(np.flatnonzero(~empty))
 
     @classmethod

@@ -187,15 +187,15 @@ class SequenceTask(Task[Encoded]):
         if rows.kind("input") is IMAGE:
             return rows if config.task.images.broken == "error" else skip_broken(rows, diagnostics)
         sizes = np.stack([column.sizes for column in columns])  # (columns, rows)
-        empty = (sizes == 0).all(axis=0)
-        if rows.kind("input") is TEXT and ((partly := (sizes == 0).any(axis=0) & ~empty).any()):
+        if rows.kind("input") is TEXT and ((partly := (sizes == 0).any(axis=0) & (sizes > 0).any(axis=0)).any()):
             first = rows.locations[int(partly.argmax())]
             diagnostics.note(f"{rows.name}: {partly.sum():,} rows have one of two texts, the first at {first}")
-        if rows.kind("input") is NUMBER or not empty.any():
-            return rows
-        first = rows.locations[int(empty.argmax())]
-        diagnostics.note(f"{rows.name}: {empty.sum():,} rows with an empty input are left out, the first at {first}")
-        return rows.take(np.flatnonzero(~empty))
+        return cls.without_empty(rows, diagnostics)
+
+    @classmethod
+    def without_empty(cls, rows: Dataset, diagnostics: Diagnostics) -> Dataset:
+        """Missing numbers of a sequence in several columns are errors, and images are never empty."""
+        return rows if rows.kind("input") in (NUMBER, IMAGE) else super().without_empty(rows, diagnostics)
 
     def read(self, source: object, schema: Schema | None = None, columns: Mapping[str, str] | None = None) -> Dataset:
         schema = self.schema if schema is None else schema

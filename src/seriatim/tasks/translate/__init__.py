@@ -180,11 +180,15 @@ class TranslateTask(EncoderDecoderTask[Encoded]):
         rows = cls.read_rows(source, config, diagnostics, like, schema, columns)
         if config.task.normalize:
             rows = normalize_columns(rows, diagnostics)
-        rows = drop_empty(rows, diagnostics)
+        rows = cls.without_empty(rows, diagnostics)
         if not len(rows):
             cause = f"{source.name} has no pair with text on both sides"
             raise SeriatimError("data.empty", cause, "pass a file with pairs")
         return rows
+
+    @classmethod
+    def without_empty(cls, rows: Dataset, diagnostics: Diagnostics) -> Dataset:
+        return drop_empty(rows, diagnostics)
 
     def read(self, source: object, schema: Schema | None = None, columns: Mapping[str, str] | None = None) -> Dataset:
         if isinstance(schema, PairSchema) or schema is None:
