@@ -29,7 +29,7 @@ HEAD_SIZE = 4096  # bytes of a file by which a format is recognized
 BLOCK_SIZE = 1 << 24  # bytes of a file that are decoded at once
 COMPRESSED = (".gz", ".bz2", ".xz")
 SMALL_BYTES = 1 << 26  # that a compressed file may decompress to, whatever its ratio
-MIXED_SHARE = 5  # a file with a character of UTF-8 for at most so many bytes that are not is of mixed encodings
+MIXED_SHARE = 2  # a file with a character of UTF-8 for at most so many bytes that are not is of mixed encodings
 PIECE_BYTES = 1 << 20  # of a file that are read at once, if the whole of it is
 BYTE_ORDER_MARKS = (  # those of UTF-32 begin like those of UTF-16, so they come first
     (codecs.BOM_UTF32_LE, "utf-32", "utf-32-le"),

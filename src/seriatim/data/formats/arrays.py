@@ -234,7 +234,7 @@ def decode_strings(where: str, array: np.ndarray) -> np.ndarray:
     try:
         texts = np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array
         texts.tolist()
-    except (UnicodeDecodeError, ValueError) as error:
+    except (ValueError, SystemError) as error:  # the latter for numbers beyond all characters
         cause = f"{where}: holds texts that are not Unicode ({shorten_error(error)})"
         raise SeriatimError("data.arrays", cause, "save them again") from None
     return texts

@@ -309,9 +309,10 @@ class Parquet(TableFormat):
         """Yields the columns of some rows at a time.
 
         A few bytes may stand for many rows, and one text in the dictionary of a column for the cells of all of them:
-        texts are read as dictionaries, and the sizes of what is read are checked.
+        texts are read as dictionaries, and the size of all cells is checked before there are so many.
         """
         import pyarrow as pa
+        import pyarrow.compute as pc
         import pyarrow.parquet
 
         try:
@@ -330,9 +331,9 @@ class Parquet(TableFormat):
                 for column_name, column in zip(batch.schema.names, batch.columns, strict=True):
                     if pa.types.is_dictionary(column.type):
                         column = column.dictionary_encode()
-                        used = np.unique(column.indices.drop_null().to_numpy())
+                        used, counts = np.unique(column.indices.drop_null().to_numpy(), return_counts=True)
                         distinct = column.dictionary.take(pa.array(used))
-                        read += distinct.nbytes
+                        read += int(counts @ pc.binary_length(distinct).to_numpy(zero_copy_only=False).astype(np.int64))
                         check_decompressed(name, read, size)
                         cells = dict(zip(used.tolist(), distinct.to_pylist(), strict=True)) | {None: None}
                         columns[column_name] = [cells[index] for index in column.indices.to_pylist()]
