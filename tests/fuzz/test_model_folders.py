@@ -163,8 +163,8 @@ def model_folder(draw: Any) -> Files:
             files |= draw(weights_file(name))
         else:
             file = part if part in files else [*files][-1]
-            file = file if file.endswith(".json") and "index" not in file else "config.json"
-            files[file] = dump_json(draw(mutated(json.loads(files[file]))))
+            file = file if file in ("tokenizer.json", "preprocessor_config.json") else "config.json"
+            files[file] = dump_json(draw(mutated(json.loads(valid_files(name)[file]))))
     if draw(st.integers(0, 9)) == 0:
         files.pop(draw(st.sampled_from(sorted(files))))
     return files
@@ -226,6 +226,10 @@ def import_and_predict(files: Files, text: str, base: Path) -> None:
 
 
 @fuzz(weight=0.2, files=model_folder(), text=st.text(max_size=12))
+@example(files=with_config("resnet", image_size=-1), text="")
+@example(files=with_config("resnet", image_size=False), text="")
+@example(files=with_config("resnet", image_size=10**9), text="")
+@example(files=valid_files("vit") | {"preprocessor_config.json": dump_json({"image_mean": [10**400] * 3})}, text="")
 def test_import_and_predict(files: Files, text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     import_and_predict(files, text, tmp_path_factory.getbasetemp())
 

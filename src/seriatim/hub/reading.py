@@ -163,6 +163,8 @@ def _modern_name(name: str) -> str:
 
 PREPROCESSOR = "preprocessor_config.json"
 DEFAULT_SIDE = 224  # pixels, if no file has a size
+MAX_SIDE = 16_384
+MAX_STATISTIC = 1e6  # of pixels
 DEFAULT_NORMALIZATION = 0.5  # mean and std, if no file has them: pixels between -1 and 1
 
 
@@ -198,9 +200,9 @@ def read_preprocessor(path: Path, config: Mapping[str, Any], problems: list[str]
     size, crop = _sides(values.get("size")), _sides(values.get("crop_size"))
     cropped = bool(values.get("do_center_crop", crop is not None)) and crop is not None
     side = config.get("image_size")
-    height, width = (
-        (side, side) if isinstance(side, int) else (crop if cropped else size) or (DEFAULT_SIDE, DEFAULT_SIDE)
-    )
+    height, width = (side, side) if type(side) is int else (crop if cropped else size) or (DEFAULT_SIDE, DEFAULT_SIDE)
+    if not (1 <= height <= MAX_SIDE and 1 <= width <= MAX_SIDE):
+        problems.append(f"images of {height} × {width} pixels; a side has 1 to {MAX_SIDE:,}")
     stretched = isinstance(values.get("size"), dict) and "height" in values["size"] and not cropped
     return HubImage(height, width, channels, "stretch" if stretched else "crop", *statistics)
 
@@ -215,7 +217,7 @@ def _sides(value: object) -> tuple[int, int] | None:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_STATISTIC
 
 
 MAX_LISTED = 20  # problems
