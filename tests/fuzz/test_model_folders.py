@@ -246,7 +246,7 @@ def test_valid_folders_predict(name: str, tmp_path: Path) -> None:
         (with_config("gpt2", n_layer=10**7), "layers: less than or equal to 200"),
         (
             with_config("bert-classify", num_labels=10**9, id2label=None),
-            "1,000,000,000 labels, but the limit is 1,000,000",
+            "1,000,000,000 different labels, but the limit is 1,000,000",
         ),
         (with_config("vit", num_channels=10**9), "num_channels is too large"),
         (with_pickle(Command()), "contains more than tensors: it may run code, and was not opened"),
