@@ -20,7 +20,7 @@ from ..core.device import derive, torch_stream
 from ..core.errors import SeriatimError
 from ..nn.backbone import ModelSettings, Trace
 from ..nn.encoder_decoder import EncoderDecoderSettings
-from ..tasks.base import Task
+from ..tasks.base import Encoded, Task
 from ..tasks.batching import Batch
 from ..tasks.inspection import check_position
 from ..tasks.predictor import Predictor
@@ -104,7 +104,7 @@ class Subject:
         label: str,
         settings: ModelSettings,
         open_predictor: Callable[[], Predictor] | None = None,
-        load_task: Callable[[], Task[Any]] | None = None,
+        load_task: Callable[[], Task[Encoded]] | None = None,
         load_history: Callable[[], GradientHistory | None] | None = None,
     ) -> None:
         self.label, self.settings = label, settings
@@ -137,7 +137,7 @@ class Subject:
             return self.open_predictor()
 
     @cached_property
-    def task(self) -> Task[Any]:
+    def task(self) -> Task[Encoded]:
         """The task with the data that the model was trained on."""
         if self.load_task is None:
             raise self.unavailable("has no data", "name a run" if not self.trained else "pass a text")

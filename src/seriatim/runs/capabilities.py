@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..tasks import NAMES, load
-from ..tasks.base import Task
+from ..tasks.base import Encoded, Task
 from ..tasks.predictor import Capability
 
 
@@ -47,13 +47,13 @@ def inline_references(value: Any, definitions: dict[str, Any]) -> Any:
     return {key: inline_references(item, definitions) for key, item in value.items()}
 
 
-def task_capabilities(task: type[Task[Any]]) -> dict[str, Any]:
+def task_capabilities(task: type[Task[Encoded]]) -> dict[str, Any]:
     """Returns the JSON of each capability of a task's predictor, by name; no network is built."""
     inputs, methods = task.schema.inputs(), task.predictor_type.methods
     return {name: capability_to_json(method.describe(name, inputs)) for name, method in methods.items()}
 
 
-def predictor_capabilities(task: Task[Any]) -> dict[str, Any]:
+def predictor_capabilities(task: Task[Encoded]) -> dict[str, Any]:
     """Returns the JSON of each capability of the predictor of a prepared task, which may lack some of its class."""
     capabilities = task.predictor_type(task, None).capabilities
     return {name: capability_to_json(capability) for name, capability in capabilities.items()}

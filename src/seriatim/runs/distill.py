@@ -24,7 +24,7 @@ from ..core.device import join_ranks
 from ..core.errors import SeriatimError
 from ..core.files import write_json
 from ..tasks import load as load_task
-from ..tasks.base import Task
+from ..tasks.base import Encoded, Task
 from ..training.config import ENDS, Config
 from ..training.events import Callback
 from .compare import check_same_settings, train_or_resume
@@ -176,7 +176,7 @@ def measure_runs(runs: Mapping[str, Run], data_dir: str | None = None) -> list[d
     ]
 
 
-def prediction_function(run: Run, task: Task[Any], split: str) -> Callable[[int, int], object]:
+def prediction_function(run: Run, task: Task[Encoded], split: str) -> Callable[[int, int], object]:
     """Returns a function that predicts `count` examples of a split, from the example `first` on.
 
     It runs the main capability of the run, or a forward pass if that reads other inputs than the training, as prompts.

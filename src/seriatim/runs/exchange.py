@@ -25,7 +25,7 @@ from ..hub.writing import find_head, write_model
 from ..models.ngram import NGram
 from ..nn.network import count_parameters, weights
 from ..tasks import load_all
-from ..tasks.base import Task
+from ..tasks.base import Encoded, Task
 from ..tasks.language import LanguageTask, read_arpa
 from ..tasks.processor import Processor
 from ..training.config import Config, make_config
@@ -84,9 +84,9 @@ def _import_arpa(file: Path, out: str | Path | None, note: Notify) -> Run:
 
 def _write_run(
     folder: Path,
-    task_class: type[Task[Any]],
+    task_class: type[Task[Encoded]],
     config: Config,
-    processor: Processor[Any],
+    processor: Processor[Encoded],
     tensors: Mapping[str, Tensor],
     source: str,
     parameters: int | None = None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from ..inspect.trace import TraceName
 from ..inspect.views import load_view
 from ..nn.network import count_parameters
 from ..report.charts import View
-from ..tasks.base import Task
+from ..tasks.base import Encoded, Task
 from ..tasks.predictor import Predictor
 from .run import Run
 from .session import reopen_task
@@ -66,7 +65,7 @@ MAX_HEADS = 24  # that are all shown; of more, those of the last layer
 MAX_PARAMETERS = 5_000_000  # above, gradients take too long for a report
 
 
-def overview(predictor: Predictor, task: Task[Any]) -> list[View]:
+def overview(predictor: Predictor, task: Task[Encoded]) -> list[View]:
     """Returns the charts of a trained model for its report.
 
     Args:

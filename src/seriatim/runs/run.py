@@ -26,7 +26,7 @@ from ..core.run_folder import FORMAT, RunFolder, damaged
 from ..data.kinds import KINDS
 from ..nn.network import compare_weights, load_weights, weights_without_memory
 from ..tasks import load as load_task
-from ..tasks.base import Task
+from ..tasks.base import Encoded, Task
 from ..tasks.predictor import Predictions, Predictor
 from ..tasks.processor import from_dict
 from ..training.config import ENDS, Config, make_config
@@ -51,7 +51,7 @@ def settings_digests(settings: Json) -> dict[str, str]:
     return {name: json_digest(values) for name, values in sections.items()}
 
 
-def save_task(folder: Path, task: Task[Any], settings: Json) -> None:
+def save_task(folder: Path, task: Task[Encoded], settings: Json) -> None:
     """Writes the tokenizers and data.json: the processor, columns and kinds by role, and digests.
 
     Args:
@@ -99,7 +99,7 @@ class Run(RunFolder):
         return make_config(self.settings, str(self.path / "config.yaml"))
 
     @cached_property
-    def task(self) -> Task[Any]:
+    def task(self) -> Task[Encoded]:
         """The task with the processor of the run, without data."""
         task_class = load_task(self.config.task.name)  # its module defines the class of the processor
         values = self.stored_data

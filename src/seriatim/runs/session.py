@@ -25,7 +25,7 @@ from ..nn.network import check_memory, load_weights
 from ..report.charts import View, views_to_json
 from ..tasks import load as load_task
 from ..tasks import summary as task_summary
-from ..tasks.base import Task
+from ..tasks.base import Encoded, Task
 from ..training.checkpoint import Checkpoints
 from ..training.config import Config, TrainSettings, learning_rates
 from ..training.cost import parameter_count, peak_memory, reset_peak_memory, solve_width
@@ -219,11 +219,11 @@ class Session:
         if self.notify is not None:
             self.notify(text)
 
-    def _prepare(self, ranks: Ranks, **options: Any) -> Task[Any]:
+    def _prepare(self, ranks: Ranks, **options: Any) -> Task[Encoded]:
         """Prepares the task on rank 0 first: the others then find the data in the cache, or stop."""
         task_class = load_task(self.config.task.name)
 
-        def prepare() -> Task[Any]:
+        def prepare() -> Task[Encoded]:
             diagnostics = Diagnostics(self.notify if ranks.is_first else None)
             arguments = {**self.data.in_memory(), **options, "diagnostics": diagnostics, "data_dir": self.data_dir}
             return task_class.prepare(self.config.task_config(), **arguments)
@@ -254,7 +254,7 @@ class Session:
         tokenizers = {"tokenizer": start.tokenizer, "source_tokenizer": start.source_tokenizer}
         return {name: tokenizer for name, tokenizer in tokenizers.items() if tokenizer is not None}
 
-    def _solve_budget(self, task: Task[Any]) -> None:
+    def _solve_budget(self, task: Task[Encoded]) -> None:
         """Sets the width (or the size of a gradient-free model) by the parameter budget."""
         budget, model = self.config.params, self.config.model
         if budget is None:
@@ -285,7 +285,7 @@ class Session:
 
     def _fit(
         self,
-        task: Task[Any],
+        task: Task[Encoded],
         ranks: Ranks,
         warm_start: WarmStart | None,
         teacher: Teacher | None,
@@ -349,7 +349,7 @@ class Session:
         return Run(self.folder)
 
     def _with_teacher(
-        self, task: Task[Any], teacher: Teacher, device: torch.device, notify: Notify, resumed: bool
+        self, task: Task[Encoded], teacher: Teacher, device: torch.device, notify: Notify, resumed: bool
     ) -> Any:
         """Returns the task with a distillation loss; a teacher without a share in the loss is not asked."""
         settings = self.config.distill
@@ -367,7 +367,7 @@ class Session:
             check_same_teacher(Run(self.folder).summary.get("teacher", {}), self.teacher_summary)
         return make_distillation_task(task, settings, teacher, device, notify, unlabeled)
 
-    def _fit_gradient_free(self, task: Task[Any]) -> None:
+    def _fit_gradient_free(self, task: Task[Encoded]) -> None:
         """Fits a model that is not trained by gradient descent, with the events of a training of one step."""
         outcome, models = Outcome(), []
 
@@ -388,7 +388,7 @@ class Session:
 
     # Records
 
-    def summarize(self, task: Task[Any], outcome: Outcome, model: Any = None) -> None:
+    def summarize(self, task: Task[Encoded], outcome: Outcome, model: Any = None) -> None:
         """Writes summary.json and, once trained, evaluation.json, inspection.json, the model card and the report.
 
         Args:
@@ -455,7 +455,7 @@ class Session:
             report.write_card(run)
             report.write_run_report(run)
 
-    def _write_inspection(self, task: Task[Any], predictor: Any) -> None:
+    def _write_inspection(self, task: Task[Encoded], predictor: Any) -> None:
         """Writes inspection.json: what the report shows of the inside of the network."""
         from .inspection import overview
 
@@ -513,7 +513,7 @@ def check_model(config: Config) -> None:
         raise SeriatimError("task.model", cause, f"choose another --model, such as {task_class.default_model}")
 
 
-def check_fingerprint(run: Run, task: Task[Any]) -> None:
+def check_fingerprint(run: Run, task: Task[Encoded]) -> None:
     """Raises SeriatimError unless the training split is the one that the run was trained on."""
     fingerprint = run.stored_data.get("fingerprint")
     if fingerprint is not None and fingerprint != task.fingerprint():
@@ -523,7 +523,7 @@ def check_fingerprint(run: Run, task: Task[Any]) -> None:
 
 def reopen_task(
     run: Run, data: Data | None = None, data_dir: str | None = None, notify: Notify | None = None
-) -> Task[Any]:
+) -> Task[Encoded]:
     """Returns the task of a run with the data it was trained on, read again with the run's processor.
 
     Args:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..core.errors import SeriatimError, did_you_mean
 from ..core.registry import import_file
-from .base import Task
+from .base import Encoded, Task
 
 NAMES = (
     "answer",
@@ -27,7 +27,7 @@ NAMES = (
 ENTRY_POINTS = "seriatim.tasks"  # the group under which installed packages name their tasks
 
 
-def load(name: str) -> type[Task[Any]]:
+def load(name: str) -> type[Task[Encoded]]:
     """Returns the class of a task, and imports its module or its package's entry point if needed."""
     if name in NAMES:
         importlib.import_module(f"{__name__}.{name}")
@@ -44,12 +44,12 @@ def names() -> list[str]:
     return sorted({*NAMES, *Task.registry, *(point.name for point in entry_points(group=ENTRY_POINTS))})
 
 
-def summary(task: type[Task[Any]]) -> str:
+def summary(task: type[Task[Encoded]]) -> str:
     """Returns the first sentence of the docstring of a task's module or package."""
     return (sys.modules[task.__module__].__doc__ or "").partition("\n")[0].rstrip(".")
 
 
-def load_all() -> dict[str, type[Task[Any]]]:
+def load_all() -> dict[str, type[Task[Encoded]]]:
     """Returns all tasks by name."""
     return {name: load(name) for name in names()}
 

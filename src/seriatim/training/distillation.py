@@ -64,7 +64,7 @@ class Teacher:
         known = {name: value for name, value in self.run.summary.items() if name in SUMMARY_KEYS}
         return {"path": str(self.path), "fingerprint": sha256(self.path / "model.safetensors"), **known}
 
-    def check_compatible(self, task: Task[Any], config: Any) -> None:
+    def check_compatible(self, task: Task[Encoded], config: Any) -> None:
         """Raises SeriatimError unless teacher and student predict the same outputs for the same task."""
         name, teacher_name = config.task.name, self.config.task.name
         if name != teacher_name:
@@ -126,7 +126,7 @@ class DistillationTask:
         settings: Temperature and weights.
     """
 
-    def __init__(self, task: Task[Any], settings: DistillSettings) -> None:
+    def __init__(self, task: Task[Encoded], settings: DistillSettings) -> None:
         self.task = task
         self.settings = settings
         self.unit: str = task.unit
@@ -173,7 +173,7 @@ class OnlineTeacherTask(DistillationTask):
         teacher: The network of the teacher.
     """
 
-    def __init__(self, task: Task[Any], settings: DistillSettings, teacher: nn.Module) -> None:
+    def __init__(self, task: Task[Encoded], settings: DistillSettings, teacher: nn.Module) -> None:
         super().__init__(task, settings)
         self.teacher = teacher.eval().requires_grad_(False)
 
@@ -200,7 +200,7 @@ class CachedTeacherTask(DistillationTask):
 
     def __init__(
         self,
-        task: Task[Any],
+        task: Task[Encoded],
         settings: DistillSettings,
         encoded: Encoded,
         scores: np.ndarray,
@@ -240,7 +240,7 @@ class CachedTeacherTask(DistillationTask):
 
 
 def make_distillation_task(
-    task: Task[Any],
+    task: Task[Encoded],
     settings: DistillSettings,
     teacher: Teacher,
     device: torch.device,
@@ -274,7 +274,7 @@ def make_distillation_task(
 
 
 def teacher_outputs(
-    task: Task[Any], teacher: Teacher, rows: Dataset, with_features: bool, device: torch.device, notify: Notify
+    task: Task[Encoded], teacher: Teacher, rows: Dataset, with_features: bool, device: torch.device, notify: Notify
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Returns a teacher's scores and, if needed, features of every target of a data set, in order.
 

@@ -34,7 +34,7 @@ from ..core.device import Ranks, derive
 from ..core.errors import SeriatimError
 from ..kernels import load as load_kernels
 from ..nn.network import load_weights, weights
-from ..tasks.base import Task
+from ..tasks.base import Encoded, Task
 from ..tasks.batching import Batch
 from .checkpoint import Checkpoint, Checkpoints, StepTimes
 from .config import MUON_LR, TrainSettings
@@ -95,7 +95,7 @@ class Loop:
         clock: Returns the time in seconds, from any start; rank 0's decides.
     """
 
-    task: Task[Any] | DistillationTask
+    task: Task[Encoded] | DistillationTask
     network: nn.Module
     settings: TrainSettings
     lr: float

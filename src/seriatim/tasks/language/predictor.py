@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -70,7 +70,7 @@ class LanguageModelPredictor(EmbeddingPredictor):
 
     processor: LanguageProcessor
 
-    def __init__(self, task: Task[Any], network: nn.Module | NGram, engine: Engine | None = None) -> None:
+    def __init__(self, task: Task[Encoded], network: nn.Module | NGram, engine: Engine | None = None) -> None:
         super().__init__(task, network)
         self.tokenizer = self.processor.tokenizer
         self.line_start: bool = task.settings.line_start
