@@ -28,7 +28,7 @@ def train(
     *,
     validation: Any = None,
     test: Any = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, object] | None = None,
     out: str | Path | None = None,
     data_dir: str | None = None,
     callbacks: Iterable[Callback] = (),
@@ -78,7 +78,7 @@ def train(
     return run
 
 
-def merged_data(settings: Mapping[str, Any] | None, source: Data) -> dict[str, Any]:
+def merged_data(settings: Mapping[str, object] | None, source: Data) -> dict[str, Any]:
     """Returns the section `data` of the settings, with what was handed in."""
     section = (settings or {}).get("data") or {}
     section = {"source": section} if isinstance(section, str) else section

@@ -95,7 +95,7 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: in
         print(f"{bold}{line}{off}" if number == 0 else line)
 
 
-def print_metrics(rows: Sequence[tuple[str, Mapping[str, Any]]], monitor: str) -> None:
+def print_metrics(rows: Sequence[tuple[str, Mapping[str, object]]], monitor: str) -> None:
     """Prints a row per split or baseline and a column per metric, the monitored one first."""
     merged = merge_metrics(values for _, values in rows)
     names = displayed_metrics(merged, monitor)

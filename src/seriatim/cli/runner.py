@@ -40,7 +40,7 @@ class Request:
     fixed: Mapping[str, str] = field(default_factory=dict)  # role → the same text for all inputs
     data: str | None = None
     column: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
     out: Path | None = None
     chart: Path | None = None
     int8: bool = False
@@ -293,7 +293,7 @@ def print_records(request: Request, capability: Capability, parts: Iterator[Reco
         sys.stdout.flush()
 
 
-def describe_record(record: Mapping[str, Any], main: str) -> str:
+def describe_record(record: Mapping[str, object], main: str) -> str:
     """Returns a record for a terminal: its main column, and the numbers beside it."""
     numbers = [
         f"{name} {format_number(value)}" for name, value in record.items() if isinstance(value, float) and name != main

@@ -47,7 +47,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**63)]
 S = TypeVar("S", bound=BaseModel)
 
 
-def validate(schema: type[S], values: Mapping[str, Any], origin: str = "the settings") -> S:
+def validate(schema: type[S], values: Mapping[str, object], origin: str = "the settings") -> S:
     """Returns the settings object, or raises one error that lists every problem."""
     try:
         return schema.model_validate(dict(values))
@@ -81,7 +81,7 @@ def load_yaml(path: str | Path) -> Json:
     return values
 
 
-def override(values: Mapping[str, Any], assignments: Iterable[str]) -> Json:
+def override(values: Mapping[str, object], assignments: Iterable[str]) -> Json:
     """Returns values with `a.b=c` assignments applied; `c` is parsed as YAML (`true`, `3`, `[1, 2]`, `null`)."""
     result = _copy(values)
     for text in assignments:
@@ -94,7 +94,7 @@ def override(values: Mapping[str, Any], assignments: Iterable[str]) -> Json:
     return result
 
 
-def set_path(values: Json, path: str, value: Any) -> None:
+def set_path(values: Json, path: str, value: object) -> None:
     """Sets `values["a"]["b"]` for the path "a.b", creating mappings as needed."""
     *parents, last = path.split(".")
     for name in parents:
@@ -105,7 +105,7 @@ def set_path(values: Json, path: str, value: Any) -> None:
     values[last] = value
 
 
-def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Json:
+def merge(base: Mapping[str, object], over: Mapping[str, object]) -> Json:
     """Returns `base` updated with `over`, recursively."""
     result = _copy(base)
     for key, value in over.items():
@@ -116,7 +116,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Json:
     return result
 
 
-def dump_yaml(settings: BaseModel | Mapping[str, Any]) -> str:
+def dump_yaml(settings: BaseModel | Mapping[str, object]) -> str:
     values = settings.model_dump(mode="json") if isinstance(settings, BaseModel) else dict(settings)
     return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
 
@@ -171,7 +171,7 @@ class _Loader(yaml.SafeLoader):
         return total
 
 
-def _parse_yaml(text: str) -> Any:
+def _parse_yaml(text: str) -> object:
     """Returns the values of a YAML text; raises yaml.YAMLError, or ValueError for numbers and times out of range."""
     try:
         return yaml.load(text, _Loader)
@@ -179,7 +179,7 @@ def _parse_yaml(text: str) -> Any:
         raise MarkedYAMLError(problem="a value that does not fit its tag") from None
 
 
-def _scalar(raw: str) -> Any:
+def _scalar(raw: str) -> object:
     if len(raw) == 1 and not raw.isalnum() and raw != "~":
         return raw  # a separator such as | or - or #, which YAML would parse otherwise
     try:
@@ -194,7 +194,7 @@ def _scalar(raw: str) -> Any:
     return value
 
 
-def _copy(values: Mapping[str, Any]) -> Json:
+def _copy(values: Mapping[str, object]) -> Json:
     return {key: _copy(value) if isinstance(value, Mapping) else value for key, value in values.items()}
 
 
@@ -219,7 +219,7 @@ def _explain(schema: type[BaseModel], detail: ErrorDetails) -> str:
 
 def _keys(schema: type[BaseModel], path: list[str]) -> list[str]:
     """Returns the names of the settings under a path, through optional and union types."""
-    candidates: list[Any] = [schema]
+    candidates = [schema]
     for part in path:
         candidates = [
             inner
@@ -230,7 +230,7 @@ def _keys(schema: type[BaseModel], path: list[str]) -> list[str]:
     return [key for model in candidates for key in model.model_fields]
 
 
-def _settings_in(annotation: Any) -> list[type[BaseModel]]:
+def _settings_in(annotation: object) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [model for inner in getattr(annotation, "__args__", ()) for model in _settings_in(inner)]

@@ -48,7 +48,7 @@ class RunFolder:
         return f"{type(self).__name__}({str(self.path)!r})"
 
     @classmethod
-    def create(cls, path: str | Path, config: Mapping[str, Any]) -> Self:
+    def create(cls, path: str | Path, config: Mapping[str, object]) -> Self:
         """Writes config.yaml into a folder, which is made if needed, and returns the run."""
         from .config import dump_yaml  # imports pydantic, which --help does not need
 
@@ -125,17 +125,17 @@ class RunFolder:
 
     # Writing
 
-    def write_summary(self, values: Mapping[str, Any]) -> None:
+    def write_summary(self, values: Mapping[str, object]) -> None:
         self._write("summary.json", dict(values), indent=2)
 
-    def write_capabilities(self, values: Mapping[str, Any]) -> None:
+    def write_capabilities(self, values: Mapping[str, object]) -> None:
         self._write("capabilities.json", dict(values), indent=2)
 
-    def write_evaluation(self, views: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    def write_evaluation(self, views: Mapping[str, Sequence[Mapping[str, object]]]) -> None:
         """Writes views by split; they come from `report.charts.views_to_json`."""
         self._write("evaluation.json", dict(views))
 
-    def write_inspection(self, views: Sequence[Mapping[str, Any]]) -> None:
+    def write_inspection(self, views: Sequence[Mapping[str, object]]) -> None:
         """Writes the charts of an inspection; they come from `report.charts.views_to_json`."""
         self._write("inspection.json", list(views))
 

@@ -65,7 +65,7 @@ class Source:
     encoding: str | None = None
     roles: Mapping[str, str] = field(default_factory=dict)
     rows: tuple[int, int] | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
     aligned: bool = False
 
     @property

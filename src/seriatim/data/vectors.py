@@ -41,7 +41,7 @@ class VectorWriter:
         description: Of the model and the pooling, stored in a Parquet file; see `VectorFile.check_model`.
     """
 
-    def __init__(self, path: str | Path, width: int, description: Mapping[str, Any]) -> None:
+    def __init__(self, path: str | Path, width: int, description: Mapping[str, object]) -> None:
         self.path, self.width, self.description = Path(path), width, dict(description)
         check_extension(self.path)
         self.rows = 0

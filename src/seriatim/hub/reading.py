@@ -23,7 +23,7 @@ from ..core.errors import SeriatimError
 from ..core.files import Json, check_finite
 from ..core.limits import FILE_BYTES, LABELS
 from ..data.tokenizers import Tokenizer
-from .mapping import HubHead, ModelMapping, TensorMap, read_sizes
+from .mapping import Config, HubHead, ModelMapping, TensorMap, read_sizes
 from .mappings import by_model_type
 
 CONFIG = "config.json"
@@ -180,7 +180,7 @@ class HubImage:
     std: tuple[float, ...]
 
 
-def read_preprocessor(path: Path, config: Mapping[str, Any], problems: list[str], notes: list[str]) -> HubImage:
+def read_preprocessor(path: Path, config: Config, problems: list[str], notes: list[str]) -> HubImage:
     """Returns the images of a model folder; adds unsupported preprocessing to the problems."""
     channels = int(config.get("num_channels", 3))
     values = read_json_object(path / PREPROCESSOR) if (path / PREPROCESSOR).is_file() else {}
@@ -357,7 +357,7 @@ def _initialize(like: Tensor) -> Tensor:
     return tensor.normal_(std=NEW_WEIGHT_STD, generator=torch.Generator().manual_seed(0))
 
 
-def _labels(config: Mapping[str, Any], problems: list[str]) -> tuple[str, ...]:
+def _labels(config: Config, problems: list[str]) -> tuple[str, ...]:
     names, count = config.get("id2label"), config.get("num_labels", 2)
     if isinstance(names, dict) and names:
         numbered = {str(index): names.get(str(index)) for index in range(len(names))}

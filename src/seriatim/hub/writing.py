@@ -14,7 +14,7 @@ from torch import Tensor
 from ..core.errors import SeriatimError
 from ..core.files import Json, atomic_folder, write_json, write_text
 from ..data.tokenizers import Tokenizer
-from .mapping import HubHead, ModelMapping
+from .mapping import Config, HubHead, ModelMapping
 from .reading import PREPROCESSOR, TARGET_FOLDER, HubImage
 
 BILINEAR = 2  # Pillow's number of the filter
@@ -43,7 +43,7 @@ def write_model(
     settings: Any,
     tensors: Mapping[str, Tensor],
     tokenizers: Mapping[str, Tokenizer],
-    config: Mapping[str, Any],
+    config: Config,
     image: HubImage | None = None,
 ) -> None:
     """Writes a model folder.
@@ -125,7 +125,7 @@ def write_preprocessor(path: Path, image: HubImage) -> None:
     write_json(path / PREPROCESSOR, values)
 
 
-def _write_generation_config(path: Path, config: Mapping[str, Any], tokenizer: Tokenizer) -> None:
+def _write_generation_config(path: Path, config: Config, tokenizer: Tokenizer) -> None:
     """Writes generation_config.json; without it the defaults of the architecture would apply."""
     values = {key: config[key] for key in ("decoder_start_token_id", "eos_token_id", "pad_token_id")}
     forbidden = {values["pad_token_id"], tokenizer.unk} - {values["eos_token_id"], None}

@@ -617,7 +617,7 @@ def views_to_json(views: Sequence[Chart]) -> list[dict[str, Any]]:
     return [{"kind": cast(View, view).kind, **value} for view, value in zip(views, values, strict=True)]
 
 
-def views_from_json(values: Sequence[Mapping[str, Any]]) -> list[View]:
+def views_from_json(values: Sequence[Mapping[str, object]]) -> list[View]:
     """Returns charts and tables from JSON values; raises ValidationError if a field is missing or wrong."""
     return VIEWS.validate_python(list(values))
 

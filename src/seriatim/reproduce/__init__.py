@@ -60,7 +60,7 @@ class PublishedRow:
     data: str | None = None
     params: str | None = None
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
     split: str = "test"
     best_recurrent: float | None = None
     best_tcn: float | None = None

@@ -55,7 +55,7 @@ def configure(
     task: str | None = None,
     data: str | None = None,
     model: str | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, object] | None = None,
     **short: Any,
 ) -> Config:
     """Returns the validated configuration.
@@ -87,7 +87,7 @@ def configure(
     return make_config(values)
 
 
-def expand_names(values: Mapping[str, Any]) -> dict[str, Any]:
+def expand_names(values: Mapping[str, object]) -> dict[str, Any]:
     """Returns settings whose bare names are sections: `model: lstm` becomes `model: {name: lstm}`."""
     keys = {"task": "name", "model": "name", "data": "source"}
     return {name: {keys[name]: v} if name in keys and isinstance(v, str) else v for name, v in values.items()}

@@ -59,7 +59,7 @@ def distill(
     model: str | None = None,
     *,
     data: str | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, object] | None = None,
     out: str | Path | None = None,
     data_dir: str | None = None,
     callbacks: Callable[[str], Iterable[Callback]] = lambda label: (),
@@ -106,7 +106,7 @@ def distill(
 
 
 def student_configs(
-    teacher: Run, model: str | None, data: str | None, settings: Mapping[str, Any], **short: Any
+    teacher: Run, model: str | None, data: str | None, settings: Mapping[str, object], **short: Any
 ) -> dict[str, Config]:
     """Returns the configurations of both students."""
     own = expand_names(settings)

@@ -94,7 +94,7 @@ def capability(
     return lambda method: CapabilityMethod(method, outputs, options, inputs, per_row, scalar, own_data)
 
 
-def flatten(record: Mapping[str, Any]) -> Record:
+def flatten(record: Mapping[str, object]) -> Record:
     """Returns a record with a column `column.key` for each entry of a mapping, as of probabilities by label."""
     cells: Record = {}
     for column, value in record.items():

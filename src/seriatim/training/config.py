@@ -13,7 +13,7 @@ from ..core import registry
 from ..core.config import Count, Seed, Settings, validate
 from ..core.errors import SeriatimError
 from ..nn.backbone import ModelSettings
-from ..tasks.processor import DataSettings, TaskConfig
+from ..tasks.processor import DataSettings, TaskConfig, Values
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
 Freeze = Literal["none", "embeddings", "backbone"] | Annotated[int, Field(ge=1, le=10_000)]
@@ -154,7 +154,7 @@ class Config(TaskConfig):
         return TaskConfig(task=self.task, data=self.data, model=self.model, seed=self.seed)
 
 
-def make_config(values: Mapping[str, Any], origin: str = "the settings") -> Config:
+def make_config(values: Values, origin: str = "the settings") -> Config:
     """Returns the validated configuration, with the defaults of task and model.
 
     Args:
@@ -213,5 +213,5 @@ def learning_rates(config: Config) -> tuple[float, float]:
     return lr, muon_lr
 
 
-def _known(defaults: Mapping[str, Any], settings: type[Any]) -> dict[str, Any]:
+def _known(defaults: Mapping[str, object], settings: type[Settings]) -> dict[str, object]:
     return {name: value for name, value in defaults.items() if name in settings.model_fields}

@@ -83,7 +83,7 @@ class Teacher:
             raise SeriatimError("distill.outputs", cause, "train both on the same data, read in the same way")
 
 
-def check_same_teacher(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def check_same_teacher(before: Mapping[str, object], now: Mapping[str, object]) -> None:
     """Raises SeriatimError unless a resumed training has the teacher and the unlabeled examples it began with."""
     causes = {
         "fingerprint": f"{now['path']} has other weights than the teacher that this training began with",

@@ -52,7 +52,7 @@ class Entry:
     note: str = ""
     encoding: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)  # role → columns
-    options: Mapping[str, Any] = field(default_factory=dict)  # of the format
+    options: Mapping[str, object] = field(default_factory=dict)  # of the format
     rows: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # split → first row, last row + 1
 
     @property

@@ -204,7 +204,7 @@ def round_half_up(number: float) -> int:
     return int(number + 0.5)
 
 
-def parse_roll(cell: Any) -> Midi | np.ndarray:
+def parse_roll(cell: object) -> Midi | np.ndarray:
     """Returns a piece: a MIDI file as its notes, an array of frames with 88 or 128 keys as it is."""
     if isinstance(cell, Midi):
         return cell
@@ -264,7 +264,7 @@ class Music(Format):
                     yield Record({ROLE: roll}, Location(stream.name, number, "piece"))
 
     @staticmethod
-    def _read_cells(stream: Stream, arrays: Mapping[str, Any]) -> Iterator[Record]:
+    def _read_cells(stream: Stream, arrays: Mapping[str, np.ndarray | list[np.ndarray]]) -> Iterator[Record]:
         """Yields the pieces of a MATLAB file with the split of each."""
         cells = {name: arrays[name] for name in ("traindata", "validdata", "testdata") if name in arrays}
         if not isinstance(cells.get("traindata"), list):
