@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .core.errors import SeriatimError
+from .data.source import DataInput
 from .runs.configure import add_plugins, configure
 from .runs.run import Run
 from .runs.session import Data, Notify, Session, evaluate_run, has_started, make_folder
@@ -23,11 +24,11 @@ Plugins = str | Path | Sequence[str | Path] | None
 
 def train(
     task: str | None = None,
-    data: Any = None,
+    data: DataInput | None = None,
     model: str | None = None,
     *,
-    validation: Any = None,
-    test: Any = None,
+    validation: DataInput | None = None,
+    test: DataInput | None = None,
     settings: Mapping[str, object] | None = None,
     out: str | Path | None = None,
     data_dir: str | None = None,
@@ -35,7 +36,7 @@ def train(
     notify: Notify | None = None,
     plugin: Plugins = None,
     report: bool = True,
-    **short: Any,
+    **short: object,
 ) -> Run:
     """Trains a model and returns its run.
 
@@ -78,7 +79,7 @@ def train(
     return run
 
 
-def merged_data(settings: Mapping[str, object] | None, source: Data) -> dict[str, Any]:
+def merged_data(settings: Mapping[str, object] | None, source: Data) -> dict[str, object]:
     """Returns the section `data` of the settings, with what was handed in."""
     section = (settings or {}).get("data") or {}
     section = {"source": section} if isinstance(section, str) else section
@@ -91,9 +92,9 @@ def merged_data(settings: Mapping[str, object] | None, source: Data) -> dict[str
 def resume(
     path: str | Path,
     *,
-    data: Any = None,
-    validation: Any = None,
-    test: Any = None,
+    data: DataInput | None = None,
+    validation: DataInput | None = None,
+    test: DataInput | None = None,
     steps: int | None = None,
     epochs: float | None = None,
     minutes: float | None = None,
@@ -146,7 +147,7 @@ def load(path: str | Path, plugin: Plugins = None) -> Run:
 def evaluate(
     path: str | Path,
     *,
-    data: Any = None,
+    data: DataInput | None = None,
     split: str = "test",
     column: str | None = None,
     target: str | None = None,
@@ -175,6 +176,6 @@ def evaluate(
     return evaluate_run(run, data, split=split, columns=columns, data_dir=data_dir, notify=notify, int8=int8)
 
 
-def predict(path: str | Path, inputs: Any, *, plugin: Plugins = None, **options: Any) -> Any:
+def predict(path: str | Path, inputs: DataInput, *, plugin: Plugins = None, **options: object) -> Any:
     """Returns the predictions of a run; see `Run.predict`."""
     return load(path, plugin).predict(inputs, **options)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from .formats import ReadOptions, normalize_name
 from .kinds import LABEL, NUMBER, NUMBERS, TEXT, TIME, is_blank
 from .reader import read_dataset, read_header
 from .schema import Header, Schema
-from .source import Source, open_source
+from .source import DataInput, Source, open_source
 from .split import NAMES, Contiguous, Fractions, SplitPolicy, Stratified
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _fit_of_role(schema: Schema, role: str, names: Sequence[str], header: Header
 
 
 def check_data(
-    spec: Any,
+    spec: DataInput,
     schemas: Mapping[str, Schema],
     task: str | None = None,
     *,

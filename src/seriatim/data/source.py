@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path, PurePath, PurePosixPath
-from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -25,13 +25,15 @@ from .kinds import SPLIT_ALIASES, Cell
 from .stream import COMPRESSED, Decompressed, Stream, check_decompressed, expand_user, file_extension, reading
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from .catalogue.download import Progress
     from .synthetic import Splits
 
 MAX_PATH = 8_192  # characters of two paths
 COMPRESSION_RATIO = 4  # bytes of text in a byte of a compressed file
 NO_DATA = ("readme", "license", "licence", "_about")  # files that are about the data
-OPENERS: dict[str, Callable[[Any], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+OPENERS: dict[str, Callable[[Any], io.BufferedIOBase]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 Columns = Mapping[str, Sequence[Cell]]  # column → cells
 
@@ -59,7 +61,7 @@ class Source:
     name: str
     streams: tuple[Stream, ...] = ()
     columns: Columns | None = None
-    index: Any = None
+    index: pd.Index | None = None
     splits: Mapping[str, Source] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     encoding: str | None = None
@@ -99,10 +101,19 @@ class HubDataset(Protocol):
 
     def with_format(self, type: str) -> Any: ...
 
-    def class_encode_column(self, column: str) -> Any: ...
+    def class_encode_column(self, column: str) -> object: ...
 
 
-def open_source(spec: Any, data_dir: str | None = None, progress: Progress | None = None) -> Source:
+DataInput: TypeAlias = (
+    str | Path | Source | ArrowStream | HubDataset | Mapping[str, object] | Sequence[object] | np.ndarray
+)
+"""Data that a user names or passes: a path or a name, a table, a data set of `datasets`, or columns, rows and arrays.
+
+`open_source` says what each of them may be.
+"""
+
+
+def open_source(spec: DataInput, data_dir: str | None = None, progress: Progress | None = None) -> Source:
     """Returns the source for what a user names or passes.
 
     Args:
@@ -167,7 +178,7 @@ def _open_table(table: Any) -> Source:
     return Source(name, columns={column: arrow[column].to_pylist() for column in names}, index=index)
 
 
-def _open_mapping(mapping: Mapping[Any, Any], data_dir: str | None) -> Source:
+def _open_mapping(mapping: Mapping[str, Any], data_dir: str | None) -> Source:
     """Columns by name, or sources by split."""
     if mapping and all(str(key).lower() in SPLIT_ALIASES and _is_table(mapping[key]) for key in mapping):
         splits = {SPLIT_ALIASES[str(key).lower()]: open_source(spec, data_dir) for key, spec in mapping.items()}

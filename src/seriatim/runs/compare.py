@@ -13,6 +13,7 @@ from ..core.config import merge
 from ..core.device import join_ranks
 from ..core.errors import SeriatimError
 from ..core.files import WriteError, write_json
+from ..data.source import DataInput
 from ..report.charts import Lines
 from ..training.config import Config
 from ..training.events import Callback
@@ -58,19 +59,19 @@ class Comparison:
 
 def compare(
     task: str | None = None,
-    data: Any = None,
+    data: DataInput | None = None,
     models: Sequence[str] | Mapping[str, Mapping[str, object]] = (),
     *,
     seeds: int | str | Sequence[int] | None = None,
-    validation: Any = None,
-    test: Any = None,
+    validation: DataInput | None = None,
+    test: DataInput | None = None,
     settings: Mapping[str, object] | None = None,
     out: str | Path | None = None,
     data_dir: str | None = None,
     callbacks: Callable[[str], Iterable[Callback]] = lambda model: (),
     notify: Notify | None = None,
     plugin: str | Path | Sequence[str | Path] | None = None,
-    **short: Any,
+    **short: object,
 ) -> Comparison:
     """Trains several architectures on the same data, split and budget, and writes one report.
 

@@ -24,6 +24,7 @@ from ..core.errors import SeriatimError, did_you_mean
 from ..core.files import Json, load_tensors, sha256, write_json
 from ..core.run_folder import FORMAT, RunFolder, damaged
 from ..data.kinds import KINDS
+from ..data.source import DataInput
 from ..nn.network import compare_weights, load_weights, weights_without_memory
 from ..tasks import load as load_task
 from ..tasks.base import Encoded, Task
@@ -196,7 +197,7 @@ class Run(RunFolder):
         """Returns the attributes and the capabilities, which completion in a notebook then offers."""
         return sorted({*super().__dir__(), *self.capabilities})
 
-    def call(self, name: str, inputs: Any, **options: Any) -> Any:
+    def call(self, name: str, inputs: DataInput, **options: Any) -> Any:
         """Returns the predictions of a capability.
 
         Args:
@@ -212,13 +213,13 @@ class Run(RunFolder):
         predictions = self.predictor.call(name, [inputs] if single else inputs, **options)
         return self._answer(name, inputs, predictions, single)
 
-    def predict(self, inputs: Any, **options: Any) -> Any:
+    def predict(self, inputs: DataInput, **options: Any) -> Any:
         """Returns the predictions of the first capability, its main output named "prediction"; see `call`."""
         single = is_single(inputs) and not self._is_file(next(iter(self.predictor.methods)), inputs)
         predictions = self.predictor.predict([inputs] if single else inputs, **options)
         return self._answer(next(iter(self.predictor.methods)), inputs, predictions, single, scalar=False)
 
-    def _is_file(self, name: str, inputs: Any) -> bool:
+    def _is_file(self, name: str, inputs: DataInput) -> bool:
         """Returns whether a string names a file, since it cannot be an input itself, as "new.csv" of a forecast."""
         declared = self.predictor.methods.get(name)
         schema = self.task.schema.inputs() if declared is None or declared.inputs is None else declared.inputs
@@ -231,7 +232,7 @@ class Run(RunFolder):
             return Path(inputs).suffix[1:].isalpha() or Path(inputs).exists()
         return False
 
-    def _answer(self, name: str, inputs: Any, predictions: Predictions, single: bool, scalar: bool = True) -> Any:
+    def _answer(self, name: str, inputs: DataInput, predictions: Predictions, single: bool, scalar: bool = True) -> Any:
         declared = self.predictor.methods[name]
         if single and declared.per_row and predictions:  # an empty tuple or mapping has no prediction
             record = predictions[0]
@@ -252,7 +253,7 @@ class Run(RunFolder):
         """The metrics by split, as computed when training ended; empty before."""
         return dict(self.summary.get("metrics", {}))
 
-    def evaluate(self, data: Any = None, **options: Any) -> dict[str, float]:
+    def evaluate(self, data: DataInput | None = None, **options: Any) -> dict[str, float]:
         """Returns the metrics on the run's test split, or on other data; see `seriatim.evaluate`."""
         from .session import evaluate_run
 
@@ -275,7 +276,7 @@ class Run(RunFolder):
         return curves([self])
 
 
-def is_single(inputs: Any) -> bool:
+def is_single(inputs: DataInput) -> bool:
     """Returns whether this is one input, not a table or a list: a text, a record, a tuple of texts, an image array."""
     if isinstance(inputs, str):
         return True

@@ -17,9 +17,10 @@ from ..core import registry
 from ..core.config import validate
 from ..core.device import Ranks, flush_denormals, join_ranks, pick_device, retain_freed_memory
 from ..core.errors import Diagnostics, SeriatimError
-from ..core.files import WriteError, load_tensors, remove_partial, save_tensors, write_json
+from ..core.files import Json, WriteError, load_tensors, remove_partial, save_tensors, write_json
 from ..core.metrics import metric_signatures
 from ..core.run_folder import FORMAT, RunFolder, fresh_folder, locked_folder
+from ..data.source import DataInput
 from ..data.tokenizers import Tokenizer
 from ..nn.network import check_memory, load_weights
 from ..report.charts import View, views_to_json
@@ -49,9 +50,9 @@ MIN_INSPECTED_STEPS = 100  # of training, before which a network has nothing to 
 class Data:
     """Data handed in from Python in place of the paths of the configuration."""
 
-    train: Any = None
-    validation: Any = None
-    test: Any = None
+    train: DataInput | None = None
+    validation: DataInput | None = None
+    test: DataInput | None = None
 
     def settings(self) -> dict[str, str]:
         """Returns what the configuration records of it: a path as it is, else the type in angle brackets."""
@@ -76,7 +77,7 @@ class Data:
                 raise SeriatimError("data.changed", cause, f"omit {name}=; to train on other data, start a new run")
 
 
-def describe_source(spec: Any) -> str:
+def describe_source(spec: DataInput) -> str:
     """Returns a path as a string, and `<DataFrame>` for data in memory."""
     return str(spec) if isinstance(spec, str | Path) else f"<{type(spec).__name__}>"
 
@@ -127,7 +128,7 @@ class Session:
     callbacks: Iterable[Callback] = ()
     notify: Notify | None = None
     report: bool = True
-    teacher_summary: dict[str, Any] | None = None
+    teacher_summary: Json | None = None
 
     def start(self) -> Run:
         """Trains from the beginning and returns the run."""
@@ -397,7 +398,7 @@ class Session:
             model: The trained network or gradient-free model; None before training.
         """
         run = Run(self.folder)
-        summary: dict[str, Any] = {
+        summary: Json = {
             "format": FORMAT,
             "version": __version__,
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -547,7 +548,7 @@ def reopen_task(
 
 def evaluate_run(
     run: Run,
-    data: Any = None,
+    data: DataInput | None = None,
     *,
     split: str = "test",
     columns: Mapping[str, str] | None = None,

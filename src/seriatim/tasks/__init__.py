@@ -6,7 +6,6 @@ import importlib
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
 
 from ..core.errors import SeriatimError, did_you_mean
 from ..core.registry import import_file

@@ -21,7 +21,7 @@ from ..data.dataset import Dataset
 from ..data.kinds import Kind
 from ..data.reader import read_dataset
 from ..data.schema import Schema
-from ..data.source import Source, open_source
+from ..data.source import DataInput, Source, open_source
 from ..data.split import Fractions, SplitPolicy, Stratified, split
 from ..nn.backbone import BackboneSettings
 from ..report.charts import View
@@ -154,9 +154,9 @@ class Task(ABC, Generic[E]):
     def prepare(
         cls,
         config: TaskConfig,
-        data: object = None,
-        validation: object = None,
-        test: object = None,
+        data: DataInput | None = None,
+        validation: DataInput | None = None,
+        test: DataInput | None = None,
         processor: Processor[E] | None = None,
         pretrained: Tokenizers | None = None,
         diagnostics: Diagnostics | None = None,
@@ -200,7 +200,7 @@ class Task(ABC, Generic[E]):
 
     def with_data(
         self,
-        source: object,
+        source: DataInput,
         split: str = "test",
         data_dir: str | None = None,
         columns: Mapping[str, str] | None = None,
@@ -293,7 +293,9 @@ class Task(ABC, Generic[E]):
             cause = f"the run was trained on data in memory ({self.config.data.source})"
             raise SeriatimError("data.memory", cause, "pass the data")
 
-    def read(self, source: object, schema: Schema | None = None, columns: Mapping[str, str] | None = None) -> Dataset:
+    def read(
+        self, source: DataInput, schema: Schema | None = None, columns: Mapping[str, str] | None = None
+    ) -> Dataset:
         """Returns further data, read with the columns and kinds of the training data.
 
         Args:
@@ -414,7 +416,7 @@ class Task(ABC, Generic[E]):
         """Returns a sentence for each reason why another run cannot be the teacher."""
         return []
 
-    def read_unlabeled(self, source: object, data_dir: str | None = None) -> Dataset:
+    def read_unlabeled(self, source: DataInput, data_dir: str | None = None) -> Dataset:
         """Returns the rows of a source without targets, for distillation."""
         return self.read(open_source(source, data_dir), self.schema.inputs())
 

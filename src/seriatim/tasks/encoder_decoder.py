@@ -26,6 +26,7 @@ from ..core.state import State
 from ..data.dataset import Dataset
 from ..data.schema import Schema
 from ..data.sequences import Sequences
+from ..data.source import DataInput
 from ..data.tokenizers import Tokenizer
 from ..decode.beam import Coverage, beam_search
 from ..decode.sampling import BeamSettings, Hypothesis, sample
@@ -447,7 +448,7 @@ class EncoderDecoderPredictor(Predictor, Generic[E]):
 
     # Inspection
 
-    def model_input(self, inputs: object) -> ModelInput:
+    def model_input(self, inputs: DataInput) -> ModelInput:
         """Returns sources with their targets as the network reads them; a missing target is generated."""
         encoded, targets = self.complete_targets(self.task.read(inputs, self.aligned), BeamSettings())
         encoded = replace(encoded, targets=encode_with_eos(self.processor.target, targets))

@@ -28,7 +28,7 @@ from ..data.formats.midi import KEYS, LOWEST, ROLE, ROLL, Midi, find_notes, roun
 from ..data.kinds import LABEL, NUMBER, Kind
 from ..data.schema import SPLIT_FIELD, Field, Schema
 from ..data.sequences import Sequences
-from ..data.source import Source
+from ..data.source import DataInput, Source
 from ..data.split import Fractions, SplitPolicy
 from ..nn.backbone import BackboneSettings
 from ..nn.layers import NumberInput
@@ -272,7 +272,9 @@ class MusicTask(Task[Encoded]):
     ) -> Dataset:
         return to_rolls(super().read_training_data(source, config, diagnostics, like), config.task.step, diagnostics)
 
-    def read(self, source: object, schema: Schema | None = None, columns: Mapping[str, str] | None = None) -> Dataset:
+    def read(
+        self, source: DataInput, schema: Schema | None = None, columns: Mapping[str, str] | None = None
+    ) -> Dataset:
         rows = super().read(source, self.schema.inputs(), columns)
         return to_rolls(rows, self.settings.step, Diagnostics())
 

@@ -21,13 +21,16 @@ from ..core.errors import SeriatimError, did_you_mean
 from ..data.dataset import Dataset
 from ..data.kinds import Kind
 from ..data.schema import Schema
-from ..data.source import Source, open_source
+from ..data.source import DataInput, Source, open_source
 from ..nn.native import quantize_weights
 from ..report.charts import View
 from .batching import Batch, device_of, run_batches
 from .inspection import Aligner, EmbeddingTable, Explainer, ImageAttention, TokenReadout, TokenScorer
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
     from .base import Task
     from .embedding import TextReader
 
@@ -109,7 +112,7 @@ class Predictions(list[Record]):
 
     source: Source | None = None  # the input, if there is one record per row of it
 
-    def like(self, inputs: Any) -> Any:
+    def like(self, inputs: Any) -> Predictions | pd.DataFrame | pl.DataFrame:
         """Returns a pandas or polars DataFrame if the inputs are one, else the predictions themselves."""
         package = type(inputs).__module__.partition(".")[0]
         if package == "pandas":
@@ -131,7 +134,7 @@ class Predictions(list[Record]):
         """Returns an Arrow table, which polars, DuckDB and others read without a copy."""
         return pa.Table.from_pylist(list(self))
 
-    def to_frame(self) -> Any:
+    def to_frame(self) -> pd.DataFrame:
         """Returns a pandas DataFrame; if the input was one, with its index and its columns before the predictions."""
         import pandas as pd
 
@@ -188,7 +191,7 @@ class Predictor:
         inputs = self.task.schema.inputs()
         return {name: declared.describe(name, inputs) for name, declared in self.methods.items()}
 
-    def call(self, name: str, inputs: object, data_dir: str | None = None, **options: Any) -> Predictions:
+    def call(self, name: str, inputs: DataInput, data_dir: str | None = None, **options: Any) -> Predictions:
         """Returns the predictions of a capability.
 
         Args:
@@ -211,7 +214,7 @@ class Predictor:
         predictions.source = source if capability.per_row else None
         return predictions
 
-    def predict(self, inputs: object, **options: Any) -> Predictions:
+    def predict(self, inputs: DataInput, **options: Any) -> Predictions:
         """Returns the predictions of the first capability, its first output named "prediction"; see `call`."""
         name, declared = next(iter(self.methods.items()))
         predictions = self.call(name, inputs, **options)
@@ -243,11 +246,11 @@ class Predictor:
 
         return run_batches(encoded.lengths, run)
 
-    def encode_inputs(self, inputs: object) -> Any:
+    def encode_inputs(self, inputs: DataInput) -> Any:
         """Returns inputs of the user as items of the network, without targets."""
         return self.task.encode(self.task.read(inputs, self.task.schema.inputs()))
 
-    def model_input(self, inputs: object) -> ModelInput:
+    def model_input(self, inputs: DataInput) -> ModelInput:
         """Returns the batch that the network reads for these inputs, with the text of each element."""
         encoded = self.encode_inputs(inputs)
         batch = self.task.collate(encoded, np.arange(len(encoded)))

@@ -28,7 +28,7 @@ from ..data.kinds import NUMBER, NUMBERS, TEXT, Kind
 from ..data.reader import read_dataset
 from ..data.schema import Field, Schema
 from ..data.sequences import Sequences
-from ..data.source import Source, open_source
+from ..data.source import DataInput, Source, open_source
 from ..nn.backbone import Backbone, BackboneSettings, ModelSettings
 from ..nn.network import Network, Pooling, VectorHead, as_float32, assemble
 from ..report.charts import Image, Lines, Series, View
@@ -197,7 +197,9 @@ class SequenceTask(Task[Encoded]):
         """Missing numbers of a sequence in several columns are errors, and images are never empty."""
         return rows if rows.kind("input") in (NUMBER, IMAGE) else super().without_empty(rows, diagnostics)
 
-    def read(self, source: object, schema: Schema | None = None, columns: Mapping[str, str] | None = None) -> Dataset:
+    def read(
+        self, source: DataInput, schema: Schema | None = None, columns: Mapping[str, str] | None = None
+    ) -> Dataset:
         schema = self.schema if schema is None else schema
         if "input" not in schema.roles:
             return super().read(source, schema, columns)
@@ -275,7 +277,7 @@ class SequenceTask(Task[Encoded]):
         pooled = head.pooled(hidden, mask)  # (B,D)
         return Output(as_float32(head.outputs(pooled)), pooled)  # (B,outputs)
 
-    def read_unlabeled(self, source: object, data_dir: str | None = None) -> Dataset:
+    def read_unlabeled(self, source: DataInput, data_dir: str | None = None) -> Dataset:
         if isinstance(self.processor.input, ImageCodec):
             raise SeriatimError("distill.unlabeled", "unlabeled images are not supported", "omit --unlabeled-data")
         rows = self.read(open_source(source, data_dir), self.schema.inputs())

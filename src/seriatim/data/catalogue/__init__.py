@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files as package_files
 from pathlib import Path
-from typing import Any
 
 from ...core.errors import SeriatimError, did_you_mean
 from ...core.files import atomic_file, cache_folder, sha256, write_text

@@ -30,7 +30,7 @@ from ...data.images import ImageSettings
 from ...data.images.batches import Images
 from ...data.schema import Schema
 from ...data.sequences import Sequences
-from ...data.source import Source, open_source
+from ...data.source import DataInput, Source, open_source
 from ...data.tokenizers import Tokenizer, TokenizerSettings, default_kind
 from ...models.resnet import Settings as ResNetSettings
 from ...nn.attention import ScoreName
@@ -263,7 +263,9 @@ class CaptionTask(EncoderDecoderTask[EncodedCaptions]):
             raise SeriatimError("data.empty", f"{source.name} has no captions", "pass images with captions")
         return rows
 
-    def read(self, source: object, schema: Schema | None = None, columns: Mapping[str, str] | None = None) -> Dataset:
+    def read(
+        self, source: DataInput, schema: Schema | None = None, columns: Mapping[str, str] | None = None
+    ) -> Dataset:
         opened = open_source(source)
         rows = super().read(opened, schema, columns)
         diagnostics = Diagnostics(self.diagnostics.on_note)

@@ -15,6 +15,7 @@ from ...data.dataset import Dataset
 from ...data.images import IMAGE, ImageSettings
 from ...data.kinds import NUMBER, NUMBERS, TEXT, TOKENS
 from ...data.sequences import Sequences
+from ...data.source import DataInput
 from ...decode.sampling import BeamSettings
 from ...nn.images import ImageEncoderDecoder
 from ...report.charts import Image, Table, View
@@ -181,7 +182,7 @@ class CaptionPredictor(EncoderDecoderPredictor[EncodedCaptions]):
 
     # Inspection
 
-    def encode_inputs(self, inputs: object) -> EncodedCaptions:
+    def encode_inputs(self, inputs: DataInput) -> EncodedCaptions:
         return self.encode_rows(self.task.read(inputs, self.task.schema.inputs()))
 
     def image_attention(self, encoded: EncodedCaptions, item: int) -> ImageAttention | None:

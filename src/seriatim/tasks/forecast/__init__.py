@@ -33,7 +33,7 @@ from ...data.series.calendar import Frequency
 from ...data.series.schema import HISTORY, SCHEMA, TIME
 from ...data.series.split import AlongTime, BySeries, latest_series
 from ...data.series.table import check_future, make_series
-from ...data.source import Source, open_source
+from ...data.source import DataInput, Source, open_source
 from ...data.split import Fractions, SplitPolicy
 from ...nn.backbone import BackboneSettings
 from ...nn.layers import NumberInput
@@ -216,7 +216,7 @@ class ForecastPredictor(Predictor):
     def texts_per_input(self) -> tuple[int, ...]:
         return ()
 
-    def encode_inputs(self, inputs: object) -> SeriesEncoded:
+    def encode_inputs(self, inputs: DataInput) -> SeriesEncoded:
         """Returns the contexts of forecasts after the end of each series."""
         encoded = self.processor.encode_scaled(self.task.read(inputs, INPUTS), None)
         return replace(encoded, items=self._ends(encoded))
@@ -284,7 +284,9 @@ class ForecastTask(Task[SeriesEncoded]):
         diagnostics.raise_problems()
         return make_series(rows, config.task.multivariate, diagnostics, frequency, config.data.columns)
 
-    def read(self, source: object, schema: Schema | None = None, columns: Mapping[str, str] | None = None) -> Dataset:
+    def read(
+        self, source: DataInput, schema: Schema | None = None, columns: Mapping[str, str] | None = None
+    ) -> Dataset:
         """Returns the series of further data, with the columns and the frequency of the training data."""
         unused = {role: "" for role in self.schema.roles if role not in self.columns}
         rows = super().read(source, self.schema, unused | dict(columns or {}))

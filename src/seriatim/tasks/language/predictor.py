@@ -21,6 +21,7 @@ from ...data.dataset import Dataset
 from ...data.kinds import FLAG, NUMBER, TEXT
 from ...data.schema import Field, Schema
 from ...data.sequences import Sequences
+from ...data.source import DataInput
 from ...decode.beam import beam_search
 from ...decode.sampling import (
     Constraints,
@@ -263,7 +264,7 @@ class LanguageModelPredictor(EmbeddingPredictor):
 
     # Inspection and embeddings
 
-    def encode_inputs(self, inputs: object) -> Encoded:
+    def encode_inputs(self, inputs: DataInput) -> Encoded:
         texts = self.task.read(inputs, PROMPT)["text"]
         return Encoded(Sequences.of([self.encode_prompt(text) for text in texts]))
 

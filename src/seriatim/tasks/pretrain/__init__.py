@@ -33,6 +33,7 @@ from ...data.kinds import NUMBER, TEXT, TOKENS
 from ...data.schema import Field, Schema
 from ...data.sequences import Sequences
 from ...data.shards import frame_texts
+from ...data.source import DataInput
 from ...data.split import Contiguous
 from ...nn.backbone import Backbone, BackboneSettings
 from ...nn.loss import TokenScores, distillation_loss, token_loss, token_predictions
@@ -178,7 +179,7 @@ class FillMaskPredictor(EmbeddingPredictor):
     def texts_per_input(self) -> tuple[int, ...]:
         return (1, 2)
 
-    def encode_inputs(self, inputs: object) -> Encoded:
+    def encode_inputs(self, inputs: DataInput) -> Encoded:
         return Encoded(self.encode_texts(self.read_texts(self.task.read(inputs, INPUTS))))
 
     def token_scorer(self) -> TokenScorer | None:

@@ -24,7 +24,7 @@ from ...data.disk import TextValues
 from ...data.schema import Schema
 from ...data.sequences import Sequences
 from ...data.shards import encode_column
-from ...data.source import Source
+from ...data.source import DataInput, Source
 from ...data.tokenizers import Tokenizer, TokenizerSettings, default_kind
 from ...nn.attention import ScoreName
 from ...nn.backbone import BackboneSettings
@@ -190,7 +190,9 @@ class TranslateTask(EncoderDecoderTask[Encoded]):
     def without_empty(cls, rows: Dataset, diagnostics: Diagnostics) -> Dataset:
         return drop_empty(rows, diagnostics)
 
-    def read(self, source: object, schema: Schema | None = None, columns: Mapping[str, str] | None = None) -> Dataset:
+    def read(
+        self, source: DataInput, schema: Schema | None = None, columns: Mapping[str, str] | None = None
+    ) -> Dataset:
         if isinstance(schema, PairSchema) or schema is None:
             schema = replace(SCHEMA if schema is None else schema, reverse=self.settings.reverse)
         rows = super().read(source, schema, columns)
