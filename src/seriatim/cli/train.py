@@ -27,8 +27,6 @@ from .output import (
 if TYPE_CHECKING:
     from ..runs.compare import Comparison
 
-DEMO_MODELS = ("ngram", "mlp", "rnn", "lstm", "gru", "tcn", "gpt")
-DEMO_PARAMETERS, DEMO_CONTEXT_LENGTH = "200k", 64
 COMPARED_METRICS = 3  # columns of the table besides the main metric
 
 
@@ -285,47 +283,47 @@ def print_comparison_table(comparison: Comparison) -> None:
 
 
 def demo(
-    minutes: Annotated[float, typer.Option("--minutes", help="Training time of each model.")] = 0.35,
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", min=0.001, help="Training time of all models together. [default: 2.4]")
+    ] = None,
     out: o.Out = None,
     json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
-    """Compare seven generations of language models on built-in data.
+    """Show in three minutes what models of every generation can do, on one page.
 
-    Trains an n-gram model, a window MLP, RNN, LSTM, GRU, TCN and GPT at equal size on the text of Python's own help
-    pages, in under three minutes on two cores, and writes a report with charts. Every model has the same time; on a
-    busy machine it makes fewer steps in it, and the table says how many.
+    Seven language models, from an n-gram to a GPT, at equal size and time on the text of Python's own help pages; a
+    problem that needs memory; a translation with its alignment. All data is built in. On a busy machine the models make
+    fewer steps in the same time, and the tables say how many. An interrupted demo continues with the same --out.
     """
-    from .. import report
-    from ..runs.compare import compare as run_comparison
-    from ..runs.session import make_folder
+    from ..runs.demo import MINUTES
+    from ..runs.demo import demo as run_demo
+    from ..training.loop import EXIT_CODES
     from .progress import TrainingProgress
 
-    if not quiet:
-        seconds = f"{minutes * 60:.0f} s"
-        note(f"the text of Python's own help pages; each model has {DEMO_PARAMETERS} parameters and {seconds}")
-    comparison = run_comparison(
-        "language",
-        "pydoc",
-        DEMO_MODELS,
-        out=make_folder("demo") if out is None else out,
+    result = run_demo(
+        MINUTES if minutes is None else minutes,
+        out=out,
         callbacks=lambda label: [] if quiet else [TrainingProgress(label)],
-        notify=silent,
-        params=DEMO_PARAMETERS,
-        minutes=minutes,
-        context_length=DEMO_CONTEXT_LENGTH,
+        notify=silent if quiet else note,
     )
     if json:
-        print_comparison(comparison, json=True)
-        return
-    print("\nWhat to notice")
-    for lesson in report.lessons(comparison.runs):
-        if lesson != comparison.verdict():  # it stands below the table
-            print(f"  • {lesson}")
-    print()
-    print_comparison(comparison, json=False)
-    best = min(comparison.runs, key=lambda run: run.summary["metrics"]["validation"]["loss"])
-    print(f'try: seriatim generate {best.path} "The "')
+        parts = {
+            name: {"verdict": part.verdict(), "table": part.table(), "failed": part.failed}
+            for name, part in result.comparisons.items()
+        }
+        print_json({"path": str(result.path), "parts": parts, "try": list(result.commands().values())})
+    else:
+        for name, part in result.comparisons.items():
+            print(f"\n{name}")
+            print_comparison_table(part)
+        print(f"\nreport: {result.path / 'report.html'}\n\nTry next:")
+        for command in result.commands().values():
+            print(f"  {command}")
+    if result.signal in EXIT_CODES:
+        if not json:
+            note(f"`seriatim demo --out {result.path}` continues it")
+        raise typer.Exit(EXIT_CODES[result.signal])
 
 
 def distill(

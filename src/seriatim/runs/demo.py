@@ -1,0 +1,160 @@
+"""The demo: three problems on built-in data, solved by models of every generation in three minutes, on one page.
+
+Each problem is an ordinary comparison in a folder of its own, which `seriatim compare` would make as well.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .. import report
+from ..training.events import Callback
+from .compare import Comparison, compare
+from .session import Notify, make_folder
+
+MODELS: dict[str, dict[str, Any]] = {
+    name: {"model": name} for name in ("ngram", "mlp", "rnn", "lstm", "gru", "tcn", "gpt")
+}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A comparison of the demo.
+
+    Args:
+        title: The heading of its part of the page.
+        text: What the problem is.
+        task: The name of the task.
+        data: A built-in source.
+        models: Name → settings over the common ones, in the order of their history.
+        seconds: Training time of each network.
+        settings: Nested settings of all models.
+        short: Options by their short names.
+    """
+
+    title: str
+    text: str
+    task: str
+    data: str
+    models: Mapping[str, Mapping[str, Any]]
+    seconds: float
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    short: Mapping[str, Any] = field(default_factory=dict)
+
+
+PROBLEMS = {
+    "language": Problem(
+        "Seven generations of language models",
+        "The text is that of Python's own help pages. Every model predicts the next character from those before it; "
+        "all have the same number of parameters, the same time and the same batches.",
+        "language",
+        "pydoc",
+        MODELS,
+        13,
+        short={"params": "60k", "context_length": 64, "batch_size": 16},
+    ),
+    "memory": Problem(
+        "A problem that needs memory",
+        "A sequence has 100 random numbers, of which two are marked, one in each half. The model reads it once, and at "
+        "the end it has to say the sum of the two (the adding problem of Hochreiter and Schmidhuber, 1997). A constant "
+        "answer has an R² of 0, a perfect one of 1.",
+        "regress",
+        "adding:100",
+        # five levels of the TCN see 125 numbers, the four of its default 61
+        {name: own for name, own in MODELS.items() if name != "ngram"}
+        | {"tcn": {"model": {"name": "tcn", "levels": 5}}},
+        5,
+        settings={"task": {"pooling": "last"}},
+        short={"params": "20k", "batch_size": 16, "lr": 0.003},
+    ),
+    "translation": Problem(
+        "A translation, and where it looks",
+        "Dates, numbers, times and short sentences, from English to French. Before each word that it writes, the "
+        "network attends to words of the source; nobody told it which ones belong together.",
+        "translate",
+        "dates",
+        {"bahdanau": {"model": "bahdanau"}},
+        28,
+        short={"params": "200k"},
+    ),
+}
+# The time that all networks have together; an n-gram takes none.
+MINUTES = sum((len(p.models) - ("ngram" in p.models)) * p.seconds for p in PROBLEMS.values()) / 60
+
+
+@dataclass(frozen=True)
+class Demo:
+    """The comparisons of the demo, as far as they were made."""
+
+    path: Path
+    comparisons: dict[str, Comparison]  # by the name of the problem
+
+    @property
+    def signal(self) -> str:
+        """The signal that interrupted it; "" if none did."""
+        runs = [run for comparison in self.comparisons.values() for run in comparison.runs]
+        return next((reason for run in runs if (reason := run.summary.get("reason", "")).startswith("SIG")), "")
+
+    def commands(self) -> dict[str, str]:
+        """Returns commands to try next, by a sentence about each."""
+        best = {}
+        for name, comparison in self.comparisons.items():
+            finished = [run for run in comparison.runs if run.summary.get("metrics")]
+            if finished:
+                run = min(finished, key=lambda run: run.summary["metrics"]["validation"]["loss"])
+                best[name] = shlex.quote(str(run.path))
+        commands = {}
+        if "language" in best:
+            commands["Let the best language model write:"] = f'seriatim generate {best["language"]} "The "'
+        if "translation" in best:
+            sentence = "We saw Paul's three black cats on Monday."
+            commands["Translate a sentence of your own:"] = f'seriatim translate {best["translation"]} "{sentence}"'
+        own = "seriatim train language --data book.txt --model gpt --minutes 5"
+        return commands | {"Train a model on a text of your own:": own}
+
+    def write(self) -> None:
+        """Writes report.html, the page of all comparisons."""
+        parts = [
+            (PROBLEMS[name].title, PROBLEMS[name].text, comparison.runs)
+            for name, comparison in self.comparisons.items()
+        ]
+        report.write_demo_report(self.path, parts, self.commands())
+
+
+def demo(
+    minutes: float = MINUTES,
+    *,
+    out: str | Path | None = None,
+    callbacks: Callable[[str], Iterable[Callback]] = lambda label: (),
+    notify: Notify = lambda text: None,
+) -> Demo:
+    """Makes the comparisons one after the other and writes their page, also if a signal ends it early.
+
+    Args:
+        minutes: The training time of all networks together.
+        out: The folder. A demo that it holds in part is completed.
+        callbacks: Returns the callbacks of a training, by the name of its model.
+        notify: Called with a note on each problem.
+    """
+    result = Demo(make_folder("demo") if out is None else Path(out), {})
+    for name, problem in PROBLEMS.items():
+        seconds = problem.seconds * minutes / MINUTES
+        notify(f"{problem.title}: {problem.data}, {', '.join(problem.models)}, {seconds:.3g} s each")
+        result.comparisons[name] = compare(
+            problem.task,
+            problem.data,
+            problem.models,
+            settings=problem.settings,
+            out=result.path / name,
+            callbacks=callbacks,
+            minutes=seconds / 60,
+            **problem.short,
+        )
+        if result.signal:
+            break
+    result.write()
+    return result
