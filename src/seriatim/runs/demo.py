@@ -34,6 +34,7 @@ class Problem:
         seconds: Training time of each network.
         settings: Nested settings of all models.
         short: Options by their short names.
+        command: What to try with the best model, the `{run}`, and before it a sentence.
     """
 
     title: str
@@ -44,6 +45,7 @@ class Problem:
     seconds: float
     settings: Mapping[str, Any] = field(default_factory=dict)
     short: Mapping[str, Any] = field(default_factory=dict)
+    command: tuple[str, ...] = ()
 
 
 PROBLEMS = {
@@ -56,6 +58,7 @@ PROBLEMS = {
         MODELS,
         13,
         short={"params": "60k", "context_length": 64, "batch_size": 16},
+        command=("Let the best language model write:", 'seriatim generate {run} "The "'),
     ),
     "memory": Problem(
         "A problem that needs memory",
@@ -80,6 +83,10 @@ PROBLEMS = {
         {"bahdanau": {"model": "bahdanau"}},
         28,
         short={"params": "200k"},
+        command=(
+            "Translate a sentence of your own:",
+            'seriatim translate {run} "We saw Paul\'s three black cats on Monday."',
+        ),
     ),
 }
 # The time that all networks have together; an n-gram takes none.
@@ -101,18 +108,13 @@ class Demo:
 
     def commands(self) -> dict[str, str]:
         """Returns commands to try next, by a sentence about each."""
-        best = {}
+        commands = {}
         for name, comparison in self.comparisons.items():
             finished = [run for run in comparison.runs if run.summary.get("metrics")]
-            if finished:
-                run = min(finished, key=lambda run: run.summary["metrics"]["validation"]["loss"])
-                best[name] = shlex.quote(str(run.path))
-        commands = {}
-        if "language" in best:
-            commands["Let the best language model write:"] = f'seriatim generate {best["language"]} "The "'
-        if "translation" in best:
-            sentence = "We saw Paul's three black cats on Monday."
-            commands["Translate a sentence of your own:"] = f'seriatim translate {best["translation"]} "{sentence}"'
+            if PROBLEMS[name].command and finished:
+                best = min(finished, key=lambda run: run.summary["metrics"]["validation"]["loss"])
+                sentence, command = PROBLEMS[name].command
+                commands[sentence] = command.format(run=shlex.quote(str(best.path)))
         own = "seriatim train language --data book.txt --model gpt --minutes 5"
         return commands | {"Train a model on a text of your own:": own}
 
