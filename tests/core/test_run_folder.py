@@ -8,6 +8,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,9 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert (run.settings, run.summary, run.capabilities, run.history(), run.samples()) == (CONFIG, {}, {}, [], [])
     assert (run.evaluation(), run.inspection(), run.notes) == ({}, [], [])
     views = [{"kind": "table", "title": "t", "columns": ["a"], "rows": [["ü"]]}]
-    run.write_summary({"step": 4, "notes": ["two labels"], "sample": "\ud800", "metrics": {"loss": float("nan")}})
+    run.write_summary(
+        {"step": 4, "notes": ["two labels"], "sample": "\ud800", "metrics": {"test": {"loss": float("nan")}}}
+    )
     run.write_capabilities({"classify": {"summary": "s"}})
     run.write_evaluation({"test": views})
     run.write_inspection(views)
@@ -66,6 +69,43 @@ def test_damaged_files_are_named(text: str, tmp_path: Path) -> None:
     with pytest.raises(SeriatimError, match=r"summary\.json is damaged") as caught:
         _ = run.summary
     assert (caught.value.code, caught.value.remedy) == ("run.damaged", "restore the file, or remove it")
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"created": None}, "created is not a text"),
+        ({"reason": ["finished"]}, "reason is not a text"),
+        ({"monitor": {}}, "monitor is not a text"),
+        ({"parameters": "many"}, "parameters is not a finite number"),
+        ({"parameters": 10**400}, "parameters is not a finite number"),
+        ({"seconds": float("inf")}, "seconds is not a finite number"),
+        ({"step": True}, "step is not a finite number"),
+        ({"notes": "one"}, "notes is not a list"),
+        ({"data": 1}, "data is not an object"),
+        ({"metrics": None}, "metrics is not an object"),
+        ({"metrics": {"validation": [1]}}, "metrics.validation is not an object"),
+        ({"metrics": {"validation": {"loss": "low"}}}, "metrics.validation.loss is not a number"),
+        ({"metrics": {"validation": {"loss": 10**400}}}, "metrics.validation.loss is not a number"),
+        ({"baselines": {"test": 1}}, "baselines.test is not an object"),
+        ({"baselines": {"test": {"mean": {"mae": []}}}}, "baselines.test.mean.mae is not a number"),
+        ({"teacher": {"parameters": "x"}}, "teacher.parameters is not a finite number"),
+    ],
+)
+def test_values_of_other_types_are_named(values: dict[str, Any], problem: str, tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, CONFIG)
+    (tmp_path / "summary.json").write_text(json.dumps({"step": 4} | values))
+    with pytest.raises(SeriatimError) as caught:
+        _ = run.summary
+    assert caught.value.cause == f"{tmp_path / 'summary.json'} is damaged: {problem}"
+    assert caught.value.code == "run.damaged"
+
+
+def test_a_summary_may_lack_values_and_have_others(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, CONFIG)
+    values = {"flops": None, "own": [10**400], "metrics": {"test": {"loss": float("inf"), "accuracy": None}}}
+    run.write_summary(values)
+    assert run.summary == values
 
 
 @pytest.mark.parametrize(

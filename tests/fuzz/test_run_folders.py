@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from functools import cache
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 import seriatim
 from fuzzing import dump_json, fuzz, mutated, mutated_bytes, run_command
+from seriatim import cli
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 NAMES = ("answer", "classify", "forecast", "language", "music", "ngram", "pretrain", "regress", "tag", "translate")
@@ -71,6 +73,49 @@ def test_runs(change: Change, tmp_path_factory: pytest.TempPathFactory) -> None:
     write_run(tmp_path_factory.getbasetemp(), change)
     run_command("runs")
     run_command("runs", "--json")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("created", None),
+        ("created", 7),
+        ("reason", ["finished"]),
+        ("monitor", {}),
+        ("parameters", "many"),
+        ("parameters", 10**400),
+        ("seconds", math.nan),
+        ("seconds", {}),
+        ("metrics", []),
+        ("metrics.validation", {"validation": 1}),
+        ("metrics.validation.loss", {"validation": {"loss": 10**400}}),
+        ("metrics.validation.loss", {"validation": {"loss": [2.0]}}),
+    ],
+)
+def test_one_damaged_summary_does_not_hide_the_other_runs(
+    key: str, value: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = json.loads(stored("language")["summary.json"]) | {key.partition(".")[0]: value}
+    run = write_run(tmp_path, ("language", "summary.json", dump_json(values)))
+    shutil.copytree(GOLDEN / "runs" / "ngram", "runs/ngram")
+    assert cli.run(["runs"]) == 2
+    out, err = capsys.readouterr()
+    assert out.splitlines()[1].startswith("runs/ngram")
+    assert len(out.splitlines()) == 2
+    assert f"{run / 'summary.json'} is damaged: {key} is not" in err
+    assert cli.run(["runs", "--json"]) == 2
+    assert [record["run"] for record in json.loads(capsys.readouterr().out)] == ["runs/ngram"]
+    assert cli.run(["report", str(run)]) == 2
+    assert f"{run / 'summary.json'} is damaged: {key} is not" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("change", [{"step": 10**400}, {"loss": 10**400}, {"step": "one"}, {"step": None}, {"lr": {}}])
+def test_a_report_omits_events_with_odd_values(change: dict[str, Any], tmp_path: Path) -> None:
+    event = {"event": "stepped", "step": 3, "seconds": 1.0, "loss": 3.0, "lr": 0.1, "tokens": 9} | change
+    data = stored("language")["metrics.jsonl"] + dump_json(event) + b"\n"
+    run = write_run(tmp_path, ("language", "metrics.jsonl", data))
+    run_command("report", str(run))
+    assert (run / "report.html").is_file()
 
 
 @fuzz(

@@ -9,6 +9,7 @@ formatted like that one. A task declares its own metrics with `register_metric`.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -189,8 +190,8 @@ def is_better(name: str, value: float, other: float) -> bool:
 
 
 def finite(value: object) -> float | int | None:
-    """Returns the value if it is a finite number, else None."""
-    if isinstance(value, float | int) and not isinstance(value, bool) and math.isfinite(value):
+    """Returns the value if it is a finite number, else None; an integer beyond every float counts as infinite."""
+    if isinstance(value, float | int) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
         return value
     return None
 

@@ -230,7 +230,7 @@ def emphasized(text: str) -> tuple[str, str]:
 
 
 def data_section(run: RunData) -> Section:
-    data = mapping(run.summary.get("data"))
+    data = run.summary.get("data", {})
     fingerprint = data.get("fingerprint", MISSING)
     source = f"Source: {data.get('source', MISSING)}. Fingerprint of the training split: {fingerprint}."
     return Section("Data", [source], items=first_notes(run) or ["no notes"])
@@ -420,10 +420,10 @@ def metric_lines(run: RunData) -> list[str]:
 
 def facts(run: RunData) -> list[tuple[str, str]]:
     """Returns how the model was made, as names and values in Markdown."""
-    data, step, best = mapping(run.summary.get("data")), run.number("step"), run.number("best_step")
+    data, step, best = run.summary.get("data", {}), run.number("step"), run.number("best_step")
     steps = "one pass" if run.gradient_free else f"{step or 0:,} (best weights: step {best or 0:,})"
     pairs = [("data", code(data.get("source", MISSING))), ("data fingerprint", code(data.get("fingerprint", MISSING)))]
-    if teacher := mapping(run.summary.get("teacher")):
+    if teacher := run.summary.get("teacher", {}):
         settings = mapping(run.settings.get("distill"))
         size = f", {with_prefix(teacher['parameters'])} parameters" if teacher.get("parameters") else ""
         weight = f"weight {settings.get('weight', MISSING)}, temperature {settings.get('temperature', MISSING)}"
@@ -445,8 +445,7 @@ def facts(run: RunData) -> list[tuple[str, str]]:
 def usage(run: RunData) -> list[str]:
     """Returns blocks of shell and Python that use the run: lines of summary["usage"], written by its task."""
     path = str(run.folder.path)
-    stored = run.summary.get("usage")
-    lines = [mapping(line) for line in stored] if isinstance(stored, list) else []
+    lines = [mapping(line) for line in run.summary.get("usage", [])]
     shell = [str(line["shell"]) for line in lines if line.get("shell")]
     python = [str(line["python"]) for line in lines if line.get("python")]
     again = f"seriatim train --config {shlex.quote(path)}/config.yaml  # trains it again"

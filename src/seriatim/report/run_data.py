@@ -122,14 +122,12 @@ class RunData:
 
     @property
     def data_name(self) -> str:
-        source = str(
-            mapping(self.summary.get("data")).get("source") or self.setting("data", "source") or "unknown data"
-        )
+        source = str(self.summary.get("data", {}).get("source") or self.setting("data", "source") or "unknown data")
         return PurePath(source).name or source
 
     @property
     def fingerprint(self) -> str:
-        return str(mapping(self.summary.get("data")).get("fingerprint", ""))
+        return str(self.summary.get("data", {}).get("fingerprint", ""))
 
     @property
     def reason(self) -> str:
@@ -180,7 +178,7 @@ class RunData:
     # Metrics
 
     def metrics(self, split: str) -> Json:
-        return mapping(mapping(self.summary.get("metrics")).get(split))
+        return dict(self.summary.get("metrics", {}).get(split, {}))
 
     def values(self, split: str, metric: str) -> list[float]:
         """Returns a metric of each seed, of those that have it."""
@@ -194,8 +192,7 @@ class RunData:
 
     def baselines(self, split: str) -> dict[str, Json]:
         """Returns the metrics of simple methods on a split, by their name."""
-        baselines = mapping(mapping(self.summary.get("baselines")).get(split))
-        return {str(name): values for name, values in baselines.items() if isinstance(values, dict)}
+        return dict(self.summary.get("baselines", {}).get(split, {}))
 
     @property
     def splits(self) -> list[str]:
@@ -249,12 +246,11 @@ class RunData:
     @property
     def signatures(self) -> dict[str, str]:
         """How metrics were computed that depend on it."""
-        return {str(name): str(text) for name, text in mapping(self.summary.get("signatures")).items()}
+        return {str(name): str(text) for name, text in self.summary.get("signatures", {}).items()}
 
     @property
     def evaluation_notes(self) -> list[str]:
-        notes = self.summary.get("evaluation_notes")
-        return [str(note) for note in notes] if isinstance(notes, list) else []
+        return [str(note) for note in self.summary.get("evaluation_notes", [])]
 
     # Curves
 
@@ -269,8 +265,8 @@ class RunData:
 
     def steps(self, key: str) -> list[tuple[int, float]]:
         """Returns the step and a finite quantity, such as lr or grad_norm, of the recorded steps."""
-        pairs = [(event["step"], finite(event.get(key))) for event in self.events("stepped")]
-        return [(step, float(value)) for step, value in pairs if value is not None]
+        pairs = [(finite(event.get("step")), finite(event.get(key))) for event in self.events("stepped")]
+        return [(int(step), float(value)) for step, value in pairs if step is not None and value is not None]
 
     def samples(self) -> list[Json]:
         """Returns the samples made during training that have a text."""
