@@ -9,7 +9,7 @@ import os
 import platform
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -34,12 +34,12 @@ def doctor(json: o.Json = False) -> None:
         print_json(values)
         return
     rows = [(key, str(value)) for key, value in values.items() if not isinstance(value, dict)]
-    for section in (key for key, value in values.items() if isinstance(value, dict)):
-        rows += [(f"{section} {key}", str(value)) for key, value in values[section].items()]
+    sections = {key: value for key, value in values.items() if isinstance(value, dict)}
+    rows += [(f"{section} {key}", str(value)) for section, part in sections.items() for key, value in part.items()]
     print_table(["", "value"], rows, left=2)
 
 
-def examine() -> dict[str, Any]:
+def examine() -> dict[str, object]:
     """Returns versions, folders, packages, limits, devices and the state of the native kernels."""
     from .._version import __version__
     from ..core.files import cache_folder
@@ -47,7 +47,7 @@ def examine() -> dict[str, Any]:
 
     required = {name: package_version(name) or "MISSING: install seriatim again" for name in REQUIRED}
     optional = {name: package_version(name) or f"not installed (to {use})" for name, use in OPTIONAL.items()}
-    values: dict[str, Any] = {
+    values: dict[str, object] = {
         "seriatim": __version__,
         "python": f"{platform.python_version()} ({sys.executable})",
         "system": platform.platform(),
@@ -65,12 +65,13 @@ def examine() -> dict[str, Any]:
 
         from .. import kernels
 
-        values["device"] = {"cpu": f"{torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}"}
+        devices = {"cpu": f"{torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}"}
         for index in range(torch.cuda.device_count()):
             properties = torch.cuda.get_device_properties(index)
-            values["device"][f"cuda:{index}"] = f"{properties.name}, {format_amount(properties.total_memory, 'B')}"
+            devices[f"cuda:{index}"] = f"{properties.name}, {format_amount(properties.total_memory, 'B')}"
         if torch.backends.mps.is_available():
-            values["device"]["mps"] = "available"
+            devices["mps"] = "available"
+        values["device"] = devices
         values["kernels"] = kernels.status()
     return values
 

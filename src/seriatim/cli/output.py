@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from ..core.errors import SeriatimError
 from ..core.metrics import (
@@ -20,6 +20,9 @@ from ..core.metrics import (
     label_in_sentence,
     merge_metrics,
 )
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 T = TypeVar("T")
 LINE_SECONDS = 15.0  # between two lines without a terminal
@@ -67,18 +70,18 @@ def note_once() -> Callable[[str], None]:
     return print_new
 
 
-def print_json(value: Any) -> None:
+def print_json(value: object) -> None:
     """Prints a value as JSON; infinity and NaN, which JSON lacks, become null."""
     print(json.dumps(replace_infinite(value), ensure_ascii=False, indent=2, default=str))
 
 
-def replace_infinite(value: Any) -> Any:
+def replace_infinite(value: object) -> object:
     """Returns a value with null in place of infinity and NaN."""
     if isinstance(value, Mapping):
         return {key: replace_infinite(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [replace_infinite(inner) for inner in value]
-    if hasattr(value, "item") and not isinstance(value, str):
+    if hasattr(value, "item") and hasattr(value, "tolist"):  # an array or a number of numpy or torch
         value = value.item() if getattr(value, "ndim", 1) == 0 else value.tolist()
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
@@ -109,7 +112,7 @@ def column_label(name: str) -> str:
     return COLUMN_LABELS.get(name) or label_in_sentence(name)
 
 
-def format_exact(name: str, value: Any) -> str:
+def format_exact(name: str, value: float) -> str:
     """Returns a metric with six significant digits."""
     metric = get_metric(name)
     if finite(value) is None or metric.is_count:
@@ -138,7 +141,7 @@ def format_duration(seconds: float | None) -> str:
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
 
 
-def one_line(value: Any) -> str:
+def one_line(value: object) -> str:
     """Returns a value on a single line, so that line N of the output belongs to line N of the input."""
     if hasattr(value, "tolist"):
         value = value.tolist()
@@ -146,7 +149,7 @@ def one_line(value: Any) -> str:
     return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
 
 
-def make_bar() -> Any:
+def make_bar() -> Progress:
     """Returns a progress bar of rich on stderr."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -165,7 +168,7 @@ def make_bar() -> Any:
 
 def track(items: Iterable[T], label: str, total: int | None = None, quiet: bool = False) -> Iterator[T]:
     """Yields items and shows how many have passed; nothing if it takes less than a second."""
-    bar, bar_task = None, None
+    bar: Progress | None = None
     start = last_line = time.monotonic()
     try:
         for count, item in enumerate(items, 1):
@@ -177,8 +180,8 @@ def track(items: Iterable[T], label: str, total: int | None = None, quiet: bool 
                 if bar is None:
                     bar = make_bar()
                     bar.start()
-                    bar_task = bar.add_task(label, total=total, figures="")
-                bar.update(bar_task, completed=count, figures=f"{count:,}")
+                    bar.add_task(label, total=total, figures="")
+                bar.update(bar.task_ids[0], completed=count, figures=f"{count:,}")
             elif now - last_line > LINE_SECONDS:
                 last_line = now
                 rest = "" if not total else f", {format_duration((now - start) * (total / count - 1))} left"

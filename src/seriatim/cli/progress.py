@@ -5,11 +5,14 @@ from __future__ import annotations
 import atexit
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..core.metrics import describe_metric, main_metric
 from ..training.events import Evaluated, Event, Started, Stepped, Stopped
 from .output import LINE_SECONDS, format_amount, format_duration, make_bar, note
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
 
 SMOOTHING = 0.95  # of the loss that is shown
 REASONS = {
@@ -38,7 +41,7 @@ class TrainingProgress:
         self.last_line = time.monotonic()
         self.first_seconds, self.first_step = 0.0, 0
         self.bar = make_bar() if sys.stderr.isatty() else None
-        self.bar_task: Any = None
+        self.bar_task: TaskID | None = None
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Started):

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -23,11 +22,11 @@ from ..data.source import open_source
 from ..report.charts import View, format_number
 from ..runs.configure import add_plugins
 from ..runs.run import Run
-from ..tasks.predictor import Capability, Predictions, Predictor, flatten
+from ..tasks.predictor import Capability, Predictions, Predictor, Record, flatten
 from .output import note, one_line, print_error, replace_infinite, track
 
 ROWS = 512  # predicted at a time: enough to batch similar lengths
-Records = Sequence[dict[str, Any]]
+Records = Sequence[Record]
 
 
 @dataclass(frozen=True)
@@ -129,16 +128,14 @@ def predict_records(
             print_error(error)
 
 
-def name_predictions(records: Records, capability: Capability, cells: Iterator[dict[str, Any]]) -> Records:
+def name_predictions(records: Records, capability: Capability, cells: Iterator[Record]) -> Records:
     """Returns the records of `predict`: the columns of the input, and the main output as "prediction"."""
     main = next(iter(capability.outputs))
     renamed = [{"prediction" if key == main else key: value for key, value in record.items()} for record in records]
     return [next(cells, {}) | record for record in renamed] if capability.per_row else renamed
 
 
-def input_cells(
-    request: Request, predictor: Predictor, capability: Capability, dataset: Dataset
-) -> Iterator[dict[str, Any]]:
+def input_cells(request: Request, predictor: Predictor, capability: Capability, dataset: Dataset) -> Iterator[Record]:
     """Yields the cells of each input row by column: all columns of a file, else those that the task reads."""
     if request.data is not None:
         source = open_source(request.data, request.data_dir)
@@ -217,7 +214,7 @@ def read_fixed(text: str) -> str:
         return text
 
 
-def parse_line(line: str, roles: Sequence[str], fixed: Mapping[str, str]) -> dict[str, Any]:
+def parse_line(line: str, roles: Sequence[str], fixed: Mapping[str, str]) -> Record:
     """Returns the record of a line: a JSON object, a text, or for several roles texts with tabs between them."""
     if line.startswith("{"):
         try:

@@ -48,7 +48,7 @@ def evaluate(
     metrics = api.evaluate(run, **options, notify=silent if quiet else note, plugin=plugin)
     quantized = api.evaluate(run, **options, int8=True) if int8 else {}
     if json:
-        more: dict[str, Any] = {"signatures": metric_signatures(metrics)} if metric_signatures(metrics) else {}
+        more: dict[str, object] = {"signatures": metric_signatures(metrics)} if metric_signatures(metrics) else {}
         more |= {"int8": quantized} if int8 else {}
         print_json({"run": str(run), "data": data, "split": None if data else split, **metrics, **more})
     elif int8:
@@ -106,7 +106,7 @@ def inspect(
     plugin: o.Plugin = None,
     json: Annotated[bool, typer.Option("--json", help="Print the values as JSON.")] = False,
     quiet: o.Quiet = False,
-    **chosen: Any,
+    **chosen: object,
 ) -> None:
     """Look inside a model: attention, gates, gradients, surprise and more.
 

@@ -44,7 +44,7 @@ class Option:
 
     name: str
     type: Any
-    default: Any
+    default: object
     description: str
 
 
@@ -108,7 +108,7 @@ def verb_command(name: str, arguments: Sequence[str]) -> Any:
 
 def make_command(verb: Verb) -> typer.Typer:
     """Returns the command of a verb: RUN, inputs, the common options, and its own."""
-    common: dict[str, tuple[Any, Any]] = {
+    common: dict[str, tuple[object, object]] = {
         "run": (o.RunPath, inspect.Parameter.empty),
         "inputs": (Inputs, None),
         "data": (InputData, None),
@@ -123,13 +123,13 @@ def make_command(verb: Verb) -> typer.Typer:
         "quiet": (o.Quiet, False),
     }
     panel = f"Options of {verb.name}"
-    fixed: dict[str, tuple[Any, Any]] = {}
+    fixed: dict[str, tuple[object, object]] = {}
     if len(verb.roles) > 1:
         for role in verb.roles:
             text = f"The {role} of all inputs: a text, or a file that is read."
             info = typer.Option(f"--{role}", help=text, rich_help_panel=panel, show_default=False)
             fixed[f"fixed_{role}"] = (Annotated[str | None, info], None)
-    own: dict[str, tuple[Any, Any]] = {}
+    own: dict[str, tuple[object, object]] = {}
     for option in verb.options.values():
         if option.name in common:
             continue

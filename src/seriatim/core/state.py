@@ -10,13 +10,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 State = Any  # an opaque tree of tensors: tuples, lists and dicts of them, or a `RowState`
+# The structure of a state, as plain JSON values
+Structure: TypeAlias = "Literal['tensor'] | dict[str, list[Structure] | dict[str, Structure]] | None"
 MIN_CAPACITY = 64  # elements of a buffer; also the largest number appended at once
 
 
@@ -55,11 +57,11 @@ def detach(state: State) -> State:
     return map_state(lambda tensor: tensor.detach(), state)
 
 
-def flatten(state: State) -> tuple[list[Tensor], Any]:
+def flatten(state: State) -> tuple[list[Tensor], Structure]:
     """Returns the tensors of a tree in a fixed order, and its structure as plain JSON values, for `rebuild`."""
     tensors: list[Tensor] = []
 
-    def structure(part: Any) -> Any:
+    def structure(part: State) -> Structure:
         if isinstance(part, Tensor):
             tensors.append(part)
             return "tensor"
@@ -72,17 +74,17 @@ def flatten(state: State) -> tuple[list[Tensor], Any]:
     return tensors, structure(state)
 
 
-def rebuild(structure: Any, tensors: list[Tensor]) -> State:
+def rebuild(structure: Structure, tensors: list[Tensor]) -> State:
     """Returns the tree of a structure and its tensors: the inverse of `flatten`."""
     remaining = iter(tensors)
 
-    def build(part: Any) -> Any:
+    def build(part: Structure) -> State:
         if part == "tensor":
             return next(remaining)
         if part is None:
             return None
         ((kind, inner),) = part.items()
-        if kind == "dict":
+        if isinstance(inner, dict):
             return {key: build(value) for key, value in inner.items()}
         return (tuple if kind == "tuple" else list)(build(value) for value in inner)
 

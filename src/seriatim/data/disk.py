@@ -33,6 +33,7 @@ VERSION = 1  # of the files; part of every key
 BLOCK_ROWS = 8192  # strings that are Python objects at a time
 MAPPED_SHARDS = 8  # that stay mapped for random access
 SHORT = 64  # bytes of a string that is hashed by words of 8 bytes
+Rows: TypeAlias = "slice | np.ndarray | list[int]"
 Strings: TypeAlias = Any  # `pa.LargeStringArray`, which has no types
 
 
@@ -164,8 +165,8 @@ class TextValues:
     @overload
     def __getitem__(self, rows: int | np.integer) -> str: ...
     @overload
-    def __getitem__(self, rows: slice | np.ndarray | list[int]) -> TextValues: ...
-    def __getitem__(self, rows: Any) -> Any:
+    def __getitem__(self, rows: Rows) -> TextValues: ...
+    def __getitem__(self, rows: int | np.integer | Rows) -> str | TextValues:
         if isinstance(rows, (int, np.integer)):
             position = range(len(self))[int(rows)]
             return self.strings(position, position + 1)[0].as_py()
@@ -263,8 +264,8 @@ class Locations:
     @overload
     def __getitem__(self, rows: int | np.integer) -> Location: ...
     @overload
-    def __getitem__(self, rows: slice | np.ndarray | list[int]) -> Locations: ...
-    def __getitem__(self, rows: Any) -> Any:
+    def __getitem__(self, rows: Rows) -> Locations: ...
+    def __getitem__(self, rows: int | np.integer | Rows) -> Location | Locations:
         if isinstance(rows, (int, np.integer)):
             position = range(len(self))[int(rows)]
             row = position if self.rows is None else int(self.rows[position])
@@ -278,7 +279,7 @@ class Locations:
         return (self[row] for row in range(len(self)))
 
 
-def select_rows(selected: np.ndarray | None, rows: Any, count: int) -> np.ndarray:
+def select_rows(selected: np.ndarray | None, rows: Rows, count: int) -> np.ndarray:
     """Returns some of the selected rows of a table, or of all; columns that share `rows` share the result."""
     if selected is not None:
         return selected[rows]

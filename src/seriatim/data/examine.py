@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -99,7 +99,7 @@ class DataReport:
             if column.histogram
         }
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return {"verdict": self.verdict, "usable": self.usable, **asdict(self)}
 
     def __str__(self) -> str:

@@ -21,12 +21,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ..core.errors import SeriatimError
-from ..core.files import atomic_file, cache_folder, locked, write_json
+from ..core.files import Json, atomic_file, cache_folder, locked, write_json
 from .cache import cache_errors
 from .disk import Table, TextValues, cache_key
 from .tokenizers import Tokenizer
@@ -271,9 +270,7 @@ def run_job(folder: Path, workers: int = 1, worker: int = 0) -> None:
             _write_shard(folder, shard, job, tokenizer, columns)
 
 
-def _write_shard(
-    folder: Path, shard: int, job: dict[str, Any], tokenizer: Tokenizer, columns: list[TextValues]
-) -> None:
+def _write_shard(folder: Path, shard: int, job: Json, tokenizer: Tokenizer, columns: list[TextValues]) -> None:
     start = shard * job["per_shard"]
     stop = min(start + job["per_shard"], job["rows"])
     step = max(job["per_shard"] * BATCH_CHARACTERS // SHARD_CHARACTERS, 1)

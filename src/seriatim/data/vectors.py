@@ -12,13 +12,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 
 from ..core.errors import SeriatimError
-from ..core.files import atomic_file
+from ..core.files import Json, atomic_file
 from .stream import parse_json, shorten_error
 
 EXTENSIONS = (".npy", ".parquet")
@@ -106,7 +106,7 @@ class VectorFile:
 
     path: Path
     width: int
-    description: dict[str, Any]
+    description: Json
 
     def check_model(self, model: str, pooling: str | None) -> str:
         """Returns the pooling of the vectors, or raises SeriatimError if another model or pooling made them.

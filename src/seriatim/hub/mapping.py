@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -135,7 +135,7 @@ class HubHead:
     kind: str
     maps: tuple[TensorMap, ...] = ()
     optional: tuple[TensorMap, ...] = ()
-    task_settings: Mapping[str, Any] = field(default_factory=dict)
+    task_settings: Mapping[str, object] = field(default_factory=dict)
     prefixed: bool = True
     matches: Callable[[Config], bool] = lambda config: True
     make: Callable[[Any, Any, int], nn.Module] | None = None
@@ -218,7 +218,10 @@ def inverse(names: dict[str, str]) -> dict[str, str]:
     return {ours: hub_name for hub_name, ours in reversed(names.items())}
 
 
-def map_value(problems: list[str], key: str, value: Any, known: Mapping[Any, Any]) -> Any:
+V = TypeVar("V")
+
+
+def map_value(problems: list[str], key: str, value: object, known: Mapping[Any, V]) -> V:
     """Returns our counterpart of a value, or adds a problem."""
     if isinstance(value, list | dict) or value not in known:
         supported = ", ".join(str(option) for option in known)

@@ -134,7 +134,7 @@ class Inspector:
         """Returns the names of the views that can be shown of these models."""
         return [name for name in VIEWS if not self._missing(name)]
 
-    def show(self, name: str, *texts: str, notify: Notify | None = None, **options: Any) -> Result:
+    def show(self, name: str, *texts: str, notify: Notify | None = None, **options: object) -> Result:
         """Returns the result of a view.
 
         Args:

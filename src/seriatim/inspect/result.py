@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -36,13 +35,13 @@ class NamedArray:
     def __repr__(self) -> str:
         return f"NamedArray({', '.join(f'{name}: {len(labels)}' for name, labels in self.axes.items())})"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Returns axes and values as JSON values; values that are not finite are null."""
         axes = {name: list(labels) for name, labels in self.axes.items()}
         return {"axes": axes, "values": rounded(self.values.tolist())}
 
 
-def rounded(value: Any) -> Any:
+def rounded(value: object) -> object:
     """Returns nested lists with the digits of single precision, None for what JSON cannot hold."""
     if isinstance(value, list):
         return [rounded(inner) for inner in value]
@@ -81,7 +80,7 @@ class Result:
     def __repr__(self) -> str:
         return self.text
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Returns title, arrays and notes as JSON values."""
         arrays = {name: array.to_json() for name, array in self.arrays.items()}
         return {"title": self.title, "arrays": arrays, "notes": list(self.notes)}
@@ -97,7 +96,7 @@ class Result:
         else:
             save(self.charts, path)
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """For notebooks: a drawing that needs no network connection, and the text."""
         from ..report.render import to_svg  # imports altair
 

@@ -58,7 +58,7 @@ class Reading:
     batch: Batch
     sequences: dict[str, list[str]]
     predicted: list[str] = field(default_factory=list)
-    encoded: Any = None
+    encoded: Encoded | None = None
     item: int = 0
     texts: tuple[str, ...] = ()
     prompt_length: int | None = None
@@ -261,7 +261,7 @@ class Subject:
             "inspect.length", f"the text is longer than{most} {self.label} reads", "pass a shorter one"
         )
 
-    def reading(self, encoded: Any, item: int, truncate: bool = False) -> Reading:
+    def reading(self, encoded: Encoded, item: int, truncate: bool = False) -> Reading:
         """Returns an item as the network reads it; one that is longer is an error, or truncated."""
         predictor = self.predictor
         batch = predictor.task.collate(encoded, np.array([item])).to(next(self.network.parameters()).device)
@@ -272,7 +272,7 @@ class Subject:
                 raise self.too_long()
             inputs = batch.inputs
             if self.encoder_decoder:
-                cut: Any = tuple(
+                cut = tuple(
                     tensor[:, :limit] if isinstance(tensor, Tensor) and tensor.dim() < 4 else tensor
                     for tensor in inputs
                 )

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -99,10 +99,13 @@ class BoundedTrace(NamedTrace):
             raise SeriatimError("inspect.memory", cause, "pass a shorter text, or choose one layer")
 
 
+T = TypeVar("T")
+
+
 @torch.inference_mode()
 def run_traced(
-    network: Callable[..., Any], *inputs: Any, names: Iterable[str] = (), max_bytes: int = MAX_BYTES
-) -> tuple[Any, BoundedTrace]:
+    network: Callable[..., T], *inputs: object, names: Iterable[str] = (), max_bytes: int = MAX_BYTES
+) -> tuple[T, BoundedTrace]:
     """Returns the output of a network in evaluation mode, and its trace."""
     trace = BoundedTrace(names, max_bytes)
     with evaluation_mode(network):
@@ -111,7 +114,7 @@ def run_traced(
 
 
 @contextmanager
-def evaluation_mode(network: Any) -> Iterator[None]:
+def evaluation_mode(network: object) -> Iterator[None]:
     """Sets a module to evaluation mode within the block; each of its modules is restored afterwards."""
     modules = list(network.modules()) if isinstance(network, nn.Module) else []
     before = [module.training for module in modules]

@@ -12,7 +12,6 @@ it works in tiles and recomputes the weights in the backward pass. float32 and f
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -127,7 +126,7 @@ def _register_tiled(library: str) -> None:
     )
 
 
-def _self_setup(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _self_setup(ctx: Context, inputs: tuple[object, ...], output: tuple[Tensor, Tensor]) -> None:
     ctx.save_for_backward(inputs[0], output[1])
     ctx.heads = inputs[1]
     ctx.mark_non_differentiable(output[1])
@@ -138,7 +137,7 @@ def _self_backward(ctx: Context, dy: Tensor, dweights: Tensor | None) -> tuple[T
     return torch.ops.seriatim.self_attend_backward(dy, inputs, weights, ctx.heads), None, None, None
 
 
-def _cross_setup(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _cross_setup(ctx: Context, inputs: tuple[object, ...], output: tuple[Tensor, Tensor]) -> None:
     ctx.save_for_backward(inputs[0], inputs[1], output[1])
     ctx.heads = inputs[2]
     ctx.mark_non_differentiable(output[1])
@@ -159,7 +158,7 @@ def _cross_fake(query: Tensor, memory: Tensor, heads: int, mask: Tensor | None) 
     return torch.empty_like(query), query.new_empty(rows, heads, steps, memory.shape[1])
 
 
-def _self_tiled_setup(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _self_tiled_setup(ctx: Context, inputs: tuple[object, ...], output: tuple[Tensor, Tensor]) -> None:
     ctx.save_for_backward(inputs[0], output[1], inputs[2])
     ctx.heads, ctx.causal = inputs[1], inputs[3]
     ctx.mark_non_differentiable(output[1])
@@ -171,7 +170,7 @@ def _self_tiled_backward(ctx: Context, dy: Tensor, dsums: Tensor | None) -> tupl
     return d_inputs, None, None, None
 
 
-def _cross_tiled_setup(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _cross_tiled_setup(ctx: Context, inputs: tuple[object, ...], output: tuple[Tensor, Tensor]) -> None:
     ctx.save_for_backward(inputs[0], inputs[1], output[1], inputs[3])
     ctx.heads = inputs[2]
     ctx.mark_non_differentiable(output[1])
@@ -192,7 +191,7 @@ def _cross_tiled_fake(query: Tensor, memory: Tensor, heads: int, mask: Tensor | 
     return torch.empty_like(query), query.new_empty(rows, heads, steps)
 
 
-def _additive_setup(ctx: Context, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _additive_setup(ctx: Context, inputs: tuple[object, ...], output: Tensor) -> None:
     ctx.save_for_backward(*inputs)
 
 

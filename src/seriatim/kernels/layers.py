@@ -15,7 +15,6 @@ float32 and float64 on the CPU.
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -100,7 +99,7 @@ def _register() -> bool:
 _register._dynamo_marked_constant = True  # type: ignore[attr-defined]  # see kernels/recurrent.py
 
 
-def _biased_setup(ctx: Context, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _biased_setup(ctx: Context, inputs: tuple[object, ...], output: Tensor) -> None:
     ctx.save_for_backward(inputs[0], inputs[1])
     ctx.activation = inputs[2]
 
@@ -110,7 +109,7 @@ def _biased_backward(ctx: Context, dy: Tensor) -> tuple[Tensor | None, ...]:
     return *torch.ops.seriatim.biased_backward(dy, x, bias, ctx.activation), None
 
 
-def _dropout_setup(ctx: Context, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _dropout_setup(ctx: Context, inputs: tuple[object, ...], output: Tensor) -> None:
     ctx.p, ctx.seed = inputs[1], inputs[2]
 
 
@@ -125,7 +124,7 @@ def _convolution_backward_fake(
     return dx, weight.new_empty(weight.shape), weight.new_empty(len(weight))
 
 
-def _convolution_setup(ctx: Context, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _convolution_setup(ctx: Context, inputs: tuple[object, ...], output: Tensor) -> None:
     x, weight, bias, ctx.dilation = inputs
     ctx.biased = bias is not None
     ctx.save_for_backward(x, weight)

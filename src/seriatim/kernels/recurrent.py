@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Literal, NoReturn
+from typing import Literal, NoReturn
 
 import torch
 from torch import Tensor
@@ -252,7 +252,7 @@ def _no_second_derivative(ctx: Context, *gradients: Tensor) -> NoReturn:
     raise RuntimeError("the native recurrent kernels give first derivatives only; set SERIATIM_KERNELS=off for second")
 
 
-def _rnn_setup(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+def _rnn_setup(ctx: Context, inputs: tuple[object, ...], output: tuple[Tensor, ...]) -> None:
     x, input_weight, input_bias, weight, h0, mask, ctx.reverse, ctx.relu = inputs
     ctx.has_bias = input_bias is not None
     ctx.set_materialize_grads(False)
@@ -266,7 +266,7 @@ def _rnn_backward(ctx: Context, dy: Tensor | None, dh: Tensor | None) -> tuple[T
     return *_input_gradients(ctx, *first), d_weight, d_h0, None, None, None
 
 
-def _lstm_setup(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+def _lstm_setup(ctx: Context, inputs: tuple[object, ...], output: tuple[Tensor, ...]) -> None:
     x, input_weight, input_bias, weight, h0, _, mask, ctx.reverse, _ = inputs
     ctx.has_bias = input_bias is not None
     ctx.set_materialize_grads(False)
@@ -274,7 +274,7 @@ def _lstm_setup(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, ...
 
 
 def _lstm_backward(
-    ctx: Context, dy: Tensor | None, dh: Tensor | None, dc: Tensor | None, _: Any
+    ctx: Context, dy: Tensor | None, dh: Tensor | None, dc: Tensor | None, _: object
 ) -> tuple[Tensor | None, ...]:
     needs_x = ctx.needs_input_grad[0]
     gradients = torch.ops.seriatim.lstm_backward(dy, dh, dc, *ctx.saved_tensors, ctx.reverse, needs_x)
@@ -282,14 +282,14 @@ def _lstm_backward(
     return *_input_gradients(ctx, *first), d_weight, d_h0, d_c0, None, None, None
 
 
-def _gru_setup(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+def _gru_setup(ctx: Context, inputs: tuple[object, ...], output: tuple[Tensor, ...]) -> None:
     x, input_weight, input_bias, weight, h0, bias, mask, ctx.reverse, ctx.after, _ = inputs
     ctx.has_bias, ctx.has_reset_bias = input_bias is not None, bias is not None
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(x, input_weight, weight, h0, mask, output[0], output[2])
 
 
-def _gru_backward(ctx: Context, dy: Tensor | None, dh: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
+def _gru_backward(ctx: Context, dy: Tensor | None, dh: Tensor | None, _: object) -> tuple[Tensor | None, ...]:
     needs_x = ctx.needs_input_grad[0]
     gradients = torch.ops.seriatim.gru_backward(dy, dh, *ctx.saved_tensors, ctx.reverse, ctx.after, needs_x)
     *first, d_weight, d_h0, d_bias = gradients
@@ -315,7 +315,7 @@ def _input_gradients(ctx: Context, d_x: Tensor, d_weight: Tensor, d_bias: Tensor
     )
 
 
-DERIVATIVES: dict[str, tuple[Callable[..., None], Callable[..., Any]]] = {
+DERIVATIVES: dict[str, tuple[Callable[..., None], Callable[..., tuple[Tensor | None, ...]]]] = {
     "rnn": (_rnn_setup, _rnn_backward),
     "lstm": (_lstm_setup, _lstm_backward),
     "gru": (_gru_setup, _gru_backward),
@@ -367,7 +367,7 @@ FAKES: dict[str, Callable[..., tuple[Tensor, ...]]] = {  # results of the right 
 
 # A layer by torch's own functions
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {
+FUNCTIONS: dict[str, Callable[..., tuple[Tensor, ...]]] = {
     "tanh": torch.rnn_tanh,
     "relu": torch.rnn_relu,
     "lstm": torch.lstm,

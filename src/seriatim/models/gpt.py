@@ -16,7 +16,7 @@ does not grow with depth.
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -27,7 +27,8 @@ from ..core.state import State, append
 from ..nn.attention import causal_mask
 from ..nn.backbone import Backbone, BackboneTraits, Trace, record, trace_scope
 from ..nn.layers import Activation, Dropout
-from ..nn.native import transformer_parts
+from ..nn.native import NetworkParts, transformer_parts
+from ..nn.network import TokenHead
 from ..nn.transformer import Block, TransformerSettings, initialize_normal
 
 INIT_STD = 0.02
@@ -89,7 +90,7 @@ class GPT(Backbone):
     def final_norm(self) -> nn.Module:
         return self.norm
 
-    def native_parts(self, embeddings: Tensor, head: Any) -> Any:
+    def native_parts(self, embeddings: Tensor, head: TokenHead) -> NetworkParts | None:
         blocks: list[Block] = list(self.blocks)  # type: ignore[arg-type]
         return transformer_parts(self.project(embeddings), self.positions.weight, blocks, self.norm, head)
 

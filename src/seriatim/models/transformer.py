@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field, model_validator
@@ -28,7 +28,7 @@ from ..nn.attention import causal_mask
 from ..nn.backbone import BackboneTraits, Trace, is_traced, record, trace_scope
 from ..nn.encoder_decoder import EncoderDecoderBackbone, EncoderDecoderSettings
 from ..nn.layers import Activation, Dropout, LearnedPositions, SinusoidalPositions
-from ..nn.native import POSITIONS, transformer_parts
+from ..nn.native import POSITIONS, NetworkParts, transformer_parts
 from ..nn.network import TokenHead
 from ..nn.transformer import Block, TransformerSettings
 
@@ -118,7 +118,7 @@ class Transformer(EncoderDecoderBackbone):
     def final_norm(self) -> nn.Module:
         return self.decoder_norm
 
-    def native_parts(self, embeddings: Tensor, head: TokenHead, scale: float) -> Any:
+    def native_parts(self, embeddings: Tensor, head: TokenHead, scale: float) -> NetworkParts | None:
         if not isinstance(self.project, nn.Identity):
             return None
         positions = self.positions(0, embeddings.new_empty(1, self.context_length or POSITIONS, self.width))

@@ -15,7 +15,7 @@ import copy
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -31,6 +31,8 @@ from .recurrent import Cell
 
 if TYPE_CHECKING:
     from .transformer import Block
+
+N = TypeVar("N", bound=nn.Module)
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class TokenChoice:
 class NativeState(RowState):
     """The state of a batch of rows."""
 
-    def __init__(self, generator: Any, inner: Any) -> None:
+    def __init__(self, generator: Any, inner: object) -> None:
         self.generator, self.inner = generator, inner
 
     def select(self, rows: Tensor) -> NativeState:
@@ -146,7 +148,7 @@ POSITIONS = 1024  # initial rows of a table of unbounded positions
 FAST_PREFILL = 1 << 24  # multiplications that take about as long as the start of a forward pass
 CELL_KINDS = ("tanh", "relu", "lstm", "gru", "gru-after")  # in the order of `cells.h`
 
-_generators: WeakKeyDictionary[nn.Module, dict[bool, tuple[Any, NativeGenerator]]] = WeakKeyDictionary()
+_generators: WeakKeyDictionary[nn.Module, dict[bool, tuple[object, NativeGenerator]]] = WeakKeyDictionary()
 
 
 def transformer_parts(
@@ -167,7 +169,7 @@ def transformer_parts(
 
 
 def _block_tensors(block: Block) -> Iterator[Tensor]:
-    parts: list[Any] = [block.attention_norm, block.attention.inputs, block.attention.output]
+    parts: list[nn.LayerNorm | nn.Linear] = [block.attention_norm, block.attention.inputs, block.attention.output]
     if hasattr(block, "cross"):
         parts += [block.cross_norm, block.cross.query, block.cross.output]
     parts += [block.feedforward_norm, block.feedforward.hidden, block.feedforward.output]
@@ -281,7 +283,7 @@ def make_encoder_decoder_stepper(
     return EncoderDecoderStepper(network, memory, int8) if _supported(network, encoder_decoder_parts) else None
 
 
-def _supported(network: Any, find_parts: Callable[[Any], NetworkParts | None]) -> bool:
+def _supported(network: N, find_parts: Callable[[N], NetworkParts | None]) -> bool:
     if network.training or equations_enabled() or torch.is_autocast_enabled("cpu"):
         return False
     parts = find_parts(network)
@@ -313,7 +315,7 @@ def quantize_rows(weight: Tensor) -> Tensor:
 
 @torch.inference_mode(False)  # whose weights have no version
 @torch.no_grad()
-def quantize_weights(network: Any) -> Any:
+def quantize_weights(network: N) -> N:
     """Returns a copy of a network with quantized matrices; a tied matrix becomes two: the output's is quantized."""
     network = copy.deepcopy(network)
     modules = list(network.modules())

@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Literal, Self, cast
 
 import numpy as np
 from pydantic import Field, TypeAdapter, model_validator
@@ -611,7 +611,7 @@ View = Annotated[
 VIEWS: TypeAdapter[list[View]] = TypeAdapter(list[View])
 
 
-def views_to_json(views: Sequence[Chart]) -> list[dict[str, Any]]:
+def views_to_json(views: Sequence[Chart]) -> list[dict[str, object]]:
     """Returns charts and tables as JSON values; fields with their default are left out."""
     values = VIEWS.dump_python(cast(list[View], list(views)), mode="json", exclude_defaults=True)
     return [{"kind": cast(View, view).kind, **value} for view, value in zip(views, values, strict=True)]

@@ -116,7 +116,7 @@ class Reproduced:
         """The metric reached here."""
         return float(self.run.summary["metrics"][self.row.split][self.row.metric])
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """Returns what table.json says of it."""
         summary = self.run.summary
         return {
@@ -161,7 +161,7 @@ class Reproduction:
     missing: dict[str, str]  # row → why it was not trained
     signal: str = ""  # that interrupted it
 
-    def records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, object]]:
         """Returns a record per model."""
         return [result.record() for result in self.results]
 

@@ -10,7 +10,6 @@ import json
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
@@ -67,7 +66,7 @@ def average(
         if len(opened) == 1:
             steps = checkpoint_steps(first, last)
             weights = mean_weights(checkpoint_weights(first, steps))
-            origin: dict[str, Any] = {"run": str(first.path), "steps": steps}
+            origin: dict[str, object] = {"run": str(first.path), "steps": steps}
         elif last is None:
             weights = mean_weights(run_weights(opened))
             origin = {"runs": [str(run.path) for run in opened]}
@@ -155,7 +154,7 @@ def run_weights(runs: Sequence[Run]) -> Iterator[tuple[str, dict[str, Tensor]]]:
         yield str(run.path), load_tensors(run.path / WEIGHTS, finite=True)
 
 
-def content(file: Path) -> Any:
+def content(file: Path) -> object:
     """Returns what must be equal: the values of a JSON file, without digests of settings that may differ."""
     values = json.loads(file.read_bytes())
     return {key: value for key, value in values.items() if key not in ("settings", "sha256")}

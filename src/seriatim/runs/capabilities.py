@@ -9,15 +9,16 @@ A capability is declared once, on the predictor's class (`@capability`). From th
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from ..core.files import Json
 from ..tasks import NAMES, load
 from ..tasks.base import Encoded, Task
 from ..tasks.predictor import Capability
 
 
-def capability_to_json(capability: Capability) -> dict[str, Any]:
+def capability_to_json(capability: Capability) -> Json:
     """Returns a capability as JSON values; its options by name, as JSON Schema without references."""
     schema = capability.options.model_json_schema()
     return {
@@ -33,7 +34,7 @@ def capability_to_json(capability: Capability) -> dict[str, Any]:
     }
 
 
-def inline_references(value: Any, definitions: dict[str, Any]) -> Any:
+def inline_references(value: object, definitions: Mapping[str, Json]) -> object:
     """Returns a JSON Schema with each reference replaced by its definition."""
     if isinstance(value, list):
         return [inline_references(item, definitions) for item in value]
@@ -47,19 +48,19 @@ def inline_references(value: Any, definitions: dict[str, Any]) -> Any:
     return {key: inline_references(item, definitions) for key, item in value.items()}
 
 
-def task_capabilities(task: type[Task[Encoded]]) -> dict[str, Any]:
+def task_capabilities(task: type[Task[Encoded]]) -> Json:
     """Returns the JSON of each capability of a task's predictor, by name; no network is built."""
     inputs, methods = task.schema.inputs(), task.predictor_type.methods
     return {name: capability_to_json(method.describe(name, inputs)) for name, method in methods.items()}
 
 
-def predictor_capabilities(task: Task[Encoded]) -> dict[str, Any]:
+def predictor_capabilities(task: Task[Encoded]) -> Json:
     """Returns the JSON of each capability of the predictor of a prepared task, which may lack some of its class."""
     capabilities = task.predictor_type(task, None).capabilities
     return {name: capability_to_json(capability) for name, capability in capabilities.items()}
 
 
-def all_capabilities() -> dict[str, Any]:
+def all_capabilities() -> Json:
     """Returns the JSON of the capabilities of all built-in tasks, by task: the contents of verbs.json."""
     return {name: task_capabilities(load(name)) for name in NAMES}
 

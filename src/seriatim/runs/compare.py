@@ -6,13 +6,12 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from .. import report
 from ..core.config import merge
 from ..core.device import join_ranks
 from ..core.errors import SeriatimError
-from ..core.files import WriteError, write_json
+from ..core.files import Json, WriteError, write_json
 from ..data.source import DataInput
 from ..report.charts import Lines
 from ..training.config import Config
@@ -31,7 +30,7 @@ class Comparison:
     failed: dict[str, str]  # folder → reason
     loads: dict[str, float] = field(default_factory=dict)  # folder → load of the machine when its training ended
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[Json]:
         """Returns a row per model: quality, size and cost; of several seeds means and standard deviations."""
         return report.comparison_rows(self.runs)
 

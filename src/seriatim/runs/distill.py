@@ -22,7 +22,7 @@ from .. import report
 from ..core.config import merge
 from ..core.device import join_ranks
 from ..core.errors import SeriatimError
-from ..core.files import write_json
+from ..core.files import Json, write_json
 from ..tasks import load as load_task
 from ..tasks.base import Encoded, Task
 from ..training.config import ENDS, Config
@@ -47,9 +47,9 @@ class Distillation:
 
     path: Path
     runs: dict[str, Run]  # by role: those that were trained, and the teacher
-    rows: list[dict[str, Any]] = field(default_factory=list)  # empty if a training was interrupted
+    rows: list[Json] = field(default_factory=list)  # empty if a training was interrupted
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[Json]:
         """Returns a row per model: quality on the test split, size and speed."""
         return self.rows
 
@@ -134,7 +134,7 @@ def student_configs(
     }
 
 
-def inherited_settings(teacher: Run, other_data: bool, other_end: bool, pretrained: bool) -> dict[str, Any]:
+def inherited_settings(teacher: Run, other_data: bool, other_end: bool, pretrained: bool) -> Json:
     """Returns the task, data and budget of the teacher's run, without what only suits its model."""
     stored = teacher.config.model_dump(mode="json")
     defaults = type(teacher.config.model).task_defaults
@@ -150,7 +150,7 @@ def inherited_settings(teacher: Run, other_data: bool, other_end: bool, pretrain
     }
 
 
-def measure_runs(runs: Mapping[str, Run], data_dir: str | None = None) -> list[dict[str, Any]]:
+def measure_runs(runs: Mapping[str, Run], data_dir: str | None = None) -> list[Json]:
     """Returns the rows of the table, the teacher first."""
     student, teacher = runs[DISTILLED], runs[TEACHER]
     task = reopen_task(student, data_dir=data_dir)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -202,7 +201,7 @@ def _fold_scale(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return tensors
 
 
-def _label_config(labels: tuple[str, ...]) -> dict[str, Any]:
+def _label_config(labels: tuple[str, ...]) -> dict[str, object]:
     if not labels:
         return {}
     return {
@@ -211,7 +210,7 @@ def _label_config(labels: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def _token_config(tokenizer: Tokenizer) -> dict[str, Any]:
+def _token_config(tokenizer: Tokenizer) -> dict[str, object]:
     pad = tokenizer.pad if tokenizer.pad is not None else tokenizer.eos
     ids = {"pad_token_id": pad}
     return ids if tokenizer.has_cls_sep else ids | {"bos_token_id": tokenizer.eos, "eos_token_id": tokenizer.eos}

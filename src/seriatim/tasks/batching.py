@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -43,7 +43,7 @@ class Batch:
     mask: Tensor | None = None
     fresh: bool = True
 
-    def to(self, device: torch.device) -> Batch:
+    def to(self, device: torch.device) -> Self:
         """Returns the batch with all tensors on a device."""
         inputs, targets, mask = (
             map_state(lambda tensor: tensor.to(device, non_blocking=True), value)

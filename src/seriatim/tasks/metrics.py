@@ -354,7 +354,9 @@ def cider(captions: Sequence[Words], references: Sequence[Sequence[Words]]) -> l
     return scores
 
 
-def tf_idf(counts: Ngrams, frequency: Mapping[tuple[str, ...], int], images: int) -> tuple[dict[Any, float], float]:
+def tf_idf(
+    counts: Ngrams, frequency: Mapping[tuple[str, ...], int], images: int
+) -> tuple[dict[tuple[str, ...], float], float]:
     """Returns the weighted counts of n-grams, and their norm."""
     weights = {
         ngram: count * (math.log(images) - math.log(max(frequency[ngram], 1))) for ngram, count in counts.items()

@@ -191,7 +191,7 @@ class Predictor:
         inputs = self.task.schema.inputs()
         return {name: declared.describe(name, inputs) for name, declared in self.methods.items()}
 
-    def call(self, name: str, inputs: DataInput, data_dir: str | None = None, **options: Any) -> Predictions:
+    def call(self, name: str, inputs: DataInput, data_dir: str | None = None, **options: object) -> Predictions:
         """Returns the predictions of a capability.
 
         Args:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Protocol, Self
 
 import numpy as np
 import torch
@@ -24,26 +24,41 @@ from torch import Tensor, nn
 
 from ..core.errors import SeriatimError
 from ..core.files import Json, sha256
+from ..core.state import State
 from ..data.dataset import Dataset
 from ..nn.loss import similarity_loss
 from ..tasks.base import Metrics, Output, Task
 from ..tasks.batching import Batch, run_batches
+from ..tasks.predictor import Predictor
 from ..tasks.processor import Encoded
-from .config import DistillSettings
+from .config import Config, DistillSettings
 
 Notify = Callable[[str], None]
 NOTE_SECONDS = 10.0  # between notes while a teacher predicts
 SUMMARY_KEYS = ("model", "parameters", "metrics")  # of a teacher's summary, kept in the student's run
 
 
+class TrainedRun(Protocol):
+    """What a teacher needs of a `runs.Run`."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def config(self) -> Config: ...
+    @property
+    def summary(self) -> Json: ...
+    @property
+    def predictor(self) -> Predictor: ...
+
+
 class Teacher:
     """A trained run, opened as a teacher.
 
     Args:
-        run: A `runs.Run`.
+        run: The run.
     """
 
-    def __init__(self, run: Any) -> None:
+    def __init__(self, run: TrainedRun) -> None:
         if run.config.model.gradient_free:
             cause = f"{run.path} was not trained by gradient descent: it has no scores to learn from"
             raise SeriatimError("distill.teacher", cause, "name a run of another model as --teacher")
@@ -64,7 +79,7 @@ class Teacher:
         known = {name: value for name, value in self.run.summary.items() if name in SUMMARY_KEYS}
         return {"path": str(self.path), "fingerprint": sha256(self.path / "model.safetensors"), **known}
 
-    def check_compatible(self, task: Task[Encoded], config: Any) -> None:
+    def check_compatible(self, task: Task[Encoded], config: Config) -> None:
         """Raises SeriatimError unless teacher and student predict the same outputs for the same task."""
         name, teacher_name = config.task.name, self.config.task.name
         if name != teacher_name:
@@ -72,8 +87,10 @@ class Teacher:
             raise SeriatimError("distill.task", cause, f"name a run of the task {name} as --teacher")
         if type(task).distillation_loss is Task.distillation_loss:
             raise SeriatimError("distill.task", f"the task {name} has no distillation", "omit --teacher")
-        if config.distill.unlabeled_data is not None and (
-            task.teacher_tokenizer or type(task).read_unlabeled is Task.read_unlabeled
+        if (
+            config.distill is not None
+            and config.distill.unlabeled_data is not None
+            and (task.teacher_tokenizer or type(task).read_unlabeled is Task.read_unlabeled)
         ):
             cause = f"the task {name} does not support unlabeled data"
             raise SeriatimError("distill.unlabeled", cause, "omit --unlabeled-data; classify and regress support it")
@@ -102,13 +119,12 @@ class TeacherBatch(Batch):
     features: Tensor | None = None  # (N,D)
     labeled: Tensor | None = None  # (N,) whether there is a target; None: everywhere
 
-    def to(self, device: torch.device) -> TeacherBatch:
-        batch: Any = super().to(device)
+    def to(self, device: torch.device) -> Self:
+        batch = super().to(device)
         scores, features, labeled = (
             None if tensor is None else tensor.to(device) for tensor in (self.scores, self.features, self.labeled)
         )
-        moved: TeacherBatch = replace(batch, scores=scores, features=features, labeled=labeled)
-        return moved
+        return replace(batch, scores=scores, features=features, labeled=labeled)
 
 
 @dataclass(frozen=True)
@@ -145,7 +161,7 @@ class DistillationTask:
     def sample(self, network: nn.Module) -> str:
         return self.task.sample(network)
 
-    def forward(self, network: Any, batch: Batch, state: Any = None) -> DistillationOutput:
+    def forward(self, network: nn.Module, batch: Batch, state: State = None) -> DistillationOutput:
         raise TypeError(f"{type(self).__name__} has no forward")
 
     def loss(self, output: DistillationOutput, batch: Batch, smoothing: float = 0.0) -> Tensor:
@@ -177,7 +193,7 @@ class OnlineTeacherTask(DistillationTask):
         super().__init__(task, settings)
         self.teacher = teacher.eval().requires_grad_(False)
 
-    def forward(self, network: Any, batch: Batch, state: Any = None) -> DistillationOutput:
+    def forward(self, network: nn.Module, batch: Batch, state: State = None) -> DistillationOutput:
         student_state, teacher_state = (None, None) if state is None else state
         student = self.task.forward(network, batch, student_state)
         with torch.no_grad():
@@ -226,7 +242,7 @@ class CachedTeacherTask(DistillationTask):
             labeled=labeled,
         )
 
-    def forward(self, network: Any, batch: Batch, state: Any = None) -> DistillationOutput:
+    def forward(self, network: nn.Module, batch: Batch, state: State = None) -> DistillationOutput:
         if not isinstance(batch, TeacherBatch):
             raise TypeError("a batch without the teacher's outputs")
         student = self.task.forward(network, batch)
@@ -293,7 +309,9 @@ def teacher_outputs(
     def run(items: np.ndarray) -> list[None]:
         nonlocal noted, done
         output = reader.forward(network, reader.collate(encoded, items).to(device))
-        features = (output.features.half().cpu().numpy(),) if with_features else ()  # angles need no more precision
+        features: tuple[np.ndarray, ...] = ()
+        if with_features and output.features is not None:
+            features = (output.features.half().cpu().numpy(),)  # angles need no more precision
         parts.append((encoded.target_indices(items), output.scores[:, order].cpu().numpy(), *features))
         done += int(np.maximum(encoded.lengths[items], 1).sum())
         if time.monotonic() - noted > NOTE_SECONDS:

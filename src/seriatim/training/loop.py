@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -53,6 +53,7 @@ from .optimizer import (
 if TYPE_CHECKING:
     from .distillation import DistillationTask
 
+T = TypeVar("T")
 DEFAULT_STEPS = 2_000  # if neither steps nor minutes are set
 DEFAULT_EVALUATIONS = 10  # during training
 WARM_UP_PASSES = 2  # before the clock starts
@@ -73,7 +74,7 @@ class Progress:
     worse: int = 0  # evaluations since the best
     evaluated: int = -1  # step of the last evaluation
     evaluated_seconds: float = 0.0  # and the time of training then
-    carried: Any = None  # the structure of the carried states
+    carried: states.Structure = None  # the structure of the carried states
 
 
 @dataclass
@@ -120,7 +121,7 @@ class Loop:
         self.steps = self._count_steps()
         minutes = self.settings.minutes
         self.budget = minutes * 60 if minutes is not None and self.steps is None else None
-        self.carried_states: list[Any] = []
+        self.carried_states: list[states.State] = []
         self.prefetcher = Prefetcher(self._batches, self.task.prefetch)
         self.times = StepTimes(self.checkpoints.folder)
         self.recorded: dict[int, float] = {}  # times of steps that were made before, after the checkpoint
@@ -275,7 +276,7 @@ class Loop:
         batches = [batch.to(self.device) for batch in self.prefetcher.take(now.step, last)]
         count = self._global_sum(sum(batch.count for batch in batches))
         total = 0.0
-        carried: list[Any] = []
+        carried: list[states.State] = []
         for index, (batch, (first, _)) in enumerate(zip(batches, self._shares(), strict=True)):
             torch.manual_seed(derive(self.seed, "dropout", now.step, first))
             before = None if batch.fresh or not self.carried_states else self.carried_states[index]
@@ -334,7 +335,7 @@ class Loop:
                 gradient.copy_(part.view_as(gradient))
         return float(nn.utils.get_total_norm(gradients))
 
-    def _precision(self) -> contextlib.AbstractContextManager[Any]:
+    def _precision(self) -> contextlib.AbstractContextManager[object]:
         precision = self.settings.precision
         if precision == "auto":
             precision = "bfloat16" if self.device.type == "cuda" and torch.cuda.is_bf16_supported() else "float32"
@@ -412,7 +413,7 @@ class Loop:
 
 
 def fit_events(
-    fit: Callable[[], Any], evaluate: Callable[[Any], tuple[dict[str, float], str]], tokens: int, unit: str = "tokens"
+    fit: Callable[[], T], evaluate: Callable[[T], tuple[dict[str, float], str]], tokens: int, unit: str = "tokens"
 ) -> Iterator[Event]:
     """Fits a gradient-free model, and yields the events of a training of one step.
 
@@ -453,9 +454,6 @@ def stop_signals() -> Iterator[Callable[[], str]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-T = TypeVar("T")
 
 
 class Prefetcher(Generic[T]):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -211,7 +211,7 @@ def read_json(stream: Stream, options: ReadOptions, diagnostics: Diagnostics) ->
 def read_coco(
     name: str, images: Iterable[Any], annotations: Iterable[Any], diagnostics: Diagnostics
 ) -> Iterator[Record]:
-    files: dict[Any, tuple[str, int]] = {}
+    files: dict[Hashable, tuple[str, int]] = {}
     for number, image in enumerate(images, 1):
         try:
             files[image["id"]] = str(image["file_name"]), number

@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ..kinds import Cell
+
 SECOND = 1_000_000  # in microseconds, as are all steps of time
 MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86_400 * SECOND
 NAMED_STEPS = {  # step → its name, and the usual season in steps; of other steps below a day it is the day
@@ -39,7 +41,7 @@ class TimeError(ValueError):
         self.index = index
 
 
-def parse_times(cells: Sequence[Any]) -> np.ndarray:
+def parse_times(cells: Sequence[Cell]) -> np.ndarray:
     """Returns the times of a whole column, datetime64[us] or float64, read by one format.
 
     03/04/2020 may be in March or in April: the format that gives the most even steps is chosen.
@@ -81,7 +83,7 @@ def parse_times(cells: Sequence[Any]) -> np.ndarray:
     return min(candidates, key=lambda times: len(np.unique(np.diff(times))))
 
 
-def parse_number(cell: Any) -> float:
+def parse_number(cell: Cell) -> float:
     """Returns a time that is a number, NaN for other cells."""
     try:
         value = np.nan if COMPACT_DATE.fullmatch(str(cell).strip()) else float(cell)
@@ -97,7 +99,7 @@ def write_quarter(text: str) -> str:
     return text.encode("utf-8", "replace").decode()  # pandas does not know half a surrogate pair
 
 
-def looks_like_dates(cells: Sequence[Any]) -> bool:
+def looks_like_dates(cells: Sequence[Cell]) -> bool:
     """Returns whether the filled cells are dates, not numbers or words."""
     filled = [cell for cell in cells if cell is not None and str(cell).strip()]
     try:

@@ -10,13 +10,13 @@ import datetime
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
 from ...core.errors import Diagnostics, SeriatimError, did_you_mean
 from ..dataset import Dataset
-from ..kinds import KINDS, LABEL, CellError, Kind, is_blank, parse_numbers
+from ..kinds import KINDS, LABEL, Cell, CellError, Kind, is_blank, parse_numbers
 from ..schema import Field, Header, Roles, Schema
 from .calendar import looks_like_dates, parse_times, write_quarter
 
@@ -27,7 +27,7 @@ LARGEST = 1e100  # its square is a number, too
 DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
 
 
-def parse_value(cell: Any) -> float:
+def parse_value(cell: Cell) -> float:
     """Returns the value of a variable; NaN if it is missing."""
     if cell is None or (isinstance(cell, str) and cell.strip().lower() in MISSING):
         return math.nan
@@ -43,7 +43,7 @@ def check_size(value: float) -> float:
     return value
 
 
-def parse_values(cells: list[Any]) -> Sequence[float]:
+def parse_values(cells: list[Cell]) -> Sequence[float]:
     """Parses a column at once; raises an error if any cell needs a closer look."""
     values = np.array([np.nan if cell in ("", None) else cell for cell in cells], dtype=np.float64)
     if (np.abs(values) > LARGEST).any() or any("_" in cell for cell in cells if isinstance(cell, str)):
@@ -51,7 +51,7 @@ def parse_values(cells: list[Any]) -> Sequence[float]:
     return cast(Sequence[float], values)
 
 
-def parse_history(cell: Any) -> np.ndarray:
+def parse_history(cell: Cell) -> np.ndarray:
     """Returns a whole series (steps, variables) of float64 from an array, lists or a text such as "1 2 3"."""
     if isinstance(cell, str):
         if is_number(cell):
@@ -66,7 +66,7 @@ def parse_history(cell: Any) -> np.ndarray:
     return values.reshape(len(values), -1).astype(np.float64)
 
 
-def parse_time_cell(cell: Any) -> Any:
+def parse_time_cell(cell: Cell) -> Cell:
     """Returns the cell of a time column as it is; raises an error if it is not a time in any format."""
     if isinstance(cell, datetime.date):
         return cell
@@ -79,7 +79,7 @@ def parse_time_cell(cell: Any) -> Any:
     return cell
 
 
-def parse_time_column(cells: list[Any]) -> list[Any]:
+def parse_time_column(cells: list[Cell]) -> list[Cell]:
     parse_times(cells)
     return cells
 
@@ -93,7 +93,7 @@ def describe_values(values: Sequence[float]) -> tuple[list[str], dict[int, Seria
 class ValueKind(Kind):
     """Numbers of which the first rows may all be missing."""
 
-    def accepts(self, cells: Iterable[Any]) -> bool:
+    def accepts(self, cells: Iterable[Cell]) -> bool:
         cells = list(cells)
         return all(map(is_blank, cells)) or super().accepts(cells)
 
@@ -194,7 +194,7 @@ class SeriesSchema(Schema):
             diagnostics.note(f"{header.name}: column{'s' * several} {names} {'are' if several else 'is'} the {role}")
 
 
-def is_number(cell: Any) -> bool:
+def is_number(cell: Cell) -> bool:
     try:
         float(cell)
     except (ValueError, TypeError, OverflowError):
@@ -202,7 +202,7 @@ def is_number(cell: Any) -> bool:
     return True
 
 
-def is_numeric(cells: Sequence[Any]) -> bool:
+def is_numeric(cells: Sequence[Cell]) -> bool:
     """Returns whether most of the filled cells are numbers: a wrong one is an error, not a name."""
     filled = [cell for cell in cells if not (cell is None or str(cell).strip().lower() in MISSING)]
     return not filled or sum(map(is_number, filled)) > 0.5 * len(filled)

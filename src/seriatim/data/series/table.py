@@ -21,6 +21,7 @@ import numpy as np
 from ...core.errors import Diagnostics, SeriatimError
 from ..dataset import Column, Dataset
 from ..kinds import LABEL
+from ..stream import Location
 from .calendar import Frequency, TimeError, infer_frequency, parse_times
 from .schema import HISTORY, TIME
 
@@ -36,7 +37,7 @@ class Block:
     name: str
     start: Any
     values: np.ndarray
-    location: Any
+    location: Location
 
 
 def make_series(

@@ -39,7 +39,7 @@ SHAPE = (3, 16, 16)  # of random images
 LABELS = 10  # of random images
 NOISE = 0.01  # relative to the standard deviation of the pixels
 
-Loss = Callable[[Any, Tensor], Tensor]  # mean loss of a network over images (n,C,H,W)
+Loss = Callable[[nn.Module, Tensor], Tensor]  # mean loss of a network over images (n,C,H,W)
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def fresh_stacks(subject: Subject, layers: Sequence[int], seed: int) -> list[Sta
     images = torch.from_numpy(generator.integers(0, 256, (IMAGES, *SHAPE), dtype=np.uint8))
     targets = torch.from_numpy(generator.integers(0, LABELS, IMAGES))
 
-    def loss(network: Any, x: Tensor) -> Tensor:
+    def loss(network: nn.Module, x: Tensor) -> Tensor:
         return F.cross_entropy(as_float32(network(x)[0]), targets)
 
     stacks = []
@@ -139,7 +139,7 @@ def trained_stacks(subject: Subject) -> list[Stack]:
     encoded = task.encoded[split]
     batch = task.collate(encoded, np.arange(min(IMAGES, len(encoded))))
 
-    def loss(network: Any, x: Tensor) -> Tensor:
+    def loss(network: nn.Module, x: Tensor) -> Tensor:
         images = replace(batch.to(x.device), inputs=x)
         return task.loss(task.forward(network, images), images) / len(x)
 
@@ -176,7 +176,7 @@ def layer_gradients(network: Any, x: Tensor, loss: Loss) -> tuple[list[Tensor], 
     outputs: dict[int, Tensor] = {}
 
     def keep(index: int) -> Callable[..., None]:
-        def hook(module: nn.Module, inputs: Any, output: Tensor) -> None:
+        def hook(module: nn.Module, inputs: object, output: Tensor) -> None:
             outputs[index] = output
 
         return hook
