@@ -215,18 +215,23 @@ def print_comparison(comparison: Comparison, json: bool) -> None:
             print_comparison_table(comparison)
             if sentence := comparison.verdict():
                 print(sentence)
-            load, cores = max(comparison.loads.values(), default=0.0), os.cpu_count() or 1
-            if load > cores + 1 and any(row["time_budget"] for row in comparison.table()):
-                print(
-                    f"Other programs kept the machine busy (load {load:.1f} on {cores} cores): with the same time, all "
-                    "models made fewer steps than on an idle one, and not all of them equally so."
-                )
+            print_load(comparison)
             print(f"report: {comparison.path / 'report.html'}")
     for run in comparison.runs:
         if run.summary.get("reason", "") in EXIT_CODES:
             if is_first_process():
                 note(f"repeat the command with --out {comparison.path} to continue")
             raise typer.Exit(EXIT_CODES[run.summary["reason"]])
+
+
+def print_load(comparison: Comparison) -> None:
+    """Says so if a machine was busy while models were trained for a time."""
+    load, cores = max(comparison.loads.values(), default=0.0), os.cpu_count() or 1
+    if load > cores + 1 and any(row["time_budget"] for row in comparison.table()):
+        print(
+            f"Other programs kept the machine busy (load {load:.1f} on {cores} cores): with the same time, all "
+            "models made fewer steps than on an idle one, and not all of them equally so."
+        )
 
 
 def print_comparison_table(comparison: Comparison) -> None:
@@ -284,7 +289,7 @@ def print_comparison_table(comparison: Comparison) -> None:
 
 def demo(
     minutes: Annotated[
-        float | None, typer.Option("--minutes", min=0.001, help="Training time of all models together. [default: 2.4]")
+        float | None, typer.Option("--minutes", min=0.001, help="Training time of all models together. [default: 2.3]")
     ] = None,
     out: o.Out = None,
     json: o.Json = False,
@@ -296,7 +301,7 @@ def demo(
     problem that needs memory; a translation with its alignment. All data is built in. On a busy machine the models make
     fewer steps in the same time, and the tables say how many. An interrupted demo continues with the same --out.
     """
-    from ..runs.demo import MINUTES
+    from ..runs.demo import MINUTES, PROBLEMS
     from ..runs.demo import demo as run_demo
     from ..training.loop import EXIT_CODES
     from .progress import TrainingProgress
@@ -315,8 +320,9 @@ def demo(
         print_json({"path": str(result.path), "parts": parts, "try": list(result.commands().values())})
     else:
         for name, part in result.comparisons.items():
-            print(f"\n{name}")
+            print(f"\n{PROBLEMS[name].title}")
             print_comparison_table(part)
+            print_load(part)
         print(f"\nreport: {result.path / 'report.html'}\n\nTry next:")
         for command in result.commands().values():
             print(f"  {command}")

@@ -68,10 +68,10 @@ def demo_page(parts: Sequence[Part], commands: Mapping[str, str]) -> Page:
 
 
 def language_sections(heading: str, text: str, runs: Sequence[RunData]) -> list[Section]:
-    """Returns the table of a comparison, its curves over time, what to notice, and a sample of each model."""
+    """Returns the table of a comparison, its curves, what to notice, and a sample of each model."""
     ordered, verdict = ranked(runs), Verdict.of(runs)
     terms = comparison_terms(runs, split_settings(runs)[0])
-    curves = [training_curves(runs, "seconds", runs[0].main)]
+    curves = [training_curves(runs, "seconds"), training_curves(runs, "tokens")]
     return [
         Section(heading, [terms], result_table(ordered, verdict), curves, paragraphs=[text]),
         Section("What to notice", lessons=lessons(runs, verdict)),

@@ -309,14 +309,15 @@ def compare_step(step: Step, best: Mapping[str, RunData], verdict: Verdict) -> s
     kind = "recurrent network" if step.older == RECURRENT else "model"
     rival = the(older) if len(step.older) == 1 else f"the best {kind} before it, {the(older)},"
     idea = step.idea.format_map(words)
+    reasons = explain(newer, older) or [step.limit.format_map(words)]
     if difference.p is None:  # numbers and the idea, no winner
-        return f"{capitalized(newer)} and {rival.rstrip(',')}: {values}. What was new: {idea}."
+        behind = f" If it is behind by more than chance: {'; '.join(reasons)}." if gap < 0 else ""
+        return f"{capitalized(newer)} and {rival.rstrip(',')}: {values}. What was new: {idea}.{behind}"
     against = f"({values}, {format_p(difference.p)})"
     if not difference.supported:
         return f"{capitalized(newer)} cannot be told from {rival.rstrip(',')} {against}: the difference may be chance."
     if gap > 0:
         return f"{capitalized(newer)} beats {rival} by {format_difference(gap, newer, main)} {against}: {idea}."
-    reasons = explain(newer, older) or [step.limit.format_map(words)]
     behind = f"{format_difference(-gap, newer, main)} behind {against}"
     return f"{capitalized(newer)} does not beat {rival} here; it is {behind}. Likely: {'; '.join(reasons)}."
 
