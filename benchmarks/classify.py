@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from benchmarks.timing import interleaved, make_parser, parse_arguments, report
-from seriatim.models.lstm import LSTM
+from seriatim.models.lstm import Settings
 from seriatim.nn.layers import TokenInput
 from seriatim.nn.network import Network, VectorHead
 
@@ -42,7 +42,8 @@ def main() -> None:
     tokens = torch.randint(0, WORDS, (BATCH, LONGEST)) * mask
     labels = torch.randint(0, 2, (BATCH,))
 
-    ours = Network(TokenInput(WORDS, SIZE), LSTM(SIZE, WIDTH, bidirectional=True), VectorHead(2 * WIDTH, 2, "mean"))
+    backbone = Settings(name="lstm", width=WIDTH, bidirectional=True).build(SIZE, LONGEST)
+    ours = Network(TokenInput(WORDS, SIZE), backbone, VectorHead(2 * WIDTH, 2, "mean"))
     packed = Packed()
     optimizers = {id(network): torch.optim.AdamW(network.parameters(), fused=True) for network in (ours, packed)}
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+
+import pytest
 
 import seriatim
 
@@ -133,3 +136,16 @@ def test_no_pickle() -> None:
             assert text.count("torch.load(") == text.count("weights_only=True") == 1, path
         assert "torch.save(" not in text, path
         assert "allow_pickle=True" not in text, path
+
+
+@pytest.mark.parametrize(
+    "file", sorted((Path(__file__).parents[1] / "benchmarks").glob("*.py")), ids=lambda file: file.stem
+)
+def test_benchmarks_import_what_is_there(file: Path) -> None:
+    """Benchmarks need packages that the tests do not have; what they take from this package exists."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "seriatim":
+            module = importlib.import_module(str(node.module))
+            for alias in node.names:
+                there = hasattr(module, alias.name) or importlib.util.find_spec(f"{node.module}.{alias.name}")
+                assert there, f"{node.module}.{alias.name}"

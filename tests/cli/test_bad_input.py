@@ -105,13 +105,6 @@ DATA = [
         train(data="a.txt"),
         {"a.txt": "one\ntwo\ncafé\n".encode("latin-1")},
     ),
-    Case(
-        "utf-16-mark",
-        "data.encoding",
-        ("a.txt", "UTF-16", "--encoding utf-16"),
-        train(data="a.txt"),
-        {"a.txt": ("a line\n" * 50).encode("utf-16")},
-    ),
     Case("nul", "data.binary", ("a.txt, line 2", "NUL"), train(data="a.txt"), {"a.txt": b"one\nt\0wo\n"}),
     Case("one-character", "data.too-short", ("1 bytes of text",), train(data="a.txt"), {"a.txt": "a"}),
     Case("encoding-name", "data.encoding-name", ('"uft-8"', 'did you mean "utf-8"?'), train("--encoding", "uft-8")),

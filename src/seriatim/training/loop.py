@@ -285,7 +285,7 @@ class Loop:
                 loss = self.task.loss(output, batch, settings.label_smoothing)  # type: ignore[arg-type]
             (loss / count).backward()
             total += loss.item()
-            if output.state is not None:
+            if output.state is not None and getattr(self.network.backbone, "carries_state", False):
                 carried.append(states.detach(output.state))
         self.carried_states = carried
         mean = self._global_sum(total) / count
