@@ -60,14 +60,11 @@ Plugin = Annotated[
     list[Path] | None,
     typer.Option("--plugin", metavar="FILE", help="A Python file of your own that defines a task or a model."),
 ]
-Column = Annotated[str | None, typer.Option("--column", help="The input column of a table; several as a,b or a..z.")]
-Target = Annotated[str | None, typer.Option("--target", help="The target column of a table; several as a,b.")]
 PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print every setting and stop.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no notes.")]
-Seed = Annotated[int | None, typer.Option("--seed", help="The same seed gives the same model. [default: 0]")]
 
-# Options of a training that are settings with a short name (`runs.configure.SHORT_NAMES`): name → type, metavar, help.
+# Options of a training that are settings with a short name (`runs.configure.SHORT_NAMES`): name → type, help.
 TRAINING: dict[str, tuple[type, str]] = {
     "params": (str, "Number of parameters, as 1M or 70k: solves for the width of the model."),
     "minutes": (float, "Train for so many minutes (evaluation not counted)."),
@@ -92,25 +89,41 @@ TRAINING: dict[str, tuple[type, str]] = {
     "seed": (int, "The same seed gives the same model. [default: 0]"),
     "device": (str, "auto, cpu, cuda, mps. [default: auto]"),
 }
+Column = Annotated[str | None, typer.Option("--column", help=TRAINING["column"][1])]
+Target = Annotated[str | None, typer.Option("--target", help=TRAINING["target"][1])]
+Seed = Annotated[int | None, typer.Option("--seed", help=TRAINING["seed"][1])]
 
 
-def with_training_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Returns the command with an option for each entry of `TRAINING` in place of its `**short`."""
-    signature = inspect.signature(command, eval_str=True)
-    own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    short = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=None,
-            annotation=Annotated[kind | None, typer.Option(f"--{name.replace('_', '-')}", help=text)],
-        )
-        for name, (kind, text) in TRAINING.items()
-    ]
-    parameters = own[:3] + short + [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own[3:]]
-    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
-    return command
+def with_training_options(*names: str, **texts: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Returns a decorator that gives a command options of `TRAINING` in place of its `**short`.
+
+    Args:
+        names: Of the options; by default all.
+        texts: Further options, with a help text in place of that of the table.
+    """
+    chosen = {*names, *texts} or set(TRAINING)
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(command, eval_str=True)
+        own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+        short = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=Annotated[
+                    kind | None, typer.Option(f"--{name.replace('_', '-')}", help=texts.get(name, text))
+                ],
+            )
+            for name, (kind, text) in TRAINING.items()
+            if name in chosen
+        ]
+        parameters = own[:3] + short + [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own[3:]]
+        command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
+        return command
+
+    return decorate
 
 
 def single_command(name: str, function: Callable[..., None], panel: str, text: str | None = None) -> typer.Typer:

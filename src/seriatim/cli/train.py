@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 COMPARED_METRICS = 3  # columns of the table besides the main metric
 
 
-@o.with_training_options
+@o.with_training_options()
 def train(
     task: o.Task = None,
     data: o.Data = None,
@@ -144,7 +144,7 @@ def resume(
     print_outcome(resumed, json)
 
 
-@o.with_training_options
+@o.with_training_options()
 def compare(
     task: o.Task = None,
     data: o.Data = None,
@@ -332,25 +332,16 @@ def demo(
         raise typer.Exit(EXIT_CODES[result.signal])
 
 
+@o.with_training_options(
+    *("params", "epochs", "temperature", "distillation_weight", "unlabeled_data", "seed"),
+    steps="Updates to make. [default: those of the teacher]",
+    minutes="Train each student for so many minutes.",
+)
 def distill(
     teacher: Annotated[Path, typer.Argument(help="The run folder of the teacher.", metavar="TEACHER")],
     model: o.Model = None,
     data: o.Data = None,
     start: o.From = None,
-    params: Annotated[str | None, typer.Option("--params", help="Number of parameters of the student.")] = None,
-    steps: Annotated[str | None, typer.Option("--steps", help="Updates. [default: those of the teacher]")] = None,
-    epochs: Annotated[float | None, typer.Option("--epochs", help="Passes over the training split.")] = None,
-    minutes: Annotated[float | None, typer.Option("--minutes", help="Minutes of training of each student.")] = None,
-    temperature: Annotated[
-        float | None, typer.Option("--temperature", help="Temperature of the teacher's probabilities. [default: 2]")
-    ] = None,
-    distillation_weight: Annotated[
-        float | None, typer.Option("--distillation-weight", help="Share of the teacher in the loss. [default: 0.5]")
-    ] = None,
-    unlabeled_data: Annotated[
-        str | None, typer.Option("--unlabeled-data", help="More examples, without targets.")
-    ] = None,
-    seed: o.Seed = None,
     config: o.ConfigFile = None,
     sets: o.Sets = None,
     plugin: o.Plugin = None,
@@ -358,6 +349,7 @@ def distill(
     data_dir: o.DataDir = None,
     json: o.Json = False,
     quiet: o.Quiet = False,
+    **short: Any,
 ) -> None:
     """Train a small student with a teacher and without, and compare quality, size and speed."""
     from ..runs.configure import add_plugins
@@ -366,17 +358,6 @@ def distill(
     from .progress import TrainingProgress
 
     add_plugins(plugin)
-    short = {
-        "params": params,
-        "steps": steps,
-        "epochs": epochs,
-        "minutes": minutes,
-        "temperature": temperature,
-        "distillation_weight": distillation_weight,
-        "unlabeled_data": unlabeled_data,
-        "seed": seed,
-        "start": start,
-    }
     result = distill_model(
         teacher,
         model,
@@ -386,6 +367,7 @@ def distill(
         data_dir=data_dir,
         callbacks=lambda label: [] if quiet else [TrainingProgress(label)],
         notify=silent if quiet else note_once(),
+        start=start,
         **short,
     )
     for run in result.runs.values():
