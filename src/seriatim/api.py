@@ -14,8 +14,9 @@ from typing import Any
 from .core.errors import SeriatimError
 from .data.source import DataInput
 from .runs.configure import add_plugins, configure
+from .runs.evaluate import Data, Notify, evaluate_run
 from .runs.run import Run
-from .runs.session import Data, Notify, Session, evaluate_run, has_started, make_folder
+from .runs.session import Session, has_started, make_folder
 from .tasks import load as load_task
 from .training.events import Callback
 

@@ -19,8 +19,9 @@ from ..core.files import atomic_file, load_tensors, save_tensors, write_json
 from ..core.run_folder import fresh_folder, locked_folder
 from ..training.checkpoint import Checkpoints
 from ..training.events import Outcome, Started, Stopped
+from .evaluate import Data, Notify, reopen_task
 from .run import WEIGHTS, Run
-from .session import Data, Notify, Session, has_started, reopen_task
+from .session import Session, has_started
 
 DATA_FILES = ("data.json", "capabilities.json", "tokenizer*.json")  # how data is read: the same for the average
 HISTORY_FILES = ("metrics.jsonl", "samples.jsonl")

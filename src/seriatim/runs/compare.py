@@ -17,8 +17,9 @@ from ..report.charts import Lines
 from ..training.config import Config
 from ..training.events import Callback
 from .configure import add_plugins, configure, expand_names
+from .evaluate import Data, Notify
 from .run import Run
-from .session import Data, Notify, Session, has_started, locked_by_first_rank, make_folder
+from .session import Session, has_started, locked_by_first_rank, make_folder
 
 
 @dataclass(frozen=True)

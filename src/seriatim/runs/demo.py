@@ -14,7 +14,8 @@ from typing import Any
 from .. import report
 from ..training.events import Callback
 from .compare import Comparison, compare
-from .session import Notify, make_folder
+from .evaluate import Notify
+from .session import make_folder
 
 MODELS: dict[str, dict[str, Any]] = {
     name: {"model": name} for name in ("ngram", "mlp", "rnn", "lstm", "gru", "tcn", "gpt")

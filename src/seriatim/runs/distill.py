@@ -29,8 +29,9 @@ from ..training.config import ENDS, Config
 from ..training.events import Callback
 from .compare import check_same_settings, train_or_resume
 from .configure import configure, expand_names
+from .evaluate import Notify, reopen_task
 from .run import WEIGHTS, Run
-from .session import Notify, Session, locked_by_first_rank, make_folder, reopen_task
+from .session import Session, locked_by_first_rank, make_folder
 
 TEACHER, ALONE, DISTILLED = "teacher", "student alone", "student distilled"
 FOLDERS = {DISTILLED: "distilled", ALONE: "alone"}  # distilled first: a teacher that does not fit is an error at once

@@ -18,8 +18,8 @@ from ..nn.network import count_parameters
 from ..report.charts import View
 from ..tasks.base import Encoded, Task
 from ..tasks.predictor import Predictor
+from .evaluate import reopen_task
 from .run import Run
-from .session import reopen_task
 
 
 def open_inspector(*models: str | Path | Run) -> Inspector:

@@ -35,6 +35,7 @@ from ..training.config import ENDS, Config, make_config
 if TYPE_CHECKING:
     from ..inspect import Inspector
     from ..report.charts import Lines
+    from .evaluate import Data
 
 WEIGHTS = "model.safetensors"
 RESTORE = "restore the file, or train again"
@@ -88,7 +89,7 @@ class Run(RunFolder):
         path: The run folder.
     """
 
-    memory: Any = None  # the data in memory that it was trained on, in the process that trained it (`session.Data`)
+    memory: Data | None = None  # the data in memory that it was trained on, in the process that trained it
 
     members: tuple[Run, ...] = ()  # of an ensemble
 
@@ -255,7 +256,7 @@ class Run(RunFolder):
 
     def evaluate(self, data: DataInput | None = None, **options: Any) -> dict[str, float]:
         """Returns the metrics on the run's test split, or on other data; see `seriatim.evaluate`."""
-        from .session import evaluate_run
+        from .evaluate import evaluate_run
 
         if self.members:
             cause = f"an ensemble of {len(self.members)} runs has no evaluation"

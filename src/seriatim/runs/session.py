@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,7 +20,6 @@ from ..core.errors import Diagnostics, SeriatimError
 from ..core.files import Json, WriteError, load_tensors, remove_partial, save_tensors, write_json
 from ..core.metrics import metric_signatures
 from ..core.run_folder import FORMAT, RunFolder, fresh_folder, locked_folder
-from ..data.source import DataInput
 from ..data.tokenizers import Tokenizer
 from ..nn.network import check_memory, load_weights
 from ..report.charts import View, views_to_json
@@ -33,6 +32,7 @@ from ..training.cost import parameter_count, peak_memory, reset_peak_memory, sol
 from ..training.events import Callback, Outcome, Recorder
 from ..training.loop import Loop, fit_events, stop_signals
 from .capabilities import predictor_capabilities
+from .evaluate import Data, Notify, check_fingerprint
 from .run import WEIGHTS, Run, save_task
 
 if TYPE_CHECKING:
@@ -40,46 +40,9 @@ if TYPE_CHECKING:
     from ..training.distillation import Teacher
 
 T = TypeVar("T")
-Notify = Callable[[str], None]
 TRAINING_COPIES = 4  # of the weights: themselves, gradients, the two averages of Adam
 RECORDS = (WEIGHTS, "metrics.jsonl", "samples.jsonl", "summary.json", "evaluation.json", "inspection.json")
 MIN_INSPECTED_STEPS = 100  # of training, before which a network has nothing to show inside
-
-
-@dataclass(frozen=True)
-class Data:
-    """Data handed in from Python in place of the paths of the configuration."""
-
-    train: DataInput | None = None
-    validation: DataInput | None = None
-    test: DataInput | None = None
-
-    def settings(self) -> dict[str, str]:
-        """Returns what the configuration records of it: a path as it is, else the type in angle brackets."""
-        named = {"source": self.train, "validation": self.validation, "test": self.test}
-        return {key: describe_source(spec) for key, spec in named.items() if spec is not None}
-
-    def in_memory(self) -> dict[str, Any]:
-        """Returns the arguments of `Task.prepare` that are not paths."""
-        named = {"data": self.train, "validation": self.validation, "test": self.test}
-        return {key: spec for key, spec in named.items() if spec is not None and not isinstance(spec, str | Path)}
-
-    def check_memory(self, run: Run) -> None:
-        """Raises SeriatimError unless this has the splits that a run was trained on in memory, and no others."""
-        data = run.config.data
-        stored = {"data": data.source, "validation": data.validation, "test": data.test}
-        for (name, source), spec in zip(stored.items(), (self.train, self.validation, self.test), strict=True):
-            if source is not None and source.startswith("<") and (spec is None or isinstance(spec, str | Path)):
-                cause = f"{run.path} was trained on data in memory ({name}: {source})"
-                raise SeriatimError("data.memory", cause, f"pass the same data again: {name}=…")
-            if isinstance(spec, str | Path) and str(spec) != source:
-                cause = f"{run.path} was trained on {source or f'no {name} file'}, not on {spec}"
-                raise SeriatimError("data.changed", cause, f"omit {name}=; to train on other data, start a new run")
-
-
-def describe_source(spec: DataInput) -> str:
-    """Returns a path as a string, and `<DataFrame>` for data in memory."""
-    return str(spec) if isinstance(spec, str | Path) else f"<{type(spec).__name__}>"
 
 
 def make_folder(stem: str) -> Path:
@@ -512,71 +475,3 @@ def check_model(config: Config) -> None:
     if model.images_only and not task_class.images:
         cause = f"{model.name} reads images, but the task {task_class.name} has none"
         raise SeriatimError("task.model", cause, f"choose another --model, such as {task_class.default_model}")
-
-
-def check_fingerprint(run: Run, task: Task[Encoded]) -> None:
-    """Raises SeriatimError unless the training split is the one that the run was trained on."""
-    fingerprint = run.stored_data.get("fingerprint")
-    if fingerprint is not None and fingerprint != task.fingerprint():
-        cause = f"the data of {run.path} is not what it was trained on"
-        raise SeriatimError("data.changed", cause, "restore the file; to train on other data, start a new run")
-
-
-def reopen_task(
-    run: Run, data: Data | None = None, data_dir: str | None = None, notify: Notify | None = None
-) -> Task[Encoded]:
-    """Returns the task of a run with the data it was trained on, read again with the run's processor.
-
-    Args:
-        run: The run.
-        data: The data in memory, if the run was trained on such.
-        data_dir: The folder of catalogue data sets.
-        notify: Called with each note.
-    """
-    data = Data() if data is None else data
-    data.check_memory(run)
-    task = load_task(run.config.task.name).prepare(
-        run.config.task_config(),
-        **data.in_memory(),
-        processor=run.task.processor,
-        diagnostics=Diagnostics(notify),
-        data_dir=data_dir,
-    )
-    check_fingerprint(run, task)
-    return task
-
-
-def evaluate_run(
-    run: Run,
-    data: DataInput | None = None,
-    *,
-    split: str = "test",
-    columns: Mapping[str, str] | None = None,
-    data_dir: str | None = None,
-    notify: Notify | None = None,
-    int8: bool = False,
-) -> dict[str, float]:
-    """Returns the metrics of a run on a split of its own data, or on all rows of other data.
-
-    Args:
-        run: The run.
-        data: Another source, whatever `open_source` takes.
-        split: The split of the run's own data.
-        columns: Role → column of the other source.
-        data_dir: The folder of catalogue data sets.
-        notify: Called with each note.
-        int8: Whether to round the weights to 8 bits.
-    """
-    if data is None and columns:
-        names = ", ".join(columns.values())
-        raise SeriatimError("data.column", f"columns of other data are named ({names}), but no data", "pass the data")
-    model = run.int8.network if int8 else run.network
-    if data is None:
-        task = reopen_task(run, run.memory, data_dir=data_dir, notify=notify)
-        if split not in task.encoded:
-            splits = ", ".join(task.encoded)
-            raise SeriatimError("data.no-split", f'{run.path} has no split "{split}"', f"its splits: {splits}")
-        return task.evaluate(model, split)
-    run.task.diagnostics.on_note = notify
-    task = run.task.with_data(data, "test", data_dir, columns)
-    return task.evaluate(model, "test")
