@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.text import Text
 from typer.main import get_command
 
 from seriatim import cli
@@ -75,6 +76,12 @@ def test_every_option_is_explained() -> None:
         if not p.help and p.name != "help"
     ]
     assert silent == []
+
+
+def test_explanations_are_shown_whole() -> None:
+    """Rich takes a word in square brackets for a style, and does not print it."""
+    texts = {p.help for _, command in walk(get_command(cli.app)) for p in command.params if p.help}
+    assert [text for text in texts if Text.from_markup(text).plain != text] == []
 
 
 LIGHT = """

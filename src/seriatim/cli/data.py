@@ -76,7 +76,7 @@ def get(
 def write(
     name: Annotated[str, typer.Argument(help="A built-in data set of images, such as scenes.")],
     folder: Annotated[Path, typer.Argument(help="The folder to make.")],
-    count: Annotated[int | None, typer.Option(min=1, help="Images of each split. [default: all]")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="Images of each split. (default: all)")] = None,
     data_dir: o.DataDir = None,
     quiet: o.Quiet = False,
 ) -> None:
@@ -93,7 +93,7 @@ def write(
 def check(
     file: Annotated[str, typer.Argument(help="A file, a folder, two aligned files as a.en,a.fr, or a name.")],
     task: Annotated[
-        str | None, typer.Option("--task", help="Check for this task. [default: the first that it fits]")
+        str | None, typer.Option("--task", help="Check for this task. (default: the first that it fits)")
     ] = None,
     column: o.Column = None,
     target: o.Target = None,

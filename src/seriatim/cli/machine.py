@@ -85,7 +85,7 @@ def package_version(name: str) -> str:
 
 
 def schema(
-    task: Annotated[str | None, typer.Argument(help="Only of this task. [default: all]", show_default=False)] = None,
+    task: Annotated[str | None, typer.Argument(help="Only of this task. (default: all)", show_default=False)] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write it to a file.")] = None,
     plugin: o.Plugin = None,
 ) -> None:
@@ -118,7 +118,7 @@ def import_model(
 def export_model(
     run: o.RunPath,
     format: Annotated[
-        str | None, typer.Option("--format", help="transformers, or arpa for n-gram models. [default: by the model]")
+        str | None, typer.Option("--format", help="transformers, or arpa for n-gram models. (default: by the model)")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The folder or file to write.")] = None,
     plugin: o.Plugin = None,

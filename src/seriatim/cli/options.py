@@ -39,7 +39,7 @@ Model = Annotated[
     str | None,
     typer.Option(
         "--model",
-        help=f"The architecture: {', '.join(model_names())}. [default: depends on the task]",
+        help=f"The architecture: {', '.join(model_names())}. (default: depends on the task)",
         autocompletion=model_names,
     ),
 ]
@@ -52,7 +52,7 @@ ConfigFile = Annotated[Path | None, typer.Option("--config", help="Settings from
 Sets = Annotated[
     list[str] | None, typer.Option("--set", metavar="A.B=C", help="Any setting by its path; see --print-config.")
 ]
-Out = Annotated[Path | None, typer.Option("--out", "-o", help="The folder to make. [default: a new one in runs/]")]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="The folder to make. (default: a new one in runs/)")]
 DataDir = Annotated[
     str | None, typer.Option("--data-dir", envvar="SERIATIM_DATA", help="A local copy of the catalogue data sets.")
 ]
@@ -68,26 +68,26 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no note
 TRAINING: dict[str, tuple[type, str]] = {
     "params": (str, "Number of parameters, as 1M or 70k: solves for the width of the model."),
     "minutes": (float, "Train for so many minutes (evaluation not counted)."),
-    "steps": (str, "Updates to make. [default: 2,000, or what fits in --minutes]"),
+    "steps": (str, "Updates to make. (default: 2,000, or what fits in --minutes)"),
     "epochs": (float, "Passes over the training split, instead of --steps."),
     "batch_size": (int, "Sequences in a batch."),
     "context_length": (int, "Elements in a training sequence; longer inputs are truncated."),
-    "lr": (float, "Peak learning rate. [default: depends on the model]"),
-    "horizon": (int, "forecast: steps to forecast. [default: 1]"),
-    "pooling": (str, "classify, regress: last, mean, max, attention; bert: first. [default: mean; first]"),
-    "tokenizer": (str, "char, word, bpe, byte-bpe, wordpiece, unigram or bert. [default: depends on the task]"),
+    "lr": (float, "Peak learning rate. (default: depends on the model)"),
+    "horizon": (int, "forecast: steps to forecast. (default: 1)"),
+    "pooling": (str, "classify, regress: last, mean, max, attention; bert: first. (default: mean; first)"),
+    "tokenizer": (str, "char, word, bpe, byte-bpe, wordpiece, unigram or bert. (default: depends on the task)"),
     "vocab_size": (str, "Largest number of tokens, except for char."),
     "column": (str, "The input column of a table; several as a,b or a..z."),
     "target": (str, "The target column of a table; several as a,b."),
-    "encoding": (str, "Encoding of text files. [default: utf-8]"),
-    "validation": (str, "A validation file. [default: a fraction of the data]"),
-    "test": (str, "A test file. [default: a fraction of the data]"),
+    "encoding": (str, "Encoding of text files. (default: utf-8)"),
+    "validation": (str, "A validation file. (default: a fraction of the data)"),
+    "test": (str, "A test file. (default: a fraction of the data)"),
     "teacher": (str, "Distillation: the run folder of the teacher."),
-    "temperature": (float, "Distillation: temperature of the teacher's probabilities. [default: 2]"),
-    "distillation_weight": (float, "Distillation: share of the teacher in the loss. [default: 0.5]"),
+    "temperature": (float, "Distillation: temperature of the teacher's probabilities. (default: 2)"),
+    "distillation_weight": (float, "Distillation: share of the teacher in the loss. (default: 0.5)"),
     "unlabeled_data": (str, "Distillation: more examples, without targets."),
-    "seed": (int, "The same seed gives the same model. [default: 0]"),
-    "device": (str, "auto, cpu, cuda, mps. [default: auto]"),
+    "seed": (int, "The same seed gives the same model. (default: 0)"),
+    "device": (str, "auto, cpu, cuda, mps. (default: auto)"),
 }
 Column = Annotated[str | None, typer.Option("--column", help=TRAINING["column"][1])]
 Target = Annotated[str | None, typer.Option("--target", help=TRAINING["target"][1])]

@@ -150,7 +150,7 @@ def compare(
     data: o.Data = None,
     models: Annotated[
         str | None,
-        typer.Option("--models", help="The architectures, separated by commas. [default: all that suit the task]"),
+        typer.Option("--models", help="The architectures, separated by commas. (default: all that suit the task)"),
     ] = None,
     seeds: Annotated[
         str | None,
@@ -289,7 +289,7 @@ def print_comparison_table(comparison: Comparison) -> None:
 
 def demo(
     minutes: Annotated[
-        float | None, typer.Option("--minutes", min=0.001, help="Training time of all models together. [default: 2.3]")
+        float | None, typer.Option("--minutes", min=0.001, help="Training time of all models together. (default: 2.3)")
     ] = None,
     out: o.Out = None,
     json: o.Json = False,
@@ -334,7 +334,7 @@ def demo(
 
 @o.with_training_options(
     *("params", "epochs", "temperature", "distillation_weight", "unlabeled_data", "seed"),
-    steps="Updates to make. [default: those of the teacher]",
+    steps="Updates to make. (default: those of the teacher)",
     minutes="Train each student for so many minutes.",
 )
 def distill(
@@ -422,10 +422,10 @@ def average(
 
 def reproduce(
     table: Annotated[str, typer.Argument(help="forecasting, bai2018, length or skips.", show_default=False)],
-    rows: Annotated[str | None, typer.Option("--rows", help="Rows, separated by commas. [default: all]")] = None,
-    models: Annotated[str | None, typer.Option("--models", help="Models of the rows. [default: all]")] = None,
+    rows: Annotated[str | None, typer.Option("--rows", help="Rows, separated by commas. (default: all)")] = None,
+    models: Annotated[str | None, typer.Option("--models", help="Models of the rows. (default: all)")] = None,
     minutes: Annotated[
-        float | None, typer.Option("--minutes", help="Training time of each model. [default: as the row says]")
+        float | None, typer.Option("--minutes", help="Training time of each model. (default: as the row says)")
     ] = None,
     seed: o.Seed = None,
     out: o.Out = None,

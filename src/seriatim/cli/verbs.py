@@ -133,7 +133,7 @@ def make_command(verb: Verb) -> typer.Typer:
     for option in verb.options.values():
         if option.name in common:
             continue
-        default = "" if option.default in (None, [], "") else f" [default: {option.default}]"
+        default = "" if option.default in (None, [], "") else f" (default: {option.default})"
         info = typer.Option(help=option.description + default, rich_help_panel=panel, show_default=False)
         own[option.name] = (Annotated[option.type | None, info], None)
     parameters = {**common, **fixed, **own}
