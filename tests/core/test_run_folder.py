@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +16,7 @@ import pytest
 
 from seriatim.core.errors import SeriatimError
 from seriatim.core.files import append_json, read_json_lines
-from seriatim.core.run_folder import FORMAT, RunFolder, fresh_folder, list_runs
+from seriatim.core.run_folder import FORMAT, RunFolder, fresh_folder, list_runs, locked_folder
 
 CONFIG = {"task": {"name": "language"}, "model": {"name": "gru"}, "seed": 3}
 
@@ -150,3 +152,29 @@ def test_it_needs_neither_torch_nor_charts() -> None:
     heavy = "{'torch', 'altair', 'jinja2', 'pandas', 'seriatim.report'} & set(sys.modules)"
     code = f"import sys, seriatim.core.run_folder; assert not {heavy}, {heavy}"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_file_system_without_locks_and_without_syncing_of_folders_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    def refuse_folders(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    monkeypatch.setattr(os, "fsync", refuse_folders)
+    with locked_folder(tmp_path / "a"):
+        assert RunFolder.create(tmp_path / "a", CONFIG).settings == CONFIG
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_folder_into_which_nothing_was_written_is_removed(tmp_path: Path) -> None:
+    with pytest.raises(SeriatimError), locked_folder(fresh_folder(tmp_path / "runs", "a")):
+        raise SeriatimError("data.missing", "there is no file", "name one")
+    assert list((tmp_path / "runs").iterdir()) == []
+    with locked_folder(tmp_path / "runs" / "b"):
+        RunFolder.create(tmp_path / "runs" / "b", CONFIG)
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["b"]

@@ -60,6 +60,10 @@ WRITE_ERRORS = {  # number of the system's error → code, cause, remedy
 }
 
 
+# What file systems without locks, or without the syncing of folders, answer.
+UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+
+
 class WriteError(SeriatimError, OSError):
     """A file could not be written; `errno`, `strerror` and `filename` are those of the system's error."""
 
@@ -164,19 +168,23 @@ def remove_partial(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
+def locked(path: Path, timeout: float = -1) -> Iterator[None]:
     """Holds a lock among the processes of this machine; it ends with the process, so none is ever left behind.
 
     Some network file systems have no locks: the work may then be done twice, each time atomically.
+
+    Args:
+        path: The file of the lock.
+        timeout: Seconds to wait for another process, after which `filelock.Timeout` is raised; negative: any number.
     """
     from filelock import FileLock
 
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path)
     try:
-        lock.acquire()
+        lock.acquire(timeout)
     except (NotImplementedError, OSError) as error:
-        if isinstance(error, OSError) and error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+        if isinstance(error, OSError) and error.errno not in UNSUPPORTED:
             raise
     try:
         yield
@@ -204,11 +212,11 @@ def json_line(record: Json) -> bytes:
 
 def append_json(path: Path, record: Json, durable: bool = False) -> None:
     """Adds a line to a file of JSON lines, and to the disk if it must be `durable`."""
-    with write_errors(path), open(path, "ab") as file:
-        file.write(json_line(record))
+    with write_errors(path):
+        with open(path, "ab") as file:
+            file.write(json_line(record))
         if durable:
-            file.flush()
-            os.fsync(file.fileno())
+            sync(path)
 
 
 def read_json_lines(path: Path) -> tuple[list[Json], str]:
@@ -302,10 +310,13 @@ def sha256(path: str | Path) -> str:
 
 
 def sync(path: Path) -> None:
-    """Waits until a file, or the names in a folder, are on the disk."""
+    """Waits until a file, or the names in a folder, are on the disk, as far as the file system can do that."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in UNSUPPORTED:
+            raise
     finally:
         os.close(descriptor)
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from .errors import SeriatimError, did_you_mean
-from .files import Json, read_json_lines, write_errors, write_text
+from .files import Json, locked, read_json_lines, write_errors, write_text
 from .metrics import finite
 
 J = TypeVar("J", Json, list[Any])
@@ -221,18 +221,18 @@ def fresh_folder(base: str | Path, stem: str) -> Path:
 def locked_folder(folder: Path) -> Iterator[None]:
     """Locks a folder against other processes that write to it.
 
-    The lock is a file beside the folder that says who holds it; it ends with the process, however that ends.
+    The lock is a file beside the folder that says who holds it; it ends with the process, however that ends. On a file
+    system without locks nothing is locked. A folder that is empty in the end is removed.
     """
-    from filelock import FileLock, Timeout
+    from filelock import Timeout
 
     path = folder.absolute().with_name(f".{folder.absolute().name}.lock")
     made_parent = not path.parent.exists()
     holder = _read_holder(path)  # before the attempt, which may empty the file
+    lock = contextlib.ExitStack()
     try:
         with write_errors(folder):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(path)
-            lock.acquire(timeout=0)
+            lock.enter_context(locked(path, timeout=0))
     except Timeout:
         raise _locked_error(folder, path, holder) from None
     try:
@@ -243,7 +243,9 @@ def locked_folder(folder: Path) -> Iterator[None]:
     finally:
         with contextlib.suppress(OSError):  # the folder was removed, or the disk became read-only
             path.unlink(missing_ok=True)
-        lock.release()
+        lock.close()
+        with contextlib.suppress(OSError):  # unless it is empty
+            folder.rmdir()
         if made_parent and not folder.exists():  # nothing was written
             with contextlib.suppress(OSError):
                 path.parent.rmdir()

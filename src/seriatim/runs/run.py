@@ -117,9 +117,7 @@ class Run(RunFolder):
         """The content of data.json, compared with its digests and with those of config.yaml and the tokenizers."""
         file = self.path / "data.json"
         if not file.is_file():
-            raise SeriatimError(
-                "run.damaged", f"{file} does not exist", f"restore it, or `seriatim resume {self.path}`"
-            )
+            raise SeriatimError("run.damaged", f"{file} does not exist", RESTORE)
         values = self.read_json("data.json", {})
         digest = values.get("sha256")
         if digest is None:  # a run of an earlier version
