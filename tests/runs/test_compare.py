@@ -83,13 +83,14 @@ def test_every_model_is_trained_with_every_seed(book: Path, tmp_path: Path) -> N
     assert stored["verdict"] == resumed.verdict() != ""
 
 
+@pytest.mark.parametrize("failing_step", [0, 3])  # before the first checkpoint and after it
 def test_a_seed_that_fails_is_named_and_the_others_are_trained(
-    book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    failing_step: int, book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     update = Loop._update
 
     def diverge(loop: Loop) -> Any:
-        if loop.seed == 0 and loop.progress.step == 3:
+        if loop.seed == 0 and loop.progress.step == failing_step:
             raise loop._divergence(float("nan"))
         return update(loop)
 
@@ -109,7 +110,7 @@ def test_seeds_are_counted_or_listed(seeds: Any, expected: list[int]) -> None:
     assert parse_seeds(seeds, 7) == expected
 
 
-@pytest.mark.parametrize("seeds", [0, -1, "no", "1,", "1,x", [], [-1], [2, 2], "3,3"])
+@pytest.mark.parametrize("seeds", [0, -1, "no", "1,", "1,x", [], [-1], [2, 2], "3,3", 1.5, [None], 10**9, f"1,{2**63}"])
 def test_wrong_seeds_are_refused(seeds: Any, book: Path, tmp_path: Path) -> None:
     with pytest.raises(SeriatimError) as caught:
         seriatim.compare("language", book, ["gru"], seeds=seeds, out=tmp_path / "c", **SMALL)

@@ -21,6 +21,8 @@ from .evaluate import Data, Notify
 from .run import Run
 from .session import Session, has_started, locked_by_first_rank, make_folder
 
+MAX_SEEDS = 1_000
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -118,7 +120,7 @@ def compare(
                 raise
             except SeriatimError as error:
                 failed[folder] = error
-                unsuitable |= set() if has_started(path / folder) else {model}
+                unsuitable |= set() if (path / folder / "config.yaml").is_file() else {model}
                 if notify is not None:
                     notify(f"{folder} failed: {error}")
                 continue
@@ -161,12 +163,14 @@ def parse_seeds(seeds: int | str | Sequence[int], first: int) -> list[int]:
     """Returns the seeds: `3` is three from the first on, `"0,7"` or a list are these."""
     try:
         if isinstance(seeds, int) or (isinstance(seeds, str) and "," not in seeds):
-            numbers = list(range(first, first + int(seeds)))
+            numbers = list(range(first, first + min(int(seeds), MAX_SEEDS + 1)))
         else:
             numbers = [int(seed) for seed in (seeds.split(",") if isinstance(seeds, str) else seeds)]
-    except ValueError:
+    except (TypeError, ValueError):
         numbers = []
-    if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):
+    if len(numbers) > MAX_SEEDS:
+        raise SeriatimError("compare.seeds", f"--seeds names more than {MAX_SEEDS:,} seeds", "name fewer")
+    if not numbers or not 0 <= min(numbers) <= max(numbers) < 2**63 or len(set(numbers)) < len(numbers):
         remedy = "a number from 1 on, as --seeds 3, or a list, as --seeds 0,1,2"
         raise SeriatimError("compare.seeds", f"--seeds {seeds} does not name seeds", remedy)
     return numbers
