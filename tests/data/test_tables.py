@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -223,3 +224,13 @@ def test_missing_dependency_of_excel(tmp_path: Path, monkeypatch: pytest.MonkeyP
         read_dataset(source, LINES)
     assert caught.value.code == "dependency.missing"
     assert format_options(LINES, ReadOptions()).tabs == "never"
+
+
+def test_reading_a_workbook_hides_no_warnings_of_others(tmp_path: Path) -> None:
+    book = pytest.importorskip("openpyxl").Workbook()
+    for row in (["text"], ["a"], ["b"]):
+        book.active.append(row)
+    book.save(tmp_path / "r.xlsx")
+    before = list(warnings.filters)
+    for _ in read_records(open_source(tmp_path / "r.xlsx"), ReadOptions(), Diagnostics()):
+        assert warnings.filters == before

@@ -31,6 +31,8 @@ def test_welch() -> None:
         assert welch(a, b) == pytest.approx(stats.ttest_ind(a, b, equal_var=False).pvalue, rel=1e-9)
         assert welch(a, [0.25]) == pytest.approx(stats.ttest_1samp(a, 0.25).pvalue, rel=1e-9)
         assert welch([0.25], b) == welch(b, [0.25])
+        for scale in (2.0**600, 2.0**-600):  # whose squares are no numbers
+            assert welch([scale * value for value in a], [scale * value for value in b]) == welch(a, b)
 
 
 def test_what_does_not_vary_cannot_be_tested() -> None:

@@ -299,7 +299,13 @@ def _self_test(library: Path) -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     try:
         process = subprocess.run(
-            command, capture_output=True, text=True, check=False, env=environment, timeout=SELF_TEST_SECONDS
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            env=environment,
+            timeout=SELF_TEST_SECONDS,
         )
     except subprocess.TimeoutExpired as error:
         raise OSError(f"the self-test of the kernels takes more than {error.timeout} seconds") from None

@@ -87,6 +87,8 @@ def example_count(run: RunData, split: str, metric: str) -> float:
 
 def welch(a: Sequence[float], b: Sequence[float]) -> float | None:
     """Returns the two-sided p-value of two means; a single value is a constant. None if nothing varies."""
+    scale = max(map(abs, (*a, *b))) or 1.0  # so that squares neither overflow nor vanish
+    a, b = [value / scale for value in a], [value / scale for value in b]
     errors = [variance(values) / len(values) if len(values) > 1 else 0.0 for values in (a, b)]  # squared, of the means
     total = sum(errors)
     if total <= 0:

@@ -10,6 +10,7 @@ addressed by the step.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -117,7 +118,11 @@ class StepTimes:
         """Returns step → seconds, without damaged lines."""
         lines, _ = read_json_lines(self.file)
         pairs = [(line.get("step"), line.get("seconds")) for line in lines]
-        return {step: time for step, time in pairs if isinstance(step, int) and isinstance(time, float)}
+        return {
+            step: time
+            for step, time in pairs
+            if isinstance(step, int) and isinstance(time, float) and math.isfinite(time)
+        }
 
     def truncate(self, last: int) -> None:
         """Removes the times after a step."""

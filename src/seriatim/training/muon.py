@@ -68,7 +68,10 @@ class Muon(torch.optim.AdamW):
             for parameter in group["params"] if "stacked" in group else ():
                 if parameter.grad is None:
                     continue
-                average = self.state[parameter].setdefault("momentum", torch.zeros_like(parameter))
+                state = self.state[parameter]
+                if "momentum" not in state:
+                    state["momentum"] = torch.zeros_like(parameter)
+                average = state["momentum"]
                 average.lerp_(parameter.grad, 1 - group["momentum"])
                 ahead = parameter.grad.lerp(average, group["momentum"])  # Nesterov
                 matrices = ahead.reshape(group["stacked"], len(parameter) // group["stacked"], -1)

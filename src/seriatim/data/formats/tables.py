@@ -353,6 +353,7 @@ class Excel(TableFormat):
     """The first sheet of an Excel workbook; its first row is the header."""
 
     EXTENSIONS = ("xlsx", "xlsm")
+    BATCH_ROWS = 512
     MAX_ROWS = 1 << 20  # of a sheet of Excel
 
     def table_records(self, stream: Stream, options: ReadOptions, diagnostics: Diagnostics) -> Iterator[Record]:
@@ -365,8 +366,7 @@ class Excel(TableFormat):
         try:
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
                 check_decompressed(stream.name, sum(info.file_size for info in archive.infolist()), len(data))
-            with warnings.catch_warnings():  # of what openpyxl leaves out
-                warnings.simplefilter("ignore")
+            with warnings.catch_warnings(action="ignore"):  # of what openpyxl leaves out
                 book = openpyxl.load_workbook(io.BytesIO(data), read_only=True, data_only=True)
                 sheet = book.worksheets[0]
                 if len(book.worksheets) > 1:
@@ -374,8 +374,15 @@ class Excel(TableFormat):
                 sheet.reset_dimensions()  # what the file says of its size need not be true
                 rows = sheet.iter_rows(max_row=self.MAX_ROWS, values_only=True)
                 header = [str(cell).strip() if cell is not None else "" for cell in next(rows, ())]
-                names = [name or f"column {n}" for n, name in enumerate(header, 1)]
-                for number, cells in enumerate(rows, 2):
+            names = [name or f"column {n}" for n, name in enumerate(header, 1)]
+            number = 1
+            while True:
+                with warnings.catch_warnings(action="ignore"):  # not those of whoever takes the records
+                    block = list(itertools.islice(rows, self.BATCH_ROWS))
+                if not block:
+                    return
+                for cells in block:
+                    number += 1
                     if any(cell is not None for cell in cells):
                         yield Record(dict(zip(names, cells, strict=False)), Location(stream.name, number, "row"))
         except SeriatimError:
