@@ -194,6 +194,7 @@ class Command:
 @example(files=with_config("bert-classify", id2label=5))
 @example(files=with_config("bert-classify", id2label=["a"]))
 @example(files=with_config("bert-classify", id2label={"0": [], "1": []}))
+@example(files=with_config("resnet", id2label={"a": "no"}, num_labels=None))
 @example(files=with_config("resnet", vocab_size=None))
 @example(files=with_config("marian", encoder_ffn_dim=[]))
 @example(files=with_config("bert-classify", max_position_embeddings=10**12))

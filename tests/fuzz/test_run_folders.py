@@ -132,6 +132,7 @@ def test_report(change: Change, tmp_path_factory: pytest.TempPathFactory) -> Non
     weight=0.2,
     change=damaged_run(("config.yaml", "data.json", "tokenizer.json", "model.safetensors", "capabilities.json")),
 )
+@example(change=("forecast", "data.json", dump_json(json.loads(stored("forecast")["data.json"]) | {"columns": "R"})))
 def test_predict(change: Change, tmp_path_factory: pytest.TempPathFactory) -> None:
     run = write_run(tmp_path_factory.getbasetemp(), change)
     expected = json.loads((run / "expected.json").read_text(encoding="utf-8"))

@@ -6,6 +6,7 @@ import json
 import shutil
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -201,3 +202,10 @@ def test_a_panic_of_the_package_is_an_error(tmp_path: Path) -> None:
         with pytest.raises(SeriatimError, match="cannot encode") as raised:
             call("a" * 50)
         assert raised.value.code == "tokenizer.failed"
+
+
+def test_spans_beyond_a_text_end_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = Tokenizer.train(TokenizerSettings(kind="char"), TEXTS)
+    encoding = SimpleNamespace(ids=[0, 1, 2], offsets=[(0, 1), (1, 4), (3, 4)])
+    monkeypatch.setattr(tokenizer, "encoding", lambda text: encoding)
+    assert tokenizer.encode_spans("é ")[1].tolist() == [[0, 1], [1, 2], [2, 2]]

@@ -369,7 +369,8 @@ def _labels(config: Config, problems: list[str]) -> tuple[str, ...]:
     elif names or not isinstance(count, int) or isinstance(count, bool) or count < 1:
         problems.append(f"config.json: {'id2label' if names else 'num_labels'} is {repr(names or count)[:MAX_SHOWN]}")
         return ("",)
-    LABELS.check(count, "config.json: num_labels")
+    else:
+        LABELS.check(count, "config.json: num_labels")
     return tuple(f"LABEL_{index}" for index in range(len(names) if names else count))
 
 

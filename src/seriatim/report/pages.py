@@ -427,14 +427,15 @@ def facts(run: RunData) -> list[tuple[str, str]]:
         settings = mapping(run.settings.get("distill"))
         size = f", {with_prefix(teacher['parameters'])} parameters" if teacher.get("parameters") else ""
         weight = f"weight {settings.get('weight', MISSING)}, temperature {settings.get('temperature', MISSING)}"
-        about = f"{code(teacher.get('path', MISSING))} ({markdown(teacher.get('model', MISSING))}{size}); {weight}"
+        model = markdown(teacher.get("model", MISSING))
+        about = f"{code(teacher.get('path', MISSING))} ({model}{size}); {markdown(weight)}"
         pairs.append(("distilled from", about))
     return [
         *pairs,
         ("made with", f"Seriatim {markdown(run.summary.get('version', MISSING))}, {markdown(created(run))}"),
         ("seed", markdown(run.summary.get("seed", MISSING))),
         ("steps", steps),
-        (f"{run.unit} read", with_prefix(run.number("tokens"))),
+        (f"{markdown(run.unit)} read", with_prefix(run.number("tokens"))),
         ("training time", format_duration(run.number("seconds"))),
         ("training compute", with_prefix(run.number("flops"), "FLOP")),
         ("peak memory", with_prefix(run.number("memory"), "B")),

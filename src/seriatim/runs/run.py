@@ -107,7 +107,8 @@ class Run(RunFolder):
         values = self.stored_data
         try:
             processor = from_dict(values["processor"], self.path)
-            columns, kinds = values["columns"], {role: KINDS[name] for role, name in values["kinds"].items()}
+            columns = {str(role): str(name) for role, name in values["columns"].items()}
+            kinds = {role: KINDS[name] for role, name in values["kinds"].items()}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise damaged(self.path / "data.json", f"{type(error).__name__}: {error}", RESTORE) from None
         return task_class(self.config.task_config(), processor, columns, kinds)
