@@ -342,28 +342,35 @@ def _damaged(name: str, error: Exception) -> SeriatimError:
 
 def parse_json(text: str) -> Any:
     """Returns the value of a JSON text; raises ValueError with the reason if it is not one, or exceeds a limit."""
-    digits, depth = limits.DIGITS.value, limits.JSON_DEPTH.value
-    if sys.get_int_max_str_digits() != digits:
-        sys.set_int_max_str_digits(max(digits, sys.int_info.str_digits_check_threshold))
-    too_deep = f"nested more than {depth:,} levels deep, the limit of {limits.JSON_DEPTH.variable}"
+    shortest = sys.int_info.str_digits_check_threshold  # digits that Python limits
+    if len(text) > shortest and sys.get_int_max_str_digits() != limits.DIGITS.value:
+        sys.set_int_max_str_digits(max(limits.DIGITS.value, shortest))
     try:
         value = json.loads(text)
+        brackets = text.count("[") + text.count("{")
+        if brackets > 1 and brackets > limits.JSON_DEPTH.value:  # lines with one object are quick
+            _check_depth(value, limits.JSON_DEPTH.value)
     except json.JSONDecodeError:
         raise
     except RecursionError:
-        raise ValueError(too_deep) from None
-    except ValueError:
-        cause = f"a whole number of more than {digits:,} digits, the limit of {limits.DIGITS.variable}"
+        limit = limits.JSON_DEPTH
+        cause = f"nested more than {limit.value:,} levels deep, the limit of {limit.variable}"
         raise ValueError(cause) from None
-    if text.count("[") + text.count("{") > depth:
-        level = [value] if isinstance(value, (dict, list)) else []
-        for _ in range(depth):
-            inner = (item for outer in level for item in (outer.values() if isinstance(outer, dict) else outer))
-            level = [item for item in inner if isinstance(item, (dict, list))]
-            if not level:
-                return value
-        raise ValueError(too_deep)
+    except ValueError:
+        limit = limits.DIGITS
+        raise ValueError(f"a whole number of more than {limit.value:,} digits, the limit of {limit.variable}") from None
     return value
+
+
+def _check_depth(value: object, depth: int) -> None:
+    """Raises RecursionError if lists and objects are nested more than `depth` levels deep."""
+    level = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(depth):
+        inner = (item for outer in level for item in (outer.values() if isinstance(outer, dict) else outer))
+        level = [item for item in inner if isinstance(item, (dict, list))]
+        if not level:
+            return
+    raise RecursionError
 
 
 def shorten_error(error: BaseException) -> str:
