@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import seriatim
 from fuzzing import dump_json, fuzz, mutated, mutated_bytes, run_command
 from seriatim import cli
+from seriatim.core.errors import SeriatimError
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 NAMES = ("answer", "classify", "forecast", "language", "music", "ngram", "pretrain", "regress", "tag", "translate")
@@ -140,6 +141,16 @@ def test_predict(change: Change, tmp_path_factory: pytest.TempPathFactory) -> No
     if isinstance(inputs, list):
         inputs = [tuple(item) if isinstance(item, list) else item for item in inputs]
     seriatim.load(run).call(expected["capability"], Path(inputs) if isinstance(inputs, str) else inputs)
+
+
+@pytest.mark.parametrize("value", [-1, 2**31, 10**400, True, 1.5, "4", [4], None])
+def test_a_count_of_the_processor_that_is_none_is_named(value: Any, tmp_path: Path) -> None:
+    values = json.loads(stored("answer")["data.json"])
+    values["processor"]["answer_length"] = value
+    run = write_run(tmp_path, ("answer", "data.json", dump_json(values)))
+    with pytest.raises(SeriatimError, match=r"data\.json is damaged: .*AnswerProcessor\.answer_length is") as raised:
+        _ = seriatim.load(run).predictor
+    assert raised.value.code == "run.damaged"
 
 
 @fuzz(weight=0.05, change=damaged_run(("config.yaml", "data.json", "tokenizer.json", "model.safetensors")))

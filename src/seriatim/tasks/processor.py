@@ -136,7 +136,13 @@ def unpack(value: Json, load_tokenizer: Callable[[str], Tokenizer]) -> Any:
         raise SeriatimError("run.version", cause, "update seriatim")
     if version < stored_class.version:
         packed = stored_class.migrate(packed, version)
-    return stored_class(**{key: unpack(item, load_tokenizer) for key, item in packed.items()})
+    unpacked = {key: unpack(item, load_tokenizer) for key, item in packed.items()}
+    for field in fields(stored_class):
+        number = unpacked.get(field.name, 0)
+        optional = number is None and field.type == "int | None"
+        if field.type in ("int", "int | None") and not optional and not (type(number) is int and 0 <= number < 2**31):
+            raise ValueError(f"{name}.{field.name} is {str(number)[:40]}, not a count")
+    return stored_class(**unpacked)
 
 
 def from_dict(values: dict[str, Json], folder: Path) -> Any:
