@@ -100,7 +100,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
     """Yields a temporary path beside `path`; the file written there is synced and renamed to `path` at the end."""
     path = Path(path)
     with write_errors(path):
-        make_folder(path.parent)
+        _make_folder(path.parent)
         handle, name = tempfile.mkstemp(PARTIAL, f".{path.name}.", path.parent)
         os.close(handle)
         temporary = Path(name)
@@ -123,7 +123,7 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
     """
     path = Path(path)
     with write_errors(path):
-        make_folder(path.parent)
+        _make_folder(path.parent)
         temporary = Path(tempfile.mkdtemp(PARTIAL, f".{path.name}.", path.parent))
         try:
             yield temporary
@@ -142,10 +142,10 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
-def make_folder(path: Path) -> None:
+def _make_folder(path: Path) -> None:
     """Makes a folder and those above it, on the disk too, unless they exist."""
     if not path.is_dir():
-        make_folder(path.parent)
+        _make_folder(path.parent)
         path.mkdir(exist_ok=True)
         sync(path.parent)
 

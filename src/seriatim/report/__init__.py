@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from .._version import __version__
-from ..core.files import write_text
+from ..core.files import Json, write_text
 from ..core.metrics import finite, get_metric
 from ..core.run_folder import RunFolder
 from .charts import Lines, View
-
-if TYPE_CHECKING:
-    from .run_data import Json
 
 
 def write_run_report(folder: RunFolder) -> Path:

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from ..core.config import dump_yaml, set_path
+from ..core.files import Json
 from ..core.metrics import (
     MISSING,
     describe_metric,
@@ -37,7 +38,7 @@ from .pages import (
     metric_notes,
 )
 from .run_charts import cost_charts, joined_charts, quality_scatter, training_curves
-from .run_data import Json, RunData, mapping, ranked, shared_baselines, shared_metrics
+from .run_data import RunData, mapping, ranked, shared_baselines, shared_metrics
 from .significance import format_p
 from .theme import DARK, LIGHT, series_colors
 from .verdict import Verdict, lessons

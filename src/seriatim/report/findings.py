@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..core import metrics
+from ..core.files import Json
 from ..core.metrics import (
     describe_metric,
     finite,
@@ -24,7 +25,7 @@ from ..core.metrics import (
 from .charts import Confusion
 from .formatting import format_duration, format_number, one_line, with_prefix
 from .run_charts import clipped_steps, clipping_note
-from .run_data import Json, RunData, ranked, shared_baselines
+from .run_data import RunData, ranked, shared_baselines
 from .significance import ALPHA, format_p, p_value
 
 CHANCE_IN_NATS = 0.01  # a difference between two evaluations of a loss that says nothing

@@ -19,6 +19,7 @@ import jinja2
 from markupsafe import Markup
 
 from ..core.config import dump_yaml
+from ..core.files import Json
 from ..core.metrics import (
     MISSING,
     describe_metric,
@@ -32,7 +33,7 @@ from .charts import Chart, ImageGrid, Table, View
 from .findings import run_lessons
 from .formatting import clean_text, format_change, format_duration, format_number, with_prefix
 from .run_charts import clipping_note, schedule_charts, training_curves
-from .run_data import BrokenView, Json, RunData, mapping, shared_metrics
+from .run_data import BrokenView, RunData, mapping, shared_metrics
 from .values import Image, SpanText, format_column, is_numeric
 
 MAX_SAMPLES, MAX_SAMPLE = 8, 1_500  # samples of a training, and characters of each

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from ..core import registry
 from ..core.errors import SeriatimError
+from ..core.files import Json
 from ..core.metrics import displayed_metrics, finite, get_metric, main_metric, merge_metrics
 from ..core.run_folder import RunFolder
 from .charts import View, views_from_json
@@ -22,7 +23,6 @@ from .formatting import one_line
 
 SPLITS = ("validation", "test")
 NOT_FINISHED = "not finished"
-Json = dict[str, Any]  # an object of a JSON or YAML file
 
 
 @dataclass(frozen=True)
