@@ -14,6 +14,7 @@ from seriatim.core.run_folder import RunFolder
 from seriatim.report import lessons
 from seriatim.report.charts import BinnedMetric, views_to_json
 from seriatim.report.run_data import SeededRun, read_runs
+from seriatim.report.significance import SHARES, pair_test, two_shares
 from seriatim.report.verdict import Verdict
 
 RunMaker = Callable[..., RunFolder]
@@ -243,6 +244,15 @@ def test_classifiers_are_tested_over_examples(make_classifier: RunMaker, tmp_pat
     text = lessons([runs[2], near])[0]
     assert "cannot be told from the LSTM (0.15 points behind, p = 0.93)" in text
     assert not any(claim in text for claim in CLAIMS)
+
+
+def test_models_without_a_seed_are_tested_over_examples(make_classifier: RunMaker, tmp_path: Path) -> None:
+    values = (("bayes", 0.84), ("trees", 0.70), ("rules", 0.70))
+    runs = [make_classifier(tmp_path / name, name, share, gradient_free=True) for name, share in values]
+    a, b, c = read_runs(runs)
+    count = float(a.metrics("validation")["examples"])
+    assert pair_test(a, b) == (two_shares(0.84, 0.70, count), SHARES)
+    assert pair_test(b, c) == (1.0, SHARES)
 
 
 def translator(make_run: RunMaker, folder: Path, model: str, bleu: float, values: tuple[float, ...]) -> RunFolder:

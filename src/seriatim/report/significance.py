@@ -62,7 +62,8 @@ def compare_pairs(pairs: Sequence[tuple[RunData, RunData]]) -> dict[Pair, Differ
 def pair_test(a: RunData, b: RunData) -> tuple[float | None, str]:
     """Returns the probability that chance explains the difference of two models, and the test; (None, "") without."""
     first, second = a.values("validation", a.main), b.values("validation", a.main)
-    if first and second and all(len(run.values("validation", a.main)) > 1 or run.gradient_free for run in (a, b)):
+    pairs = ((first, a), (second, b))
+    if len(first) + len(second) > 2 and all(len(values) > 1 or (values and run.gradient_free) for values, run in pairs):
         p = welch(first, second)
         return p, "" if p is None else WELCH
     count = min(example_count(run, "validation", a.main) for run in (a, b))
