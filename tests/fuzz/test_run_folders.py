@@ -143,6 +143,25 @@ def test_predict(change: Change, tmp_path_factory: pytest.TempPathFactory) -> No
     seriatim.load(run).call(expected["capability"], Path(inputs) if isinstance(inputs, str) else inputs)
 
 
+@pytest.mark.parametrize(
+    ("run", "key", "value", "problem"),
+    [
+        ("forecast", "shifts", [[]], "shifts is not of 1 × 1 numbers"),
+        ("forecast", "scales", [[1.0], [2.0]], "scales is not of 1 × 1 numbers"),
+        ("forecast", "scales", [["a"]], "scales has values that are no numbers"),
+        ("forecast", "naive_maes", [], "naive_maes is not of 1 × 1 numbers"),
+        ("regress", "std", [], "mean and std is not of 2 × 1 numbers"),
+    ],
+)
+def test_statistics_of_another_shape_are_named(run: str, key: str, value: Any, problem: str, tmp_path: Path) -> None:
+    values = json.loads(stored(run)["data.json"])
+    values["processor"][key] = value
+    folder = write_run(tmp_path, (run, "data.json", dump_json(values)))
+    with pytest.raises(SeriatimError, match=problem) as raised:
+        _ = seriatim.load(folder).predictor
+    assert raised.value.code == "run.damaged"
+
+
 @pytest.mark.parametrize("value", [-1, 2**31, 10**400, True, 1.5, "4", [4], None])
 def test_a_count_of_the_processor_that_is_none_is_named(value: Any, tmp_path: Path) -> None:
     values = json.loads(stored("answer")["data.json"])

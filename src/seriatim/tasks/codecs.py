@@ -28,7 +28,7 @@ from ..data.tokenizers import Tokenizer, TokenizerSettings, default_kind
 from ..nn.backbone import BackboneSettings, ModelSettings
 from ..nn.layers import NumberInput
 from .metrics import mean_and_std
-from .processor import Stored, TaskConfig, Tokenizers
+from .processor import Stored, TaskConfig, Tokenizers, check_numbers
 
 if TYPE_CHECKING:
     from ..nn.images import ImageInput
@@ -226,6 +226,9 @@ class NumberCodec(InputCodec):
     longest: int
     max_length: int | None = None
 
+    def __post_init__(self) -> None:
+        check_numbers("mean and std", (self.mean, self.std), 2, len(self.features))
+
     @classmethod
     def fit(
         cls, train: Dataset, role: str, config: TaskConfig, pretrained: Tokenizers, diagnostics: Diagnostics
@@ -238,13 +241,13 @@ class NumberCodec(InputCodec):
             name = "value"
             diagnostics.note(f"{len(columns)} columns are a sequence of {len(columns)} numbers")
         features = (name,) if width == 1 else tuple(f"{name}.{number}" for number in range(1, width + 1))
-        codec = cls(features, (), (), 1)
+        codec = cls(features, (0.0,) * width, (1.0,) * width, 1)
         longest, limit = limit_length(codec.encode(train, role).lengths, config, diagnostics)
         codec = replace(codec, longest=longest, max_length=limit)
-        mean, std = np.zeros(width), np.ones(width)
         if config.task.scaling == "standard":
             mean, std = mean_and_std(codec.encode(train, role).values)
-        return replace(codec, mean=tuple(map(float, mean)), std=tuple(map(float, std)))
+            codec = replace(codec, mean=tuple(map(float, mean)), std=tuple(map(float, std)))
+        return codec
 
     def encode(self, dataset: Dataset, role: str, diagnostics: Diagnostics | None = None) -> Sequences:
         problems = Diagnostics() if diagnostics is None else diagnostics

@@ -145,6 +145,15 @@ def unpack(value: Json, load_tokenizer: Callable[[str], Tokenizer]) -> Any:
     return stored_class(**unpacked)
 
 
+def check_numbers(name: str, rows: Sequence[Sequence[float | None]], count: int, width: int) -> None:
+    """Raises ValueError unless there are `count` rows of `width` numbers, None for those that are missing."""
+    numbers = [number for row in rows for number in row]
+    if len(rows) != count or any(len(row) != width for row in rows):
+        raise ValueError(f"{name} is not of {count} × {width} numbers")
+    if not all(number is None or isinstance(number, int | float) for number in numbers):
+        raise ValueError(f"{name} has values that are no numbers")
+
+
 def from_dict(values: dict[str, Json], folder: Path) -> Any:
     """Returns the object that `to_dict` was called on, with tokenizers loaded from `folder`, each file once."""
     return unpack(values, cache(lambda name: Tokenizer.load(folder / name)))

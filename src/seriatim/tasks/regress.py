@@ -36,7 +36,7 @@ from .codecs import NumberCodec, TextCodec
 from .inspection import ExplainedOutput, find_name
 from .metrics import mean_and_std, pearson, r_squared, regression_metrics, spearman
 from .predictor import Predictor, Record, capability
-from .processor import Encoded, TaskConfig, Tokenizers, Values, name_mismatches
+from .processor import Encoded, TaskConfig, Tokenizers, Values, check_numbers, name_mismatches
 from .sequence import (
     INPUT,
     TARGET_NAMES,
@@ -64,6 +64,9 @@ class RegressProcessor(SequenceProcessor):
     targets: tuple[str, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        check_numbers("mean and std", (self.mean, self.std), 2, len(self.targets))
 
     @classmethod
     def fit(cls, train: Dataset, config: TaskConfig, pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:

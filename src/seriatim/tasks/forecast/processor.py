@@ -22,7 +22,7 @@ from ...data.dataset import Dataset
 from ...data.series.calendar import Frequency, useful_cycles
 from ...data.series.scaling import Scaler, Scaling, constant_columns
 from ...data.series.table import SEPARATE_NAME, describe_series, start_time
-from ..processor import Processor, TaskConfig, Tokenizers
+from ..processor import Processor, TaskConfig, Tokenizers, check_numbers
 from .encoded import SeriesEncoded, encode_series, fit_linear
 
 WINDOWS_PER_WEIGHT = 20  # training windows for each weight that a linear anchor needs
@@ -112,6 +112,11 @@ class ForecastProcessor(Processor[SeriesEncoded]):
     scales: tuple[tuple[float, ...], ...]
     naive_maes: tuple[tuple[float | None, ...], ...]  # of the seasonal naive forecast in training, by series and target
     linear_weights: str = ""  # (targets, context_length + 1, steps) of float32 in base64, if the anchor is linear
+
+    def __post_init__(self) -> None:
+        check_numbers("shifts", self.shifts, len(self.series), len(self.variables))
+        check_numbers("scales", self.scales, len(self.series), len(self.variables))
+        check_numbers("naive_maes", self.naive_maes, len(self.series), len(self.targets))
 
     @classmethod
     def fit(cls, train: Dataset, config: TaskConfig, pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:
