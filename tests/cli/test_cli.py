@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -239,6 +240,17 @@ def test_doctor(call: Call) -> None:
     assert "cpu" in values["device"]
     assert values["limit"]["SERIATIM_MAX_COMPRESSION_RATIO"].startswith("200 times")
     assert "seriatim" in call("doctor")
+
+
+def test_doctor_says_that_the_cache_cannot_be_made(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, *arguments: object, **options: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setenv("SERIATIM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    values = call("doctor", "--json")
+    assert "SERIATIM_CACHE" in values["cache"]
+    assert values["kernels"]["reason"]
 
 
 def test_schema_is_written(story: Path, call: Call) -> None:

@@ -42,9 +42,13 @@ def doctor(json: o.Json = False) -> None:
 def examine() -> dict[str, object]:
     """Returns versions, folders, packages, limits, devices and the state of the native kernels."""
     from .._version import __version__
-    from ..core.files import cache_folder
+    from ..core.files import WriteError, cache_folder
     from ..core.limits import LIMITS
 
+    try:
+        cache = str(cache_folder())
+    except WriteError as error:
+        cache = f"{error.cause}; {error.remedy}"
     required = {name: package_version(name) or "MISSING: install seriatim again" for name in REQUIRED}
     optional = {name: package_version(name) or f"not installed (to {use})" for name, use in OPTIONAL.items()}
     values: dict[str, object] = {
@@ -52,7 +56,7 @@ def examine() -> dict[str, object]:
         "python": f"{platform.python_version()} ({sys.executable})",
         "system": platform.platform(),
         "cores": os.cpu_count(),
-        "cache": str(cache_folder()),
+        "cache": cache,
         "local data (SERIATIM_DATA)": os.environ.get("SERIATIM_DATA", "not set"),
         "package": required,
         "optional": optional,

@@ -91,7 +91,12 @@ def cache_folder(*parts: str) -> Path:
     """Returns a folder under `SERIATIM_CACHE`, or under the platform's user cache folder; creates it."""
     root = os.environ.get("SERIATIM_CACHE") or platformdirs.user_cache_dir("seriatim", appauthor=False)
     folder = Path(root, *parts)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with write_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+    except WriteError as error:
+        error.remedy = "name another folder in the environment variable SERIATIM_CACHE"
+        raise
     return folder
 
 

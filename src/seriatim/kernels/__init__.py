@@ -34,7 +34,7 @@ from typing import Any
 
 import torch
 
-from ..core.files import Json, atomic_file, cache_folder, locked, sha256, write_json
+from ..core.files import Json, WriteError, atomic_file, cache_folder, locked, sha256, write_json
 
 HERE = Path(__file__).parent
 NAMES = ("recurrent", "attention", "tiles", "additive", "dropout", "linear", "convolution", "generation")
@@ -142,10 +142,14 @@ def load_library(path: Path) -> None:
 def status() -> Json:
     """Returns status, reason, library and compiler of the kernels, for `seriatim doctor`; builds nothing."""
     build = _find_build()
+    try:
+        library = str(build.library) if build else None
+    except WriteError as error:
+        return {"status": "unavailable", "reason": error.cause}
     values: Json = {
         "status": "to be built on first use",
         "reason": "",
-        "library": str(build.library) if build else None,
+        "library": library,
         "compiler": build.version if build else None,
     }
     if _turned_off():
