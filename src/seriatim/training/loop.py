@@ -111,6 +111,7 @@ class Loop:
 
     def __post_init__(self) -> None:
         self.network.to(self.device)
+        self.carries_state = bool(getattr(getattr(self.network, "backbone", None), "carries_state", False))
         self.frozen = freeze(self.network, self.settings.freeze)
         self.optimizer = make_optimizer(self.network, self.settings.optimizer, self.lr, self.muon_lr)
         self.ema: dict[str, Tensor] = {}
@@ -285,7 +286,7 @@ class Loop:
                 loss = self.task.loss(output, batch, settings.label_smoothing)  # type: ignore[arg-type]
             (loss / count).backward()
             total += loss.item()
-            if output.state is not None and getattr(self.network.backbone, "carries_state", False):
+            if self.carries_state and output.state is not None:
                 carried.append(states.detach(output.state))
         self.carried_states = carried
         mean = self._global_sum(total) / count
