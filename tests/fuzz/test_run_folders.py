@@ -143,9 +143,21 @@ def test_predict(change: Change, tmp_path_factory: pytest.TempPathFactory) -> No
     seriatim.load(run).call(expected["capability"], Path(inputs) if isinstance(inputs, str) else inputs)
 
 
+@pytest.mark.parametrize("value", [0, None, "a", [], json.loads(stored("language")["data.json"])["processor"]])
+def test_a_processor_of_another_type_is_named(value: Any, tmp_path: Path) -> None:
+    values = json.loads(stored("pretrain")["data.json"]) | {"processor": value}
+    folder = write_run(tmp_path, ("pretrain", "data.json", dump_json(values)))
+    with pytest.raises(SeriatimError, match="the processor is no PretrainProcessor") as raised:
+        _ = seriatim.load(folder).predictor
+    assert raised.value.code == "run.damaged"
+
+
 @pytest.mark.parametrize(
     ("run", "key", "value", "problem"),
     [
+        ("pretrain", "tokenizer", 0, "PretrainProcessor.tokenizer is 0, not Tokenizer"),
+        ("classify", "labels", [1, 2], r"ClassifyProcessor.labels is \(1, 2\), not tuple"),
+        ("classify", "input", None, "ClassifyProcessor.input is None, not InputCodec"),
         ("forecast", "shifts", [[]], "shifts is not of 1 × 1 numbers"),
         ("forecast", "scales", [[1.0], [2.0]], "scales is not of 1 × 1 numbers"),
         ("forecast", "scales", [["a"]], "scales has values that are no numbers"),

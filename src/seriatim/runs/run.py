@@ -107,6 +107,8 @@ class Run(RunFolder):
         values = self.stored_data
         try:
             processor = from_dict(values["processor"], self.path)
+            if not isinstance(processor, task_class.processor_type):
+                raise TypeError(f"the processor is no {task_class.processor_type.__name__}")
             columns = {str(role): str(name) for role, name in values["columns"].items()}
             kinds = {role: KINDS[name] for role, name in values["kinds"].items()}
         except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -138,11 +138,21 @@ def unpack(value: Json, load_tokenizer: Callable[[str], Tokenizer]) -> Any:
         packed = stored_class.migrate(packed, version)
     unpacked = {key: unpack(item, load_tokenizer) for key, item in packed.items()}
     for field in fields(stored_class):
-        number = unpacked.get(field.name, 0)
-        optional = number is None and field.type == "int | None"
-        if field.type in ("int", "int | None") and not optional and not (type(number) is int and 0 <= number < 2**31):
-            raise ValueError(f"{name}.{field.name} is {str(number)[:40]}, not a count")
+        if field.name in unpacked and not any(
+            _has_type(unpacked[field.name], hint) for hint in str(field.type).split(" | ")
+        ):
+            raise ValueError(f"{name}.{field.name} is {str(unpacked[field.name])[:40]}, not {field.type}")
     return stored_class(**unpacked)
+
+
+def _has_type(value: object, hint: str) -> bool:
+    """Returns whether a value is what the annotation of a stored field says; whole numbers are counts."""
+    if hint == "int":
+        return type(value) is int and 0 <= value < 2**31
+    if hint.startswith("tuple"):
+        return isinstance(value, tuple) and (hint != "tuple[str, ...]" or all(isinstance(item, str) for item in value))
+    types = {"None": type(None), "str": str, "bool": bool, "Tokenizer": Tokenizer, **Stored.classes}
+    return isinstance(value, types.get(hint, object))
 
 
 def check_numbers(name: str, rows: Sequence[Sequence[float | None]], count: int, width: int) -> None:
