@@ -403,9 +403,9 @@ def against_baselines(runs: Sequence[RunData]) -> str:
     sure = p[top.label]
     if sure is not None and sure < ALPHA:
         return f"{capitalized(top)} beats {where} ({against}, {format_p(sure)}){rest}."
-    doubt = "may be chance" if sure is not None else "" if top.gradient_free else "one seed cannot tell from chance"
-    tested = "" if sure is None else f", {format_p(sure)}"
-    return f"{capitalized(top)} is ahead of {where} ({against}{tested}){f', which {doubt}' if doubt else ''}{rest}."
+    if sure is None:  # no test: what was measured is said, and no more
+        return f"{capitalized(top)} is ahead of {where} ({against}){rest}."
+    return f"{capitalized(top)} is ahead of {where} ({against}, {format_p(sure)}), which may be chance{rest}."
 
 
 def common_metric(runs: Sequence[RunData], baselines: dict[str, Json], split: str) -> str:

@@ -148,9 +148,15 @@ class Run(RunFolder):
         """The trained network in evaluation mode, or a gradient-free model, on the CPU."""
         file = self.path / WEIGHTS
         if not file.is_file():
-            raise SeriatimError("run.untrained", f"{self.path} has no weights yet", f"`seriatim resume {self.path}`")
+            cause = f"{self.path} has no weights: {WEIGHTS} is written after the first evaluation"
+            raise SeriatimError("run.untrained", cause, f"`seriatim resume {self.path}`")
         task = self.task
-        tensors = load_tensors(file, finite=not self.config.model.gradient_free)
+        try:
+            tensors = load_tensors(file, finite=not self.config.model.gradient_free)
+        except SeriatimError as error:
+            if error.code == "checkpoint.damaged" and (self.path / "checkpoints").is_dir():
+                error.remedy += f", or let `seriatim resume {self.path}` write it again from the checkpoints"
+            raise
         try:
             if self.config.model.gradient_free:
                 return task.restore(self.config.model, tensors)
