@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from seriatim.data.dataset import Dataset
 from seriatim.data.examine import DataReport
 from seriatim.data.kinds import TEXT, Kind
 from seriatim.data.schema import Field, Schema
+from seriatim.tasks import load_all
 
 SCHEMAS = {"classify": LABELED, "regress": SCORED, "translate": PAIRS, "language": STREAM}
 
@@ -255,3 +257,30 @@ def test_the_report_as_text_and_json(tmp_path: Path) -> None:
         assert word in text
     values = json.loads(json.dumps(report.to_json()))
     assert (values["usable"], values["task"], values["problems"][0]["count"]) == (False, "classify", 1)
+
+
+# Files that are no tables
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_bytes_that_are_no_table_are_reported_as_binary(tmp_path: Path, seed: int) -> None:
+    path = write(tmp_path / "binary.csv", b"\0" + random.Random(seed).randbytes(5000))
+    report = check_data(path, {name: task.schema for name, task in load_all().items()})
+    assert report.problems[0].code == "data.binary"
+    assert "a NUL byte, so this is not plain text" in report.problems[0].examples[0]
+
+
+def test_any_bytes_give_a_report(tmp_path: Path) -> None:
+    """The schema that joins extra cells needs a header to join them by, which broken quoting or no name leaves out."""
+    schemas = {name: task.schema for name, task in load_all().items()}
+    generator = random.Random(0)
+    tables = ['"\n\na,b\nc,d,e\n', "\n\na,b,c\n", '"a"b\nc,d\ne,f,g\n']
+    tables += ["".join(generator.choices(',;\t|"\n\r ab1.0\0\ufffd', k=size)) for size in (1, 3, 20, 100, 300) * 20]
+    for table in tables:
+        report = check_data(write(tmp_path / "any.csv", table), schemas)
+        assert set(report.fits) == set(schemas), table
+
+
+def test_a_file_that_fits_no_task_says_why_it_cannot_be_read(tmp_path: Path) -> None:
+    report = check_data(write(tmp_path / "latin.csv", "a\n\xe9\n".encode("latin-1")), {"translate": PAIRS})
+    assert problems(report) == {"data.encoding": 1}

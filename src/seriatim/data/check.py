@@ -141,8 +141,13 @@ def check_data(
         task = entry.task if expected and entry is not None else best if results[best][1] > 0 else None
     problems: dict[str, Problem] = {}
     if task is None:
-        cause = f"{source.name}: fits none of the tasks"
-        report.problems = [Problem("data.column", "name a task, and columns with --column and --target", 1, [cause])]
+        cause, remedy = f"{source.name}: fits none of the tasks", "name a task, and columns with --column and --target"
+        reason = SeriatimError("data.column", cause, remedy)
+        try:
+            read_header(source, next(iter(schemas.values())), ReadOptions(report.encoding), Diagnostics())
+        except SeriatimError as error:  # it is no text, or of another encoding
+            reason = error
+        report.problems = [Problem(reason.code, reason.remedy, 1, [reason.cause])]
         return report
     report.task, schema = task, schemas[task]
     diagnostics = Diagnostics()

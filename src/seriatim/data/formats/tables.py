@@ -192,7 +192,7 @@ class Delimited(TableFormat):
             for number, row in rows:
                 if len(row) == width:
                     yield Record(dict(zip(names, row, strict=True)), Location(stream.name, number))
-                elif options.join_extra and len(row) > width:
+                elif options.join_extra and len(row) > width > 0:
                     row[width - 1 :] = [layout.delimiter.join(row[width - 1 :])]
                     yield Record(dict(zip(names, row, strict=True)), Location(stream.name, number))
                 elif any(row):
