@@ -138,3 +138,50 @@ def test_a_file_that_does_not_exist_is_no_sequence(numbers: Any) -> None:
     with pytest.raises(SeriatimError) as caught:
         numbers.classify("new.csv")
     assert caught.value.code == "data.missing"
+
+
+# Columns of other names than those of the training data
+
+
+def test_a_column_that_is_guessed_is_named(texts: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    guess = 'column "foo" is read as input, as there is no "text"'
+    with pytest.warns(UserWarning, match=guess):
+        texts.predict({"foo": ["a fine film"]})
+    table = tmp_path / "foo.csv"
+    table.write_text("foo\n" + "a fine film\n" * 600)  # more than are predicted at a time
+    for quiet in (False, True):
+        assert cli(["predict", str(texts.path), "--data", str(table), *(["--quiet"] if quiet else [])]) == 0
+        assert capsys.readouterr().err.count(guess) == (not quiet)
+
+
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_a_column_with_the_name_of_training_is_no_guess(texts: Any, tmp_path: Path) -> None:
+    records = [texts.predict("a fine film"), texts.predict(["a fine film"])[0], texts.predict({"input": "a fine film"})]
+    records += [texts.predict([{"id": 1, name: "a fine film"}])[0] for name in ("text", "Text")]
+    path = tmp_path / "lines.txt"
+    path.write_text("a fine film\n")
+    records += list(texts.predict(path))
+    assert [record["prediction"] for record in records] == [records[0]["prediction"]] * 6
+
+
+def test_evaluation_takes_no_column_for_the_target_by_its_kind(texts: Any, tmp_path: Path) -> None:
+    table = tmp_path / "new.csv"
+    table.write_text("id,text\n0,a fine film\n1,a dull film\n")
+    with pytest.raises(SeriatimError) as caught:
+        seriatim.evaluate(texts.path, data=table)
+    assert caught.value.code == "data.column"
+    assert 'new.csv: has no column "label"' in caught.value.cause
+    assert caught.value.remedy == "name it: --target NAME; the columns are: id, text"
+    table.write_text("kind,text\nfine,a fine film\ndull,a dull film\n")
+    named = seriatim.evaluate(texts.path, data=table, target="kind")
+    table.write_text("class,text\nfine,a fine film\ndull,a dull film\n")
+    notes: list[str] = []
+    assert seriatim.evaluate(texts.path, data=table, notify=notes.append) == named
+    assert notes == ['new.csv: column "class" is read as target, as there is no "label"']
+
+
+def test_translation_takes_no_other_text_for_the_target(tmp_path: Path) -> None:
+    rows = [{"en": f"a house {n}", "fr": f"une maison {n}"} for n in range(20)]
+    run = train("translate", rows, tmp_path / "run")
+    with pytest.raises(SeriatimError, match='has no column "fr"'):
+        seriatim.evaluate(run.path, data=[{"en": "a house", "comment": "checked"}] * 3)

@@ -23,7 +23,7 @@ from ..report.charts import View, format_number
 from ..runs.configure import add_plugins
 from ..runs.run import Run
 from ..tasks.predictor import Capability, Predictions, Predictor, Record, flatten
-from .output import note, one_line, print_error, replace_infinite, track
+from .output import note, note_once, one_line, print_error, replace_infinite, silent, track
 
 ROWS = 512  # predicted at a time: enough to batch similar lengths
 Records = Sequence[Record]
@@ -55,8 +55,8 @@ def answer(request: Request) -> None:
     add_plugins(request.plugin)
     run = Run(request.run)
     predictor = run.predictor
-    if request.data is not None and not request.quiet:
-        predictor.task.diagnostics.on_note = note  # columns that had to be guessed
+    if request.data is not None:
+        predictor.task.diagnostics.on_note = silent if request.quiet else note_once()  # columns that had to be guessed
     if request.others:
         predictor = predictor.ensemble([Run(path).predictor for path in request.others])
     if request.int8:

@@ -7,6 +7,7 @@ SIGTERM.
 from __future__ import annotations
 
 import difflib
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -55,6 +56,12 @@ class Diagnostics:
         self.notes.append(text)
         if self.on_note is not None:
             self.on_note(text)
+
+    def guess(self, text: str) -> None:
+        """Records a guess that may be wrong: a note, or a Python warning if nobody receives the notes."""
+        self.note(text)
+        if self.on_note is None:
+            warnings.warn(text, UserWarning, stacklevel=3)
 
     def report(self, code: str, cause: str, remedy: str = "") -> None:
         """Records a problem without raising it, so that one run shows all of them."""

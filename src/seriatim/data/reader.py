@@ -15,6 +15,7 @@ from ..core.errors import Diagnostics, SeriatimError
 from .bulk import can_read, read_table
 from .dataset import Column, Dataset
 from .formats import ReadOptions, Record, normalize_name, read_records
+from .formats.tables import TABLE_EXTENSIONS
 from .kinds import FLAG, LABEL, NUMBER, SPLIT, TEXT, Cell, CellError, Kind, is_blank, show_cell, split_cell
 from .schema import Field, Header, Roles, Schema
 from .source import Source
@@ -22,6 +23,7 @@ from .stream import Location, expand_user
 
 SAMPLED_ROWS = 100  # by which the kinds of columns are guessed
 DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?")
+COLUMN_NUMBER = re.compile(r"column \d+")  # the name of a column that has none
 MISSING = object()  # the cell of a record that lacks the column
 
 
@@ -122,15 +124,39 @@ def read_dataset(
         if trained_kinds is not None and predicts and set(roles_to_read) <= trained_kinds.keys():
             return _no_rows(source, roles_to_read, trained_kinds)  # no inputs, no predictions
         raise SeriatimError("data.empty", f"{source.name} has no rows", "pass a file with data")
-    defaults = {
-        role: names
-        for role, names in (trained_columns or {}).items()
-        if role in schema.roles and (names in header.columns or set(names.split(",")) <= set(header.columns))
+    spelled = {normalize_name(name): name for name in reversed(header.columns)} | {
+        name: name for name in header.columns
     }
+    defaults: dict[str, str] = {}
+    absent: dict[str, str] = {}  # role → the first of its columns in training that a table of further data lacks
+    for role, names in (trained_columns or {}).items():
+        if role not in schema.roles:
+            continue
+        parts = [names] if names in spelled else names.split(",")
+        found = [spelled.get(name) or spelled.get(normalize_name(name)) for name in parts]
+        if None not in found:
+            defaults[role] = ",".join(name for name in found if name is not None)
+        elif role not in overrides and _has_names(source, header) and not COLUMN_NUMBER.fullmatch(parts[0]):
+            absent[role] = parts[found.index(None)]
+    for role, name in absent.items():
+        if schema[role].target and schema[role].required and not schema.has_usual_name(role, header):
+            cause = f'{source.name}: has no column "{name}", the {role} of the training data'
+            columns = f"the columns are: {', '.join(header.columns)}"
+            raise SeriatimError("data.column", cause, f"name it: {schema.option_of(role)}NAME; {columns}")
     if allow_empty:  # an empty input has no kind by which its column could be found
         blank = {name for name in header.columns if all(map(is_blank, header.samples[name]))}
         defaults |= {field.role: field.role for field in schema.fields if field.role in blank}
-    roles = schema.resolve(header, defaults | overrides, diagnostics)
+    resolution = Diagnostics()
+    roles = schema.resolve(header, defaults | overrides, resolution)
+    guessed = {role: names for role, names in roles.items() if role in absent and role not in (*defaults, *names)}
+    guessed_names = [f'"{name}"' for names in guessed.values() for name in names]
+    for note in resolution.notes:
+        if not any(name in note for name in guessed_names):
+            diagnostics.note(note)
+    for role, names in guessed.items():
+        read = " and ".join(f'"{name}"' for name in names)
+        noun, verb = ("column", "is") if len(names) == 1 else ("columns", "are")
+        diagnostics.guess(f'{source.name}: {noun} {read} {verb} read as {role}, as there is no "{absent[role]}"')
     explicit = {role for role in roles if role in overrides or role in defaults}
     kinds = {
         role: _column_kind(schema[role], roles[role], header, (trained_kinds or {}).get(role), role in explicit)
@@ -149,6 +175,12 @@ def read_dataset(
     ):
         return read_table(source, format_options(schema, options), roles, on_disk, parse, diagnostics)
     return parse(records, diagnostics)
+
+
+def _has_names(source: Source, header: Header) -> bool:
+    """Returns whether the columns of a source have names of its own, unlike those of plain text or of a list."""
+    is_table = any(stream.extension in (*TABLE_EXTENSIONS, "json") for stream in source.streams)
+    return (source.columns is not None or is_table) and not all(map(COLUMN_NUMBER.fullmatch, header.columns))
 
 
 def _no_rows(source: Source, roles: Sequence[str], kinds: Mapping[str, Kind]) -> Dataset:

@@ -181,6 +181,15 @@ class Schema:
         options = {self.target_role: "--target ", self.input_role: "--column "}
         return options.get(role, f"data.columns.{role}=")
 
+    def has_usual_name(self, role: str, header: Header) -> bool:
+        """Returns whether a column is named as that of a role usually is, so that its kind alone does not decide."""
+        field, columns = self[role], {normalize_name(name) for name in header.columns}
+        usual = {normalize_name(name) for name in (role, "y", *field.aliases)}
+        pattern = field.alias_pattern
+        return bool(columns & usual) or any(
+            pattern is not None and re.fullmatch(pattern, name.strip().lower()) for name in header.columns
+        )
+
     # Resolution
 
     def resolve(self, header: Header, overrides: Mapping[str, str], diagnostics: Diagnostics) -> Roles:

@@ -211,7 +211,7 @@ class SequenceTask(Task[Encoded]):
         kinds = self.kinds
         if kinds.get("input") is NUMBER and "input" not in overrides and not self._has_columns(opened):
             kinds = {**kinds, "input": NUMBERS}  # a list instead of a number in each of several columns
-        options, diagnostics = self.config.data.read_options(), Diagnostics()
+        options, diagnostics = self.config.data.read_options(), Diagnostics(self.diagnostics.on_note)
         texts = [stream for stream in opened.streams if not stream.has_binary_extension()]
         if options.encoding != "utf-8" and not any(stream.count_undecodable("utf-8", limit=1) for stream in texts):
             options = replace(options, encoding="utf-8")  # whatever the encoding of the training data

@@ -95,6 +95,9 @@ class PairSchema(Schema):
         """None: a single usual name, such as "translation", may be a sentence."""
         return frozenset()
 
+    def has_usual_name(self, role: str, header: Header) -> bool:
+        return find_sides(header.columns) is not None or super().has_usual_name(role, header)
+
     def resolve(self, header: Header, overrides: Mapping[str, str], diagnostics: Diagnostics) -> Roles:
         overrides = dict(overrides)
         open_roles = [role for role in SIDES if role in self.roles and role not in overrides]
