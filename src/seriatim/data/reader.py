@@ -153,9 +153,9 @@ def read_dataset(
     for note in resolution.notes:
         if not any(name in note for name in guessed_names):
             diagnostics.note(note)
-    for role, names in guessed.items():
-        read = " and ".join(f'"{name}"' for name in names)
-        noun, verb = ("column", "is") if len(names) == 1 else ("columns", "are")
+    for role, guess in guessed.items():
+        read = " and ".join(f'"{name}"' for name in guess)
+        noun, verb = ("column", "is") if len(guess) == 1 else ("columns", "are")
         diagnostics.guess(f'{source.name}: {noun} {read} {verb} read as {role}, as there is no "{absent[role]}"')
     explicit = {role for role in roles if role in overrides or role in defaults}
     kinds = {
