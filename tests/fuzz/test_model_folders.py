@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import json
 import os
-import pickle
+import pickle  # to write hostile weight files, whose code must not run when they are read
 import shutil
 import struct
 from collections.abc import Callable
