@@ -22,23 +22,29 @@ PAIRS: list[Case] = [
     ("bahdanau", {"cell": "lstm", "layers": 2}),
     ("bahdanau", {"cell": "rnn", "bidirectional": False}),
     ("bahdanau", {"reset": "after"}),
+    ("bahdanau", {"learned_values": True, "score": "epanechnikov"}),
     ("transformer", {"norm": "after", "activation": "gelu"}),
     ("transformer", {"positions": "learned", "decoder_layers": 1, "activation": "silu"}),
     ("transformer", {"embedding": 5}),
 ]
-AFTER: list[Case] = [case for case in backbones() if not case[1]] + [("gru", {"score": "dot", "width": 7})]
+AFTER: list[Case] = [
+    *(case for case in backbones() if not case[1]),
+    ("gru", {"score": "dot", "width": 7}),
+    ("gru", {"score": "boxcar", "learned_values": True}),
+]
+OF_TASK = {"score", "learned_values"}  # settings of Luong's attention, which any causal backbone gets
 MAIN = NAMES + [case for case in AFTER if not case[1]]
 
 
 def pair_settings(case: Case, **more: Any) -> Any:
     name, extra = case
-    extra = {key: value for key, value in extra.items() if name in encoder_decoder_models() or key != "score"}
+    extra = {key: value for key, value in extra.items() if name in encoder_decoder_models() or key not in OF_TASK}
     return settings_class(name)(**({"width": 6} | SMALL.get(name, {}) | {"name": name} | extra | more))
 
 
 def pair_network(case: Case, length: int = 14, **more: Any) -> EncoderDecoder:
-    score = "general" if case[0] in encoder_decoder_models() else case[1].get("score", "general")
-    return encoder_decoder_network(pair_settings(case, **more), 11, 9, joint=False, length=length, score=score)
+    of_task = {} if case[0] in encoder_decoder_models() else {key: case[1][key] for key in OF_TASK & case[1].keys()}
+    return encoder_decoder_network(pair_settings(case, **more), 11, 9, joint=False, length=length, **of_task)
 
 
 def build_pair(case: Case, **more: Any) -> EncoderDecoder:

@@ -318,8 +318,10 @@ def step(kind: str, reset: str, w_x: Array, b: Array, w_h: Array, inside: Array,
 def score_of(name: str, weights: dict[str, Array], q: Array, k: Array) -> float:
     if name in ("dot", "scaled_dot"):
         return float(q @ k / (np.sqrt(len(k)) if name == "scaled_dot" else 1.0))
-    if name == "distance":
-        return float(-0.5 * np.square(q - k).sum())
+    if name in ("distance", "gaussian", "boxcar", "epanechnikov"):
+        u = np.sqrt(np.square(q - k).sum() / (1.0 if name == "distance" else len(k)))  # a bandwidth of √d
+        kernel = {"boxcar": float(u <= 1), "epanechnikov": max(0.0, 1 - u)}.get(name, np.exp(-0.5 * u**2))
+        return float(np.log(kernel)) if kernel > 0 else -np.inf
     if name == "general":
         return float(q @ weights["score.key.weight"] @ k)
     if name == "additive":
@@ -333,12 +335,12 @@ CELLS = [("gru", "before"), ("gru", "after"), ("lstm", "before"), ("rnn", "befor
 
 
 @pytest.mark.parametrize(("kind", "reset"), CELLS)
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("number", [0, 1, 2])
 def test_bahdanau_equals_the_paper(number: int, kind: Any, reset: Any) -> None:
-    """Every cell with two scores, every score with a cell."""
+    """Every cell with three scores, every score with a cell; those with the last scores pool learned values."""
     score: Any = SCORES[(CELLS.index((kind, reset)) + 4 * number) % len(SCORES)]
     torch.manual_seed(0)
-    ours = Bahdanau(3, 6, kind, score, reset=reset).double()
+    ours = Bahdanau(3, 6, kind, score, reset=reset, learned_values=number == 2).double()
     shaken(ours)
     lengths = [5, 2, 1]
     x, y = torch.randn(3, 5, 3, dtype=torch.float64), torch.randn(3, 4, 3, dtype=torch.float64)
@@ -353,7 +355,7 @@ def test_bahdanau_equals_the_paper(number: int, kind: Any, reset: Any) -> None:
 
     parts = 2 if kind == "lstm" else 1
     size = w["encoder.cells.0.recurrent"].shape[1]
-    assert size == (3 if score in ("dot", "scaled_dot", "distance") else 6)
+    assert size == (6 if score in ("general", "additive", "concat") else 3)
     for row, length in enumerate(lengths):
         words = x[row, :length].numpy()
         both = []
@@ -365,12 +367,13 @@ def test_bahdanau_equals_the_paper(number: int, kind: Any, reset: Any) -> None:
                 outputs[i] = s[0]
             both.append(outputs)
         h = np.hstack(both)
+        v = h @ w["values.weight"].T if number == 2 else h
         last = np.concatenate([both[0][-1], both[1][0]])
         s = tuple(np.split(np.tanh(w["bridge.weight"] @ last + w["bridge.bias"]), parts))
         for t in range(4):
             raw = np.exp([score_of(score, w, s[0], one) for one in h])
-            alpha = raw / raw.sum()
-            c, before = alpha @ h, y[row, t].numpy()
+            alpha = raw / raw.sum() if raw.any() else raw  # no key is in reach of a kernel
+            c, before = alpha @ v, y[row, t].numpy()
             s = f("cell", np.concatenate([before, c]), s, w["context.weight"])
             out = np.tanh(w["readout.weight"] @ np.concatenate([s[0], c, before]) + w["readout.bias"])
             np.testing.assert_allclose(result[row, t].detach().numpy(), out, atol=1e-10)

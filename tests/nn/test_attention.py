@@ -14,7 +14,6 @@ from torch.nn import functional as F
 from seriatim.core.errors import SeriatimError
 from seriatim.nn import attention as family
 from seriatim.nn.attention import (
-    KERNELS,
     SCORES,
     Additive,
     Concat,
@@ -32,7 +31,6 @@ from seriatim.nn.attention import (
 )
 from seriatim.nn.layers import readable_equations
 
-ALL = SCORES + KERNELS
 B, T, S, D = 2, 3, 5, 4
 
 
@@ -56,7 +54,7 @@ def close(result: Tensor, expected: Tensor) -> None:
 # the special cases
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", SCORES)
 def test_weights_are_shares_and_outputs_stay_in_the_hull(name: str) -> None:
     score, value = make(name), draw(B, S, 3)
     mask = torch.tensor([[True] * 5, [True, True, True, False, False]])[:, None]
@@ -90,7 +88,7 @@ def test_equal_weights_are_the_average() -> None:
     close(output, value.mean(dim=1, keepdim=True).expand(B, T, 3))
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", SCORES)
 def test_what_stands_in_the_padding_has_no_part(name: str) -> None:
     score, query, key, value = make(name), draw(B, T, D), draw(B, S, D) * 0.5, draw(B, S, 3)
     mask = torch.tensor([[[True] * 3 + [False] * 2]]).expand(B, 1, S)
@@ -102,7 +100,7 @@ def test_what_stands_in_the_padding_has_no_part(name: str) -> None:
     assert (weights[..., 3:] == 0).all()
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", SCORES)
 def test_without_a_real_key_all_is_zero_and_gradients_are_finite(name: str) -> None:
     score = make(name)
     query, key, value = (one.requires_grad_() for one in (draw(B, T, D), draw(B, S, D), draw(B, S, 3)))
@@ -171,7 +169,7 @@ def by_hand(name: str, score: Score, q: Tensor, k: Tensor) -> float:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", SCORES)
 @pytest.mark.parametrize("key_size", [D, 7])
 def test_each_score_is_its_formula(name: str, key_size: int) -> None:
     if key_size != D and name not in ("general", "additive", "concat"):
@@ -189,7 +187,7 @@ def test_each_score_is_its_formula(name: str, key_size: int) -> None:
                 assert result[b, t, s].item() == pytest.approx(by_hand(name, score, query[b, t], key[b, s]), abs=1e-10)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", SCORES)
 def test_keys_prepared_once_serve_every_step(name: str) -> None:
     score, query, key = make(name), draw(B, T, D), draw(B, S, D)
     prepared = score.prepare(key)
@@ -200,7 +198,7 @@ def test_keys_prepared_once_serve_every_step(name: str) -> None:
     close(score(query[rows], prepared[rows]), score(query, prepared)[rows])
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", SCORES)
 def test_gradients(name: str) -> None:
     score, value = make(name), draw(B, S, 2)
     mask = torch.tensor([[True] * S, [True, True, False, False, False]])[:, None].expand(B, T, S).clone()
@@ -375,7 +373,7 @@ def test_nothing_later_is_seen() -> None:
     assert (weights.triu(1) == 0).all()
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", SCORES)
 def test_self_attention_knows_no_order(name: str) -> None:
     """Elements in another order give the same outputs in that order."""
     score, x, order = make(name), draw(B, S, D), torch.tensor([3, 0, 4, 1, 2])

@@ -382,7 +382,27 @@ def test_quality_by_length_is_that_of_the_sentences_of_the_length() -> None:
     exact = metric_by_length(sources, hypotheses, references, Scoring(), "exact_match")
     assert exact is not None
     assert exact.series[""] == (12 / 25, 13 / 25)
+    characters = metric_by_length(sources, hypotheses, references, Scoring(), "chrf")
+    assert characters is not None
+    expected = [sacrebleu.corpus_chrf(hypotheses[a:b], [first[a:b]]).score for a, b in ((0, 25), (25, 50))]
+    assert characters.series[""] == pytest.approx(expected, abs=1e-4)
     assert metric_by_length(sources[:25], hypotheses[:25], references[:25], Scoring(), "bleu") is None
+
+
+def test_short_sentences_that_are_all_correct_have_a_bleu_of_100() -> None:
+    """ "Go ." has no n-gram of four words: sacreBLEU's corpus BLEU of such sentences is 0."""
+    sources = [f"{index} ." for index in range(25)] + [f"{index} a b c d" for index in range(25)]
+    assert sacrebleu.corpus_bleu(sources[:25], [sources[:25]]).score == 0
+    chart = metric_by_length(sources, sources, [[source] for source in sources], Scoring(), "bleu")
+    assert chart is not None
+    assert chart.series[""] == pytest.approx((100, 100))
+    assert chart.note.endswith("length 2: n-grams of up to 2, the longest reference")
+    half = [source if index % 2 else f"{index} !" for index, source in enumerate(sources)]
+    chart = metric_by_length(sources, half, [[source] for source in sources], Scoring(), "bleu")
+    assert chart is not None
+    expected = sacrebleu.BLEU(max_ngram_order=2).corpus_score(half[:25], [sources[:25]]).score
+    assert chart.series[""][0] == pytest.approx(expected, abs=1e-4)
+    assert 0 < expected < 100
 
 
 # The task with data

@@ -8,7 +8,8 @@ Bahdanau et al., "Neural machine translation by jointly learning to align and tr
 New since seq2seq: the decoder reads all of the source at every step, and learns what to read: attention. The weights α
 show which source words a target word depends on. Any score can be used (`score`); additive is the paper's. Further
 layers of the decoder are above the one that attends. If the score needs queries and keys of equal size (dot,
-scaled_dot, distance), each direction of the encoder has half the width.
+scaled_dot, distance, kernels), each direction of the encoder has half the width. With `learned_values` the context is
+c_t = Σ_i α(s_{t−1}, h_i) v(h_i), v(h) = V h.
 """
 
 from __future__ import annotations
@@ -41,11 +42,13 @@ class Bahdanau(AttentionDecoder):
         dropout: float = 0.0,
         bidirectional: bool = True,
         reset: Reset = "before",
+        learned_values: bool = False,
     ) -> None:
         maker = make_cell(cell, reset)
         halved = bidirectional and score in EQUAL_SIZE_SCORES  # both directions together are as wide as the decoder
         size = max(width // 2, 1) if halved else width
-        super().__init__(maker, inputs, size * (2 if bidirectional else 1), width, score, layers, dropout)
+        memory = size * (2 if bidirectional else 1)
+        super().__init__(maker, inputs, memory, width, score, layers, dropout, learned_values=learned_values)
         self.encoder = Recurrent(maker, inputs, size, layers, dropout, bidirectional)
 
     def encode(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> State:
@@ -59,6 +62,7 @@ class Settings(EncoderDecoderSettings):
 
     cell: CellName = Field("gru", description="rnn, lstm or gru")
     score: ScoreName = Field("additive", description="attention score: see docs/models.md")
+    learned_values: bool = Field(False, description="attention pools learned values v(h) of the encoder's outputs h")
     layers: int = Field(1, ge=1, le=64, description="recurrent layers of the encoder and of the decoder")
     bidirectional: bool = Field(True, description="the encoder reads in both directions")
     reset: Reset = Field("before", description="gru: reset before the product (the paper) or after it (cuDNN)")
@@ -71,6 +75,5 @@ class Settings(EncoderDecoderSettings):
         return (2 if self.bidirectional and self.score in EQUAL_SIZE_SCORES else 1,)
 
     def build(self, inputs: int, length: int) -> Bahdanau:
-        return Bahdanau(
-            inputs, self.width, self.cell, self.score, self.layers, self.dropout, self.bidirectional, self.reset
-        )
+        more = (self.layers, self.dropout, self.bidirectional, self.reset, self.learned_values)
+        return Bahdanau(inputs, self.width, self.cell, self.score, *more)

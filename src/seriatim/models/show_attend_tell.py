@@ -44,6 +44,7 @@ class Settings(EncoderDecoderSettings):
 
     cell: CellName = Field("lstm", description="rnn, lstm or gru")
     score: ScoreName = Field("additive", description="attention score: see docs/models.md")
+    learned_values: bool = Field(False, description="attention pools learned values v(a) of the cells a of the image")
     layers: int = Field(1, ge=1, le=64, description="recurrent layers; the first of them attends")
     dropout: float = Field(0.1, ge=0, lt=1, description="share of activations dropped in training")
 
@@ -52,4 +53,5 @@ class Settings(EncoderDecoderSettings):
 
     def build(self, inputs: int, length: int) -> ShowAttendTell:
         sizes = (inputs, self.source_width(inputs), self.width, self.score, self.layers, self.dropout, inputs)
-        return ShowAttendTell(make_cell(self.cell), *sizes, gated=True, query_input=True, precompute=False)
+        more = {"gated": True, "query_input": True, "precompute": False, "learned_values": self.learned_values}
+        return ShowAttendTell(make_cell(self.cell), *sizes, **more)

@@ -51,9 +51,14 @@ def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
 
 def attention_pool(scores: Tensor, value: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Returns outputs (…,T,e) and weights (…,T,S) of scores (…,T,S) and values (…,S,e); a score of −∞ is masked."""
-    finite = scores > -math.inf
-    weights = masked_softmax(scores, finite if mask is None else finite & mask)
+    weights = pooling_weights(scores, mask)
     return weights @ value, weights
+
+
+def pooling_weights(scores: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Returns the softmax of scores (…,T,S), of which some or all may be −∞: keys that a kernel does not reach."""
+    finite = scores > -math.inf
+    return masked_softmax(scores, finite if mask is None else finite & mask)
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
@@ -92,8 +97,8 @@ def _with_causal(mask: Tensor | None, queries: int, keys: int, device: torch.dev
     return earlier if mask is None else earlier & mask
 
 
-ScoreName = Literal["dot", "scaled_dot", "general", "additive", "concat", "distance"]
 KernelName = Literal["gaussian", "boxcar", "epanechnikov"]
+ScoreName = Literal["dot", "scaled_dot", "general", "additive", "concat", "distance", KernelName]
 SCORES: tuple[str, ...] = get_args(ScoreName)
 KERNELS: tuple[str, ...] = get_args(KernelName)
 EQUAL_SIZE_SCORES = ("dot", "scaled_dot", "distance", *KERNELS)  # queries and keys must have one size
@@ -223,8 +228,8 @@ def make_score(name: str, query: int, key: int, hidden: int, bandwidth: float = 
         return Additive(query, key, hidden)
     if name == "concat":
         return Concat(query, key, hidden)
-    if name not in SCORES + KERNELS:
-        raise SeriatimError("score.unknown", f'there is no score "{name}"', did_you_mean(name, SCORES + KERNELS))
+    if name not in SCORES:
+        raise SeriatimError("score.unknown", f'there is no score "{name}"', did_you_mean(name, SCORES))
     if query != key:
         raise SeriatimError(
             "score.lengths",

@@ -9,6 +9,7 @@ for padding, which is on the right and never changes the output. The target need
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 from ..core.errors import SeriatimError
 from ..core.state import State
-from .attention import EQUAL_SIZE_SCORES, attention_pool, make_score, masked_softmax
+from .attention import EQUAL_SIZE_SCORES, Kernel, attention_pool, make_score, masked_softmax, pooling_weights
 from .backbone import Backbone, BackboneSettings, Trace, record, trace_scope
 from .layers import Dropout, TokenInput
 from .network import TokenHead
@@ -121,9 +122,14 @@ class LuongEncoderDecoder(EncoderDecoderBackbone):
     Luong et al., "Effective approaches to attention-based neural machine translation" (2015):
 
         c_t = Σ_i α(h_t, m_i) m_i        ĥ_t = tanh(W [h_t; c_t])
+
+    Kernels have a bandwidth of √d, so that random vectors with numbers of size 1 are in reach. With `learned_values`
+    the pooled values are v(m_i) = V m_i.
     """
 
-    def __init__(self, encoder: Backbone, decoder: Backbone, score: str = "general") -> None:
+    def __init__(
+        self, encoder: Backbone, decoder: Backbone, score: str = "general", learned_values: bool = False
+    ) -> None:
         super().__init__()
         self.width = decoder.width
         limits = [part.context_length for part in (encoder, decoder) if part.context_length is not None]
@@ -133,12 +139,13 @@ class LuongEncoderDecoder(EncoderDecoderBackbone):
         project = score in EQUAL_SIZE_SCORES and encoder.width != decoder.width
         self.project = nn.Linear(encoder.width, decoder.width, bias=False) if project else nn.Identity()
         width = decoder.width if project else encoder.width
-        self.score = make_score(score, decoder.width, width, decoder.width)
+        self.score = make_score(score, decoder.width, width, decoder.width, math.sqrt(width))
+        self.values = nn.Linear(width, width, bias=False) if learned_values else nn.Identity()
         self.mix = nn.Linear(decoder.width + width, decoder.width)
 
     def encode(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> State:
         memory = self.project(self.encoder(x, mask, None, trace_scope(trace, "encoder", mask))[0])
-        return memory, self.score.prepare(memory), mask
+        return self.values(memory), self.score.prepare(memory), mask
 
     def decode(self, y: Tensor, memory: State, state: State = None, trace: Trace | None = None) -> tuple[Tensor, State]:
         values, keys, mask = memory
@@ -148,7 +155,9 @@ class LuongEncoderDecoder(EncoderDecoderBackbone):
         return torch.tanh(self.mix(torch.cat([hidden, context], dim=-1))), state
 
 
-def luong_encoder_decoder(settings: BackboneSettings, inputs: int, length: int, score: str) -> LuongEncoderDecoder:
+def luong_encoder_decoder(
+    settings: BackboneSettings, inputs: int, length: int, score: str, learned_values: bool = False
+) -> LuongEncoderDecoder:
     """Returns an encoder and a decoder of one architecture; the encoder is bidirectional if it can be."""
     if not settings.causal:
         cause = f"{settings.name} sees the elements that it should predict: it can encode, but not decode"
@@ -157,11 +166,17 @@ def luong_encoder_decoder(settings: BackboneSettings, inputs: int, length: int, 
     halved = {"width": max(settings.width // 2, 1)} if both else {}  # so that both have outputs of about the same size
     encoder = settings.model_copy(update=both | halved).build(inputs, length)
     decoder = settings.model_copy(update=dict.fromkeys(both, False)).build(inputs, length)
-    return LuongEncoderDecoder(encoder, decoder, score)
+    return LuongEncoderDecoder(encoder, decoder, score, learned_values)
 
 
 def encoder_decoder_network(
-    settings: BackboneSettings, source_size: int, target_size: int, joint: bool, length: int, score: str = "general"
+    settings: BackboneSettings,
+    source_size: int,
+    target_size: int,
+    joint: bool,
+    length: int,
+    score: str = "general",
+    learned_values: bool = False,
 ) -> EncoderDecoder:
     """Returns the network of an architecture.
 
@@ -172,10 +187,11 @@ def encoder_decoder_network(
         joint: Whether both are the same vocabulary.
         length: The length of the longest training sequence.
         score: The attention score of a causal backbone.
+        learned_values: Whether its attention pools v(m) instead of the encoder's outputs m.
     """
     tied = settings.embedding in (None, settings.width) and settings.tie is not False
     size = settings.width if tied else settings.input_width(tied=False)
-    backbone = encoder_decoder_backbone(settings, size, length, score)
+    backbone = encoder_decoder_backbone(settings, size, length, score, learned_values)
     tied = tied and backbone.width == size
     std = None if tied else 1.0  # tied ones are scaled by √size: entries have size 1 in either case
     target = TokenInput(target_size, size, std)
@@ -185,13 +201,13 @@ def encoder_decoder_network(
 
 
 def encoder_decoder_backbone(
-    settings: BackboneSettings, inputs: int, length: int, score: str
+    settings: BackboneSettings, inputs: int, length: int, score: str, learned_values: bool = False
 ) -> EncoderDecoderBackbone:
     """Returns the encoder–decoder of the settings, or Luong's around a causal backbone."""
     if settings.encoder_decoder:
         backbone: EncoderDecoderBackbone = settings.build(inputs, length)
         return backbone
-    return luong_encoder_decoder(settings, inputs, length, score)
+    return luong_encoder_decoder(settings, inputs, length, score, learned_values)
 
 
 class AttentionDecoder(EncoderDecoderBackbone):
@@ -202,6 +218,7 @@ class AttentionDecoder(EncoderDecoderBackbone):
     The memory m (B,S,E) may be the outputs of an encoder over tokens (Bahdanau et al. 2015) or the grid of an image (Xu
     et al. 2015), which adds a gate for the whole context: c_t ← σ(w·s_{t−1} + b) c_t. In the papers the query is
     s_{t−1}, which has not read the last token. Optionally it is part of the query: α(s_{t−1} + U y_{t−1}, m_i).
+    The pooled values may be learned: v(m_i) = V m_i in place of m_i. Kernels have a bandwidth of √d.
 
     The memory of `make_memory` is a tuple: the vectors, the keys, what each position adds to the gates (or None), the
     mask (or None) and the first state. The state is that of the attending layer and those of the layers above.
@@ -221,6 +238,7 @@ class AttentionDecoder(EncoderDecoderBackbone):
         gated: Whether a gate scales the context.
         query_input: Whether the last token is part of the query.
         precompute: Whether to compute the contributions to the gates once.
+        learned_values: Whether attention pools v(m) instead of m.
     """
 
     def __init__(
@@ -236,6 +254,7 @@ class AttentionDecoder(EncoderDecoderBackbone):
         gated: bool = False,
         query_input: bool = False,
         precompute: bool = True,
+        learned_values: bool = False,
     ) -> None:
         super().__init__()
         self.width = width
@@ -245,7 +264,8 @@ class AttentionDecoder(EncoderDecoderBackbone):
         self.bridge = nn.Linear(memory, width * self.cell.state_tensors)
         self.stacked = {"context.weight": len(self.cell.gates), "bridge.weight": self.cell.state_tensors}
         self.key_size = memory if key_size is None else key_size
-        self.score = make_score(score, width, self.key_size, width)
+        self.score = make_score(score, width, self.key_size, width, math.sqrt(self.key_size))
+        self.values = nn.Linear(memory, memory, bias=False) if learned_values else nn.Identity()
         self.gate = nn.Linear(width, 1) if gated else None
         self.query_input = nn.Linear(inputs, width, bias=False) if query_input else None
         self.above = Recurrent(cell, width, width, layers - 1, dropout, first_layer=1) if layers > 1 else None
@@ -258,7 +278,8 @@ class AttentionDecoder(EncoderDecoderBackbone):
         """Returns what `decode` reads: of vectors (B,S,E), and a summary (B,E) from which the first state is made."""
         first = torch.tanh(self.bridge(summary)).chunk(self.cell.state_tensors, dim=-1)
         keys = self.score.prepare(memory[..., : self.key_size])
-        return memory, keys, self.context(memory) if self.precompute else None, mask, first
+        values = self.values(memory)
+        return values, keys, self.context(values) if self.precompute else None, mask, first
 
     def decode(self, y: Tensor, memory: State, state: State = None, trace: Trace | None = None) -> tuple[Tensor, State]:
         values, keys, contributions, mask, first = memory
@@ -268,11 +289,12 @@ class AttentionDecoder(EncoderDecoderBackbone):
         matmuls = self.cell.matmuls()
         to_gates = LoopMatmul(self.context.weight.T if contributions is None else contributions)
         score = self.score.bind(keys)
+        softmax = pooling_weights if isinstance(self.score, Kernel) else masked_softmax
         queries = None if self.query_input is None else self.query_input(y).unbind(dim=1)
         hidden, alignments, gated_weights, gates = [], [], [], []
         for t in range(y.shape[1]):
             query = inner[0] if queries is None else inner[0] + queries[t]
-            weights = masked_softmax(score(query[:, None]), query_mask)  # (B,1,S)
+            weights = softmax(score(query[:, None]), query_mask)  # (B,1,S)
             alignments.append(weights)
             if self.gate is not None:
                 weights = weights * torch.sigmoid(self.gate(inner[0]))[:, None]

@@ -318,11 +318,12 @@ def image_encoder_decoder_network(
     vocab_size: int,
     longest: int,
     score: str = "general",
+    learned_values: bool = False,
 ) -> ImageEncoderDecoder:
     """Returns the network for images of one shape, and texts of at most `longest` tokens."""
     size = settings.input_width(tied=False)
     length = max(longest, image.grid[0] * image.grid[1])
-    backbone = encoder_decoder_backbone(settings, size, length, score)
+    backbone = encoder_decoder_backbone(settings, size, length, score, learned_values)
     target = TokenInput(vocab_size, size, 1.0)
     head = TokenHead(backbone.width, vocab_size)
     source = ImageSource(image, shape, size, settings.images_only)

@@ -217,12 +217,23 @@ def order_by_scoring(
     return exact | values if closed else values | exact
 
 
-def bleu(hypotheses: Sequence[str], references: References, tokenize: str = "13a") -> tuple[float, str]:
-    """Returns the corpus BLEU, from 0 to 100, and its signature."""
+def bleu(
+    hypotheses: Sequence[str], references: References, tokenize: str = "13a", order: int = MAX_ORDER
+) -> tuple[float, str]:
+    """Returns the corpus BLEU with n-grams of up to `order` words, from 0 to 100, and its signature."""
     from sacrebleu.metrics import BLEU
 
-    metric = BLEU(tokenize=tokenize, force=True)
+    metric = BLEU(tokenize=tokenize, max_ngram_order=order, force=True)
     return float(metric.corpus_score(list(hypotheses), _streams(references)).score), str(metric.get_signature())
+
+
+def longest_ngram(references: References, tokenize: str = "13a") -> int:
+    """Returns the words of the longest reference as BLEU splits them, from 1 to 4: without any n-gram of an order that
+    it takes, BLEU is 0 however good the texts are."""
+    from sacrebleu.metrics import BLEU
+
+    split = BLEU(tokenize=tokenize).tokenizer
+    return max(1, min(MAX_ORDER, max(len(split(text).split()) for group in references for text in group)))
 
 
 def chrf(hypotheses: Sequence[str], references: References) -> tuple[float, str]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ...core.device import derive
-from ...nn.attention import KERNELS, SCORES, Additive, Concat, attention_pool, make_score
+from ...nn.attention import SCORES, Additive, Concat, attention_pool, make_score
 from ...nn.layers import SinusoidalPositions, sinusoids
 from ...report.charts import Heatmap, HeatmapGrid, Lines, Series, Table, View, matrix, row
 from ..result import NamedArray, Result
@@ -129,7 +129,7 @@ def show_scores(subject: Subject) -> Result:
     """The same for every model: which score it uses is one of its settings."""
     line = torch.linspace(-LINE_END, LINE_END, POINTS, dtype=torch.float64)
     points = [f"{x:.2f}".replace("-", "−") for x in line.tolist()]
-    names = [*SCORES, *KERNELS]
+    names = list(SCORES)
     weights = score_weights(line, names).numpy()
     title = "Weights of every attention score over the same queries and keys"
     panels = {f"{name}: {FORMULAS[name]}": matrix(weights[n]) for n, name in enumerate(names)}

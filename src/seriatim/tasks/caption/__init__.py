@@ -101,6 +101,7 @@ class CaptionSettings(Settings):
         0.0, ge=0, le=100, description="weight λ of the penalty for unequal attention to the cells of the image"
     )
     score: ScoreName = Setting("general", description="attention score of models with attention after the decoder")
+    learned_values: bool = Setting(False, description="that attention pools learned values v(h) of the source")
     beams: int = Setting(5, ge=1, le=1_024, description="beam size of the final evaluation")
     images: ImageSettings = Setting(default_factory=ImageSettings, description="how images are read and augmented")
     image_folder: str | None = Setting(None, description="the folder of the images, if it is not that of the table")
@@ -332,9 +333,8 @@ class CaptionTask(EncoderDecoderTask[EncodedCaptions]):
         image = image_encoder(settings.encoder, model, shape, settings.layers, settings.channels)
         image.mean.copy_(torch.tensor(self.processor.image.mean))
         image.std.copy_(torch.tensor(self.processor.image.std))
-        return image_encoder_decoder_network(
-            model, image, shape, self.processor.target.vocab_size, self.processor.context_length, settings.score
-        )
+        sizes = self.processor.target.vocab_size, self.processor.context_length
+        return image_encoder_decoder_network(model, image, shape, *sizes, settings.score, settings.learned_values)
 
     def encode_sources(self, network: nn.Module, batch: Batch) -> State:
         memory = cast(ImageEncoderDecoder, network).encode(batch.inputs[0])

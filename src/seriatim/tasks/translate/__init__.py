@@ -49,6 +49,7 @@ SUBWORDS = 4_000  # tokens of a vocabulary whose size is not set
 class TranslateSettings(Settings):
     name: str = "translate"
     score: ScoreName = Setting("general", description="attention score of models with attention after the decoder")
+    learned_values: bool = Setting(False, description="that attention pools learned values v(h) of the source")
     beams: int = Setting(5, ge=1, le=1_024, description="beam size of the final evaluation")
     reverse: bool = Setting(False, description="translate from the target to the source")
     normalize: bool = Setting(
@@ -237,6 +238,7 @@ class TranslateTask(EncoderDecoderTask[Encoded]):
             source is target,
             self.processor.context_length,
             self.settings.score,
+            self.settings.learned_values,
         )
 
     def teacher_mismatches(self, teacher: Predictor) -> list[str]:

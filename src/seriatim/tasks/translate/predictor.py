@@ -28,7 +28,17 @@ from ..decoding import SCORE_OUTPUTS, Generated, nbest_record
 from ..embedding import EmbeddingPredictor, TextReader
 from ..encoder_decoder import EncoderDecoderPredictor, encode_with_eos, eos_of
 from ..inspection import Aligner, Alignment, EmbeddingTable, TokenizedText, written_words
-from ..metrics import References, Scoring, bleu, exact_matches, is_unspaced, sentence_chrf
+from ..metrics import (
+    MAX_ORDER,
+    References,
+    Scoring,
+    bleu,
+    chrf,
+    exact_matches,
+    is_unspaced,
+    longest_ngram,
+    sentence_chrf,
+)
 from ..predictor import NoOptions, Record, Usage, capability
 from ..processor import Encoded
 from .pairs import ALIGNED, SCORED
@@ -312,7 +322,7 @@ def translation_views(
     predictor: TranslationPredictor,
 ) -> list[View]:
     """Returns the charts and tables of translations, one of each source."""
-    metrics = ["exact_match", "bleu"] if scoring.closed else ["bleu"]
+    metrics = ["exact_match", "bleu"] if scoring.closed else ["bleu", "chrf"]
     charts = [metric_by_length(sources, hypotheses, references, scoring, name) for name in metrics]
     views: list[View] = [chart for chart in charts if chart is not None]
     return [
@@ -349,17 +359,28 @@ def length_bins(lengths: Sequence[int], least: int = MIN_BIN) -> list[tuple[int,
 def metric_by_length(
     sources: Sequence[str], hypotheses: Sequence[str], references: References, scoring: Scoring, name: str
 ) -> BinnedMetric | None:
-    """Returns BLEU or exact matches over the length of the source, if the lengths fill several bins."""
+    """Returns BLEU, chrF or exact matches over the length of the source, if the lengths fill several bins.
+
+    The BLEU of a bin whose references are all shorter than four words has n-grams of their length, and the note says
+    so: by four it would be 0 for translations that are all correct.
+    """
     lengths, unit = source_lengths(sources)
     bins = length_bins(lengths)
     if len(bins) < 2:
         return None
-    note, values, counts = "fraction of translations that equal a reference", [], []
-    for low, high in bins:
+    names = [str(low) if low == high else f"{low}–{high}" for low, high in bins]
+    note, shorter, values, counts = "fraction of translations that equal a reference", [], [], []
+    for (low, high), label in zip(bins, names, strict=True):
         rows = [row for row, length in enumerate(lengths) if low <= length <= high]
         texts, groups = [hypotheses[row] for row in rows], [references[row] for row in rows]
+        first = [group[:1] for group in groups]
         if name == "bleu":
-            value, signature = bleu(texts, [group[:1] for group in groups], scoring.tokenize)
+            order = longest_ngram(first, scoring.tokenize)
+            value, signature = bleu(texts, first, scoring.tokenize, order)
+            note = f"sacreBLEU {signature}"
+            shorter += [f"length {label}: n-grams of up to {order}, the longest reference"] if order < MAX_ORDER else []
+        elif name == "chrf":
+            value, signature = chrf(texts, first)
             note = f"sacreBLEU {signature}"
         else:
             value = float(np.mean(exact_matches(texts, groups)))
@@ -367,11 +388,11 @@ def metric_by_length(
         counts.append(len(rows))
     return BinnedMetric(
         title=f"{metric_label(name)} by length of the source",
-        note=note,
+        note="; ".join([note, *shorter]),
         metric=name,
         x=f"{unit} of the source",
         unit="sentences",
-        bins=tuple(str(low) if low == high else f"{low}–{high}" for low, high in bins),
+        bins=tuple(names),
         counts=tuple(counts),
         series={"": tuple(values)},
         join=f"{name} by length",
