@@ -53,5 +53,7 @@ class Settings(EncoderDecoderSettings):
 
     def build(self, inputs: int, length: int) -> ShowAttendTell:
         sizes = (inputs, self.source_width(inputs), self.width, self.score, self.layers, self.dropout, inputs)
-        more = {"gated": True, "query_input": True, "precompute": False, "learned_values": self.learned_values}
-        return ShowAttendTell(make_cell(self.cell), *sizes, **more)
+        return ShowAttendTell(
+            make_cell(self.cell), *sizes, gated=True, query_input=True, precompute=False,
+            learned_values=self.learned_values,
+        )  # fmt: skip
