@@ -98,6 +98,8 @@ def resume(
     test: DataInput | None = None,
     steps: int | None = None,
     epochs: float | None = None,
+    tokens: int | str | None = None,
+    flops: float | None = None,
     minutes: float | None = None,
     data_dir: str | None = None,
     callbacks: Iterable[Callback] = (),
@@ -112,8 +114,10 @@ def resume(
         data: The data in memory that the run was trained on; not needed if it was a file.
         validation: Its validation split, if it was in memory.
         test: Its test split, if it was in memory.
-        steps: A new end, as are `epochs` and `minutes`.
+        steps: A new end, as are the next four.
         epochs: A new end in passes over the training split.
+        tokens: A new end in tokens, or what else the task counts.
+        flops: A new end in floating-point operations.
         minutes: A new end in minutes of training.
         data_dir: The folder of catalogue data sets.
         callbacks: Called with each event of the training loop.
@@ -129,7 +133,7 @@ def resume(
     source = Data(data, validation, test)
     source.check_memory(run)
     session = Session(run.config, run.path, source, data_dir, callbacks, notify, report)
-    resumed = session.resume(steps, epochs, minutes)
+    resumed = session.resume(steps=steps, epochs=epochs, tokens=tokens, flops=flops, minutes=minutes)
     resumed.memory = source
     return resumed
 

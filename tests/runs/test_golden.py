@@ -52,7 +52,8 @@ def test_a_run_of_format_1(copies: Path, name: str, monkeypatch: pytest.MonkeyPa
     plain = json.dumps(predictions, default=lambda item: item.tolist() if hasattr(item, "tolist") else str(item))
     assert_close(json.loads(plain), expected["predictions"])
     split = list(expected["metrics"])[-1]
-    assert_close(dict(run.evaluate(split=split)), expected["metrics"][split])
+    metrics = run.evaluate(split=split)  # later versions may add some
+    assert_close({name: metrics[name] for name in expected["metrics"][split]}, expected["metrics"][split])
     if "resumed_losses" in expected:
         resumed = seriatim.resume(folder, steps=6, report=False)
         losses = [event["loss"] for event in resumed.history("stepped")]

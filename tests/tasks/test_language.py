@@ -225,6 +225,28 @@ def test_loss_is_a_sum_with_label_smoothing(book: Path) -> None:
     assert len(output.features) == batch.count
 
 
+@pytest.mark.parametrize("kind", ["char", "bpe", "word"])
+def test_bits_per_byte_are_those_of_the_whole_text(kind: str, tmp_path: Path) -> None:
+    """A uniform model spends log₂ V bits on each token, and 8 more for each byte of an unknown one."""
+    text = "Zwölf Boxkämpfer jagen Viktor quer über den Sylter Deich.\n" * 40
+    file = tmp_path / "text.txt"
+    file.write_text(text, encoding="utf-8")
+    held_out = tmp_path / "held_out.txt"
+    held_out.write_text("Zwölf Ψ jagen den Deich.\n" * 4, encoding="utf-8")
+    task = prepare(file, "gru", tokenizer={"kind": kind, "vocab_size": 64}, data={"validation": str(held_out)})
+    network = task.build()
+    for parameter in network.head.parameters():
+        parameter.data.zero_()
+    ids, tokenizer = tokens(task, "validation"), task.processor.tokenizer
+    unknown = 0 if tokenizer.unk is None else int((ids == tokenizer.unk).sum())
+    bits = math.log2(tokenizer.vocab_size) * len(ids)
+    size = len(held_out.read_bytes())
+    metrics = task.evaluate(network, "validation")
+    assert metrics["bits_per_byte"] == pytest.approx((bits + 8 * unknown * size / len(ids)) / size)
+    assert metrics["bits_per_character"] == pytest.approx(bits / len(held_out.read_text(encoding="utf-8")))
+    assert unknown == (4 if kind in ("char", "word") else unknown)
+
+
 @pytest.mark.parametrize("model", ["lstm", "gpt"])
 def test_evaluation_is_the_mean_over_all_tokens(book: Path, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks, rows and padding of the evaluation against one pass over the whole split."""
@@ -244,6 +266,7 @@ def test_evaluation_is_the_mean_over_all_tokens(book: Path, model: str, monkeypa
     assert metrics["loss"] == pytest.approx(expected, rel=1e-5)
     assert metrics["perplexity"] == pytest.approx(math.exp(expected), rel=1e-5)
     assert metrics["bits_per_character"] == pytest.approx(expected / math.log(2), rel=0.01)
+    assert metrics["bits_per_byte"] == pytest.approx(metrics["bits_per_character"])  # the book is ASCII
     assert metrics["tokens"] == stream.shape[1] - 1
     assert task.evaluate(network, "validation", limit=40)["tokens"] == 39
     monkeypatch.undo()

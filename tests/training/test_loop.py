@@ -105,6 +105,36 @@ def test_accumulation_changes_nothing(prepared: Any, tmp_path: Path, case: Case)
     assert losses(list(in_parts.run())) == pytest.approx(losses(list(at_once.run())), rel=1e-8)
 
 
+def test_tokens_and_operations_are_ends(prepared: Any, tmp_path: Path) -> None:
+    """They become steps when the training starts: 3 sequences of 12 tokens each, and what a step costs."""
+    loop = make_loop(prepared, ("gru", {}), tmp_path / "tokens", steps=None, tokens=7 * 36)
+    events = list(loop.run())
+    assert isinstance(events[-1], Stopped)
+    assert (events[-1].step, events[-1].tokens) == (7, 7 * 36)
+    assert events[-1].cpu_seconds is not None
+    assert events[-1].cpu_seconds > 0
+    cost = loop.step_flops
+    assert cost is not None
+    assert make_loop(prepared, ("gru", {}), tmp_path / "flops", steps=None, flops=5 * cost).steps == 5
+    wide = make_loop(prepared, ("gru", {"width": 32}), tmp_path / "wide", steps=None, flops=5 * cost)
+    assert wide.steps is not None
+    assert wide.steps < 5
+    resumed = make_loop(prepared, ("gru", {}), tmp_path / "tokens", steps=None, tokens=9 * 36)
+    resumed.resume(new_end=True)
+    assert resumed.steps == 9
+    assert resumed.progress.cpu_seconds == events[-1].cpu_seconds
+    with pytest.raises(ValueError, match="tokens or flops"):
+        TrainSettings(tokens=3, flops=1e9)
+
+
+def test_processor_time_may_be_the_clock(prepared: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter(range(10_000))
+    monkeypatch.setattr("seriatim.training.loop.CLOCKS", {"cpu": lambda: float(next(ticks))})
+    changes: dict[str, Any] = {"steps": None, "evaluate_steps": None, "minutes": 5 / 60, "clock": "cpu"}
+    events = list(make_loop(prepared, ("gru", {}), tmp_path, **changes).run())
+    assert (events[-1].step, events[-1].seconds) == (5, 5.0)  # a step takes a second of this clock
+
+
 def test_a_seed_decides_everything(prepared: Any, tmp_path: Path) -> None:
     runs = [
         losses(list(make_loop(prepared, ("gru", {}), tmp_path / str(n), seed=seed).run()))

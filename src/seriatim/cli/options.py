@@ -70,6 +70,8 @@ TRAINING: dict[str, tuple[type, str]] = {
     "minutes": (float, "Train for so many minutes (evaluation not counted)."),
     "steps": (str, "Updates to make. (default: 2,000, or what fits in --minutes)"),
     "epochs": (float, "Passes over the training split, instead of --steps."),
+    "tokens": (str, "Tokens (or examples) to train on, as 10M, instead of --steps."),
+    "flops": (float, "Floating-point operations to train with, as 1e13, instead of --steps."),
     "batch_size": (int, "Sequences in a batch."),
     "context_length": (int, "Elements in a training sequence; longer inputs are truncated."),
     "lr": (float, "Peak learning rate. (default: depends on the model)"),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 LINE_SECONDS = 15.0  # between two lines without a terminal
 DELAY = 1.0  # seconds before a bar is shown at all
-COLUMN_LABELS = {"bits_per_character": "bits/character", "nll": "NLL"}
+COLUMN_LABELS = {"bits_per_character": "bits/character", "bits_per_byte": "bits/byte", "nll": "NLL"}
 
 
 def has_color(stream: TextIO) -> bool:

@@ -116,6 +116,12 @@ def resume(
     epochs: Annotated[
         float | None, typer.Option("--epochs", min=0, help="Move the end to so many passes over the data in all.")
     ] = None,
+    tokens: Annotated[
+        str | None, typer.Option("--tokens", help="Move the end to so many tokens (or examples) in all, as 10M.")
+    ] = None,
+    flops: Annotated[
+        float | None, typer.Option("--flops", min=0, help="Move the end to so many floating-point operations in all.")
+    ] = None,
     minutes: Annotated[
         float | None, typer.Option("--minutes", min=0, help="Move the end to so many minutes in all.")
     ] = None,
@@ -136,6 +142,8 @@ def resume(
         run,
         steps=steps,
         epochs=epochs,
+        tokens=tokens,
+        flops=flops,
         minutes=minutes,
         data_dir=data_dir,
         callbacks=[] if quiet else [TrainingProgress(config.model.name)],

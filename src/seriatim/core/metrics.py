@@ -54,6 +54,7 @@ METRICS = {
     "loss": Metric("Loss", description="the quantity that training minimizes"),
     "perplexity": Metric("Perplexity", digits=2, description="e^loss: the number of equally likely choices"),
     "bits_per_character": Metric("Bits per character", description="compressed size with this model"),
+    "bits_per_byte": Metric("Bits per byte", description="compressed size with this model, whatever its tokens are"),
     "nll": Metric("Negative log-likelihood", description="nats per frame or example"),
     "accuracy": _percentage("Accuracy", "share of correct predictions"),
     "error": _percentage("Error", "share of wrong predictions", "lower"),
@@ -167,6 +168,8 @@ def displayed_metrics(values: Mapping[str, object], monitor: str = "loss") -> li
     omitted = (first, monitor) if monitor != "loss" else (first,)
     others = [name for name in values if not get_metric(name).is_count and name not in omitted]
     others = [name for name in others if name == "loss" or not _equal(values[name], finite(values.get("loss")))]
+    if _equal(values.get("bits_per_byte"), finite(values.get("bits_per_character"))):  # the text is ASCII
+        others = [name for name in others if name != "bits_per_byte"]
     return [name for name in (first,) if name in values] + others
 
 

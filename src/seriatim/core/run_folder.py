@@ -36,7 +36,7 @@ SUMMARY_TYPES: dict[type, tuple[str, ...]] = {  # type → keys of summary.json;
     ),
     float: (
         "seed", "step", "best_step", "parameters", "seconds", "time_budget", "tokens", "tokens_per_second", "flops",
-        "memory",
+        "memory", "cpu_seconds", "threads",
     ),
     dict: ("data", "metrics", "baselines", "signatures", "teacher"),
     list: ("notes", "usage", "evaluation_notes"),

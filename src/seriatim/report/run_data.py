@@ -165,7 +165,7 @@ class RunData:
     @property
     def time_budget(self) -> float | None:
         """The seconds that the training had, evaluations not counted; None if something else was its end."""
-        steps = any(self.setting("train", end) is not None for end in ("steps", "epochs"))
+        steps = any(self.setting("train", end) is not None for end in ("steps", "epochs", "tokens", "flops"))
         minutes = None if steps or self.gradient_free else finite(self.setting("train", "minutes"))
         return 60 * float(minutes) if minutes is not None else None
 

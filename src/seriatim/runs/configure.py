@@ -19,6 +19,8 @@ from ..training.config import ENDS, Config, make_config
 SHORT_NAMES = {
     "steps": "train.steps",
     "epochs": "train.epochs",
+    "tokens": "train.tokens",
+    "flops": "train.flops",
     "minutes": "train.minutes",
     "batch_size": "train.batch_size",
     "lr": "train.optimizer.lr",

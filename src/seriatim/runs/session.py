@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,7 +27,7 @@ from ..tasks import load as load_task
 from ..tasks import summary as task_summary
 from ..tasks.base import Encoded, Task
 from ..training.checkpoint import Checkpoints
-from ..training.config import Config, TrainSettings, learning_rates
+from ..training.config import ENDS, Config, TrainSettings, learning_rates
 from ..training.cost import parameter_count, peak_memory, reset_peak_memory, solve_width
 from ..training.events import Callback, Outcome, Recorder
 from ..training.loop import Loop, fit_events, stop_signals
@@ -101,11 +101,14 @@ class Session:
             on_first_rank(ranks, self._check_unused)
             return self._start(ranks)
 
-    def resume(self, steps: int | None = None, epochs: float | None = None, minutes: float | None = None) -> Run:
-        """Continues from the last checkpoint, or else from the beginning, and returns the run; the end may be moved."""
+    def resume(self, **end: float | str | None) -> Run:
+        """Continues from the last checkpoint, or else from the beginning, and returns the run.
+
+        The end may be moved: `steps`, `minutes` or another of `ENDS`.
+        """
         ranks = self._set_up()
         with self._locked(ranks):
-            return self._resume(ranks, steps, epochs, minutes)
+            return self._resume(ranks, dict.fromkeys(ENDS) | end)
 
     @contextlib.contextmanager
     def _locked(self, ranks: Ranks) -> Iterator[None]:
@@ -147,11 +150,10 @@ class Session:
             Run.create(self.folder, settings)  # last: a folder with a config.yaml can be resumed
         return self._fit(task, ranks, warm_start, teacher)
 
-    def _resume(self, ranks: Ranks, steps: int | None, epochs: float | None, minutes: float | None) -> Run:
-        end = {"steps": steps, "epochs": epochs, "minutes": minutes}
+    def _resume(self, ranks: Ranks, end: Mapping[str, float | str | None]) -> Run:
         new_end = any(value is not None for value in end.values())
         if new_end:
-            train = validate(TrainSettings, self.config.train.model_dump() | end, "the new end")
+            train = validate(TrainSettings, self.config.train.model_dump() | dict(end), "the new end")
             self.config = self.config.model_copy(update={"train": train})
         run = Run(self.folder)
         started = bool(ranks.broadcast([float(has_started(self.folder))])[0])
@@ -168,7 +170,11 @@ class Session:
                 self._note("there is no checkpoint: the training starts from the beginning")
                 self._remove_records()
             if new_end:
-                Run.create(self.folder, run.settings | {"train": run.settings["train"] | end})
+                Run.create(
+                    self.folder,
+                    run.settings
+                    | {"train": run.settings["train"] | {name: getattr(self.config.train, name) for name in ENDS}},
+                )
         return self._fit(task, ranks, warm_start, teacher, resumed=started, new_end=new_end)
 
     # Preparation
@@ -399,6 +405,8 @@ class Session:
             "tokens_per_second": round(stopped.tokens / max(stopped.seconds, 1e-9), 1),
             "flops": None if started.flops is None else started.flops * stopped.step,
             "memory": peak_memory(),
+            "cpu_seconds": None if stopped.cpu_seconds is None else round(stopped.cpu_seconds, 3),
+            "threads": torch.get_num_threads(),
             "metrics": metrics,
             "baselines": {split: values for split in splits if (values := task.baselines(split))},
             "sample": outcome.sample or best_sample,

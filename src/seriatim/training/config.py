@@ -67,11 +67,20 @@ class TrainSettings(Settings):
         None, description="number of updates (default: 2,000, or as many as fit into `minutes`)"
     )
     epochs: float | None = Field(None, gt=0, le=1e9, description="passes over the training split, instead of steps")
+    tokens: Count | None = Field(
+        None, description="what to train on (tokens, examples: what the task counts), instead of steps"
+    )
+    flops: float | None = Field(
+        None, gt=0, le=1e30, description="floating-point operations of the matrix products, instead of steps"
+    )
     minutes: float | None = Field(
         None,
         gt=0,
         le=MAX_MINUTES,
-        description="training time (evaluation not counted); with steps or epochs: the largest",
+        description="training time (evaluation not counted); with another end: the largest",
+    )
+    clock: Literal["wall", "cpu"] = Field(
+        "wall", description="what minutes are: wall time, or cpu: processor time, for a machine that is busy"
     )
     batch_size: int = Field(32, ge=1, le=1_000_000, description="sequences in a batch, for each process")
     accumulate: int = Field(1, ge=1, le=1_000_000, description="batches whose gradients make up one update")
@@ -109,12 +118,13 @@ class TrainSettings(Settings):
             raise ValueError("none, embeddings, backbone, or a number of blocks from 1 on")
         return freeze
 
-    @field_validator("epochs")
+    @field_validator("epochs", "tokens", "flops")
     @classmethod
-    def _check_end(cls, epochs: float | None, info: ValidationInfo) -> float | None:
-        if epochs is not None and info.data.get("steps") is not None:
-            raise ValueError("set steps or epochs, not both")
-        return epochs
+    def _check_end(cls, end: float | None, info: ValidationInfo) -> float | None:
+        others = [name for name in ("steps", "epochs", "tokens") if info.data.get(name) is not None]
+        if end is not None and others:
+            raise ValueError(f"set {others[0]} or {info.field_name}, not both")
+        return end
 
 
 class DistillSettings(Settings):
@@ -131,7 +141,7 @@ class DistillSettings(Settings):
     )
 
 
-ENDS = ("steps", "epochs", "minutes")  # of a training
+ENDS = ("steps", "epochs", "tokens", "flops", "minutes")  # of a training
 EXAMPLE = "`seriatim train language --data book.txt --model lstm`"
 
 

@@ -66,6 +66,7 @@ class Stopped(Event):
     best_step: int
     tokens: int
     metrics: dict[str, float] = field(default_factory=dict)
+    cpu_seconds: float | None = None  # processor time of the updates, of all threads and processes
 
 
 # Callbacks

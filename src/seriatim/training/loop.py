@@ -57,6 +57,8 @@ T = TypeVar("T")
 DEFAULT_STEPS = 2_000  # if neither steps nor minutes are set
 DEFAULT_EVALUATIONS = 10  # during training
 WARM_UP_PASSES = 2  # before the clock starts
+SIZED_BATCHES = 32  # whose mean size turns a number of tokens into steps
+CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
 EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}
 
 
@@ -67,6 +69,7 @@ class Progress:
     step: int = 0  # updates made
     tokens: int = 0
     seconds: float = 0.0
+    cpu_seconds: float = 0.0  # of all processes
     batch_size: int = 0  # of the global batch: kept if the number of processes changes
     best: float | None = None
     best_loss: float | None = None  # of the best: decides between equal values of the monitored metric
@@ -93,7 +96,7 @@ class Loop:
         ranks: This process among its peers.
         save_best: Called with the weights of each evaluation that is the best so far.
         stop_signal: Returns the name of a signal to stop at, or "".
-        clock: Returns the time in seconds, from any start; rank 0's decides.
+        clock: Returns the time in seconds, from any start; rank 0's decides. By default that of the settings.
     """
 
     task: Task[Encoded] | DistillationTask
@@ -106,7 +109,7 @@ class Loop:
     ranks: Ranks = field(default_factory=Ranks)
     save_best: Callable[[dict[str, Tensor]], None] = lambda weights: None
     stop_signal: Callable[[], str] = lambda: ""
-    clock: Callable[[], float] = time.perf_counter
+    clock: Callable[[], float] | None = None
     muon_lr: float = MUON_LR
 
     def __post_init__(self) -> None:
@@ -119,6 +122,7 @@ class Loop:
             self.ema = {name: tensor.detach().clone() for name, tensor in weights(self.network).items()}
         batch_size = self.settings.batch_size * self.settings.accumulate * self.ranks.world_size
         self.progress = Progress(batch_size=batch_size)
+        self.step_flops: float | None = None  # of one update, counted once
         self.steps = self._count_steps()
         minutes = self.settings.minutes
         self.budget = minutes * 60 if minutes is not None and self.steps is None else None
@@ -133,7 +137,20 @@ class Loop:
         settings = self.settings
         if settings.epochs is not None:
             return math.ceil(settings.epochs * self.task.steps_per_epoch(self.progress.batch_size))
+        if settings.tokens is not None:  # batches are the same for all models, whatever their lengths
+            size = self.progress.batch_size
+            count = min(SIZED_BATCHES, self.task.steps_per_epoch(size))
+            per_step = sum(self.task.batch(step, 0, size, size).count for step in range(count)) / count
+            return max(round(settings.tokens / max(per_step, 1)), 1)
+        if settings.flops is not None:
+            return max(round(settings.flops / max(self._count_flops(), 1.0)), 1)
         return DEFAULT_STEPS if settings.steps is None and settings.minutes is None else settings.steps
+
+    def _count_flops(self) -> float:
+        """Returns the floating-point operations of an update."""
+        if self.step_flops is None:
+            self.step_flops = count_flops(self.task, self.network, self.progress.batch_size, self.device)
+        return self.step_flops
 
     def resume(self, new_end: bool = False) -> None:
         """Continues from the last checkpoint; with `new_end`, the settings have another end than that training."""
@@ -181,7 +198,7 @@ class Loop:
         now = self.progress
         if self.device.type == "cpu":
             load_kernels()
-        flops = count_flops(self.task, self.network, now.batch_size, self.device)
+        flops = self._count_flops()
         parameters = sum(parameter.numel() for parameter in self.network.parameters())
         if self.settings.minutes is not None:
             self._warm_up()
@@ -199,7 +216,7 @@ class Loop:
                 yield self._step()
         if now.evaluated != now.step:  # an evaluation that is due is made up for after resuming
             yield self._save()
-        yield Stopped(now.step, now.seconds, reason, now.best_step, now.tokens)
+        yield Stopped(now.step, now.seconds, reason, now.best_step, now.tokens, cpu_seconds=now.cpu_seconds)
 
     @property
     def _is_timed(self) -> bool:
@@ -259,9 +276,11 @@ class Loop:
     def _step(self) -> Event:
         """Makes one update, and counts the time that it took."""
         now = self.progress
-        began = self.clock()
+        clock = CLOCKS[self.settings.clock] if self.clock is None else self.clock
+        began, cpu_began = clock(), time.process_time()
         loss, lr, grad_norm = self._update()
-        elapsed = self.clock() - began
+        elapsed = clock() - began
+        now.cpu_seconds += self._global_sum(time.process_time() - cpu_began)
         recorded = self.recorded.pop(now.step, None)
         now.seconds = self.ranks.broadcast([now.seconds + elapsed if recorded is None else recorded])[0]
         if self._is_timed and self.ranks.is_first and recorded is None:
@@ -425,12 +444,12 @@ def fit_events(
         unit: What `tokens` counts.
     """
     yield Started(0, 0.0, 1, 0, None, 1, unit)
-    began = time.perf_counter()
+    began, cpu_began = time.perf_counter(), time.process_time()
     model = fit()
-    seconds = time.perf_counter() - began
+    seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
     metrics, sample = evaluate(model)
     yield Evaluated(1, seconds, metrics, True, tokens, sample)
-    yield Stopped(1, seconds, "finished", 1, tokens)
+    yield Stopped(1, seconds, "finished", 1, tokens, cpu_seconds=cpu_seconds)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,9 @@
 
     loss = −mean log p(token | all earlier tokens)    perplexity = e^loss    bits per character = Σ −log₂ p / characters
 
+Bits per byte are the same for the bytes of the text in UTF-8, by which models with different tokenizers are compared.
+What `<unk>` stands for would have to be spelled out: it costs 8 more bits for each byte of a token of mean length.
+
 The data set is a stream in consecutive blocks, which the processor joins. Training sequences start anywhere in it. Of
 models that carry a state, those of consecutive steps follow each other for a while, the state detached from the graph
 (truncated backpropagation through time); then others start, since a model must also know how a text begins.
@@ -314,7 +317,14 @@ class LanguageTask(Task[Encoded]):
         if characters := int(self.datasets[split].columns["text"][0].lengths.sum()):
             tokens = len(self.encoded[split].inputs.values)
             metrics["bits_per_character"] = loss / math.log(2) * tokens / characters
+            size = int(self.datasets[split].columns["text"][0].byte_sizes.sum())
+            metrics["bits_per_byte"] = loss / math.log(2) * tokens / size + 8 * self._unknown_share(split)
         return metrics
+
+    def _unknown_share(self, split: str) -> float:
+        """Returns which share of the tokens of a split is `<unk>`."""
+        tokens, unk = self.encoded[split].inputs.values, self.processor.tokenizer.unk
+        return 0.0 if unk is None else float(token_counts(tokens, unk + 1)[unk]) / len(tokens)
 
     def sample(self, network: nn.Module | NGram) -> str:
         """Returns a generated text."""
