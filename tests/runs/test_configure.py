@@ -17,6 +17,8 @@ from seriatim.tasks import NAMES, load
 VALUES: dict[str, Any] = {
     "steps": 7,
     "epochs": 2.5,
+    "tokens": 5_000,
+    "flops": 1e9,
     "minutes": 3.0,
     "batch_size": 5,
     "lr": 0.25,
