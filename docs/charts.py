@@ -178,11 +178,15 @@ def growth() -> Charts:
     return Inspector("lstm", "tcn", "gpt").growth(lengths="64,128,256,512,1024,2048").charts
 
 
+def backpropagation() -> Charts:
+    return Inspector("rnn").backpropagation(steps=6).charts[:3]
+
+
 CHARTS: dict[str, Callable[[], Charts]] = {
     function.__name__: function
     for function in (
         ngram, mlp, rnn, lstm, gru, tcn, gpt, bert, bahdanau, transformer, nadaraya_watson, growth, show_attend_tell,
-        show_tell, resnet, skips, vit,
+        show_tell, resnet, skips, vit, backpropagation,
     )
 }  # fmt: skip
 

@@ -65,7 +65,9 @@ VIEWS = {
         "Gradients layer by layer in deep stacks, with and without skips.", "depth", text=False, several=True
     ),
     "backpropagation": ViewInfo(
-        "Backpropagation through time on a tiny network, term by term.", "backpropagation", text=False
+        "Backpropagation through time on a tiny network, term by term, and what truncation drops.",
+        "backpropagation",
+        text=False,
     ),
     "surprise": ViewInfo("Surprise of each token, and what was expected instead at a --position.", "surprise"),
     "lens": ViewInfo("What each layer of a Transformer would predict (logit lens).", "layers"),
@@ -99,6 +101,7 @@ OPTIONS = {
     "layers": OptionInfo(str, "Layers of the stacks of --depth, as 20,56."),
     "width": OptionInfo(int, "Units of the tiny network of --backpropagation."),
     "steps": OptionInfo(int, "Elements that it reads; or points of the integral of --saliency."),
+    "outputs": OptionInfo(str, "Outputs in its loss: all, last, last3, or steps as 2,5."),
     "scale": OptionInfo(float, "Factor of its recurrent matrix: 0.5 vanishes, 2 may explode."),
     "seed": OptionInfo(int, "Seed of the weights of --backpropagation and --depth."),
 }

@@ -86,14 +86,15 @@ def draw_heatmap(chart: CellChart, theme: Theme, width: int) -> Drawing:
     start = 0.0 if chart.low is None and not (values < 0).any() else chart.low
     scale = color_scale(values, start, chart.high, chart.diverging, theme)
     low, high = float(scale.domain[0]), float(scale.domain[-1])
-    faint = 0.0 if values[0].size <= 400 and single else 0.01
+    faint = 0.0 if texts or (values[0].size <= 400 and single) else 0.01
     zero = 0.0 if chart.diverging else low
     records = []
     for panel, cells in enumerate(values):
         for line, cells_of_row in enumerate(cells):
             for column, value in enumerate(row(cells_of_row)):
                 share = None if value is None else abs(value - zero) / (high - zero)
-                if share is not None and share >= faint:  # the others have the color of the background
+                first = line == column == 0  # without a cell, a panel would not be drawn
+                if share is not None and (share >= faint or first):  # the others have the color of the background
                     record = {"panel": names[panel], "row": line, "column": column, "value": value}
                     record |= {"row_label": rows[line], "column_label": columns[column]} if single else {}
                     if texts:

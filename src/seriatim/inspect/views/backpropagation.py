@@ -1,62 +1,83 @@
 """Backpropagation through time on a tiny network, term by term.
 
-A plain RNN h_k = φ(W_x x_k + W_h h_{k−1} + b) reads a few elements, and only its last state enters the loss:
-L = ½‖h_T − target‖². The weights are used at every step, so the gradient is a sum over the steps, and each term is a
-product over all later steps:
+A plain RNN reads a few elements and predicts a class after each; the loss sums all outputs, or some of them:
 
-    ∂L/∂W = Σ_k  ∂L/∂h_T · (Π_{j=k+1..T} ∂h_j/∂h_{j−1}) · ∂h_k/∂W        ∂h_j/∂h_{j−1} = diag(φ'(a_j)) W_h
+    h_k = φ(W_x x_k + W_h h_{k−1} + b)      ŷ_t = softmax(V h_t)      J_t = −log ŷ_t[y_t]      E = Σ_t J_t
 
-If the factors of the product are smaller than one, early steps do not count: the gradient vanishes; if they are larger,
-it explodes. All terms are computed by these formulas; that their sum is autograd's gradient is shown, too.
+The weights are used at every step, so the gradient is a double sum, over the outputs t and the steps k before them, and
+each term has a product over the steps between:
+
+    ∂E/∂W = Σ_t Σ_{k≤t}  ∂J_t/∂h_t · (Π_{j=k+1..t} ∂h_j/∂h_{j−1}) · ∂⁺h_k/∂W
+    ∂J_t/∂h_t = Vᵀ(ŷ_t − y_t)        ∂h_j/∂h_{j−1} = diag(φ'(a_j)) W_h        ∂⁺: through h_k alone, h_{k−1} constant
+
+If the factors of the product are smaller than one, far terms do not count: the gradient vanishes; if they are larger,
+it explodes. Truncation after τ steps drops the terms with t − k > τ. All terms are computed by these formulas; that
+their sum is autograd's gradient is shown, too.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from ...core.device import derive
 from ...core.errors import SeriatimError
 from ...models.rnn import RNNCell
 from ...models.rnn import Settings as RNNSettings
 from ...nn.recurrent import scan
-from ...report.charts import Cell, HeatmapGrid, Lines, Series, Table, View, matrix, row
+from ...report.charts import Cell, Heatmap, HeatmapGrid, Lines, Series, Table, View, format_number, matrix, row
 from ..result import NamedArray, Result
 from ..subject import Subject
 from . import view
 
 MAX_WIDTH, MAX_STEPS = 16, 64  # larger ones cannot be read
+MAX_WRITTEN = 10  # steps up to which numbers are written into the cells of a heatmap
 INPUT_SCALE = 0.2  # small inputs, so that φ is not flat from the first step on
 PANELS_PER_ROW = 8
 
 
 @dataclass(frozen=True)
 class UnrolledGradient:
-    """All factors for T steps of width D; the inputs have D numbers, too. `terms` (T,…) sum to the gradient."""
+    """All factors for T steps of width D and C classes; inputs have D numbers, too. First indices are t, then k.
+
+    `terms` (T,T,…) sum to the gradients of E; those of V (T,C,D) have no k.
+    """
 
     cell: RNNCell
+    output: Tensor  # V (C,D)
     x: Tensor  # (T,D)
     states: Tensor  # (T+1,D), the first is h_0
-    loss: float
-    last: Tensor  # ∂L/∂h_T (D,)
+    predictions: Tensor  # ŷ_t (T,C)
+    targets: Tensor  # classes (T,)
+    losses: Tensor  # J_t (T,), 0 for outputs that are not in the loss
     factors: Tensor  # ∂h_k/∂h_{k−1} (T,D,D)
-    products: Tensor  # Π_{j=k+1..T} ∂h_j/∂h_{j−1} (T,D,D)
-    arriving: Tensor  # ∂L/∂h_k (T,D)
+    products: Tensor  # Π_{j=k+1..t} ∂h_j/∂h_{j−1} (T,T,D,D), 0 for k > t
+    arriving: Tensor  # ∂J_t/∂h_k (T,T,D)
     terms: dict[str, Tensor]
     autograd: dict[str, Tensor]
 
     @property
     def gradients(self) -> dict[str, Tensor]:
-        return {name: terms.sum(dim=0) for name, terms in self.terms.items()}
+        sums = {name: terms.sum(dim=(0, 1)) for name, terms in self.terms.items() if name != "output"}
+        return sums | {"output": self.terms["output"].sum(dim=0)}
 
     @property
     def error(self) -> float:
         """The largest difference between the sums and autograd's gradients."""
         return max(float((value - self.autograd[name]).abs().max()) for name, value in self.gradients.items())
+
+    def truncated(self, name: str) -> np.ndarray:
+        """Returns for truncation after τ = 0 … T−1 steps the norm of what is dropped, as a share of the whole (T,)."""
+        terms, steps = self.terms[name], len(self.x)
+        distance = torch.arange(steps)[:, None] - torch.arange(steps)
+        dropped = torch.stack([terms[distance > span].sum(dim=0).norm() for span in range(steps)])
+        return (dropped / terms.sum(dim=(0, 1)).norm()).numpy()
 
 
 @view(
@@ -68,37 +89,46 @@ def show_backpropagation(
     *,
     width: int = 3,
     steps: int = 5,
+    outputs: str | Sequence[int] = "all",
     seed: int = 0,
     scale: float = 0.7,
     weights: Sequence[Sequence[float]] | None = None,
 ) -> Result:
-    """A network of its own with `width` units over `steps` elements, drawn by `seed`. `scale` multiplies its recurrent
-    matrix, which is orthogonal: below 1 the gradient vanishes, above it may explode. `weights` replace that matrix."""
+    """A network of its own with `width` units over `steps` elements, drawn by `seed`. `outputs` are those in the loss:
+    all, last, last3, or steps such as 2,5. `scale` multiplies its recurrent matrix, which is orthogonal: below 1 the
+    gradient vanishes, above it may explode. `weights` replace that matrix."""
     assert isinstance(subject.settings, RNNSettings)
-    unrolled = unroll(width, steps, seed, scale, weights, subject.settings.activation)
+    unrolled = unroll(width, steps, seed, scale, weights, subject.settings.activation, outputs)
     times = [str(k) for k in range(1, steps + 1)]
     units, inputs = [f"unit {n}" for n in range(width)], [f"input {n}" for n in range(width)]
-    square = {"unit of h_k": units, "unit of h_k−1": units}
+    classes = [f"class {n}" for n in range(len(unrolled.output))]
+    pairs, square = {"output t": times, "step k": times}, {"unit of h_k": units, "unit of h_k−1": units}
+    shares = np.stack([unrolled.truncated(name) for name in ("recurrent", "input", "bias")])
     axes = {
         "inputs": (unrolled.x, {"step": times, "input": inputs}),
         "states": (unrolled.states, {"step": ["0", *times], "unit": units}),
-        "last": (unrolled.last, {"unit": units}),
-        "factors": (unrolled.factors, {"step": times, **square}),
-        "products": (unrolled.products, {"term": times, "unit of h_T": units, "unit of h_k": units}),
-        "arriving": (unrolled.arriving, {"step": times, "unit": units}),
-        "terms_recurrent": (unrolled.terms["recurrent"], {"term": times, **square}),
-        "terms_input": (unrolled.terms["input"], {"term": times, "unit": units, "input": inputs}),
-        "terms_bias": (unrolled.terms["bias"], {"term": times, "unit": units}),
+        "predictions": (unrolled.predictions, {"step": times, "class": classes}),
+        "losses": (unrolled.losses, {"step": times}),
+        "factors": (unrolled.factors, {"step k": times, **square}),
+        "products": (unrolled.products, {**pairs, "unit of h_t": units, "unit of h_k": units}),
+        "arriving": (unrolled.arriving, {**pairs, "unit of h_k": units}),
+        "terms_recurrent": (unrolled.terms["recurrent"], {**pairs, **square}),
+        "terms_input": (unrolled.terms["input"], {**pairs, "unit": units, "input": inputs}),
+        "terms_bias": (unrolled.terms["bias"], {**pairs, "unit": units}),
+        "terms_output": (unrolled.terms["output"], {"output t": times, "class": classes, "unit": units}),
         "sum": (unrolled.gradients["recurrent"], square),
         "autograd": (unrolled.autograd["recurrent"], square),
     }
     arrays = {name: NamedArray(values.numpy(), labels) for name, (values, labels) in axes.items()}
-    terms = unrolled.terms["recurrent"]
-    panels = {f"k = {k}": matrix(terms[k - 1].numpy()) for k in range(1, steps + 1)}
+    spans = {"gradient of": ["W_h", "W_x", "b"], "truncated after": [str(span) for span in range(steps)]}
+    arrays["dropped"] = NamedArray(shares, spans)
+    by_step = unrolled.terms["recurrent"].sum(dim=0)  # over the outputs
+    panels = {f"k = {k}": matrix(by_step[k - 1].numpy()) for k in range(1, steps + 1)}
     charts: list[View] = [
+        pair_chart(unrolled, times),
         HeatmapGrid(
-            title="Terms of ∂L/∂W_h, and their sum",
-            note=f"the sum is autograd's gradient (to {unrolled.error:.0e})",
+            title="Terms of ∂E/∂W_h by step, and their sum",
+            note=f"each the sum over the outputs in the loss; the sum is autograd's gradient (to {unrolled.error:.0e})",
             rows=units,
             columns=units,
             x="unit of h_k−1",
@@ -107,17 +137,35 @@ def show_backpropagation(
             per_row=min(steps + 1, PANELS_PER_ROW),
             diverging=True,
         ),
-        size_chart(unrolled),
+        Lines(
+            title="What truncation after τ steps cuts off",
+            note="norm of the terms with t − k > τ, relative to the whole gradient",
+            x="τ",
+            y="share of the norm",
+            series=[
+                Series(f"∂E/∂{name}", range(steps), row(line))
+                for name, line in zip(spans["gradient of"], shares, strict=True)
+            ],
+            markers=True,
+            low=0.0,
+        ),
         size_table(unrolled),
+        Table(
+            title="Truncation after τ steps",
+            note="share of the norm of each gradient that is dropped; terms of opposite sign may drop more than all",
+            columns=("τ", *spans["gradient of"]),
+            rows=[(span, *(f"{100 * share:.1f} %" for share in line)) for span, line in enumerate(shares.T)],
+        ),
     ]
     notes = [
-        f"the sums of the terms differ from autograd's gradients of W_h, W_x and b by at most {unrolled.error:.1e}"
+        f"the sums of the terms differ from autograd's gradients of W_h, W_x, b and V by at most {unrolled.error:.1e}"
     ]
-    norms = vector_norms(unrolled.arriving)
-    if steps > 1 and norms[0] > 0 and norms[-1] > 0:
-        factor = (norms[0] / norms[-1]) ** (1 / (steps - 1))
+    last = int(torch.nonzero(unrolled.losses)[-1])  # the last output in the loss
+    norms = unrolled.arriving[last, : last + 1].norm(dim=-1).tolist()
+    if last and norms[0] > 0 and norms[-1] > 0:
+        factor = (norms[0] / norms[-1]) ** (1 / last)
         change = "vanishes" if factor < 1 else "grows"
-        notes.append(f"on its way back the gradient {change} by a factor of {factor:.3f} per step")
+        notes.append(f"on its way back the gradient of J_{last + 1} {change} by a factor of {factor:.3f} per step")
     details = [] if width * steps > 64 else [numbers_table(unrolled)]
     return Result("Backpropagation through time, term by term", arrays, charts, notes, details)
 
@@ -129,45 +177,59 @@ def unroll(
     scale: float = 1.0,
     weights: Sequence[Sequence[float]] | None = None,
     activation: str = "tanh",
+    outputs: str | Sequence[int] = "all",
 ) -> UnrolledGradient:
     """Runs the network forward by its own equations, then backward by the formulas."""
-    cell, x, target = make_network(width, steps, seed, scale, weights, activation)
+    cell, output, x, targets = make_network(width, steps, seed, scale, weights, activation)
+    counted = torch.zeros(steps, dtype=x.dtype)
+    counted[[step - 1 for step in parse_outputs(outputs, steps)]] = 1
     with torch.enable_grad():
-        outputs, _ = scan(cell, cell.input(x[None]), cell.initial_state(x[:1]), None, False)
-        loss = 0.5 * (outputs[0, -1] - target).square().sum()
-        parameters = {"recurrent": cell.recurrent, "input": cell.input.weight, "bias": cell.input.bias}
-        gradients = torch.autograd.grad(loss, list(parameters.values()))
+        output.requires_grad_()
+        hidden, _ = scan(cell, cell.input(x[None]), cell.initial_state(x[:1]), None, False)
+        losses = counted * F.cross_entropy(hidden[0] @ output.T, targets, reduction="none")
+        parameters = {
+            "recurrent": cell.recurrent,
+            "input": cell.input.weight,
+            "bias": cell.input.bias,
+            "output": output,
+        }
+        gradients = torch.autograd.grad(losses.sum(), list(parameters.values()))
     with torch.no_grad():
-        states = torch.cat([torch.zeros(1, width, dtype=x.dtype), outputs[0]])
+        states = torch.cat([torch.zeros(1, width, dtype=x.dtype), hidden[0]])
         slopes = 1 - states[1:] ** 2 if activation == "tanh" else (states[1:] > 0).to(x.dtype)  # φ'(a_k) (T,D)
         factors = slopes[:, :, None] * cell.recurrent
-        last = states[-1] - target
-        products = [torch.eye(width, dtype=x.dtype)]
-        for factor in reversed(factors[1:]):
-            products.append(products[-1] @ factor)
-        chains = torch.stack(products[::-1])
-        arriving = torch.einsum("i,kij->kj", last, chains)
-        local = arriving * slopes  # ∂L/∂a_k
+        predictions = (states[1:] @ output.T).softmax(dim=-1)
+        errors = counted[:, None] * (predictions - F.one_hot(targets, len(output)))  # ∂J_t/∂(V h_t)
+        products = torch.zeros(steps, steps, width, width, dtype=x.dtype)
+        products[range(steps), range(steps)] = torch.eye(width, dtype=x.dtype)
+        for k in reversed(range(steps - 1)):
+            products[k + 1 :, k] = products[k + 1 :, k + 1] @ factors[k + 1]
+        arriving = torch.einsum("ti,tkij->tkj", errors @ output, products)
+        local = arriving * slopes  # ∂J_t/∂a_k
         terms = {
-            "recurrent": local[:, :, None] * states[:-1, None, :],
-            "input": local[:, :, None] * x[:, None, :],
+            "recurrent": local[..., None] * states[:-1, None, :],
+            "input": local[..., None] * x[:, None, :],
             "bias": local,
+            "output": errors[:, :, None] * states[1:, None, :],
         }
     autograd = {name: gradient.detach() for name, gradient in zip(parameters, gradients, strict=True)}
-    return UnrolledGradient(cell, x, states, float(loss.detach()), last, factors, chains, arriving, terms, autograd)
+    values = (states, predictions, targets, losses.detach(), factors, products, arriving, terms, autograd)
+    return UnrolledGradient(cell, output.detach(), x, *values)
 
 
 def make_network(
     width: int, steps: int, seed: int, scale: float, weights: Sequence[Sequence[float]] | None, activation: str
-) -> tuple[RNNCell, Tensor, Tensor]:
-    """Returns the cell, the inputs (T,D) and the target (D,)."""
+) -> tuple[RNNCell, Tensor, Tensor, Tensor]:
+    """Returns the cell, V (C,D), the inputs (T,D) and the classes (T,) that are right."""
     for name, value, most in (("width", width, MAX_WIDTH), ("steps", steps, MAX_STEPS)):
         if not 1 <= value <= most:
             raise SeriatimError(f"inspect.{name}", f"--{name} {value} cannot be shown", f"choose from 1 to {most}")
+    classes = max(width, 2)  # a single one is always right
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(seed, "backpropagation"))
         cell = RNNCell(width, width, "relu" if activation == "relu" else "tanh").double()
-        x, target = INPUT_SCALE * torch.randn(steps, width).double(), torch.rand(width).double() - 0.5
+        x = INPUT_SCALE * torch.randn(steps, width).double()
+        output, targets = torch.randn(classes, width).double(), torch.randint(0, classes, (steps,))
     with torch.no_grad():
         if weights is not None:
             matrix_values = torch.as_tensor(np.asarray(weights, dtype=np.float64))
@@ -177,56 +239,63 @@ def make_network(
                 raise SeriatimError("inspect.weights", cause, f"pass {width} rows of {width} numbers")
             cell.recurrent.copy_(matrix_values)
         cell.recurrent.mul_(scale)
-    return cell, x, target
+    return cell, output, x, targets
 
 
-def vector_norms(terms: Tensor) -> list[float]:
-    norms: list[float] = terms.flatten(1).norm(dim=1).tolist()
-    return norms
+def parse_outputs(outputs: str | Sequence[int], steps: int) -> list[int]:
+    """Returns the steps whose outputs are in the loss, counted from 1: of "all", "last", "last3" or "2,5"."""
+    if outputs == "all":
+        return list(range(1, steps + 1))
+    if isinstance(outputs, str) and (found := re.fullmatch(r"last(\d*)", outputs)):
+        numbers = list(range(steps + 1 - int(found[1] or 1), steps + 1))
+    else:
+        parts = outputs.split(",") if isinstance(outputs, str) else outputs
+        try:
+            numbers = sorted({int(part) for part in parts})
+        except ValueError:
+            numbers = []
+    if not numbers or numbers[0] < 1 or numbers[-1] > steps:
+        cause = f"{outputs} are not outputs of {steps} steps"
+        raise SeriatimError("inspect.outputs", cause, "choose all, last, last3 or steps such as 1,2")
+    return numbers
 
 
-def spectral_norms(matrices: Tensor) -> list[float]:
-    norms: list[float] = torch.linalg.matrix_norm(matrices, ord=2).tolist()
-    return norms
-
-
-def size_chart(unrolled: UnrolledGradient) -> Lines:
-    """Returns the sizes of the terms by their distance from the loss."""
-    sizes = {
-        "term of ∂L/∂W_h": vector_norms(unrolled.terms["recurrent"]),
-        "∂L/∂h_k": vector_norms(unrolled.arriving),
-        "product of factors": spectral_norms(unrolled.products),
-    }
-    distances = range(len(unrolled.x))
-    positive = {name: [value if value > 0 else np.nan for value in values] for name, values in sizes.items()}
-    return Lines(
-        title="How much of the loss reaches step k",
-        note="of the product the largest singular value; h_0 = 0, so the first step has no term of W_h",
-        x="steps before the last, T − k",
-        y="norm",
-        series=[Series(name, distances, row(values[::-1])) for name, values in positive.items()],
-        log_y=True,
-        markers=True,
+def pair_chart(unrolled: UnrolledGradient, times: list[str]) -> Heatmap:
+    """Returns the norms of ∂J_t/∂h_k for each output t in the loss and each step k."""
+    norms = unrolled.arriving.norm(dim=-1)
+    hidden = torch.triu(torch.ones_like(norms), 1).bool() | (unrolled.losses == 0)[:, None]
+    values = norms.masked_fill(hidden, torch.nan).numpy()
+    written = [["" if np.isnan(value) else format_number(float(value)) for value in line] for line in values]
+    return Heatmap(
+        title="How much of each loss reaches each step",
+        note="norm of ∂J_t/∂h_k, the product of factors from t back to k; empty where h_k is no cause of J_t",
+        rows=[f"J_{t}" for t in times],
+        columns=[f"h_{k}" for k in times],
+        values=matrix(values),
+        texts=written if len(times) <= MAX_WRITTEN else (),
+        x="with respect to",
+        y="loss of the output",
+        low=0.0,
     )
 
 
 def size_table(unrolled: UnrolledGradient) -> Table:
-    steps = len(unrolled.x)
-    columns = ("step", "before the last", "factor", "product", "∂L/∂h", "recurrent term", "input term", "bias term")
+    columns = ("step", "loss", "factor", "product", "∂E/∂h", "term of W_h", "term of W_x", "term of b")
     values = zip(
-        spectral_norms(unrolled.factors),
-        spectral_norms(unrolled.products),
-        vector_norms(unrolled.arriving),
-        *(vector_norms(unrolled.terms[name]) for name in ("recurrent", "input", "bias")),
+        unrolled.losses.tolist(),
+        torch.linalg.matrix_norm(unrolled.factors, ord=2).tolist(),
+        torch.linalg.matrix_norm(unrolled.products[-1], ord=2).tolist(),
+        unrolled.arriving.sum(dim=0).norm(dim=-1).tolist(),
+        *(unrolled.terms[name].sum(dim=0).flatten(1).norm(dim=1).tolist() for name in ("recurrent", "input", "bias")),
         strict=True,
     )
-    rows = [(k, steps - k, *(float(f"{number:.4g}") for number in line)) for k, line in enumerate(values, 1)]
-    note = "of matrices that multiply the largest singular value, of the others the norm"
+    rows = [(k, *(float(f"{number:.4g}") for number in line)) for k, line in enumerate(values, 1)]
+    note = "of factor and product (to the last step) the largest singular value, of the others the norm"
     return Table(title="Sizes of the terms", note=note, columns=columns, rows=rows)
 
 
 def numbers_table(unrolled: UnrolledGradient) -> Table:
-    """Returns every factor and every term with its numbers, from the last step to the first."""
+    """Returns every factor and every term with its numbers, from the last output to the first."""
 
     def vector(values: Tensor) -> str:
         return "  ".join(f"{value:7.4f}" for value in (values.round(decimals=4) + 0.0).tolist())
@@ -235,16 +304,22 @@ def numbers_table(unrolled: UnrolledGradient) -> Table:
         return [(name if n == 0 else "", vector(line)) for n, line in enumerate(values)]
 
     steps = len(unrolled.x)
-    rows = lines("W_h", unrolled.cell.recurrent.detach())
+    rows = lines("W_h", unrolled.cell.recurrent.detach()) + lines("V", unrolled.output)
     rows += [(f"h_{k}", vector(state)) for k, state in enumerate(unrolled.states)]
-    rows.append((f"∂L/∂h_{steps} = h_{steps} − target", vector(unrolled.last)))
+    for k in range(steps, 1, -1):
+        rows += lines(f"∂h_{k}/∂h_{k - 1} = diag(φ') W_h", unrolled.factors[k - 1])
+    for t in (int(index) + 1 for index in torch.nonzero(unrolled.losses).flatten().flip(0)):
+        loss, target = float(unrolled.losses[t - 1]), int(unrolled.targets[t - 1])
+        rows.append((f"ŷ_{t} = softmax(V h_{t})", vector(unrolled.predictions[t - 1])))
+        rows.append((f"J_{t} = −log ŷ_{t}[{target}]", f"{loss:7.4f}"))
+        for k in range(t, 0, -1):
+            chain = " · ".join(f"∂h_{j}/∂h_{j - 1}" for j in range(t, k, -1))
+            formula = f"∂J_{t}/∂h_{t} · {chain}" if chain else f"Vᵀ(ŷ_{t} − y_{t})"
+            rows.append((f"∂J_{t}/∂h_{k} = {formula}", vector(unrolled.arriving[t - 1, k - 1])))
     for k in range(steps, 0, -1):
-        if k < steps:
-            rows += lines(f"∂h_{k + 1}/∂h_{k} = diag(φ') W_h", unrolled.factors[k])
-        factors = " · ".join(f"∂h_{j}/∂h_{j - 1}" for j in range(steps, k, -1))
-        rows.append((f"∂L/∂h_{k} = ∂L/∂h_{steps}{' · ' if factors else ''}{factors}", vector(unrolled.arriving[k - 1])))
-        rows += lines(f"term {k} = (∂L/∂h_{k} ⊙ φ'(a_{k})) ⊗ h_{k - 1}", unrolled.terms["recurrent"][k - 1])
+        name = f"term {k} = Σ_t (∂J_t/∂h_{k} ⊙ φ'(a_{k})) ⊗ h_{k - 1}"
+        rows += lines(name, unrolled.terms["recurrent"][:, k - 1].sum(dim=0))
     rows += lines("sum of the terms", unrolled.gradients["recurrent"])
-    rows += lines("autograd's ∂L/∂W_h", unrolled.autograd["recurrent"])
-    note = "h_k = φ(W_x x_k + W_h h_{k−1} + b), L = ½‖h_T − target‖²"
+    rows += lines("autograd's ∂E/∂W_h", unrolled.autograd["recurrent"])
+    note = "h_k = φ(W_x x_k + W_h h_{k−1} + b), ŷ_t = softmax(V h_t), E = Σ_t J_t"
     return Table(title="All numbers", note=note, columns=("quantity", "values"), rows=rows)
