@@ -158,7 +158,7 @@ def test_seeds_are_grouped_by_their_settings(
     ]
     first, second = read_runs(runs)
     assert isinstance(first, SeededRun)
-    assert (first.label, second.label) == ("gru (gru-0)", "gru (wide)")
+    assert (first.label, second.label) == ("gru-0", "gru (wide)")
     assert first.reached() == pytest.approx(1.5)
     assert first.number("step") == runs[0].summary["step"]
     curves = [run.evaluations("loss") for run in first.runs]

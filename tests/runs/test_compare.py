@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
+import os
+import signal
 import statistics
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +17,7 @@ import pytest
 
 import seriatim
 from seriatim.core.errors import SeriatimError
-from seriatim.runs.compare import parse_seeds
+from seriatim.runs.compare import cross_options, parse_seeds
 from seriatim.training.events import Event, Stepped
 from seriatim.training.loop import Loop
 
@@ -196,3 +202,197 @@ def test_settings_are_compared_before_anything_is_trained(book: Path, tmp_path: 
         seriatim.compare("language", book, ["gru", "lstm"], out=tmp_path, **(SMALL | {"steps": 5}))
     assert caught.value.code == "compare.differs"
     assert not (tmp_path / "gru").exists()
+
+
+# Sizes and tokenizers
+
+
+def test_options_with_several_values_are_crossed() -> None:
+    models: dict[str, dict[str, Any]] = {"gru": {"model": {"name": "gru"}}, "gpt": {"model": {"name": "gpt"}}}
+    variants, short = cross_options(models, {"params": "1k, 2k", "tokenizer": ["char", "bpe"], "steps": 3})
+    assert list(variants) == [
+        f"{model}-{size}-{tokenizer}" for tokenizer in ("char", "bpe") for size in ("1k", "2k") for model in models
+    ]
+    assert variants["gpt-2k-bpe"] == {
+        "model": {"name": "gpt"}, "params": "2k", "task": {"tokenizer": {"kind": "bpe"}}
+    }  # fmt: skip
+    assert short == {"steps": 3}
+    assert cross_options(models, {"params": "1k", "steps": 3}) == (models, {"params": "1k", "steps": 3})
+    for wrong in ("1k,1k", "1k,", [5, 5]):
+        with pytest.raises(SeriatimError, match="different values"):
+            cross_options(models, {"params": wrong})
+
+
+def test_every_model_is_trained_at_every_size(book: Path, tmp_path: Path) -> None:
+    common = SMALL | {"params": "2k,4k,8k", "steps": 2, "seeds": 2}
+    comparison = seriatim.compare("language", book, ["ngram", "gru"], out=tmp_path, **common)
+    assert [run.path.name for run in comparison.runs][:6] == [
+        "ngram-2k", "gru-2k", "ngram-4k", "gru-4k", "ngram-8k", "gru-8k"
+    ]  # fmt: skip
+    assert [row["label"] for row in comparison.table()] == [
+        "ngram-2k", "gru-2k", "ngram-4k", "gru-4k", "ngram-8k", "gru-8k"
+    ]  # fmt: skip
+    sizes = [row["parameters"] for row in comparison.table() if row["model"] == "gru"]
+    (curve,) = (c for c in comparison.scaling() if (c["model"], c["over"]) == ("gru", "parameters"))
+    assert curve["x"] == sizes
+    losses = [row["val_loss"] for row in comparison.table() if row["model"] == "gru"]
+    assert curve["y"] == pytest.approx(losses)  # means over the seeds
+    assert {c["over"] for c in comparison.scaling() if c["model"] == "gru"} >= {"parameters", "flops"}
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Power laws" in page
+    assert "--params 2000,4000,8000" in page
+    stored = json.loads((tmp_path / "comparison.json").read_text(encoding="utf-8"))
+    assert stored["scaling"] == comparison.scaling()
+
+
+def test_models_with_other_tokenizers_are_ranked_by_bits_per_byte(book: Path, tmp_path: Path) -> None:
+    """A loss per token of longer tokens is higher, and says nothing."""
+    short = {"tokenizer": "char,bpe", "vocab_size": 80, "steps": 4, "batch_size": 2, "context_length": 12}
+    comparison = seriatim.compare("language", book, ["ngram"], out=tmp_path, **short)
+    table = {row["label"]: row for row in comparison.table()}
+    assert set(table) == {"ngram-char", "ngram-bpe"}
+    best = min(table.values(), key=lambda row: row["val_bits_per_byte"])
+    assert best["p"] is None
+    assert "bits per byte" in comparison.verdict()
+    assert comparison.verdict().startswith(f"The n-gram {best['label'].partition('-')[2]} reached ")
+
+
+# Tuning
+
+
+def test_the_learning_rate_is_tuned_within_the_time(
+    book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five learning rates, then the best two for longer; what is there is not trained again."""
+    monkeypatch.setattr("seriatim.training.loop.CLOCKS", {"wall": Ticks()})
+    common: dict[str, Any] = SMALL | {"models": ["ngram", "gru"], "tune_minutes": 1.0, "notify": (notes := []).append}
+    first = seriatim.compare("language", book, out=tmp_path, **common)
+    tuning = first.tunings["gru"].record()
+    assert list(first.tunings) == ["gru"]  # nothing to tune in counts
+    rounds = [trial["round"] for trial in tuning["trials"]]
+    assert rounds == [2, 2, 1, 1, 1, 1, 1]
+    assert [trial["minutes"] for trial in tuning["trials"]] == [0.25] * 2 + [0.1] * 5
+    assert sorted(trial["factor"] for trial in tuning["trials"][2:]) == [0.25, 0.5, 1, 2, 4]
+    assert {trial["factor"] for trial in tuning["trials"][:2]} == {t["factor"] for t in tuning["trials"][2:4]}
+    scores = [trial["score"] for trial in tuning["trials"]]
+    assert scores[0] <= scores[1]
+    assert scores[2:] == sorted(scores[2:])
+    assert tuning["lr"] == pytest.approx(tuning["default_lr"] * tuning["factor"])
+    lr = seriatim.load(tmp_path / "gru").config.train.optimizer.lr
+    assert lr == (None if tuning["factor"] == 1 else tuning["lr"])
+    steps = [json.loads((tmp_path / "tuning" / name / "summary.json").read_text())["step"] for name in (
+        "gru-round1-lr-x1", f"gru-round2-lr-x{tuning['factor']:g}"
+    )]  # fmt: skip
+    assert steps == [6, 15]  # a step takes a second of this clock
+    assert any(note.startswith("gru: learning rate") for note in notes)
+    monkeypatch.setattr(Loop, "_update", lambda loop: pytest.fail("it was trained again"))
+    again = seriatim.compare("language", book, out=tmp_path, **common)
+    assert again.tunings["gru"].record() == tuning
+    assert "Learning rates tried" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+class Ticks:
+    """A clock on which every step takes a second."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def __call__(self) -> float:
+        self.time += 1.0
+        return self.time
+
+
+def test_a_learning_rate_that_fails_is_not_taken(book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both learning rates scale together, and an interrupted search continues."""
+    update, seen = Loop._update, set()
+
+    def diverge(loop: Loop) -> Any:
+        seen.add((loop.lr, loop.muon_lr))
+        if loop.lr > 0.005:
+            raise loop._divergence(math.nan)
+        return update(loop)
+
+    monkeypatch.setattr(Loop, "_update", diverge)
+    monkeypatch.setattr("seriatim.training.loop.CLOCKS", {"wall": Ticks()})
+    common: dict[str, Any] = SMALL | {"models": ["gru"], "tune_minutes": 0.5, "seeds": 2}
+    cut = lambda name: [interrupt_at(2)] if name == "tuning/gru-round1-lr-x0.5" else []  # noqa: E731
+    with pytest.raises(PowerCutError):
+        seriatim.compare("language", book, out=tmp_path, callbacks=cut, **common)
+    tuning = seriatim.compare("language", book, out=tmp_path, **common).tunings["gru"].record()
+    failed = {trial["factor"] for trial in tuning["trials"] if trial["score"] is None}
+    assert failed == {2, 4}
+    assert tuning["factor"] <= 1
+    assert len({round(muon / lr, 6) for lr, muon in seen}) == 1
+    assert [seriatim.load(tmp_path / name).config.train.optimizer.lr for name in ("gru", "gru-seed1")] == [
+        None if tuning["factor"] == 1 else tuning["lr"]
+    ] * 2
+
+
+def test_no_time_to_tune_is_refused(book: Path, tmp_path: Path) -> None:
+    with pytest.raises(SeriatimError) as caught:
+        seriatim.compare("language", book, ["gru"], tune_minutes=0, out=tmp_path / "c", **SMALL)
+    assert caught.value.code == "compare.tuning"
+
+
+# Several at a time
+
+
+def test_two_trainings_at_a_time_give_the_same_models(book: Path, tmp_path: Path) -> None:
+    """In processes of their own, with events, notes and errors passed on."""
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one processor")
+    events: dict[str, list[Event]] = {}
+
+    def callbacks(name: str) -> list[Any]:
+        return [events.setdefault(name, []).append]
+
+    notes: list[str] = []
+    common: dict[str, Any] = SMALL | {"models": ["gru", "transformer", "ngram"], "report": False}
+    both = seriatim.compare(
+        "language", book, out=tmp_path / "both", jobs=2, callbacks=callbacks, notify=notes.append, **common
+    )
+    one = seriatim.compare("language", book, out=tmp_path / "one", **common)
+    assert [run.path.name for run in both.runs] == [run.path.name for run in one.runs] == ["gru", "ngram"]
+    for a, b in zip(both.runs, one.runs, strict=True):
+        assert (a.path / "config.yaml").read_text() == (b.path / "config.yaml").read_text()
+        loss = b.summary["metrics"]["validation"]["loss"]
+        assert a.summary["metrics"]["validation"]["loss"] == pytest.approx(loss, rel=1e-4)
+        assert a.summary["threads"] == 1
+    assert "task.model" in both.failed["transformer"]
+    assert both.failed == one.failed
+    assert type(events["gru"][-1]).__name__ == "Stopped"
+    assert any("train: " in note for note in notes)
+
+
+def test_a_signal_stops_all_trainings_and_the_command_continues(book: Path, tmp_path: Path) -> None:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one processor")
+    command = [sys.executable, "-m", "seriatim", "compare", "language", "--data", str(book), "--models", "gru,lstm"]
+    command += ["--params", "4k", "--batch-size", "2", "--context-length", "12", "--no-report", "--jobs", "2"]
+    command += ["--out", str(tmp_path / "c"), "--set", "train.evaluate_steps=5"]
+    process = subprocess.Popen([*command, "--steps", "100000"], stderr=subprocess.PIPE, text=True)
+    folders = [tmp_path / "c" / name / "checkpoints" for name in ("gru", "lstm")]
+    while not all(folder.is_dir() and any(folder.iterdir()) for folder in folders):
+        assert process.poll() is None, process.stderr
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, text = process.communicate()
+    assert process.returncode == 130, text
+    assert "repeat the command" in text
+    reasons = [json.loads((folder.parent / "summary.json").read_text())["reason"] for folder in folders]
+    assert reasons == ["SIGINT", "SIGINT"]
+    for folder in folders:  # a shorter end, so that the test is
+        config = folder.parent / "config.yaml"
+        config.write_text(config.read_text().replace("steps: 100000", "steps: 1"))
+    again = subprocess.run([*command, "--steps", "1"], capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stderr
+    reasons = [json.loads((folder.parent / "summary.json").read_text())["reason"] for folder in folders]
+    assert reasons == ["finished", "finished"]
+
+
+@pytest.mark.parametrize("jobs", [0, -1, 1_000])
+def test_a_number_of_jobs_that_is_not_fair_is_refused(jobs: int, book: Path, tmp_path: Path) -> None:
+    with pytest.raises(SeriatimError) as caught:
+        seriatim.compare("language", book, ["gru"], jobs=jobs, out=tmp_path / "c", **SMALL)
+    assert caught.value.code == "compare.jobs"
+    assert not (tmp_path / "c").exists()

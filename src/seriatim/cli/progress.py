@@ -29,9 +29,10 @@ class TrainingProgress:
 
     Args:
         label: The name of the model.
+        with_bar: Whether to show a bar on a terminal; there can be only one at a time.
     """
 
-    def __init__(self, label: str) -> None:
+    def __init__(self, label: str, with_bar: bool = True) -> None:
         self.label = label
         self.steps: int | None = None
         self.budget: float | None = None
@@ -40,7 +41,7 @@ class TrainingProgress:
         self.validation = ""
         self.last_line = time.monotonic()
         self.first_seconds, self.first_step = 0.0, 0
-        self.bar = make_bar() if sys.stderr.isatty() else None
+        self.bar = make_bar() if with_bar and sys.stderr.isatty() else None
         self.bar_task: TaskID | None = None
 
     def __call__(self, event: Event) -> None:

@@ -152,7 +152,11 @@ def resume(
     print_outcome(resumed, json)
 
 
-@o.with_training_options()
+@o.with_training_options(
+    *o.TRAINING,
+    params="Number of parameters, as 1M; several, as 100k,300k,1M, train every model at each size.",
+    tokenizer="char, word, bpe, byte-bpe, wordpiece, unigram or bert; several compare by bits per byte.",
+)
 def compare(
     task: o.Task = None,
     data: o.Data = None,
@@ -168,6 +172,14 @@ def compare(
             help="Train every model with N seeds, from --seed on, or with those listed, and test the differences.",
         ),
     ] = None,
+    tune_minutes: Annotated[
+        float | None,
+        typer.Option("--tune-minutes", help="First search so long for the learning rate of each model and size."),
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option("--jobs", help="Trainings at a time, each in a process of its own on one thread.")
+    ] = 1,
+    report: Annotated[bool, typer.Option(help="Write a report.html for each run, too.")] = True,
     config: o.ConfigFile = None,
     sets: o.Sets = None,
     plugin: o.Plugin = None,
@@ -201,11 +213,15 @@ def compare(
         data,
         names,
         seeds=seeds,
+        tune_minutes=tune_minutes,
+        jobs=jobs,
+        report=report,
         settings=settings,
         out=out,
         data_dir=data_dir,
-        callbacks=lambda label: [] if quiet else [TrainingProgress(label)],
+        callbacks=lambda label: [] if quiet else [TrainingProgress(label, with_bar=jobs == 1)],
         notify=silent if quiet else note_once(),
+        plugin=plugin,
         **short,
     )
     print_comparison(comparison, json)
@@ -218,18 +234,30 @@ def print_comparison(comparison: Comparison, json: bool) -> None:
     if is_first_process():
         if json:
             values = {"verdict": comparison.verdict(), "table": comparison.table(), "failed": comparison.failed}
-            print_json({"path": str(comparison.path), **values})
-        else:
+            values |= {"tuning": {name: tuning.record() for name, tuning in comparison.tunings.items()}}
+            print_json({"path": str(comparison.path), **values, "scaling": comparison.scaling()})
+        elif comparison.runs:
             print_comparison_table(comparison)
+            print_scaling(comparison)
             if sentence := comparison.verdict():
                 print(sentence)
             print_load(comparison)
             print(f"report: {comparison.path / 'report.html'}")
-    for run in comparison.runs:
-        if run.summary.get("reason", "") in EXIT_CODES:
-            if is_first_process():
-                note(f"repeat the command with --out {comparison.path} to continue")
-            raise typer.Exit(EXIT_CODES[run.summary["reason"]])
+    if comparison.signal in EXIT_CODES:
+        if is_first_process():
+            note(f"repeat the command with --out {comparison.path} to continue")
+        raise typer.Exit(EXIT_CODES[comparison.signal])
+
+
+def print_scaling(comparison: Comparison) -> None:
+    """Prints the exponent of each model that was trained at several sizes."""
+    rows = []
+    for curve in comparison.scaling():
+        if curve["exponent"] is not None:
+            error = "" if curve["exponent_error"] is None else f" ± {curve['exponent_error']:.3f}"
+            rows.append((curve["model"], curve["over"], f"{curve['exponent']:.3f}{error}", f"{curve['r2']:.2f}"))
+    if rows:
+        print_table(["power law", "over", "exponent", "R²"], rows)
 
 
 def print_load(comparison: Comparison) -> None:

@@ -37,14 +37,24 @@ def write_card(folder: RunFolder) -> Path:
 
 
 def write_comparison_report(
-    path: str | Path, folders: Sequence[RunFolder], failed: Mapping[str, str] | None = None
+    path: str | Path,
+    folders: Sequence[RunFolder],
+    failed: Mapping[str, str] | None = None,
+    tuning: Mapping[str, Json] | None = None,
 ) -> Path:
-    """Writes report.html into the folder of a comparison and returns its path; `failed`: model → why."""
+    """Writes report.html into the folder of a comparison and returns its path.
+
+    Args:
+        path: The folder of the comparison.
+        folders: Its runs.
+        failed: Model → why it was not trained.
+        tuning: Model → the search for its learning rate, as in comparison.json.
+    """
     from .comparison import comparison_page
     from .run_data import read_runs
 
     file = Path(path) / "report.html"
-    write_text(file, comparison_page(read_runs(folders), failed or {}).html())
+    write_text(file, comparison_page(read_runs(folders), failed or {}, tuning or {}).html())
     return file
 
 
@@ -117,11 +127,12 @@ def comparison_rows(folders: Sequence[RunFolder]) -> list[Json]:
 
     Metrics are under `val_<name>` and `test_<name>`. Of a model with several seeds they are means, with the standard
     deviation under `<name>_std`. `off_budget` is the relative distance of the number of parameters from the budget,
-    `time_used` the share of the time limit that was used, and `p` the corrected probability that chance explains the
-    difference from the best model, None for that model and if there is no test.
+    `time_used` the share of the time limit that was used, `p` the corrected probability that chance explains the
+    difference from the best model, None for that model and if there is no test, and `reached_share` the share of the
+    model's time in which the best one reaches its result.
     """
     from .run_data import read_runs
-    from .verdict import Verdict
+    from .verdict import Verdict, reached_share
 
     runs = read_runs(folders)
     names = list(dict.fromkeys(["loss", *(name for run in runs for name in run.all_metrics)]))
@@ -146,10 +157,13 @@ def comparison_rows(folders: Sequence[RunFolder]) -> list[Json]:
                 "off_budget": run.off_budget,
                 **metrics,
                 "p": verdict.difference(verdict.ordered[0], run).p if compared else None,
+                "reached_share": reached_share(verdict.ordered[0], run) if compared else None,
                 "flops": run.number("flops"),
                 "tokens_per_second": run.number("tokens_per_second"),
                 "memory": run.number("memory"),
                 "seconds": run.number("seconds"),
+                "cpu_seconds": run.number("cpu_seconds"),
+                "threads": run.number("threads"),
                 "time_budget": run.time_budget,
                 "time_used": run.time_used,
                 "steps": run.number("step"),
@@ -157,6 +171,14 @@ def comparison_rows(folders: Sequence[RunFolder]) -> list[Json]:
             }
         )
     return rows
+
+
+def scaling_rows(folders: Sequence[RunFolder]) -> list[Json]:
+    """Returns the power law of each model that was trained at several sizes, over each cost; see `scaling.py`."""
+    from .run_data import read_runs
+    from .scaling import scaling_records
+
+    return scaling_records(read_runs(folders))
 
 
 def comparison_verdict(folders: Sequence[RunFolder]) -> str:

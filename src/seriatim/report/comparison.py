@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ..core.config import dump_yaml, set_path
 from ..core.files import Json
@@ -39,18 +38,26 @@ from .pages import (
 )
 from .run_charts import cost_charts, joined_charts, quality_scatter, training_curves
 from .run_data import RunData, mapping, ranked, shared_baselines, shared_metrics
+from .scaling import Curve, best_by_size, scaling_curves, scaling_views
 from .significance import format_p
 from .theme import DARK, LIGHT, series_colors
-from .verdict import Verdict, lessons
+from .verdict import Verdict, best_of_each, lessons, reached_share
 
 # Settings that `compare` and `distill` have as options of their own.
 OPTIONS = {
-    "params": "params", "train.steps": "steps", "train.epochs": "epochs", "train.minutes": "minutes",
+    "params": "params", "train.steps": "steps", "train.epochs": "epochs", "train.tokens": "tokens",
+    "train.flops": "flops", "train.minutes": "minutes",
     "train.batch_size": "batch-size", "train.optimizer.lr": "lr", "task.context_length": "context-length",
     "task.tokenizer.kind": "tokenizer", "task.tokenizer.vocab_size": "vocab-size", "data.encoding": "encoding",
     "data.validation": "validation", "data.test": "test", "task.pooling": "pooling", "task.horizon": "horizon",
     "seed": "seed",
 }  # fmt: skip
+ENDS: dict[str, Callable[[float], str]] = {  # of a training without minutes, in words
+    "epochs": lambda epochs: f"{epochs:g} epochs each",
+    "tokens": lambda tokens: f"{with_prefix(tokens)} tokens each",
+    "flops": lambda flops: f"{with_prefix(flops, 'FLOP')} each",
+    "steps": lambda steps: f"{steps:,} steps each",
+}
 ENDINGS = {"finished": "finished", "minutes": "time limit", "patience": "no more gain"}
 
 
@@ -64,26 +71,36 @@ def dots(runs: Sequence[RunData]) -> dict[str, tuple[str, str]]:
 # Comparison
 
 
-def comparison_page(runs: Sequence[RunData], failed: Mapping[str, str]) -> Page:
-    """Returns the page of a comparison: which model is best, what it cost, and why; `failed` are models not trained."""
+def comparison_page(runs: Sequence[RunData], failed: Mapping[str, str], tuning: Mapping[str, Json]) -> Page:
+    """Returns the page of a comparison: which model is best, what it cost, and why.
+
+    Args:
+        runs: A run per model, or several seeds of each.
+        failed: Models that were not trained.
+        tuning: Model → the search for its learning rate.
+    """
     ordered, verdict = ranked(runs), Verdict.of(runs)
-    first = ordered[0]
+    first, curves = ordered[0], scaling_curves(runs)
+    best = ranked(list(best_of_each(ordered).values())) if curves else ordered  # of each model its best size
+    of_sizes = "Of each model its best size." if curves else ""
     common, different = split_settings(runs)
-    splits = {run.evaluation[0] for run in ordered if run.evaluation[1]}
-    joined = joined_charts(ordered, [run.evaluation[1] for run in ordered]) if len(splits) == 1 else []
+    splits = {run.evaluation[0] for run in best if run.evaluation[1]}
+    joined = joined_charts(best, [run.evaluation[1] for run in best]) if len(splits) == 1 else []
     direction = get_metric(first.main).direction
     cost_note = f"{direction.capitalize()} is better, further left is cheaper."
-    command = comparison_command(runs, failed, common)
+    command = comparison_command(runs, failed, common, tuning)
     sections = [
         Section("", paragraphs=[text] if (text := verdict.sentence()) else [], code=longer_training(verdict)),
         Section("Results", metric_notes(first), result_table(ordered, verdict)),
         Section("Not trained", failures=list(failed.items())),
         Section("What to notice", lessons=lessons(runs, verdict)[1 if verdict.sentence() else 0 :]),
-        learning_section(runs, ordered[0].main),
+        scaling_section(runs, curves),
+        learning_section([run for run in runs if run in best], ordered[0].main, of_sizes),
         Section("Quality and cost", [cost_note], views=cost_charts(ordered)),
-        sample_section(ordered),
+        tuning_section(tuning),
+        sample_section(best),
         Section(f"Predictions on the {next(iter(splits), '')} split", views=joined),
-        Section("Inside the models", views=joined_charts(ordered, [run.inspection for run in ordered])),
+        Section("Inside the models", views=joined_charts(best, [run.inspection for run in best])),
         data_section(first),
         glossary(ordered),
         Section(
@@ -102,19 +119,17 @@ def comparison_page(runs: Sequence[RunData], failed: Mapping[str, str]) -> Page:
 def comparison_terms(runs: Sequence[RunData], common: Json) -> str:
     """Returns under which conditions the models were compared."""
     params, minutes = common.get("params"), common.get("train.minutes")
-    steps, epochs = common.get("train.steps"), common.get("train.epochs")
-    length = (
-        f"{format_duration(60 * minutes)} of training each, evaluations not counted"
-        if minutes
-        else f"{steps:,} steps each"
-        if steps
-        else f"{epochs:g} epochs each"
-        if epochs
-        else ""
-    )
+    length = next((form(common[f"train.{end}"]) for end, form in ENDS.items() if common.get(f"train.{end}")), "")
+    if minutes:
+        clock = "processor time" if common.get("train.clock") == "cpu" else "training"
+        length = f"{format_duration(60 * minutes)} of {clock} each, evaluations not counted"
     seeds = list(dict.fromkeys(one.setting("seed") for run in runs for one in run.runs))
     seeded = f"seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else "one seed"
-    terms = [f"about {with_prefix(params)} parameters each" if params else "", length, seeded]
+    sizes = sorted({run.budget for run in runs if run.budget is not None})
+    size = f"about {', '.join(map(with_prefix, sizes))} parameters{' each' if params else ''}" if sizes else ""
+    threads = {one.number("threads") for run in runs for one in run.runs if one.number("threads")}
+    on = "on one thread" if threads == {1} else "" if len(threads) < 2 else "on different numbers of threads"
+    terms = [size, length, on, seeded]
     count = sum(len(run.runs) for run in runs)
     total = format_duration(sum(one.number("seconds") or 0 for run in runs for one in run.runs))
     in_all = f"{count} training{'' if count == 1 else 's'}, {total} in all"
@@ -145,6 +160,8 @@ def comparison_figures(ordered: Sequence[RunData], verdict: Verdict) -> list[Fig
             figures.append(Figure("How sure", sure, difference.test))
     cost = [f"{with_prefix(best.number('parameters'))} {'entries' if best.gradient_free else 'parameters'}"]
     cost += [with_prefix(best.number("flops"), "FLOP")] if best.number("flops") else []
+    cost += [f"{format_duration(best.number('cpu_seconds'))} of processor time"] if best.number("cpu_seconds") else []
+    cost += [f"{with_prefix(best.number('memory'), 'B')} of memory"] if best.number("memory") else []
     return [*figures, Figure(f"Cost of {best.title}", format_duration(best.number("seconds")), ", ".join(cost))]
 
 
@@ -153,7 +170,7 @@ def longer_training(verdict: Verdict) -> list[tuple[str, str]]:
     best = next((run for run in verdict.ordered if not run.gradient_free), None)
     if best is None or str(best.setting("data", "source")).startswith("<"):  # data in memory
         return []
-    ends = {end: finite(best.setting("train", end)) for end in ("minutes", "epochs", "steps")}
+    ends = {end: finite(best.setting("train", end)) for end in ("minutes", *ENDS)}
     end, value = next(((end, value) for end, value in ends.items() if value), ("steps", best.number("step") or 0))
     command = ["seriatim", "train", "--config", str(best.folder.path / "config.yaml"), f"--{end}", f"{10 * value:g}"]
     which = ", the best network," if best is not verdict.ordered[0] else ""
@@ -194,14 +211,20 @@ def result_table(ordered: Sequence[RunData], verdict: Verdict) -> ResultTable:
                     "no test" if difference.p is None else format_p(difference.p),
                 )
             )
+            share = reached_share(best, run) if behind else None
+            cells.append(None if share is None else ResultCell(None, f"{share:.2g} of its time"))
         style = "best" if equal == [run] else ""
         rows.append(ResultRow(run.label, (*cells, *(cells_of[n] for _, cells_of in costs)), style, colors[run.label]))
     baselines = {split: shared_baselines(ordered, split) for split in ("validation", "test")}
     for baseline in dict.fromkeys(name for own in baselines.values() for name in own):
         own = [(metric, baselines[split].get(baseline, {}).get(metric)) for _, metric, split in columns]
         cells = [ResultCell(finite(value), format_metric(metric, value)) for metric, value in own]
-        rows.append(ResultRow(baseline, (*cells, *[None] * (several + len(costs))), "baseline"))
-    heads = ("Model", *(head for head, *_ in columns), *(["Behind the best"] if several else []))
+        rows.append(ResultRow(baseline, (*cells, *[None] * (2 * several + len(costs))), "baseline"))
+    heads = (
+        "Model",
+        *(head for head, *_ in columns),
+        *(["Behind the best", "Reached by the best in"] if several else []),
+    )
     caption = result_caption(ordered, others, any(baselines.values()), verdict, bool(equal))
     return ResultTable(caption, (*heads, *(head for head, _ in costs)), tuple(rows))
 
@@ -238,7 +261,10 @@ def cost_cells(runs: Sequence[RunData]) -> dict[str, list[ResultCell]]:
         remark = ", ".join((["entries"] if run.gradient_free else []) + off)
         step = run.number("step")
         steps = "one pass" if run.gradient_free else format_number(step)
-        used = "" if run.time_used is None else f"{100 * run.time_used:.0f} % of {format_duration(run.time_budget)}"
+        cpu, threads = run.number("cpu_seconds"), run.number("threads") or 1
+        spent = [f"{100 * run.time_used:.0f} % of {format_duration(run.time_budget)}"] if run.time_used else []
+        spent += [f"{format_duration(cpu)} of processor time"] if cpu is not None and threads > 1 else []
+        used = ", ".join(spent)
         cells = {
             "Parameters": ResultCell(run.number("parameters"), with_prefix(run.number("parameters")), remark),
             "Training compute": ResultCell(run.number("flops"), with_prefix(run.number("flops"), "FLOP")),
@@ -252,6 +278,48 @@ def cost_cells(runs: Sequence[RunData]) -> dict[str, list[ResultCell]]:
         for head, cell in cells.items():
             columns.setdefault(head, []).append(cell)
     return columns
+
+
+def scaling_section(runs: Sequence[RunData], curves: Sequence[Curve]) -> Section:
+    """Returns how the loss falls with size and cost, if models were trained at several sizes."""
+    if not curves:
+        return Section("Scaling")
+    exponent = (
+        "α is the exponent of the power law L = a·x^−α, fitted by least squares to the logarithms, one point per size "
+        "(the mean over its seeds); ± is the standard error of the slope. It describes these sizes, this data and this "
+        "length of training."
+    )
+    same = (
+        "" if any(c.over == "seconds" for c in curves) else " All sizes had the same time: there is no curve over it."
+    )
+    return Section("Scaling", [best_by_size(runs), exponent + same], views=scaling_views(curves))
+
+
+def tuning_section(tuning: Mapping[str, Json]) -> Section:
+    """Returns the learning rates that were tried for each model, and the one that was taken."""
+    if not tuning:
+        return Section("Learning rates")
+    rows = []
+    for name, record in tuning.items():
+        last = max(trial["round"] for trial in record["trials"])
+        tried = [
+            f"{trial['lr']:g}: {format_number(trial['score'])}"
+            if trial["score"] is not None
+            else f"{trial['lr']:g}: failed"
+            for trial in sorted(record["trials"], key=lambda trial: (trial["round"], trial["lr"]))
+            if trial["round"] == 1 or last == 1
+        ]
+        final = [f"{t['lr']:g}: {format_number(t['score'])}" for t in record["trials"] if t["round"] == last > 1]
+        edge = " (at the edge)" if record["at_edge"] else ""
+        lr = f"{record['lr']:g}, {record['factor']:g} × the default{edge}"
+        rows.append((name, lr, ", ".join(tried), ", ".join(final) or MISSING, format_duration(60 * record["minutes"])))
+    columns = ("model", "learning rate", "first round", "second round", "time")
+    text = (
+        "Every model had the same time to find its learning rate: five around its default, then the best two for "
+        "longer, by the monitored metric on the validation split (lower is better), with the first seed. A learning "
+        "rate at the edge of what was tried may not be the best one."
+    )
+    return Section("Learning rates", [text], views=[Table(title="Learning rates tried", columns=columns, rows=rows)])
 
 
 def learning_section(runs: Sequence[RunData], main: str, note: str = "") -> Section:
@@ -324,8 +392,10 @@ def settings_table(runs: Sequence[RunData], names: Sequence[str]) -> list[View]:
     return [Table(title="Settings in which the models differ", columns=columns, rows=tuple(rows))] if rows else []
 
 
-def comparison_command(runs: Sequence[RunData], failed: Mapping[str, str], common: Json) -> str:
-    models = dict.fromkeys([run.model for run in runs] + [re.sub(r"-seed\d+$", "", label) for label in failed])
+def comparison_command(
+    runs: Sequence[RunData], failed: Mapping[str, str], common: Json, tuning: Mapping[str, Json]
+) -> str:
+    models = dict.fromkeys([run.model for run in runs] + [label.partition("-")[0] for label in failed])
     seeds = list(dict.fromkeys(one.setting("seed") for run in runs for one in run.runs))
     if len(seeds) > 1:
         common = common | {"seed": None}
@@ -335,6 +405,10 @@ def comparison_command(runs: Sequence[RunData], failed: Mapping[str, str], commo
     lines.append(["--models", ",".join(models)])
     lines += [[f"--{option}", str(common[name])] for name, option in OPTIONS.items() if common.get(name) is not None]
     lines += [["--seeds", ",".join(map(str, seeds))]] if len(seeds) > 1 else []
+    for option, path in (("params", ["params"]), ("tokenizer", ["task", "tokenizer", "kind"])):
+        values = list(dict.fromkeys(value for run in runs if (value := run.setting(*path)) is not None))
+        lines += [[f"--{option}", ",".join(map(str, values))]] if len(values) > 1 else []
+    lines += [["--tune-minutes", f"{max(record['budget'] for record in tuning.values()):g}"]] if tuning else []
     return " \\\n    ".join(shlex.join(line) for line in lines)
 
 

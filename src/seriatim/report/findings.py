@@ -86,6 +86,8 @@ def format_reached(run: RunData) -> str:
     if spread:
         seeds = f" over {len(run.values('validation', run.main))} seeds"
         value = (f"{value[:-2]} {spread} %" if value.endswith(" %") else f"{value} {spread}") + seeds
+    if text.startswith("bits per"):
+        return f"{value} {text}"
     return f"a{'n' if vowel else ''} {text} of {value}"
 
 

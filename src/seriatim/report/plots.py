@@ -316,7 +316,8 @@ def draw_scatter(chart: Scatter, theme: Theme, width: int) -> Drawing:
                 steps.append({"x": a, "y": b})
         steps.append({"x": domains[0][1], "y": steps[-1]["y"]})
         line = data(steps).mark_line(interpolate="step-after", stroke=theme.muted, strokeWidth=1, strokeDash=[2, 3])
-        layers.append(line.encode(x, y))
+        rings = data(steps[:-1]).mark_point(size=260, stroke=theme.muted, strokeWidth=1.25, filled=False)
+        layers += [line.encode(x, y), rings.encode(x, y)]
     layers += annotation_layers(chart.annotations, x, y, (domains[0][0], domains[1][1]), theme)
     positions = place_labels(points, labels, domains, (wide, height), chart.log_x) if labels else []
     leaders = [record for record in positions if record["leader"]]

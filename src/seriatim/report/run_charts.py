@@ -12,7 +12,9 @@ from .formatting import format_number, one_line, with_prefix
 from .run_data import BrokenView, Point, RunData, shared_baselines
 
 MAX_TRAINING_POINTS = 120  # of a training curve: each the mean of its share of the steps
+MAX_COLORS = 9  # of models in a chart
 MAX_STEPS = 400  # of a schedule: each the largest of its share of the steps
+SAME_COST = 1.05  # a ratio of costs up to which they are equal
 LOG_RATIO = 4.0  # runs that differ by more than this in length are shown on a logarithmic axis
 Axis = Literal["seconds", "tokens"]
 
@@ -167,16 +169,20 @@ def schedule_charts(run: RunData) -> list[Lines]:
 
 
 def cost_charts(runs: Sequence[RunData]) -> list[Scatter]:
-    """Returns the main metric on the validation split against training compute and against training time.
+    """Returns the main metric on the validation split against compute, and against time and memory if these differ.
 
     Baselines, and models without such a cost, are lines across the chart as far as they are near the others.
     """
     scored = [run for run in runs if run.reached() is not None]
     charts = []
-    for key, title in (("flops", "training compute in FLOP"), ("seconds", "training time in seconds")):
+    keys = {"flops": "training compute in FLOP", "seconds": "training time in seconds"}
+    keys |= {"cpu_seconds": "processor time in seconds", "memory": "peak memory in bytes"}
+    if all(run.number("threads") in (None, 1) for run in scored):  # then it is the time
+        del keys["cpu_seconds"]
+    for key, title in keys.items():
         costed = [run for run in scored if run.number(key)]
-        if len(costed) > 1:
-            costs = [float(run.number(key) or 1.0) for run in costed]
+        costs = [float(run.number(key) or 1.0) for run in costed]
+        if len(costed) > 1 and (key == "flops" or max(costs) / min(costs) > SAME_COST):
             values = [float(run.reached() or 0.0) for run in costed]
             main, room = scored[0].main, 2 * (max(values) - min(values))
             levels = {run.label: run.reached() for run in scored if run not in costed}
@@ -203,13 +209,14 @@ def quality_scatter(
     """Returns a metric of models over what they cost, each a point with its label."""
     lower = get_metric(metric).direction != "higher"
     labels = tuple(run.label for run in runs)
+    groups = tuple(run.label.partition("-")[0] for run in runs)  # sizes of one model have one color
     hints = [f"{run.label}: {with_prefix(value)} {cost}" for run, value in zip(runs, costs, strict=True)]
     return Scatter(
         title=f"{split.capitalize()} {label_in_sentence(metric)} against {cost.partition(' in ')[0]}",
-        note="dotted: the best for at most so much" if frontier else "",
+        note="dotted and ringed: the Pareto front, the best for at most so much" if frontier else "",
         points=list(zip(costs, values, strict=True)),
         labels=labels,
-        groups=labels,
+        groups=labels if len(runs) <= MAX_COLORS else groups,
         hints=hints,
         x=cost,
         y="",

@@ -55,6 +55,7 @@ class RunData:
 
     folder: RunFolder
     label: str
+    ranked_by: str = ""  # the main metric of a comparison, if it is not that of the run
 
     @property
     def runs(self) -> tuple[RunData, ...]:
@@ -95,9 +96,10 @@ class RunData:
 
     @property
     def title(self) -> str:
-        """The name of the architecture as people write it, or the label if it says more."""
+        """The name of the architecture as people write it, or the label if it says more: "GPT", "GPT 100k"."""
+        head, _, rest = self.label.partition("-")
         try:
-            return registry.models.title(self.model) if self.label == self.model else self.label
+            return f"{registry.models.title(head)} {rest}".rstrip() if head == self.model else self.label
         except SeriatimError:  # of a plug-in that is not loaded
             return self.label
 
@@ -219,12 +221,12 @@ class RunData:
     @cached_property
     def main(self) -> str:
         """The metric to show first, and in charts."""
-        return main_metric(self.all_metrics, self.monitor)
+        return self.ranked_by or main_metric(self.all_metrics, self.monitor)
 
     @property
     def columns(self) -> list[str]:
         """The metrics worth showing, the main one first."""
-        return displayed_metrics(self.all_metrics, self.monitor)
+        return list(dict.fromkeys([self.main, *displayed_metrics(self.all_metrics, self.monitor)]))
 
     def reached(self, split: str = "validation") -> float | int | None:
         """Returns the main metric on a split."""
@@ -233,6 +235,8 @@ class RunData:
     @property
     def score(self) -> float | int | None:
         """The number that ranks runs, lower is better: the main metric on the validation split."""
+        if self.ranked_by:
+            return self.reached()
         if self.monitor == "loss" and get_metric(self.main).direction == "higher":
             reached = self.reached()
             return None if reached is None else -reached
@@ -371,7 +375,8 @@ def points(events: Sequence[Json], value_of: Callable[[Json], object]) -> list[P
 def read_runs(folders: Sequence[RunFolder]) -> list[RunData]:
     """Returns each run under the name of its model; if several have the same, with the name of the folder.
 
-    Runs that differ in nothing but the seed become one `SeededRun`.
+    Runs that differ in nothing but the seed become one `SeededRun`. Losses per token of different tokenizers cannot be
+    compared: such runs are ranked by bits per byte.
     """
     groups: dict[str, list[list[RunFolder]]] = {}  # settings without the seed → runs with different seeds
     for folder in folders:
@@ -385,14 +390,20 @@ def read_runs(folders: Sequence[RunFolder]) -> list[RunData]:
             free.append(folder)
     ordered = sorted((own for alike in groups.values() for own in alike), key=lambda own: folders.index(own[0]))
     names = [RunData(own[0], "").model for own in ordered]
+    tokenizers = [mapping(folder.settings.get("task")).get("tokenizer") for folder in folders]
+    several = any(tokenizer != tokenizers[0] for tokenizer in tokenizers)
+    comparable = all("bits_per_byte" in RunData(folder, "").all_metrics for folder in folders)
+    metric = "bits_per_byte" if several and comparable else ""
     counts, taken = Counter(names), Counter[str]()
     runs = []
     for own, name in zip(ordered, names, strict=True):
-        label = name if counts[name] == 1 else f"{name} ({own[0].path.name})"
+        folder_name = own[0].path.name
+        longer = folder_name if folder_name.startswith(f"{name}-") else f"{name} ({folder_name})"
+        label = name if counts[name] == 1 else longer
         taken[label] += 1
         label = label if taken[label] == 1 else f"{label} #{taken[label]}"
-        seeded = tuple(RunData(folder, label) for folder in own)
-        runs.append(seeded[0] if len(seeded) == 1 else SeededRun(own[0], label, seeded))
+        seeded = tuple(RunData(folder, label, metric) for folder in own)
+        runs.append(seeded[0] if len(seeded) == 1 else SeededRun(own[0], label, metric, seeded))
     return runs
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..core.metrics import format_metric, get_metric, label_in_sentence
+from ..core.metrics import format_metric, get_metric, is_better, label_in_sentence
 from .charts import BinnedMetric
 from .findings import (
     WARNINGS,
@@ -28,10 +28,14 @@ from .findings import (
     times,
 )
 from .formatting import format_duration, with_prefix
+from .run_charts import best_value
 from .run_data import RunData, ranked
 from .significance import ALPHA, Difference, Pair, compare_pairs, format_p
 
 MORE_SEEDS = " With --seeds 3 every model is trained three times."
+EARLIER = 0.95  # a share of another model's time that is worth a sentence
+MAX_SHARES = 4  # listed in one
+MAX_TIED = 4  # models listed that the best is not told from
 SLOWER = 1.3  # a speed smaller by this factor is worth a sentence
 RECURRENT = ("rnn", "lstm", "gru")
 STEPWISE = (*RECURRENT, "seq2seq", "bahdanau")  # models that go from element to element
@@ -63,8 +67,10 @@ class Verdict:
 
     @property
     def tied(self) -> list[RunData]:
-        """Those that the best is not told from."""
-        return [run for run in self.ordered[1:] if not self.difference(self.ordered[0], run).supported]
+        """Those that the best is not told from; other sizes of the same model are no other models."""
+        best = self.ordered[0]
+        others = [run for run in self.ordered[1:] if run.model != best.model or run.budget == best.budget]
+        return [run for run in others if not self.difference(best, run).supported]
 
     @property
     def tests(self) -> str:
@@ -83,12 +89,16 @@ class Verdict:
         ahead = f"{format_difference(self.difference(best, second).gap, best, best.main)} ahead of {the(second)}"
         if not tied:
             highest = max(self.difference(best, run).p or 0.0 for run in self.ordered[1:])
-            sure = f"({format_p(highest)}; {self.tests})"
+            sure = f"({format_p(highest)}; {self.tests})" if self.tests else "(one model at several sizes)"
             return f"Best on the validation split: {the(best)} with {reached}, {ahead} {sure}.{self.other_seeds}"
         if all(self.difference(best, run).p is None for run in tied):
+            if all(run.gradient_free for run in self.ordered):
+                return f"{capitalized(best)} reached {reached}, {ahead}; models without a seed have no test."
             seeds = "one seed cannot tell" if len(best.runs) == 1 else "too few seeds finished to tell"
             return f"{capitalized(best)} reached {reached}, {ahead}: {seeds} whether that is chance.{MORE_SEEDS}"
-        equal = enumerated([f"{the(run)} ({self.describe(best, run)})" for run in tied])
+        names = [f"{the(run)} ({self.describe(best, run)})" for run in tied]
+        more = [f"{len(names) - MAX_TIED} others"] if len(names) > MAX_TIED + 1 else names[MAX_TIED:]
+        equal = enumerated(names[:MAX_TIED] + more)
         return (
             f"{capitalized(best)} reached {reached}, but cannot be told from {equal}: the difference may be chance "
             f"(p ≥ {ALPHA}; {self.tests}).{self.other_seeds}"
@@ -124,6 +134,7 @@ def lessons(runs: Sequence[RunData], verdict: Verdict | None = None) -> list[str
     best = best_of_each(complete)
     texts = [verdict.sentence(), against_baselines(complete)]
     texts += [finding.sentence(complete) for finding in WARNINGS]
+    texts += [catching_up(verdict)]
     texts += [*architecture_lessons(best, verdict), throughput(complete), bargain(verdict)]
     return [text for text in texts if text] + left_out
 
@@ -137,6 +148,32 @@ def best_of_each(runs: Sequence[RunData]) -> dict[str, RunData]:
 
 
 # Cost
+
+
+def reached_share(best: RunData, other: RunData) -> float | None:
+    """Returns the share of another model's time in which the best one reached its best evaluation; None if never.
+
+    An evaluation is the earliest moment at which that is known, so it is at most this share.
+    """
+    values = [point.value for point in other.evaluations(best.main)]
+    total, target = other.number("seconds"), best_value(best.main, values)
+    if other.gradient_free or target is None or not total:
+        return None
+    curve = best.evaluations(best.main)
+    reached = [point.seconds for point in curve if not is_better(best.main, target, point.value)]
+    return min(reached) / total if reached else None
+
+
+def catching_up(verdict: Verdict) -> str:
+    """Returns in which share of their time the best model reached what others reached."""
+    best = verdict.ordered[0]
+    shares = [(share, run) for run in verdict.ordered[1:] if (share := reached_share(best, run)) is not None]
+    shares = [(share, run) for share, run in shares if share < EARLIER][:MAX_SHARES]
+    if best.gradient_free or not shares:
+        return ""
+    listed = enumerated([f"that of {the(run)} in {share:.2g}" for share, run in shares])
+    listed = listed.replace("that of", f"the final {label_in_sentence(best.main)} of", 1)
+    return f"{capitalized(best)} reaches {listed} of its time."
 
 
 def throughput(runs: Sequence[RunData]) -> str:

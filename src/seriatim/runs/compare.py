@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .. import report
-from ..core.config import merge
-from ..core.device import join_ranks
+from .. import report as reports
+from ..core.config import merge, set_path
+from ..core.device import join_ranks, pick_device
 from ..core.errors import SeriatimError
 from ..core.files import Json, WriteError, write_json
 from ..data.source import DataInput
 from ..report.charts import Lines
 from ..training.config import Config
 from ..training.events import Callback
-from .configure import add_plugins, configure, expand_names
+from .configure import SHORT_NAMES, add_plugins, configure, expand_names
 from .evaluate import Data, Notify
+from .jobs import FatalError, Workers
 from .run import Run
-from .session import Session, has_started, locked_by_first_rank, make_folder
+from .session import Session, has_started, locked_by_first_rank, make_folder, train_or_resume
+from .tuning import InterruptedTuningError, Trainer, Tuning, tune
 
 MAX_SEEDS = 1_000
+Training = tuple[str, str, Config]  # model, folder, settings
+LISTED = ("params", "tokenizer")  # options that may name several values, each of which every model is trained with
 
 
 @dataclass(frozen=True)
@@ -32,31 +37,39 @@ class Comparison:
     runs: list[Run]
     failed: dict[str, str]  # folder → reason
     loads: dict[str, float] = field(default_factory=dict)  # folder → load of the machine when its training ended
+    tunings: dict[str, Tuning] = field(default_factory=dict)  # folder of the first seed → search for the learning rate
+    signal: str = ""  # that ended it before all was trained
 
     def table(self) -> list[Json]:
         """Returns a row per model: quality, size and cost; of several seeds means and standard deviations."""
-        return report.comparison_rows(self.runs)
+        return reports.comparison_rows(self.runs)
+
+    def scaling(self) -> list[Json]:
+        """Returns the power law of each model that was trained at several sizes, over parameters, compute and time."""
+        return reports.scaling_rows(self.runs)
 
     def verdict(self) -> str:
         """Returns which model is best, by how much and how sure that is."""
-        return report.comparison_verdict(self.runs)
+        return reports.comparison_verdict(self.runs)
 
     def plot(self) -> Lines:
         """Returns the curves of all trainings."""
-        return report.curves(self.runs)
+        return reports.curves(self.runs)
 
     def write(self) -> None:
         """Writes comparison.json and report.html."""
-        rows = [{"folder": run.path.name, **row} for run in self.runs for row in report.comparison_rows([run])]
-        values = {
+        rows = [{"folder": run.path.name, **row} for run in self.runs for row in reports.comparison_rows([run])]
+        values: Json = {
             "verdict": self.verdict(),
             "table": self.table(),
             "runs": rows,
             "failed": self.failed,
             "loads": self.loads,
+            "tuning": {name: tuning.record() for name, tuning in self.tunings.items()},
+            "scaling": self.scaling(),
         }
         write_json(self.path / "comparison.json", values)
-        report.write_comparison_report(self.path, self.runs, self.failed)
+        reports.write_comparison_report(self.path, self.runs, self.failed, values["tuning"])
 
 
 def compare(
@@ -65,6 +78,9 @@ def compare(
     models: Sequence[str] | Mapping[str, Mapping[str, object]] = (),
     *,
     seeds: int | str | Sequence[int] | None = None,
+    tune_minutes: float | None = None,
+    jobs: int = 1,
+    report: bool = True,
     validation: DataInput | None = None,
     test: DataInput | None = None,
     settings: Mapping[str, object] | None = None,
@@ -77,11 +93,16 @@ def compare(
 ) -> Comparison:
     """Trains several architectures on the same data, split and budget, and writes one report.
 
+    `params` and `tokenizer` may name several values, as "100k,300k,1M" or a list: every model is trained with each.
+
     Args:
         task: The name of the task.
         data: The source of the data, a path or data in memory.
         models: Names, or labels with the settings of each over the common ones (`{"deep": {"model": …}}`).
         seeds: How many seeds each model is trained with, from `seed` on, or the seeds themselves. By default one.
+        tune_minutes: How long to search for the learning rate of each model (and size) before it is trained.
+        jobs: How many trainings at a time; more than one are in processes of their own, on one thread each.
+        report: Whether each run has a report.html and views of the inside of its own.
         validation: The source of the validation split.
         test: The source of the test split.
         settings: Nested settings of all models.
@@ -98,42 +119,169 @@ def compare(
     memory = Data(data, validation, test)
     common = merge(expand_names(settings or {}), {"data": memory.settings()})
     variants = models if isinstance(models, Mapping) else {name: {"model": name} for name in models}
-    configs = {
-        name: configure(task, None, None, merge(common, expand_names(own)), **short) for name, own in variants.items()
-    }
+    variants, short = cross_options({name: expand_names(own) for name, own in variants.items()}, short)
+    configs = {name: configure(task, None, None, merge(common, own), **short) for name, own in variants.items()}
+    if tune_minutes is not None and tune_minutes <= 0:
+        raise SeriatimError("compare.tuning", f"--tune-minutes {tune_minutes:g} is no time", "name some, as 5")
     trainings = plan_trainings(configs, seeds)
     first = next(iter(configs.values()))
+    check_jobs(jobs, memory, first)
     path = make_folder(f"compare-{first.task.name}") if out is None else Path(out)
     for _, folder, config in trainings:
-        check_same_settings(path / folder, config)
-    runs: list[Run] = []
-    failed: dict[str, SeriatimError] = {}
-    loads: dict[str, float] = {}
-    unsuitable: set[str] = set()  # models that could not start, and cannot with another seed
+        check_same_settings(path / folder, config, tuned=tune_minutes is not None)
+
+    def train(folder: str, config: Config, trial: bool) -> Run:
+        session = Session(config, path / folder, memory, data_dir, callbacks(folder), notify, report, trial=trial)
+        return train_or_resume(session)
+
+    plugins = [str(file) for file in ([plugin] if isinstance(plugin, str | Path) else plugin or ())]
+    workers = Workers(path, jobs, data_dir, plugins, callbacks, notify, report) if jobs > 1 else None
     with locked_by_first_rank(path, join_ranks()):
-        for model, folder, config in trainings:
-            if model in unsuitable:
-                continue
-            try:
-                run = train_or_resume(Session(config, path / folder, memory, data_dir, callbacks(folder), notify))
-            except WriteError:  # the next model would not fare better
-                raise
-            except SeriatimError as error:
-                failed[folder] = error
-                unsuitable |= set() if (path / folder / "config.yaml").is_file() else {model}
-                if notify is not None:
-                    notify(f"{folder} failed: {error}")
-                continue
-            runs.append(run)
-            loads |= {folder: round(os.getloadavg()[0], 2)} if hasattr(os, "getloadavg") else {}
-            if run.summary.get("reason", "").startswith("SIG"):
-                break
-        if not runs:
-            raise next(iter(failed.values()))
-        comparison = Comparison(path, runs, {name: str(error) for name, error in failed.items()}, loads)
-        if join_ranks().is_first:
+        trainer = Trainings(path, train if workers is None else workers.train, workers, notify)
+        if tune_minutes is not None:
+            trainer.tune(trainings, tune_minutes)
+        trainer.train_all(trainings)
+        if not trainer.runs and trainer.failed:
+            raise next(iter(trainer.failed.values()))
+        comparison = trainer.comparison([folder for _, folder, _ in trainings])
+        if comparison.runs and join_ranks().is_first:
             comparison.write()
     return comparison
+
+
+@dataclass
+class Trainings:
+    """The trainings of a comparison, one after the other or in workers, and what came of them so far.
+
+    Args:
+        path: The folder of the comparison.
+        train: Trains settings in a folder within, or continues what it holds.
+        workers: The processes that train; None if this one does.
+        notify: Called with each note.
+    """
+
+    path: Path
+    train: Trainer
+    workers: Workers | None
+    notify: Notify | None
+    runs: dict[str, Run] = field(default_factory=dict)  # by folder
+    failed: dict[str, SeriatimError] = field(default_factory=dict)
+    loads: dict[str, float] = field(default_factory=dict)
+    tunings: dict[str, Tuning] = field(default_factory=dict)
+    unsuitable: set[str] = field(default_factory=set)  # models that could not start, and cannot with another seed
+    signal: str = ""
+
+    def tune(self, trainings: Sequence[Training], minutes: float) -> None:
+        """Searches for the learning rate of each model that has one, with the first seed."""
+
+        def search(model: str, config: Config) -> None:
+            best = self.tunings[model] = tune(model, config, minutes, self.train, self.path)
+            edge = ", at the edge of what was tried" if best.at_edge else ""
+            self.note(f"{model}: learning rate {best.lr:g}, {best.factor:g} times the default{edge}")
+
+        first = {model: config for model, folder, config in trainings if model == folder}
+        networks = {model: config for model, config in first.items() if not config.model.gradient_free}
+        self.run_all({(name, name): functools.partial(search, name, config) for name, config in networks.items()})
+
+    def train_all(self, trainings: Sequence[Training]) -> None:
+        """Trains all models with the first seed, then with the next: which do not fit the task is known by then."""
+
+        def complete(model: str, folder: str, config: Config) -> None:
+            if model in self.unsuitable:
+                return
+            if model in self.tunings:
+                config = self.tunings[model].apply(config)
+                check_same_settings(self.path / folder, config)
+            self.runs[folder] = run = self.train(folder, config, False)
+            self.loads |= {folder: round(os.getloadavg()[0], 2)} if hasattr(os, "getloadavg") else {}
+            if (reason := run.summary.get("reason", "")).startswith("SIG"):
+                self.signal = reason
+
+        for seed in dict.fromkeys(config.seed for *_, config in trainings):
+            own = [training for training in trainings if training[2].seed == seed]
+            self.run_all({training[:2]: functools.partial(complete, *training) for training in own})
+
+    def run_all(self, parts: Mapping[tuple[str, str], Callable[[], None]]) -> None:
+        """Calls the functions of models and folders until a signal arrives; what fails is noted, and the rest goes on.
+
+        Raises:
+            WriteError: The disk is full, for instance, so that the next training would not fare better.
+        """
+        calls = parts.values() if self.workers is None else self.workers.run_all(list(parts.values()))
+        for (model, folder), call in zip(parts, calls, strict=True):
+            if self.signal and self.workers is None:
+                break
+            try:
+                call()
+            except (WriteError, FatalError):
+                raise
+            except InterruptedTuningError as interruption:
+                self.signal = interruption.reason
+            except SeriatimError as error:
+                self.failed[folder] = error
+                self.unsuitable |= set() if (self.path / folder / "config.yaml").is_file() else {model}
+                self.note(f"{folder} failed: {error}")
+        if self.workers is not None and self.workers.signal:
+            self.signal = self.workers.signal
+
+    def note(self, text: str) -> None:
+        if self.notify is not None:
+            self.notify(text)
+
+    def comparison(self, folders: Sequence[str]) -> Comparison:
+        """Returns the comparison as far as it came, with the runs in the order of these folders."""
+        runs = [self.runs[folder] for folder in folders if folder in self.runs]
+        failed = {folder: str(error) for folder, error in self.failed.items()}
+        return Comparison(self.path, runs, failed, self.loads, self.tunings, self.signal)
+
+
+def cross_options(
+    variants: Mapping[str, dict[str, object]], short: Mapping[str, object]
+) -> tuple[dict[str, dict[str, object]], dict[str, object]]:
+    """Returns a variant of each model for each value of the options that name several, and the other options.
+
+    The folder of the GPT with --params 100k,1M is `gpt-100k`, then `gpt-1M`; all models of one size come before the
+    next size.
+    """
+    crossed, others = dict(variants), dict(short)
+    for option in LISTED:
+        value = others.get(option)
+        values = value.split(",") if isinstance(value, str) else list(value) if isinstance(value, Sequence) else [value]
+        values = [item.strip() if isinstance(item, str) else item for item in values]
+        if len(values) < 2:
+            continue
+        if len({str(item) for item in values}) < len(values) or "" in values:
+            cause = f"--{option} {','.join(map(str, values))} does not name different values"
+            raise SeriatimError("compare.values", cause, "name each once, as --params 100k,300k,1M")
+        del others[option]
+        combined: dict[str, dict[str, object]] = {}
+        for item in values:
+            for name, own in crossed.items():
+                change: dict[str, object] = {}
+                set_path(change, SHORT_NAMES[option], item)
+                combined[f"{name}-{item}"] = merge(own, change)
+        crossed = combined
+    return crossed, others
+
+
+def check_jobs(jobs: int, data: Data, config: Config) -> None:
+    """Raises SeriatimError unless so many trainings at a time are possible and fair to each."""
+    if jobs == 1:
+        return
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cause = ""
+    if jobs < 1:
+        cause = f"--jobs {jobs} is no number of trainings"
+    elif jobs > cores:
+        cause = f"{jobs} trainings at a time would share {cores} processor{'' if cores == 1 else 's'}"
+    elif pick_device(config.train.device).type != "cpu":
+        cause = "several trainings at a time would share one GPU"
+    elif join_ranks().world_size > 1:
+        cause = "these processes train one model together"
+    elif data.in_memory():
+        cause = "data in memory is not passed on to other processes"
+    if cause:
+        raise SeriatimError("compare.jobs", cause, "omit --jobs, or name fewer; data as a path")
 
 
 def plan_trainings(
@@ -176,22 +324,11 @@ def parse_seeds(seeds: int | str | Sequence[int], first: int) -> list[int]:
     return numbers
 
 
-def train_or_resume(session: Session) -> Run:
-    """Returns the finished run in the session's folder, resumes an interrupted one, or trains a new one."""
-    folder, ranks = session.folder, join_ranks()
-    started = has_started(folder)
-    finished = started and bool(Run(folder).summary.get("metrics"))
-    started, finished = (bool(flag) for flag in ranks.broadcast([float(started), float(finished)]))
-    if finished:
-        return Run(folder)
-    if started and not session.config.model.gradient_free:  # others are fitted again: they have no checkpoints
-        session.config = Run(folder).config
-        return session.resume()
-    return session.start()
+def check_same_settings(folder: Path, config: Config, tuned: bool = False) -> None:
+    """Raises SeriatimError if a folder holds a run with other settings, sizes that a budget solves for aside.
 
-
-def check_same_settings(folder: Path, config: Config) -> None:
-    """Raises SeriatimError if a folder holds a run with other settings, sizes that a budget solves for aside."""
+    If the learning rate is `tuned`, it may be another.
+    """
     if not has_started(folder):
         return
     try:
@@ -204,6 +341,8 @@ def check_same_settings(folder: Path, config: Config) -> None:
     requested = config.model_dump(mode="json")
     for values in (stored, requested):
         values["model"] = {name: value for name, value in values["model"].items() if name not in solved}
+        if tuned:
+            values["train"]["optimizer"] |= {"lr": None, "muon_lr": None}
     if differing := [name for name in requested if stored[name] != requested[name]]:
         raise SeriatimError(
             "compare.differs",

@@ -27,11 +27,11 @@ from ..tasks import load as load_task
 from ..tasks.base import Encoded, Task
 from ..training.config import ENDS, Config
 from ..training.events import Callback
-from .compare import check_same_settings, train_or_resume
+from .compare import check_same_settings
 from .configure import configure, expand_names
 from .evaluate import Notify, reopen_task
 from .run import WEIGHTS, Run
-from .session import Session, locked_by_first_rank, make_folder
+from .session import Session, locked_by_first_rank, make_folder, train_or_resume
 
 TEACHER, ALONE, DISTILLED = "teacher", "student alone", "student distilled"
 FOLDERS = {DISTILLED: "distilled", ALONE: "alone"}  # distilled first: a teacher that does not fit is an error at once

@@ -82,6 +82,7 @@ class Session:
         callbacks: Called with each event of the loop: progress bars, logs.
         notify: Called with each note.
         report: Whether to inspect the trained model and write report.html and the model card.
+        trial: Whether only the metrics on the validation split are wanted: no test, no views, no report.
     """
 
     config: Config
@@ -92,6 +93,7 @@ class Session:
     notify: Notify | None = None
     report: bool = True
     teacher_summary: Json | None = None
+    trial: bool = False
 
     def start(self) -> Run:
         """Trains from the beginning and returns the run."""
@@ -388,7 +390,7 @@ class Session:
         if model is None or started is None or stopped is None:
             run.write_summary(summary)
             return
-        splits = [split for split in ("validation", "test") if split in task.encoded]
+        splits = [split for split in ("validation", "test") if split in task.encoded][: 1 if self.trial else 2]
         if stopped.reason.startswith("SIG"):
             splits = []
         metrics = {split: task.evaluate(model, split) for split in splits}
@@ -417,7 +419,7 @@ class Session:
         }:
             summary["signatures"] = signatures
         run.write_summary(summary)
-        if not splits:
+        if not splits or self.trial:
             return
         views = {split: task.views(predictor, split) for split in splits}
         run.write_evaluation({split: views_to_json(charts) for split, charts in views.items()})
@@ -437,6 +439,20 @@ class Session:
             self._note(f"the report does not show the inside: {type(error).__name__}: {error}")
             return
         Run(self.folder).write_inspection(views_to_json(charts))
+
+
+def train_or_resume(session: Session) -> Run:
+    """Returns the finished run in the session's folder, resumes an interrupted one, or trains a new one."""
+    folder, ranks = session.folder, join_ranks()
+    started = has_started(folder)
+    finished = started and bool(Run(folder).summary.get("metrics"))
+    started, finished = (bool(flag) for flag in ranks.broadcast([float(started), float(finished)]))
+    if finished:
+        return Run(folder)
+    if started and not session.config.model.gradient_free:  # others are fitted again: they have no checkpoints
+        session.config = Run(folder).config
+        return session.resume()
+    return session.start()
 
 
 def on_first_rank(ranks: Ranks, function: Callable[[], T]) -> T | None:
