@@ -7,28 +7,53 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.optim._muon import _zeropower_via_newtonschulz
 
 from helpers import settings_of
 from seriatim.core import registry
 from seriatim.nn.network import token_network
+from seriatim.training import muon
 from seriatim.training.config import OptimizerSettings, learning_rates, make_config
-from seriatim.training.muon import Muon, hidden_matrices, orthogonalize
+from seriatim.training.muon import COEFFICIENTS, Muon, hidden_matrices, orthogonalize
 from seriatim.training.optimizer import load_optimizer, make_optimizer, optimizer_tensors, update
 
 MUON = OptimizerSettings(name="muon", weight_decay=0.1)
 
 
-@pytest.mark.parametrize("shape", [(6, 6), (12, 4), (4, 12)])
+@pytest.mark.parametrize("shape", [(6, 6), (12, 4), (4, 12), (4, 7)])
 def test_orthogonalize_keeps_the_singular_vectors_and_levels_the_values(shape: tuple[int, int]) -> None:
-    torch.manual_seed(0)
+    torch.manual_seed(3)
     matrices = torch.randn(3, *shape, dtype=torch.float64)
-    result = orthogonalize(matrices)
-    left, _, right = torch.linalg.svd(matrices, full_matrices=False)
-    values = left.transpose(1, 2) @ result @ right.transpose(1, 2)  # diagonal, as the iteration changes values alone
-    diagonal = values.diagonal(dim1=1, dim2=2)
-    assert torch.allclose(values, torch.diag_embed(diagonal), atol=1e-9)
-    assert diagonal.min() > 0.6
-    assert diagonal.max() < 1.3
+    left, values, right = torch.linalg.svd(matrices, full_matrices=False)
+    assert (values[:, -1] / values.pow(8).sum(dim=1).pow(1 / 8)).min() > 0.01  # what three iterations suffice for
+    result = left.transpose(1, 2) @ orthogonalize(matrices) @ right.transpose(1, 2)
+    diagonal = result.diagonal(dim1=1, dim2=2)
+    assert torch.allclose(result, torch.diag_embed(diagonal), atol=1e-9)  # the iteration changes values alone
+    assert diagonal.min() > 0.73
+    assert diagonal.max() < 1.27
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-18, 1e18])
+def test_orthogonalize_any_scale(scale: float) -> None:
+    torch.manual_seed(0)
+    matrices = torch.randn(2, 4, 4)
+    assert torch.allclose(
+        orthogonalize(scale * matrices), orthogonalize(matrices) if scale else torch.zeros(()), atol=1e-5
+    )
+
+
+def test_each_quintic_is_the_best_over_what_the_one_before_leads_to() -> None:
+    """By Chebyshev's theorem: of three coefficients those are best whose error has four extrema of alternating sign."""
+    low, high = 0.01, 1.0
+    for a, b, c in COEFFICIENTS:
+        x = torch.linspace(low, high, 100_001, dtype=torch.float64)
+        error = a * x + b * x**3 + c * x**5 - 1
+        inner = (error[1:-1] - error[:-2]) * (error[2:] - error[1:-1]) < 0
+        extrema = torch.cat([error[:1], error[1:-1][inner], error[-1:]]).tolist()
+        largest = float(error.abs().max())
+        assert extrema == pytest.approx([-largest, largest, -largest, largest], abs=2e-3)
+        low, high = 1 - largest, 1 + largest
+    assert (low, high) == pytest.approx((0.73, 1.27), abs=1e-2)
 
 
 class Pair(nn.Module):
@@ -49,14 +74,20 @@ class Pair(nn.Module):
         return {name: p.grad.clone() for name, p in self.named_parameters() if p.grad is not None}
 
 
-def test_equals_torch_matrix_by_matrix() -> None:
-    """torch's iterates in bfloat16: after three updates of 0.02 the sum of the differences stays below 2 % of them."""
+def test_equals_torch_matrix_by_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but the iteration, which is torch's here."""
+
+    def torch_iteration(matrices: Tensor) -> Tensor:
+        return torch.stack(
+            [_zeropower_via_newtonschulz(x, (3.4445, -4.775, 2.0315), 5, 1e-7) for x in matrices]
+        ).float()
+
+    monkeypatch.setattr(muon, "orthogonalize", torch_iteration)
     network = Pair()
     optimizer = make_optimizer(network, MUON.model_copy(update={"weight_decay": 0.0}), 1e-3, 0.02)
     assert isinstance(optimizer, Muon)
     gates = [nn.Parameter(block.clone()) for block in network.backbone["gates"].weight.detach().chunk(3)]
     taps = nn.Parameter(network.backbone["taps"].weight.detach().flatten(1).clone())
-    before = torch.cat(gates).detach().clone()
     theirs = torch.optim.Muon([*gates, taps], lr=0.02, weight_decay=0.0, momentum=0.95, adjust_lr_fn="original")
     for step in range(3):
         gradients = network.set_gradients(step)
@@ -65,9 +96,9 @@ def test_equals_torch_matrix_by_matrix() -> None:
         taps.grad = gradients["backbone.taps.weight"].flatten(1)
         theirs.step()
         update(optimizer, 1e-3)
-    moved = (torch.cat(gates) - before).norm()
-    assert (network.backbone["gates"].weight - torch.cat(gates)).norm() < 0.02 * moved
-    assert (network.backbone["taps"].weight.flatten(1) - taps).norm() < 0.02 * moved
+    # in bfloat16, differences of the last bit of the momentum may become differences of the third digit
+    assert torch.allclose(network.backbone["gates"].weight, torch.cat(gates), atol=1e-4)
+    assert torch.allclose(network.backbone["taps"].weight.flatten(1), taps, atol=1e-4)
 
 
 def test_the_rest_is_updated_by_adamw() -> None:

@@ -2,7 +2,7 @@
 
     m ← β m + (1−β) g,    u = (1−β) g + β m,    W ← W − η √max(1, rows/columns) · orthogonalize(u)
 
-orthogonalize(U S Vᵀ) ≈ U Vᵀ by five iterations of Newton and Schulz: every direction of the update is about equally
+orthogonalize(U S Vᵀ) ≈ U Vᵀ by three iterations of Newton and Schulz: every direction of the update is about equally
 long, the rare ones included, where a plain step mostly follows the few largest. It is meant for the matrices between
 hidden layers. Embeddings, positions, heads, norms and biases are updated by AdamW in the same optimizer.
 
@@ -18,19 +18,39 @@ from collections import defaultdict
 import torch
 from torch import Tensor, nn
 
-COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the quintic a x + b x³ + c x⁵, which drives singular values to about 1
-ITERATIONS = 5
+# The quintics a x + b x³ + c x⁵ of the iterations. The first is nearest to 1 over singular values from 0.01 to 1, each
+# further one over the values that the one before leads to: the best composition (Amsel et al. 2025, "Polar Express").
+# Each solves a linear program: min t with |a x + b x³ + c x⁵ − 1| ≤ t on a grid. Values from 0.01 to 1 end in 1 ± 0.27.
+COEFFICIENTS = ((8.0934, -23.6204, 17.4462), (3.6366, -2.7219, 0.5365), (2.6613, -1.9772, 0.4526))
 
 
 def orthogonalize(matrices: Tensor) -> Tensor:
-    """Returns U Vᵀ, nearly, of each matrix U S Vᵀ of a batch (N,rows,columns); singular values are 0.7 to 1.2."""
-    a, b, c = COEFFICIENTS
+    """Returns U Vᵀ, nearly, of each matrix U S Vᵀ of a batch (N,rows,columns).
+
+    Matrices are divided by (Σ s⁸)^⅛, s being their singular values. It is at most n^⅛ times the largest, where the
+    Frobenius norm may be √n times as large, and comes with the products of the first iteration. Of wide matrices X only
+    X Xᵀ is iterated, which takes less arithmetic.
+    """
     tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.transpose(1, 2) if tall else matrices
-    x = x / (x.flatten(1).norm(dim=1)[:, None, None] + 1e-7)
-    for _ in range(ITERATIONS):
-        square = torch.bmm(x, x.transpose(1, 2))
-        x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
+    x = x / x.flatten(1).norm(dim=1).clamp(min=1e-30)[:, None, None]  # so that its powers neither vanish nor overflow
+    gram = torch.bmm(x, x.transpose(1, 2))
+    square = torch.bmm(gram, gram)
+    scale = square.flatten(1).norm(dim=1).clamp(min=1e-30)[:, None, None] ** -0.25
+    x, gram, square = x * scale, gram * scale**2, square * scale**4
+    wide = x.shape[2] >= 2 * x.shape[1]
+    polynomial = product = gram
+    for index, (a, b, c) in enumerate(COEFFICIENTS):
+        if index:
+            gram = torch.bmm(torch.bmm(polynomial, gram), polynomial) if wide else torch.bmm(x, x.transpose(1, 2))
+            square = torch.bmm(gram, gram)
+        polynomial = square.mul_(c).add_(gram, alpha=b)
+        polynomial.diagonal(dim1=1, dim2=2).add_(a)
+        if wide:
+            product = torch.bmm(polynomial, product) if index else polynomial
+        else:
+            x = torch.bmm(polynomial, x)
+    x = torch.bmm(product, x) if wide else x
     return x.transpose(1, 2) if tall else x
 
 
