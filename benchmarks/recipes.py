@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
 from seriatim import tasks
 from seriatim.core.config import set_path
@@ -37,6 +38,7 @@ from seriatim.training.config import Config, learning_rates
 from seriatim.training.cost import solve_width
 from seriatim.training.events import Evaluated
 from seriatim.training.loop import Loop
+from seriatim.training.muon import hidden_matrices
 
 TOGETHER = 4  # variants that are trained in turns
 
@@ -84,6 +86,22 @@ PROBLEMS = {
 }
 
 
+def initialize(network: nn.Module, name: str) -> None:
+    """Changes the weights of a new network: init=zero-output, fan-in or orthogonal of a variant."""
+    for key in hidden_matrices(network):
+        weight = network.get_parameter(key).data
+        if name == "zero-output":  # what writes into the residual stream
+            if key.endswith("output.weight"):
+                weight.zero_()
+        elif name == "fan-in":
+            scale = weight[0].numel() ** -0.5 / weight.std()
+            weight.mul_(scale)
+        elif name == "orthogonal":
+            torch.nn.init.orthogonal_(weight, float(weight.std()) * max(weight.flatten(1).shape) ** 0.5)
+        else:
+            raise ValueError(f"no initialization {name}")
+
+
 class Unit(NamedTuple):
     """One training: a variant of a problem with one model and seed."""
 
@@ -95,11 +113,14 @@ class Unit(NamedTuple):
     config: Config
     lr: float
     muon_lr: float
+    init: str = ""
 
     def key(self) -> str:
         """Returns what a result depends on."""
         dumped = self.config.model_dump(mode="json", exclude={"task", "data"})
-        return json.dumps([self.problem, self.model, self.seconds, self.lr, self.muon_lr, dumped], sort_keys=True)
+        return json.dumps(
+            [self.problem, self.model, self.seconds, self.lr, self.muon_lr, self.init, dumped], sort_keys=True
+        )
 
 
 def make_unit(problem: str, model: str, variant: str, seed: int, seconds: float | None) -> Unit:
@@ -112,21 +133,24 @@ def make_unit(problem: str, model: str, variant: str, seed: int, seconds: float 
     end = {"minutes": seconds / 60, "evaluate_minutes": seconds / 60 / chosen.evaluations, "evaluate_limit": 10**9}
     settings: dict[str, Any] = {"seed": seed, "train": end} | ({"params": chosen.params} if chosen.params else {})
     factors: dict[str, float] = {}
+    init = ""
     for item in [*chosen.settings.split(), *([] if variant == "default" else variant.split())]:
         name, _, text = item.partition("=")
         try:
             value = ast.literal_eval(text)
         except (ValueError, SyntaxError):
             value = text
-        if name.endswith("*"):
+        if name == "init":
+            init = text
+        elif name.endswith("*"):
             factors[name[:-1]] = float(value)
         else:
             is_other = name.partition(".")[0] in ("task", "model", "data")
             set_path(settings, name if is_other else f"train.{name}", value)
     config = configure(chosen.task, chosen.data, model, settings)
     lr, muon_lr = learning_rates(config)
-    both = factors.get("lr", 1.0)
-    return Unit(problem, model, variant, seed, seconds, config, lr * both, muon_lr * both * factors.get("muon_lr", 1.0))
+    lr, muon_lr = lr * factors.get("lr", 1.0), muon_lr * factors.get("lr", 1.0) * factors.get("muon_lr", 1.0)
+    return Unit(problem, model, variant, seed, seconds, config, lr, muon_lr, init)
 
 
 def train(units: list[Unit], prepared: dict[str, Task[Any]]) -> Iterator[dict[str, object]]:
@@ -142,11 +166,14 @@ def train(units: list[Unit], prepared: dict[str, Task[Any]]) -> Iterator[dict[st
             if config.params is not None:
                 config = config.model_copy(update={"model": solve_width(config.model, config.params, task.network)})
             task.config = config.task_config()
-            _, per_unit = learning_rates(unit.config), learning_rates(config)
-            lr, muon_lr = (own * rate / base for own, rate, base in zip(unit[-2:], per_unit, _, strict=True))
+            before, after = learning_rates(unit.config), learning_rates(config)  # they may depend on the width
+            lr, muon_lr = unit.lr * after[0] / before[0], unit.muon_lr * after[1] / before[1]
+            network = task.build()
+            if unit.init:
+                initialize(network, unit.init)
             checkpoints = Checkpoints(Path(folder) / str(index))
             loop = Loop(
-                task, task.build(), config.train, lr, unit.seed, checkpoints, clock=time.process_time, muon_lr=muon_lr
+                task, network, config.train, lr, unit.seed, checkpoints, clock=time.process_time, muon_lr=muon_lr
             )
             runs.append((unit, loop, loop.run(), []))
         while runs:
