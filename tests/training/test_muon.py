@@ -29,31 +29,45 @@ def test_orthogonalize_keeps_the_singular_vectors_and_levels_the_values(shape: t
     result = left.transpose(1, 2) @ orthogonalize(matrices) @ right.transpose(1, 2)
     diagonal = result.diagonal(dim1=1, dim2=2)
     assert torch.allclose(result, torch.diag_embed(diagonal), atol=1e-9)  # the iteration changes values alone
-    assert diagonal.min() > 0.73
-    assert diagonal.max() < 1.27
+    assert diagonal.min() > 0.71
+    assert diagonal.max() < 1.29
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-18, 1e18])
 def test_orthogonalize_any_scale(scale: float) -> None:
     torch.manual_seed(0)
     matrices = torch.randn(2, 4, 4)
-    assert torch.allclose(
-        orthogonalize(scale * matrices), orthogonalize(matrices) if scale else torch.zeros(()), atol=1e-5
-    )
+    expected = orthogonalize(matrices) if scale else torch.zeros(())
+    assert torch.allclose(orthogonalize(scale * matrices), expected, atol=1e-2)
+
+
+@pytest.mark.parametrize("shape", [(40, 40), (20, 80), (80, 20)])
+def test_orthogonalize_in_bfloat16(shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its directions are those of float32; no rounding error grows beyond the interval of the polynomials."""
+    torch.manual_seed(0)
+    matrices = torch.randn(4, *shape) + 2 * torch.randn(4, shape[0], 2) @ torch.randn(4, 2, shape[1])
+    results = []
+    for native in (False, True):
+        monkeypatch.setattr(muon, "_multiplies_bfloat16", lambda device, native=native: native)
+        results.append(orthogonalize(matrices))
+    assert all(result.dtype == torch.float32 for result in results)
+    cosines = nn.functional.cosine_similarity(*(result.flatten(1) for result in results))
+    assert cosines.min() > 0.995
+    assert torch.linalg.matrix_norm(results[1], 2).max() < 1.35
 
 
 def test_each_quintic_is_the_best_over_what_the_one_before_leads_to() -> None:
     """By Chebyshev's theorem: of three coefficients those are best whose error has four extrema of alternating sign."""
-    low, high = 0.01, 1.0
+    low, high = 0.01, 1.02
     for a, b, c in COEFFICIENTS:
         x = torch.linspace(low, high, 100_001, dtype=torch.float64)
         error = a * x + b * x**3 + c * x**5 - 1
         inner = (error[1:-1] - error[:-2]) * (error[2:] - error[1:-1]) < 0
         extrema = torch.cat([error[:1], error[1:-1][inner], error[-1:]]).tolist()
         largest = float(error.abs().max())
-        assert extrema == pytest.approx([-largest, largest, -largest, largest], abs=2e-3)
-        low, high = 1 - largest, 1 + largest
-    assert (low, high) == pytest.approx((0.73, 1.27), abs=1e-2)
+        assert extrema == pytest.approx([-largest, largest, -largest, largest], abs=5e-3)
+        low, high = 1 - largest, 1.02 * (1 + largest)
+    assert largest == pytest.approx(0.29, abs=1e-2)
 
 
 class Pair(nn.Module):

@@ -14,44 +14,56 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from functools import cache
 
 import torch
 from torch import Tensor, nn
 
-# The quintics a x + b x³ + c x⁵ of the iterations. The first is nearest to 1 over singular values from 0.01 to 1, each
+# The quintics a x + b x³ + c x⁵ of the iterations. The first is nearest to 1 over singular values of 0.01 to 1.02, each
 # further one over the values that the one before leads to: the best composition (Amsel et al. 2025, "Polar Express").
-# Each solves a linear program: min t with |a x + b x³ + c x⁵ − 1| ≤ t on a grid. Values from 0.01 to 1 end in 1 ± 0.27.
-COEFFICIENTS = ((8.0934, -23.6204, 17.4462), (3.6366, -2.7219, 0.5365), (2.6613, -1.9772, 0.4526))
+# Each solves a linear program: min t with |a x + b x³ + c x⁵ − 1| ≤ t on a grid. Values from 0.01 to 1 end in 1 ± 0.29;
+# every interval is 2 % longer than it has to be, because beyond its end rounding errors would grow.
+COEFFICIENTS = ((7.9424, -22.2873, 15.8239), (3.5875, -2.5845, 0.4893), (2.6604, -1.9134, 0.4194))
 
 
 def orthogonalize(matrices: Tensor) -> Tensor:
     """Returns U Vᵀ, nearly, of each matrix U S Vᵀ of a batch (N,rows,columns).
 
     Matrices are divided by (Σ s⁸)^⅛, s being their singular values. It is at most n^⅛ times the largest, where the
-    Frobenius norm may be √n times as large, and comes with the products of the first iteration. Of wide matrices X only
-    X Xᵀ is iterated, which takes less arithmetic.
+    Frobenius norm may be √n times as large, and comes with the products of the first iteration. Float32 is iterated in
+    bfloat16 if the processor multiplies it natively: four times as fast, and exact enough for directions. Otherwise, of
+    wide matrices X only X Xᵀ is iterated, which takes less arithmetic.
     """
     tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.transpose(1, 2) if tall else matrices
     x = x / x.flatten(1).norm(dim=1).clamp(min=1e-30)[:, None, None]  # so that its powers neither vanish nor overflow
+    short = x.dtype == torch.float32 and _multiplies_bfloat16(x.device.type)
+    x = x.bfloat16() if short else x
     gram = torch.bmm(x, x.transpose(1, 2))
     square = torch.bmm(gram, gram)
     scale = square.flatten(1).norm(dim=1).clamp(min=1e-30)[:, None, None] ** -0.25
     x, gram, square = x * scale, gram * scale**2, square * scale**4
-    wide = x.shape[2] >= 2 * x.shape[1]
+    wide = not short and x.shape[2] >= 2 * x.shape[1]  # small eigenvalues of X Xᵀ need the digits
     polynomial = product = gram
     for index, (a, b, c) in enumerate(COEFFICIENTS):
         if index:
             gram = torch.bmm(torch.bmm(polynomial, gram), polynomial) if wide else torch.bmm(x, x.transpose(1, 2))
             square = torch.bmm(gram, gram)
         polynomial = square.mul_(c).add_(gram, alpha=b)
-        polynomial.diagonal(dim1=1, dim2=2).add_(a)
         if wide:
+            polynomial.diagonal(dim1=1, dim2=2).add_(a)
             product = torch.bmm(polynomial, product) if index else polynomial
         else:
-            x = torch.bmm(polynomial, x)
+            x = torch.baddbmm(x, polynomial, x, beta=a)
     x = torch.bmm(product, x) if wide else x
-    return x.transpose(1, 2) if tall else x
+    return (x.transpose(1, 2) if tall else x).to(matrices.dtype)
+
+
+@cache
+def _multiplies_bfloat16(device: str) -> bool:
+    if device == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return device == "cpu" and (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
 def hidden_matrices(network: nn.Module) -> dict[str, int]:
