@@ -62,7 +62,7 @@ def orthogonalize(matrices: Tensor) -> Tensor:
 @cache
 def _multiplies_bfloat16(device: str) -> bool:
     if device == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return device == "cpu" and bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
