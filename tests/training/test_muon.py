@@ -102,7 +102,7 @@ def test_equals_torch_matrix_by_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(optimizer, Muon)
     gates = [nn.Parameter(block.clone()) for block in network.backbone["gates"].weight.detach().chunk(3)]
     taps = nn.Parameter(network.backbone["taps"].weight.detach().flatten(1).clone())
-    theirs = torch.optim.Muon([*gates, taps], lr=0.02, weight_decay=0.0, momentum=0.95, adjust_lr_fn="original")
+    theirs = torch.optim.Muon([*gates, taps], lr=0.02, weight_decay=0.0, momentum=0.9, adjust_lr_fn="original")
     for step in range(3):
         gradients = network.set_gradients(step)
         for gate, block in zip(gates, gradients["backbone.gates.weight"].chunk(3), strict=True):
@@ -179,7 +179,7 @@ def test_auto_is_the_models_choice() -> None:
     assert optimizer("ngram").name == "adamw"
     translate = {"task": "translate", "data": "pairs.tsv"}
     assert make_config({**translate, "model": "transformer"}).train.optimizer.name == "muon"
-    assert make_config({**translate, "model": "bahdanau"}).train.optimizer.name == "adamw"
+    assert make_config({**translate, "model": "bahdanau"}).train.optimizer.name == "muon"
 
 
 def test_a_learning_rate_of_the_user_changes_both() -> None:

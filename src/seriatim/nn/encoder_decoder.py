@@ -65,7 +65,6 @@ class EncoderDecoderSettings(BackboneSettings):
     """The settings that all encoder–decoders share."""
 
     encoder_decoder: ClassVar[bool] = True
-    muon_lr: ClassVar[float | None] = None  # recurrent ones reach less in the same time: a batch has few tokens
 
     def source_width(self, inputs: int) -> int:
         """Returns the size of source vectors for target vectors of size `inputs`; images have content and position."""

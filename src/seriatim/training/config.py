@@ -31,7 +31,7 @@ class OptimizerSettings(Settings):
         None, gt=0, le=1e3, description="peak learning rate of the matrices of Muon (default: the model's, as for lr)"
     )
     betas: tuple[Decay, Decay] = Field((0.9, 0.99), description="decay rates of the two averages of Adam")
-    momentum: float | None = Field(None, ge=0, lt=1, description="momentum of SGD (default: 0.9) and Muon (0.95)")
+    momentum: float | None = Field(None, ge=0, lt=1, description="momentum of SGD and Muon (default: 0.9)")
     weight_decay: float = Field(
         0.1, ge=0, le=1e3, description="decay of matrices towards zero, times the learning rate"
     )

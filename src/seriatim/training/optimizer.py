@@ -40,20 +40,20 @@ def make_optimizer(
     depths = layer_depths(network) if settings.layer_decay < 1 else {}
     hidden = hidden_matrices(network) if settings.name == "muon" else {}
     muon_scale = muon_lr / lr
-    momentum = settings.momentum
+    momentum = 0.9 if settings.momentum is None else settings.momentum
     groups: dict[tuple[int, int, bool], dict[str, Any]] = {}
     for name, parameter in network.named_parameters():
         depth, matrix = depths[name].from_output if depths else 0, parameter.dim() >= 2
         decay = settings.weight_decay if matrix else 0.0
         group = {"params": [], "weight_decay": decay, "lr_scale": settings.layer_decay**depth}
         if name in hidden:  # weights decay at the pace of AdamW
-            group |= {"stacked": hidden[name], "momentum": 0.95 if momentum is None else momentum}
+            group |= {"stacked": hidden[name], "momentum": momentum}
             group |= {"weight_decay": decay / muon_scale, "lr_scale": muon_scale * settings.layer_decay**depth}
         if parameter.requires_grad:
             groups.setdefault((depth, hidden.get(name, 0), not matrix), group)["params"].append(parameter)
     ordered = [group for _, group in sorted(groups.items())]
     if settings.name == "sgd":
-        return torch.optim.SGD(ordered, lr=lr, momentum=0.9 if momentum is None else momentum)
+        return torch.optim.SGD(ordered, lr=lr, momentum=momentum)
     fused = all(p.device.type in ("cpu", "cuda") for p in network.parameters())
     kinds: dict[str, Callable[..., torch.optim.Optimizer]] = {"adam": torch.optim.Adam, "muon": Muon}
     return kinds.get(settings.name, torch.optim.AdamW)(ordered, lr=lr, betas=settings.betas, fused=fused)
