@@ -1,36 +1,159 @@
-"""`make bench`: every benchmark in a process of its own; figures as JSON in results/, then a table and a plot.
+"""`make bench`: every benchmark in a process of its own, in less than 40 minutes, and one table of all at the end.
 
-python -m benchmarks [--quick] [NAME …]
+    python -m benchmarks [--quick] [--minutes 38] [--fresh] [--out FOLDER] [NAME …]
+
+A run that was interrupted is continued by the same command. What fails, and what the time did not suffice for, has a
+row of the table, which says so. `python -m benchmarks.summary` prints the table again.
 """
 
 from __future__ import annotations
 
+import argparse
+import hashlib
+import importlib
+import json
+import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from benchmarks import summary
+from benchmarks.timing import RESULTS, write_result
 
-BENCHMARKS = (
-    "recurrent",
-    "tcn",
-    "gpt",
-    "bert",
-    "classify",
-    "loss",
-    "ngram",
-    "translate",
-    "images",
-    "loading",
-    "captions",
-    "generate",
-    "beam",
-    "growth",
-    "data",
-)
+SECONDS = {  # for each benchmark, set-up included: 38 minutes in all
+    "recurrent": 480,
+    "tcn": 40,
+    "gpt": 240,
+    "bert": 300,
+    "finetune": 120,
+    "translate": 110,
+    "classify": 30,
+    "captions": 40,
+    "images": 40,
+    "loss": 100,
+    "ngram": 200,
+    "generate": 340,
+    "beam": 120,
+    "loading": 60,
+    "data": 60,
+}
+TURNS_SHARE = 0.5  # of the time of a benchmark is for the turns of its cases, the other half for making competitors
+QUICK_SECONDS = 300.0
+
+
+def digest_sources() -> str:
+    """Returns a digest of what is measured: the sources of the package and of the benchmarks."""
+    top = Path(__file__).parents[1]
+    paths = [path for folder in ("src", "benchmarks") for path in sorted((top / folder).rglob("*.*"))]
+    digest = hashlib.sha256()
+    for path in paths:
+        if path.suffix in (".py", ".cpp", ".h"):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def open_run(out: Path, plan: Mapping[str, Any], fresh: bool) -> dict[str, Any]:
+    """Returns what is known of the run in a folder: one of the same plan that has not ended, or a new one."""
+    path = out / summary.RUN
+    if path.exists() and not fresh:
+        run: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if not run["finished"] and all(run[key] == value for key, value in plan.items()):
+            print(f"continues the run of {run['started']}; --fresh begins again")
+            return run
+    out.mkdir(parents=True, exist_ok=True)
+    for old in out.glob("*.json"):
+        old.unlink()
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    return {**plan, "started": time.strftime("%Y-%m-%d %H:%M"), "load": load, "seconds": 0.0, "finished": False}
+
+
+def measure_module(name: str, seconds: float, out: Path, options: list[str]) -> None:
+    """Measures the cases of a benchmark that have no result yet; one that fails does not keep the others from it."""
+    deadline = time.monotonic() + seconds
+    try:
+        cases: dict[str, str] = importlib.import_module(f"benchmarks.{name}").CASES
+    except Exception as error:
+        write_result(out, name, f"benchmarks.{name}", {"failure": f"{type(error).__name__}: {error}"})
+        return
+    if "--quick" not in options:
+        options = [*options, f"--seconds={TURNS_SHARE * seconds / len(cases):.1f}"]
+    pending = [case for case in cases if not (out / f"{case}.json").exists()]
+    while pending:
+        print(f"\n{name}: {len(pending)} of {len(cases)} cases, at most {seconds:.0f} s", flush=True)
+        log = out / f"{name}.log"
+        command = [sys.executable, "-m", f"benchmarks.{name}", f"--out={out}", *options]
+        command += pending if len(pending) < len(cases) else []
+        with log.open("wb") as errors:
+            process = subprocess.Popen(command, stderr=errors, start_new_session=True)
+            try:
+                code = process.wait(max(deadline - time.monotonic(), 0))
+            except subprocess.TimeoutExpired:
+                code = None
+            finally:
+                stop(process)
+        left = [case for case in pending if not (out / f"{case}.json").exists()]
+        if code == 0 and "--quick" in options:
+            return
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        if code is None:
+            for case in left:
+                write_result(out, case, cases[case], {"failure": f"left out: {name} has {seconds:.0f} s"})
+            return
+        if left:
+            reason = f"failed with code {code}: {lines[-1] if lines else ''}" if code else "not measured"
+            write_result(out, left[0], cases[left[0]], {"failure": reason})
+            print(f"{left[0]}: {reason}; see {log}")
+        pending = left[1:]
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """Ends a process and those that it has started, if they still run."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is None:
+            os.killpg(process.pid, number)
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                continue
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"by default all: {', '.join(SECONDS)}")
+    parser.add_argument("--quick", action="store_true", help="one turn at the smallest sizes, to see that they run")
+    parser.add_argument("--minutes", type=float, default=sum(SECONDS.values()) / 60, help="for all (default: 38)")
+    parser.add_argument("--fresh", action="store_true", help="do not continue a run that was interrupted")
+    parser.add_argument("--out", type=Path, help="folder of the results (default: benchmarks/results)")
+    arguments = parser.parse_args()
+    if unknown := [name for name in arguments.names if name not in SECONDS]:
+        parser.error(f"no benchmark is named {', '.join(unknown)}: there are {', '.join(SECONDS)}")
+    names = arguments.names or list(SECONDS)
+    out = (arguments.out or (RESULTS / "quick" if arguments.quick else RESULTS)).absolute()
+    plan = {"sources": digest_sources(), "benchmarks": names, "minutes": arguments.minutes, "quick": arguments.quick}
+    run = open_run(out, plan, arguments.fresh)
+    began, before = time.monotonic(), run["seconds"]
+    scale = 60 * arguments.minutes / sum(SECONDS[name] for name in SECONDS)
+    interrupted = False
+    for name in names:
+        summary.write_run(out, run)
+        try:
+            seconds = QUICK_SECONDS if arguments.quick else scale * SECONDS[name]
+            measure_module(name, seconds, out, ["--quick"] if arguments.quick else [])
+        except KeyboardInterrupt:
+            interrupted = True
+            break
+        finally:
+            run["seconds"] = before + time.monotonic() - began
+    run["finished"] = not interrupted
+    summary.write_run(out, run)
+    summary.write(out)
+    if interrupted:
+        raise SystemExit("\ninterrupted: the same command continues it")
+
 
 if __name__ == "__main__":
-    options = [argument for argument in sys.argv[1:] if argument.startswith("-")]
-    for name in [argument for argument in sys.argv[1:] if argument not in options] or BENCHMARKS:
-        subprocess.run([sys.executable, "-m", f"benchmarks.{name}", *options], check=True)
-    if "--quick" not in options:
-        summary.main()
+    main()

@@ -7,7 +7,7 @@ steps. The time includes the encoder.
 from __future__ import annotations
 
 import copy
-import importlib.util
+import functools
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.timing import interleaved, make_parser, parse_arguments, report
+from benchmarks.timing import Competitors, interleaved, parse_options, report
 from seriatim.core.device import retain_freed_memory
 from seriatim.decode.beam import beam_search
 from seriatim.decode.sampling import GenerationSettings
@@ -32,6 +32,12 @@ VOCAB_SIZE, WIDTH, LAYERS, HEADS, HIDDEN = 58_101, 512, 6, 8, 2_048  # of opus-m
 EOS, START = 0, VOCAB_SIZE - 1
 BEAMS, SOURCE, TARGET = 4, 24, 24
 BATCHES = (1, 8)
+KINDS = {"float32": "", "int8": ", weights in 8 bits"}
+CASES = {
+    f"beam-{batch}-{kind}": f"Beam search, 4 beams, Transformer of Marian's size, batch {batch}, {TARGET} tokens{what}"
+    for batch in BATCHES
+    for kind, what in KINDS.items()
+}
 OPTIONS = GenerationSettings(beams=BEAMS, min_tokens=TARGET, max_tokens=TARGET)
 
 
@@ -97,7 +103,8 @@ def agreement(rows: list[list[int]], expected: list[list[int]]) -> float:
     return float(np.mean([np.cumprod([a == b for a, b in zip(*pair, strict=True)]).mean() for pair in pairs]))
 
 
-def make_competitors(peer: Any, batch: int, folder: Path) -> dict[str, Callable[[], Any]]:
+def make_competitors(peer: Any, batch: int, folder: Path) -> tuple[Competitors, dict[str, str]]:
+    """Returns the competitors, and by kind of weights how far they agree with ours in float32."""
     network = make_network(peer)
     quantized = quantize_weights(network)
     source = torch.from_numpy(np.random.default_rng(0).integers(2, VOCAB_SIZE - 1, (batch, SOURCE)))
@@ -110,44 +117,48 @@ def make_competitors(peer: Any, batch: int, folder: Path) -> dict[str, Callable[
         )
         return tokens[:, 1:].tolist()
 
-    runs: dict[str, Callable[[], Any]] = {
-        "seriatim": lambda: search(network, source),
-        "seriatim int8": lambda: search(network, source, quantized),
-        "transformers": generate,
-    }
-    expected = runs["seriatim"]()
-    print(f"batch {batch}: {agreement(generate(), expected):.0%} of the tokens as transformers", end="")
-    if importlib.util.find_spec("ctranslate2"):
-        texts = [[str(token) for token in row] for row in source.tolist()]
-        settings = {"beam_size": BEAMS, "min_decoding_length": TARGET, "max_decoding_length": TARGET}
-        for kind in ("float32", "int8"):
-            for threads in sorted({1, torch.get_num_threads()}):  # one thread may be faster
-                translator = make_ctranslate2(peer, kind, threads, folder / f"{batch}-{kind}-{threads}")
-                run = lambda translator=translator: [  # noqa: E731
-                    [int(token) for token in result.hypotheses[0]]
-                    for result in translator.translate_batch(texts, **settings)
-                ]
-                runs[f"CTranslate2 {kind}, {threads}"] = run
-            print(f", {agreement(run(), expected):.0%} as CTranslate2 {kind}", end="")
-    print()
-    return runs
+    runs = Competitors(
+        {
+            "seriatim": lambda: search(network, source),
+            "seriatim int8": lambda: search(network, source, quantized),
+            "transformers": generate,
+        }
+    )
+    texts = [[str(token) for token in row] for row in source.tolist()]
+    settings = {"beam_size": BEAMS, "min_decoding_length": TARGET, "max_decoding_length": TARGET}
+
+    def make_run(kind: str, threads: int) -> Callable[[], Any]:
+        translator = make_ctranslate2(peer, kind, threads, folder / f"{batch}-{kind}-{threads}")
+        return lambda: [
+            [int(token) for token in result.hypotheses[0]] for result in translator.translate_batch(texts, **settings)
+        ]
+
+    for kind in KINDS:
+        for threads in sorted({1, torch.get_num_threads()}):  # one thread may be faster
+            runs.add(f"CTranslate2 {kind}, {threads}", functools.partial(make_run, kind, threads))
+    expected = search(network, source)
+    notes = dict.fromkeys(KINDS, "")
+    for name, run in runs.items():
+        kind = "int8" if "int8" in name else "float32"
+        if name.endswith(("transformers", "int8", ", 1")):
+            notes[kind] += f"{', ' if notes[kind] else ''}{name.removesuffix(', 1')} {agreement(run(), expected):.0%}"
+    return runs, {kind: f"first tokens as seriatim in float32: {text}" for kind, text in notes.items()}
 
 
 def main() -> None:
-    parser = make_parser(__doc__, repeats=7)
-    parser.add_argument("--batch", type=int, choices=BATCHES, action="append")
-    arguments = parse_arguments(parser)
-    if not importlib.util.find_spec("transformers"):
-        print("beam: skipped, since the weights come from transformers, which is not installed")
-        return
+    options = parse_options(__doc__, CASES, quick=["beam-1-float32", "beam-1-int8"])
     retain_freed_memory()
     with tempfile.TemporaryDirectory() as folder:
         peer = make_peer()
-        for batch in arguments.batch or BATCHES[: 1 if arguments.quick else None]:
-            times = interleaved(make_competitors(peer, batch, Path(folder)), arguments.repeats, rest=True)
-            report(f"beam-{batch}", times, save=not arguments.quick)
-            for name, seconds in times.items():
-                print(f"  {name:<24} {batch * TARGET / np.median(seconds):9.1f} tokens/s")
+        for batch in BATCHES:
+            names = {kind: f"beam-{batch}-{kind}" for kind in KINDS}
+            if not set(names.values()) & set(options.cases):
+                continue
+            runs, notes = make_competitors(peer, batch, Path(folder))
+            measurement = interleaved(runs, options, rest=True)  # both kinds of weights in the same turns
+            for kind, name in names.items():
+                selected, own = measurement.with_weights(kind)
+                report(name, selected, options, own, note=notes[kind])
 
 
 if __name__ == "__main__":

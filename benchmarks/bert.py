@@ -8,7 +8,6 @@ length show the network alone, ragged ones are like sentences of a corpus.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import tempfile
 import warnings
@@ -20,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.timing import interleaved, make_parser, parse_arguments, report
+from benchmarks.timing import Competitors, count_flops, interleaved, parse_options, report
 from seriatim.core.device import retain_freed_memory
 from seriatim.hub.mappings import by_model_type
 from seriatim.models.bert import Settings
@@ -29,6 +28,12 @@ from seriatim.nn.network import Network, VectorHead, load_weights
 VOCAB_SIZE, WIDTH, LAYERS, HEADS, LABELS = 30_522, 384, 6, 12, 2
 TRAINING = {"32x26": (32, 26, 26), "32x16-32": (32, 16, 32), "16x128": (16, 128, 128)}  # rows, shortest, longest
 INFERENCE = {"1x16": (1, 16, 16), "1x128": (1, 128, 128), "16x128": (16, 128, 128), "32x16-32": (32, 16, 32)}
+KINDS = {"training": "training step", "inference": "scores", "vectors": "vectors of all tokens"}
+CASES = {
+    f"bert-{kind}-{size}": f"BERT of MiniLM's size, {size.replace('x', ' × ').replace('-', '–')} tokens: {what}"
+    for kind, what in KINDS.items()
+    for size in (TRAINING if kind == "training" else INFERENCE)
+}
 
 
 def make_networks() -> tuple[Network, nn.Module]:
@@ -58,7 +63,7 @@ def make_batch(rows: int, shortest: int, longest: int) -> tuple[Tensor, Tensor |
     return tokens, None if bool(mask.all()) else mask
 
 
-def make_training(size: str) -> dict[str, Callable[[], Any]]:
+def make_training(size: str) -> Competitors:
     ours, theirs = make_networks()
     tokens, mask = make_batch(*TRAINING[size])
     labels = torch.randint(0, LABELS, (len(tokens),))
@@ -76,10 +81,12 @@ def make_training(size: str) -> dict[str, Callable[[], Any]]:
 
         return step
 
-    return {
-        "seriatim": make_step(ours, lambda: ours(tokens, mask)[0]),
-        "transformers": make_step(theirs, lambda: theirs(input_ids=tokens, attention_mask=attention_mask).logits),
-    }
+    return Competitors(
+        {
+            "seriatim": make_step(ours, lambda: ours(tokens, mask)[0]),
+            "transformers": make_step(theirs, lambda: theirs(input_ids=tokens, attention_mask=attention_mask).logits),
+        }
+    )
 
 
 class Exported(nn.Module):
@@ -94,12 +101,11 @@ class Exported(nn.Module):
         return output
 
 
-def run_onnx(network: nn.Module, output: str, tokens: Tensor, attention_mask: Tensor) -> Callable[[], Any] | None:
-    """Returns a run of ONNX Runtime on batches of this shape; None if it is not installed."""
-    if not all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime")):
-        print("  without ONNX Runtime: it needs onnx, onnxscript and onnxruntime")
-        return None
+def run_onnx(network: nn.Module, output: str, tokens: Tensor, attention_mask: Tensor) -> Callable[[], Any]:
+    """Returns a run of ONNX Runtime on batches of this shape."""
+    import onnx  # noqa: F401
     import onnxruntime
+    import onnxscript  # noqa: F401
 
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
@@ -116,8 +122,8 @@ def run_onnx(network: nn.Module, output: str, tokens: Tensor, attention_mask: Te
     return lambda: session.run(None, inputs)[0]
 
 
-def make_inference(size: str) -> dict[str, dict[str, Callable[[], Any]]]:
-    """Returns the competitors that compute scores, and those that compute the vectors of all tokens."""
+def make_inference(kind: str, size: str) -> Competitors:
+    """Returns the competitors that compute scores, or those that compute the vectors of all tokens."""
     ours, theirs = (network.eval() for network in make_networks())
     tokens, mask = make_batch(*INFERENCE[size])
     attention_mask = torch.ones_like(tokens) if mask is None else mask.long()
@@ -142,35 +148,29 @@ def make_inference(size: str) -> dict[str, dict[str, Callable[[], Any]]]:
         vectors: Tensor = theirs.bert(input_ids=tokens, attention_mask=attention_mask).last_hidden_state  # type: ignore[operator]
         return vectors
 
-    runs: dict[str, dict[str, Callable[[], Any]]] = {
-        "inference": {"seriatim": own_scores, "transformers": peer_scores},
-        "vectors": {"seriatim": own_vectors, "transformers": peer_vectors},
-    }
-    body: nn.Module = theirs.bert  # type: ignore[assignment]
-    for kind, (network, output) in zip(runs, ((theirs, "logits"), (body, "last_hidden_state")), strict=True):
-        if run := run_onnx(network, output, tokens, attention_mask):
-            runs[kind]["ONNX Runtime"] = run
-        expected = runs[kind]["seriatim"]()
-        compared = torch.ones(expected.shape[:2], dtype=torch.bool) if kind == "inference" or mask is None else mask
-        for peer in list(runs[kind].values())[1:]:
-            torch.testing.assert_close(torch.as_tensor(peer())[compared], expected[compared], rtol=1e-4, atol=1e-4)
-    return runs
+    if kind == "inference":
+        competitors = Competitors({"seriatim": own_scores, "transformers": peer_scores})
+        exported, output = theirs, "logits"
+    else:
+        competitors = Competitors({"seriatim": own_vectors, "transformers": peer_vectors})
+        exported, output = theirs.get_submodule("bert"), "last_hidden_state"
+    competitors.add("ONNX Runtime", lambda: run_onnx(exported, output, tokens, attention_mask))
+    expected = own_scores() if kind == "inference" else own_vectors()
+    compared = torch.ones(expected.shape[:2], dtype=torch.bool) if kind == "inference" or mask is None else mask
+    for peer in list(competitors.values())[1:]:
+        torch.testing.assert_close(torch.as_tensor(peer())[compared], expected[compared], rtol=1e-4, atol=1e-4)
+    return competitors
 
 
 def main() -> None:
-    parser = make_parser(__doc__, repeats=20)
-    parser.add_argument("--size", choices=sorted({*TRAINING, *INFERENCE}), action="append")
-    parser.add_argument("--only", choices=("training", "inference"))
-    arguments = parse_arguments(parser)
+    quick = ["bert-training-32x26", "bert-inference-1x16", "bert-vectors-1x16"]
+    options = parse_options(__doc__, CASES, quick, repeats=40)
     retain_freed_memory()
-    sizes = arguments.size or (["32x26", "1x16"] if arguments.quick else [*TRAINING, *INFERENCE])
-    for size in [size for size in TRAINING if size in sizes and arguments.only != "inference"]:
-        times = interleaved(make_training(size), arguments.repeats)
-        report(f"bert-training-{size}", times, save=not arguments.quick)
-    for size in [size for size in INFERENCE if size in sizes and arguments.only != "training"]:
-        for kind, runs in make_inference(size).items():
-            times = interleaved(runs, 3 * arguments.repeats, rest=True)
-            report(f"bert-{kind}-{size}", times, save=not arguments.quick)
+    for name in options.cases:
+        _, kind, size = name.split("-", 2)
+        competitors = make_training(size) if kind == "training" else make_inference(kind, size)
+        flops = None if "-" in size else count_flops(competitors["transformers"])  # padding is no work to be done
+        report(name, interleaved(competitors, options, rest=kind != "training"), options, flops=flops)
 
 
 if __name__ == "__main__":

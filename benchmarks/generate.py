@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import importlib.util
+import functools
+import itertools
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.timing import interleaved, make_parser, parse_arguments, report
+from benchmarks.timing import Competitors, interleaved, parse_options, report
 from seriatim.decode.sampling import GenerationSettings, sample
 from seriatim.models.gpt import Settings
 from seriatim.models.lstm import Settings as LSTMSettings
@@ -33,9 +34,23 @@ SIZES = {  # layers, heads, width, context length, vocabulary, tokens to generat
     "gpt2-small": (12, 12, 768, 1024, 50_257, 20),
 }
 BATCHES = (1, 16)
-PROMPT = 8
+PROMPT, TOKENS = 8, 500
 CELLS = {"lstm-64": (64, 1), "lstm-128": (128, 1), "lstm-128x2": (128, 2), "lstm-256": (256, 1)}  # width, layers
 CHARACTERS = 67
+KINDS = {"float32": "", "int8": ", weights in 8 bits"}
+CASES = {
+    f"generate-{size}-{batch}-{kind}{suffix}": (
+        f"Generation, GPT of {layers} × {width}, batch {batch}, {tokens} tokens{what}{beside}"
+    )
+    for suffix, beside in (("", ""), ("-busy", ", beside a busy process"))
+    for size, (layers, _, width, _, _, tokens) in SIZES.items()
+    for batch in BATCHES
+    for kind, what in KINDS.items()
+} | {
+    f"generate-{size}{suffix}": f"Generation, LSTM of {layers} × {width}, {TOKENS} tokens{beside}"
+    for suffix, beside in (("", ""), ("-busy", ", beside a busy process"))
+    for size, (width, layers) in CELLS.items()
+}
 
 
 @contextlib.contextmanager
@@ -109,7 +124,8 @@ def make_ctranslate2(peer: Any, kind: str, threads: int, folder: Path) -> Any:
     return ctranslate2.Generator(str(folder), compute_type=kind, inter_threads=1, intra_threads=threads)
 
 
-def make_gpts(size: str, batch: int, folder: Path) -> dict[str, Callable[[], Any]]:
+def make_gpts(size: str, batch: int, folder: Path) -> tuple[Competitors, str, dict[str, float]]:
+    """Returns the competitors, how far they agree, and the bytes that they read if no cache holds the weights."""
     layers, heads, width, context_length, vocab_size, tokens = SIZES[size]
     torch.manual_seed(0)
     settings = Settings(name="gpt", layers=layers, heads=heads, width=width, context_length=context_length)
@@ -119,37 +135,46 @@ def make_gpts(size: str, batch: int, folder: Path) -> dict[str, Callable[[], Any
     own = NetworkEngine(network, context_length)
     int8 = NetworkEngine(quantize_weights(network), context_length, int8=True)
     eager = make_eager_engine(network, context_length)
-    runs: dict[str, Callable[[], Any]] = {
-        "seriatim": lambda: generate_greedily(own, prompts, tokens),
-        "seriatim int8": lambda: generate_greedily(int8, prompts, tokens),
-        "eager PyTorch": lambda: generate_greedily(eager, prompts, tokens),
-    }
-    if importlib.util.find_spec("transformers"):
+    runs = Competitors(
+        {
+            "seriatim": lambda: generate_greedily(own, prompts, tokens),
+            "seriatim int8": lambda: generate_greedily(int8, prompts, tokens),
+            "eager PyTorch": lambda: generate_greedily(eager, prompts, tokens),
+        }
+    )
+    note = ""
+    inputs = torch.from_numpy(rows)
+    texts = [[str(token) for token in row] for row in rows]
+    try:
         peer = make_peer(network, size)
-        inputs = torch.from_numpy(rows)
-        options = {"max_new_tokens": tokens, "min_new_tokens": tokens, "do_sample": False}
+    except ImportError as error:
+        runs.missing |= {"transformers": str(error), "CTranslate2": "it is made from the model of transformers"}
+    else:
+        settings = {"max_new_tokens": tokens, "min_new_tokens": tokens, "do_sample": False}
 
         @torch.inference_mode()
         def generate() -> Any:
-            return peer.generate(inputs, attention_mask=torch.ones_like(inputs), **options)
+            return peer.generate(inputs, attention_mask=torch.ones_like(inputs), **settings)
 
         runs["transformers"] = generate
-        if importlib.util.find_spec("ctranslate2"):
-            texts = [[str(token) for token in row] for row in rows]
-            limits = {"max_length": tokens, "min_length": tokens, "sampling_topk": 1, "include_prompt_in_result": False}
-            for kind in ("float32", "int8"):
-                for threads in sorted({1, torch.get_num_threads()}):  # one thread may be faster
-                    generator = make_ctranslate2(peer, kind, threads, folder / f"{size}-{batch}-{kind}-{threads}")
-                    name = f"CTranslate2 {kind}, {threads}"
-                    runs[name] = lambda generator=generator: generator.generate_batch(texts, **limits)
+        limits = {"max_length": tokens, "min_length": tokens, "sampling_topk": 1, "include_prompt_in_result": False}
+
+        def make_run(kind: str, threads: int) -> Callable[[], Any]:
+            generator = make_ctranslate2(peer, kind, threads, folder / f"{size}-{batch}-{kind}-{threads}")
+            return lambda: generator.generate_batch(texts, **limits)
+
+        for kind in KINDS:
+            for threads in sorted({1, torch.get_num_threads()}):  # one thread may be faster
+                runs.add(f"CTranslate2 {kind}, {threads}", functools.partial(make_run, kind, threads))
         expected = generate()[:, PROMPT:].tolist()
         generated = generate_greedily(own, prompts, tokens)
         agreement = np.mean([a == b for a, b in zip(generated, expected, strict=True)])
-        print(f"{size}, batch {batch}: {agreement:.0%} of the texts are those of transformers")
-    return runs
+        note = f"{agreement:.0%} of the texts are those of transformers"
+    weights = sum(parameter.numel() for parameter in network.parameters()) - context_length * width
+    return runs, note, {"float32": 4.0 * weights * tokens, "int8": 1.0 * weights * tokens} if weights > 5e7 else {}
 
 
-def make_cells(width: int, layers: int, tokens: int = 500) -> dict[str, Callable[[], Any]]:
+def make_cells(width: int, layers: int, tokens: int = TOKENS) -> dict[str, Callable[[], Any]]:
     torch.manual_seed(0)
     settings = LSTMSettings(name="lstm", width=width, layers=layers, embedding=width)
     network = token_network(settings, CHARACTERS, 64).eval()
@@ -181,21 +206,24 @@ def make_cells(width: int, layers: int, tokens: int = 500) -> dict[str, Callable
 
 
 def main() -> None:
-    parser = make_parser(__doc__, repeats=7)
-    parser.add_argument("--size", choices=sorted([*SIZES, *CELLS]), action="append")
-    parser.add_argument("--idle-only", action="store_true", help="not beside a busy process")
-    arguments = parse_arguments(parser)
-    sizes = arguments.size or (["tiny", "lstm-64"] if arguments.quick else [*SIZES, *CELLS])
-    for busy in (False, True)[: 1 if arguments.idle_only or arguments.quick else 2]:
-        suffix = "-busy" if busy else ""
-        with busy_core(busy), tempfile.TemporaryDirectory() as folder:
-            for size in [size for size in sizes if size in SIZES]:
-                for batch in BATCHES:
-                    times = interleaved(make_gpts(size, batch, Path(folder)), arguments.repeats, rest=True)
-                    report(f"generate-{size}-{batch}{suffix}", times, save=not arguments.quick)
-            for size in [size for size in sizes if size in CELLS]:
-                times = interleaved(make_cells(*CELLS[size]), arguments.repeats)
-                report(f"generate-{size}{suffix}", times, save=not arguments.quick)
+    quick = ["generate-tiny-1-float32", "generate-tiny-1-int8", "generate-lstm-64"]
+    options = parse_options(__doc__, CASES, quick)
+    for suffix in ("", "-busy"):
+        with busy_core(suffix == "-busy"), tempfile.TemporaryDirectory() as folder:
+            for size, batch in itertools.product(SIZES, BATCHES):
+                names = {kind: f"generate-{size}-{batch}-{kind}{suffix}" for kind in KINDS}
+                if set(names.values()) & set(options.cases):  # both kinds are measured in the same turns
+                    runs, note, read = make_gpts(size, batch, Path(folder))
+                    measurement = interleaved(runs, options, rest=True)
+                    for kind, name in names.items():
+                        selected, own = measurement.with_weights(kind)
+                        report(
+                            name, selected, options, own, read=read.get(kind), note=note if kind == "float32" else ""
+                        )
+            for size, values in CELLS.items():
+                name = f"generate-{size}{suffix}"
+                if name in options.cases:
+                    report(name, interleaved(make_cells(*values), options), options)
 
 
 if __name__ == "__main__":

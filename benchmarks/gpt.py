@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks.timing import interleaved, make_parser, parse_arguments, report
+from benchmarks.timing import Competitors, count_flops, interleaved, parse_options, report
 from seriatim.models.gpt import Settings
 from seriatim.nn.network import token_network
 
@@ -22,6 +22,10 @@ VOCAB_SIZE = 67
 SIZES = {  # layers, heads, width, length, batch
     "nanogpt": (4, 4, 128, 64, 12),
     "six-layers": (6, 6, 384, 256, 12),
+}
+CASES = {
+    f"gpt-training-{size}": f"GPT, {layers} layers of {width}, {batch} × {length} tokens: training step"
+    for size, (layers, _, width, length, batch) in SIZES.items()
 }
 
 
@@ -74,17 +78,9 @@ class Plain(nn.Module):
         return self.head(self.norm(self.blocks(hidden)))
 
 
-def make_competitors(size: str) -> dict[str, Callable[[], Any]]:
-    from transformers import GPT2Config, GPT2LMHeadModel
-
+def make_competitors(size: str) -> Competitors:
     layers, heads, width, length, batch = SIZES[size]
     ours = token_network(Settings(name="gpt", layers=layers, heads=heads, width=width), VOCAB_SIZE, length)
-    theirs = GPT2LMHeadModel(
-        GPT2Config(
-            vocab_size=VOCAB_SIZE, n_positions=length, n_embd=width, n_layer=layers, n_head=heads,
-            resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False,
-        )
-    )  # fmt: skip
     encoder = Encoder(layers, heads, width, length)
     plain, without_biases = (Plain(layers, heads, width, length, bias) for bias in (True, False))
     tokens = torch.randint(0, VOCAB_SIZE, (batch, length + 1))
@@ -101,22 +97,34 @@ def make_competitors(size: str) -> dict[str, Callable[[], Any]]:
 
         return step
 
-    return {
-        "seriatim": make_step(ours, lambda x: ours(x)[0]),
-        "transformers": make_step(theirs, lambda x: theirs(x).logits),
-        "torch.nn": make_step(encoder, encoder),
-        "nanoGPT": make_step(plain, plain),
-        "nanoGPT, no biases": make_step(without_biases, without_biases),
-    }
+    def make_transformers_step() -> Callable[[], Any]:
+        from transformers import GPT2Config, GPT2LMHeadModel
+
+        config = GPT2Config(
+            vocab_size=VOCAB_SIZE, n_positions=length, n_embd=width, n_layer=layers, n_head=heads,
+            resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False,
+        )  # fmt: skip
+        theirs = GPT2LMHeadModel(config)
+        return make_step(theirs, lambda x: theirs(x).logits)
+
+    competitors = Competitors(
+        {
+            "seriatim": make_step(ours, lambda x: ours(x)[0]),
+            "torch.nn": make_step(encoder, encoder),
+            "nanoGPT": make_step(plain, plain),
+            "nanoGPT, no biases": make_step(without_biases, without_biases),
+        }
+    )
+    competitors.add("transformers", make_transformers_step)
+    return competitors
 
 
 def main() -> None:
-    parser = make_parser(__doc__, repeats=30)
-    parser.add_argument("--size", choices=sorted(SIZES), action="append")
-    arguments = parse_arguments(parser)
-    for size in arguments.size or (["nanogpt"] if arguments.quick else SIZES):
-        times = interleaved(make_competitors(size), arguments.repeats)
-        report(f"gpt-training-{size}", times, save=not arguments.quick)
+    options = parse_options(__doc__, CASES, quick=["gpt-training-nanogpt"], repeats=30)
+    for name in options.cases:
+        competitors = make_competitors(name.removeprefix("gpt-training-"))
+        flops = count_flops(competitors["nanoGPT"])
+        report(name, interleaved(competitors, options), options, flops=flops)
 
 
 if __name__ == "__main__":

@@ -11,11 +11,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.timing import interleaved, make_parser, parse_arguments, report
+from benchmarks.timing import Options, count_flops, interleaved, parse_options, report
 from seriatim.models.resnet import Settings
 from seriatim.nn.network import Network, VectorHead
 
 BATCH, WIDTH, LABELS, MEAN, STD = 64, 32, 10, 0.45, 0.28
+SHAPES = {"images-gray": (1, 28, 28), "images-color": (3, 64, 64)}
+CASES = {
+    name: f"ResNet of 8 layers, {BATCH} images of {channels} × {height} × {width}: training step"
+    for name, (channels, height, width) in SHAPES.items()
+}
 
 
 class PlainBlock(nn.Module):
@@ -59,8 +64,9 @@ def make_network(shape: tuple[int, int, int]) -> Network:
     return Network(inputs, settings.build(inputs.width, 1), VectorHead(inputs.width, LABELS, "mean"))
 
 
-def measure(name: str, shape: tuple[int, int, int], batch: int, repeats: int, save: bool) -> None:
-    channels, height, width = shape
+def measure(name: str, options: Options) -> None:
+    channels, height, width = shape = SHAPES[name]
+    batch = 4 if options.quick else BATCH
     channels_last = torch.randint(0, 256, (batch, height, width, channels), dtype=torch.uint8).permute(0, 3, 1, 2)
     contiguous = channels_last.contiguous()
     labels = torch.randint(0, LABELS, (batch,))
@@ -80,15 +86,15 @@ def measure(name: str, shape: tuple[int, int, int], batch: int, repeats: int, sa
         "plain PyTorch": lambda: step(plain, plain(contiguous)),
         "plain, channels last": lambda: step(plain_last, plain_last(channels_last)),
     }
-    report(name, interleaved(competitors, repeats), save=save)
+    flops = count_flops(competitors["plain PyTorch"])
+    report(name, interleaved(competitors, options), options, flops=flops)
 
 
 def main() -> None:
-    arguments = parse_arguments(make_parser(__doc__, repeats=15))
-    batch = 4 if arguments.quick else BATCH
+    options = parse_options(__doc__, CASES)
     torch.manual_seed(0)
-    measure("images-gray", (1, 28, 28), batch, arguments.repeats, not arguments.quick)
-    measure("images-color", (3, 64, 64), batch, arguments.repeats, not arguments.quick)
+    for name in options.cases:
+        measure(name, options)
 
 
 if __name__ == "__main__":

@@ -8,17 +8,15 @@ the next batch soonest.
 from __future__ import annotations
 
 import os
-import statistics
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image
 
-from benchmarks.timing import make_parser, parse_arguments, save_results
+from benchmarks.timing import Measurement, Options, parse_options, report
 from seriatim.core.device import flush_denormals, retain_freed_memory
 from seriatim.runs.configure import configure
 from seriatim.tasks import load
@@ -26,11 +24,15 @@ from seriatim.training.checkpoint import Checkpoints
 from seriatim.training.loop import Loop
 
 COUNT, SIZE, CLASSES = 2_000, (500, 375), 4
-CASES: dict[str, dict[str, Any]] = {
-    "64 pixels, 8 layers": {"steps": 20, "size": 64, "batch_size": 64, "model": {"name": "resnet", "width": 16}},
-    "224 pixels, 18 layers": {"steps": 4, "size": 224, "batch_size": 16, "model": {"name": "resnet", "preset": "18"}},
+SETTINGS: dict[str, dict[str, Any]] = {
+    "loading-64": {"steps": 20, "size": 64, "batch_size": 64, "model": {"name": "resnet", "width": 16}},
+    "loading-224": {"steps": 7, "size": 224, "batch_size": 16, "model": {"name": "resnet", "preset": "18"}},
 }
-QUICK_CASES = {"32 pixels": {"steps": 4, "size": 32, "batch_size": 8, "model": {"name": "resnet", "width": 8}}}
+CASES = {
+    "loading-64": "ResNet of 8 layers on JPEG files at 64 × 64: training step with its data",
+    "loading-224": "ResNet of 18 layers on JPEG files at 224 × 224: training step with its data",
+}
+QUICK_CASE = {"steps": 4, "size": 32, "batch_size": 8, "model": {"name": "resnet", "width": 8}}
 QUICK_COUNT = 80
 
 
@@ -46,7 +48,8 @@ def write_images(folder: Path, count: int) -> None:
         Image.fromarray(cloud // 2 + grain + np.uint8(20 * (number % CLASSES))).save(path, quality=90)
 
 
-def measure(images: Path, count: int, case: dict[str, Any], folder: Path) -> dict[str, float]:
+def measure(name: str, images: Path, folder: Path, options: Options) -> None:
+    case = QUICK_CASE if options.quick else SETTINGS[name]
     settings = {
         "model": case["model"],
         "task": {"images": {"size": case["size"]}},
@@ -56,12 +59,13 @@ def measure(images: Path, count: int, case: dict[str, Any], folder: Path) -> dic
     task_class = load("classify")
     began = time.perf_counter()
     task = task_class.prepare(config.task_config())
-    result = {"images prepared per second": count / (time.perf_counter() - began)}
+    prepared = time.perf_counter() - began
     began = time.perf_counter()
     task_class.prepare(config.task_config())
-    result["prepared again, s"] = time.perf_counter() - began
-    for name, enabled in (("prefetch", True), ("no prefetch", False)):
-        loop = Loop(task, task.build(), config.train, 1e-3, 0, Checkpoints(folder / name))
+    notes = [f"{prepared:.1f} s to prepare the images, {time.perf_counter() - began:.1f} s from the cache"]
+    seconds: dict[str, list[float]] = {}
+    for key, enabled in (("seriatim", True), ("seriatim, no prefetch", False)):
+        loop = Loop(task, task.build(), config.train, 1e-3, 0, Checkpoints(folder / key))
         loop.prefetcher.enabled = enabled
         times, waits = [], []
         for _ in range(case["steps"]):
@@ -70,27 +74,21 @@ def measure(images: Path, count: int, case: dict[str, Any], folder: Path) -> dic
             times.append(time.perf_counter() - began)
             waits.append(loop.prefetcher.waited - waited)
         loop.prefetcher.close()
-        result[f"{name}: step, ms"] = 1e3 * statistics.median(times[2:])
-        result[f"{name}: waited, ms"] = 1e3 * statistics.median(waits[2:])
-        result[f"{name}: share waited"] = sum(waits[2:]) / sum(times[2:])
-    return result
+        seconds[key] = times[2:]
+        notes.append(f"{key} waits for {sum(waits[2:]) / sum(times[2:]):.1%} of the time")
+    report(name, Measurement(seconds), options, note="; ".join(notes))
 
 
 def main() -> None:
-    arguments = parse_arguments(make_parser(__doc__))
-    cases, count = (QUICK_CASES, QUICK_COUNT) if arguments.quick else (CASES, COUNT)
+    options = parse_options(__doc__, CASES, quick=list(CASES)[:1])
     flush_denormals()
     retain_freed_memory()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.environ["SERIATIM_CACHE"] = str(folder / "cache")
-        write_images(folder / "images", count)
-        rows = {title: measure(folder / "images", count, case, folder / title) for title, case in cases.items()}
-    print(f"loading  ({torch.get_num_threads()} threads)")
-    for title, row in rows.items():
-        print(f"  {title}: " + ", ".join(f"{key} {value:.4g}" for key, value in row.items()))
-    if not arguments.quick:
-        save_results("loading", {"rows": rows})
+        write_images(folder / "images", QUICK_COUNT if options.quick else COUNT)
+        for name in options.cases:
+            measure(name, folder / "images", folder / name, options)
 
 
 if __name__ == "__main__":

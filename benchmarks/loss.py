@@ -6,15 +6,14 @@ allocated before, measured in a process of its own.
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import multiprocessing
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.timing import interleaved, make_parser, parse_arguments, report
+from benchmarks.timing import interleaved, parse_options, report
 from seriatim.core.device import flush_denormals, retain_freed_memory
 from seriatim.nn.loss import token_loss
 from seriatim.training.cost import peak_memory, reset_peak_memory
@@ -25,6 +24,11 @@ SIZES = {  # vocabulary, rows, width
     "words-8000": (8_000, 4_096, 256),
     "gpt2": (50_257, 2_048, 256),
 }
+SMOOTHING = 0.1
+CASES = {
+    f"loss-{size}": f"Loss of {rows:,} tokens over {vocab_size:,} from a width of {width}: forward and backward"
+    for size, (vocab_size, rows, width) in SIZES.items()
+}
 Loss = Callable[[Tensor, Tensor, Tensor, Tensor, float], Tensor]
 
 
@@ -33,7 +37,7 @@ def full_loss(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, smo
     return F.cross_entropy(logits, targets, reduction="sum", label_smoothing=smoothing)
 
 
-def make_competitors(size: str, smoothing: float) -> dict[str, Callable[[], None]]:
+def make_competitors(size: str) -> dict[str, Callable[[], None]]:
     torch.manual_seed(0)
     vocab_size, rows, width = SIZES[size]
     hidden = torch.randn(rows, width, requires_grad=True)
@@ -44,43 +48,39 @@ def make_competitors(size: str, smoothing: float) -> dict[str, Callable[[], None
     def make_step(loss: Loss) -> Callable[[], None]:
         def step() -> None:
             hidden.grad = weight.grad = bias.grad = None
-            (loss(hidden, weight, bias, targets, smoothing) / rows).backward()
+            (loss(hidden, weight, bias, targets, SMOOTHING) / rows).backward()
 
         return step
 
     return {"seriatim": make_step(token_loss), "linear + cross_entropy": make_step(full_loss)}
 
 
-def measure_memory(size: str, smoothing: float, name: str) -> int:
-    """Returns the peak memory of a competitor in bytes, above what was allocated before."""
-    step = make_competitors(size, smoothing)[name]
+def measure_memory(size: str, name: str, result: multiprocessing.SimpleQueue[int]) -> None:
+    """Puts out the peak memory of a competitor in bytes, above what was allocated before."""
+    step = make_competitors(size)[name]
     reset_peak_memory()
     before = peak_memory()
     step()
-    return peak_memory() - before
+    result.put(peak_memory() - before)
 
 
 def main() -> None:
-    parser = make_parser(__doc__, repeats=15)
-    parser.add_argument("--size", choices=sorted(SIZES), action="append")
-    parser.add_argument("--smoothing", type=float, default=0.1)
-    parser.add_argument("--memory", help="only print the bytes that the competitor of this name needs")
-    arguments = parse_arguments(parser)
-    sizes = arguments.size or (["characters"] if arguments.quick else list(SIZES))
-    if arguments.memory:
-        print(measure_memory(sizes[0], arguments.smoothing, arguments.memory))
-        return
+    options = parse_options(__doc__, CASES, quick=["loss-characters"], repeats=30)
     flush_denormals()
     retain_freed_memory()
-    for size in sizes:
-        competitors = make_competitors(size, arguments.smoothing)
-        memory = {}
-        for name in competitors:
-            options = ["--size", size, "--smoothing", str(arguments.smoothing), "--memory", name]
-            command = [sys.executable, "-m", "benchmarks.loss", *options]
-            memory[name] = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        times = interleaved(competitors, arguments.repeats)
-        report(f"loss-{size}", times, memory=memory, save=not arguments.quick)
+    fresh = multiprocessing.get_context("spawn")
+    for name in options.cases:
+        size = name.removeprefix("loss-")
+        vocab_size, rows, width = SIZES[size]
+        competitors, memory = make_competitors(size), {}
+        for competitor in competitors:
+            result = fresh.SimpleQueue()
+            process = fresh.Process(target=measure_memory, args=(size, competitor, result))
+            process.start()
+            memory[competitor] = result.get()
+            process.join()
+        flops = 3 * 2 * rows * vocab_size * width  # the scores and two gradients
+        report(name, interleaved(competitors, options), options, flops=flops, memory=memory)
 
 
 if __name__ == "__main__":

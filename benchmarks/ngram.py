@@ -3,16 +3,15 @@
 Modified Kneser–Ney of orders 3 and 5 over WikiText-2 (the built-in pydoc if there is no local copy), a sentence per
 line, words separated by spaces, all of them in the vocabulary. From the file to a model:
 
-    seriatim            reads and encodes the file, builds the vocabulary, counts and estimates: what
-                        `train language --model ngram --tokenizer word` does, without starting Python
-    seriatim, ARPA      the same, and writes an ARPA file
+    seriatim            reads and encodes the file, builds the vocabulary, counts, estimates and writes an ARPA file:
+                        what `train language --model ngram --tokenizer word` and `export` do, without starting Python
     lmplz               KenLM's, a process of its own that writes an ARPA file; on PATH, or named by LMPLZ
     nltk                `KneserNeyInterpolated.fit`, which only counts, and estimates when a probability is requested
-                        (how many per second is printed); over the first lines, because it is slow, with ours over the
-                        same lines beside it: from the file, and from token ids, which leaves out the words
+                        (how many per second is noted); over the first lines, because it is slow, with ours, which also
+                        estimates, over the same lines beside it: from the file, and from token ids
 
-Queries: log p of every word of the test split. `full_scores` and `score` (only the sum of a sentence) of KenLM read the
-sentences as text, ours once token ids, once the text. Before anything is measured, probabilities and orders are
+Queries: log p of every word of the test split, read as text. `full_scores` and `score` (only the sum of a sentence) are
+KenLM's. Before anything is measured, probabilities and orders are
 compared with those of KenLM, for our ARPA file and for that of lmplz.
 """
 
@@ -30,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.timing import interleaved, make_parser, parse_arguments, report
+from benchmarks.timing import Competitors, Options, interleaved, parse_options, report
 from seriatim.core.errors import SeriatimError
 from seriatim.data.source import Source, open_source
 from seriatim.models.ngram import NGram, Settings
@@ -41,6 +40,17 @@ from seriatim.tasks.base import Task
 FEW = 2_000  # lines that nltk counts
 QUERIES = 3  # probabilities requested from nltk
 MEMORY = "200M"  # of lmplz; with more it is slower on texts of this size
+ORDERS = (3, 5)
+KINDS = {
+    "estimate": "from a text file to an ARPA file",
+    "few": f"from the first {FEW:,} lines of a text file to counts",
+    "queries": "log p of every word of the test split",
+}
+CASES = {
+    f"ngram-{kind}-{order}": f"N-grams of order {order}, WikiText-2: {what}"
+    for order in ORDERS
+    for kind, what in KINDS.items()
+}
 TOKENIZER = {"kind": "word", "vocab_size": 10_000_000, "split_punctuation": False}
 
 
@@ -87,10 +97,10 @@ def write_arpa(path: Path, order: int, out: Path) -> tuple[NGram, Task[Any]]:
     return model, task
 
 
-def find_lmplz() -> str | None:
+def find_lmplz() -> str:
     program = os.environ.get("LMPLZ") or shutil.which("lmplz")
     if program is None:
-        print("without lmplz: it is not on PATH, and LMPLZ does not name it")
+        raise ImportError("it is not on PATH, and LMPLZ does not name it")
     return program
 
 
@@ -114,74 +124,82 @@ def fit_nltk(path: Path, order: int) -> Any:
     return model
 
 
-def compare(model: NGram, ids: np.ndarray, lines: list[str], peer: Any, name: str, orders: bool) -> None:
-    """Stops if log-probabilities differ by more than float32 and the digits of a file explain."""
+def compare(model: NGram, ids: np.ndarray, lines: list[str], peer: Any, name: str, orders: bool) -> str:
+    """Returns by how much log-probabilities differ; fails if float32 and the digits of a file do not explain it."""
     scores = [score for line in lines for score in peer.full_scores(line)]
     difference = np.abs(model.log_probs(ids) / np.log(10) - [score for score, _, _ in scores]).max()
-    print(f"  log10 p beside {name}: differs by at most {difference:.1g}")
     if difference > 1e-4 or (orders and model.order_used(ids).tolist() != [length for _, length, _ in scores]):
-        raise SystemExit(f"the log-probabilities are not those of {name}")
+        raise SystemExit(f"the log-probabilities are not those of {name}: they differ by {difference:.1g}")
+    return f"log10 p differs from that of {name} by at most {difference:.1g}"
 
 
-def measure_estimation(folder: Path, order: int, repeats: int, name: str, save: bool) -> None:
-    train, few, program = folder / "train.txt", folder / "few.txt", find_lmplz()
-    competitors: dict[str, Callable[[], Any]] = {
-        "seriatim": lambda: estimate_model(train, order),
-        "seriatim, ARPA": lambda: write_arpa(train, order, folder / "ours.arpa"),
-    }
-    if program is not None:
-        competitors["lmplz"] = lambda: run_lmplz(program, train, order, folder / "theirs.arpa")
-    times = interleaved(competitors, repeats)
-    report(f"ngram-estimate-{order}-{name}", times, save=save)
-    tokens = count_words(train)
-    print_speed(times, tokens)
-    try:
-        import nltk.lm  # noqa: F401
-    except ImportError as error:
-        print(f"without nltk: {error}")
-        return
+def measure_estimation(name: str, folder: Path, order: int, options: Options, notes: list[str]) -> None:
+    train = folder / "train.txt"
+    competitors = Competitors(
+        {
+            "seriatim": lambda: write_arpa(train, order, folder / "ours.arpa"),
+            "seriatim, no ARPA": lambda: estimate_model(train, order),
+        }
+    )
+
+    def make_lmplz() -> Callable[[], None]:
+        program = find_lmplz()
+        return lambda: run_lmplz(program, train, order, folder / "theirs.arpa")
+
+    competitors.add("lmplz", make_lmplz)
+    measurement = interleaved(competitors, options)
+    report(name, measurement, options, note="; ".join([speed(measurement.seconds, count_words(train)), *notes]))
+
+
+def measure_counting(name: str, folder: Path, order: int, options: Options, notes: list[str]) -> None:
+    few = folder / "few.txt"
     _, task = estimate_model(few, order)
-    others: dict[str, Callable[[], Any]] = {
-        "seriatim": lambda: estimate_model(few, order),
-        "seriatim, from ids": lambda: count_tokens(task, order),
-        "nltk": lambda: fit_nltk(few, order),
-    }
-    few_times = interleaved(others, 3)
-    report(f"ngram-estimate-{order}-{name}-few", few_times, save=save)
-    print_speed(few_times, count_words(few))
-    ours, theirs = (statistics.median(values) for values in (times["seriatim"], few_times["nltk"]))
-    print(f"  tokens per second, ours of all lines: {tokens / ours / (count_words(few) / theirs):.0f}×")
-    model, words = fit_nltk(few, order), max(read_sentences(few), key=len)
-    began = time.perf_counter()
-    for position in range(order, order + QUERIES):
-        model.score(words[position], words[position - order + 1 : position])
-    print(f"  nltk: {QUERIES / (time.perf_counter() - began):,.0f} queries per second")
+    competitors = Competitors(
+        {"seriatim": lambda: estimate_model(few, order), "seriatim, from ids": lambda: count_tokens(task, order)}
+    )
+
+    def make_nltk() -> Callable[[], Any]:
+        import nltk.lm  # noqa: F401
+
+        return lambda: fit_nltk(few, order)
+
+    competitors.add("nltk", make_nltk)
+    measurement = interleaved(competitors, options)
+    notes = [speed(measurement.seconds, count_words(few)), *notes]
+    if "nltk" in measurement.seconds:
+        model, words = fit_nltk(few, order), max(read_sentences(few), key=len)
+        began = time.perf_counter()
+        for position in range(order, order + QUERIES):
+            model.score(words[position], words[position - order + 1 : position])
+        notes.append(f"nltk answers {QUERIES / (time.perf_counter() - began):,.0f} queries/s")
+    report(name, measurement, options, note="; ".join(notes))
 
 
-def measure_queries(folder: Path, order: int, repeats: int, name: str, save: bool) -> None:
+def measure_queries(name: str, folder: Path, order: int, options: Options, notes: list[str]) -> None:
     model, task = write_arpa(folder / "train.txt", order, folder / "ours.arpa")
     text = (folder / "test.txt").read_text(encoding="utf-8")
     lines, tokenizer = text.split("\n")[:-1], task.processor.tokenizer
     ids = tokenizer.encode(text, strict=False)
-    competitors: dict[str, Callable[[], Any]] = {
-        "seriatim": lambda: model.log_probs(ids),
-        "seriatim, from text": lambda: model.log_probs(tokenizer.encode(text, strict=False)),
-    }
+    competitors = Competitors(
+        {
+            "seriatim": lambda: model.log_probs(tokenizer.encode(text, strict=False)),
+            "seriatim, from ids": lambda: model.log_probs(ids),
+        }
+    )
     try:
         import kenlm
 
         peer = kenlm.Model(str(folder / "ours.arpa"))
-        compare(model, ids, lines, peer, "KenLM on the same ARPA file", orders=True)
-        if (program := find_lmplz()) is not None:
-            run_lmplz(program, folder / "train.txt", order, folder / "theirs.arpa")
-            compare(model, ids, lines, kenlm.Model(str(folder / "theirs.arpa")), "lmplz and KenLM", orders=False)
+        notes = [*notes, compare(model, ids, lines, peer, "KenLM on the same ARPA file", orders=True)]
         competitors["KenLM full_scores"] = lambda: [list(peer.full_scores(line)) for line in lines]
         competitors["KenLM score"] = lambda: [peer.score(line) for line in lines]
+        run_lmplz(find_lmplz(), folder / "train.txt", order, folder / "theirs.arpa")
+        theirs = kenlm.Model(str(folder / "theirs.arpa"))
+        notes.append(compare(model, ids, lines, theirs, "lmplz and KenLM", orders=False))
     except ImportError as error:
-        print(f"without KenLM: {error}")
-    times = interleaved(competitors, repeats)
-    report(f"ngram-queries-{order}-{name}", times, save=save)
-    print_speed(times, len(ids))
+        competitors.missing["KenLM" if "KenLM score" not in competitors else "comparison with lmplz"] = str(error)
+    measurement = interleaved(competitors, options)
+    report(name, measurement, options, note="; ".join([speed(measurement.seconds, len(ids)), *notes]))
 
 
 def count_words(path: Path) -> int:
@@ -190,23 +208,19 @@ def count_words(path: Path) -> int:
     return len(text.split()) + text.count("\n")
 
 
-def print_speed(times: dict[str, list[float]], tokens: int) -> None:
-    for key, values in times.items():
-        print(f"  {key:<24} {tokens / statistics.median(values):12,.0f} tokens/s of {tokens:,}")
+def speed(times: dict[str, list[float]], tokens: int) -> str:
+    return f"{tokens / statistics.median(times['seriatim']) / 1e6:.1f} million tokens/s of {tokens:,}"
 
 
 def main() -> None:
-    parser = make_parser(__doc__, repeats=5)
-    parser.add_argument("--order", type=int, action="append")
-    parser.add_argument("--only", choices=("estimate", "queries"))
-    arguments = parse_arguments(parser)
+    options = parse_options(__doc__, CASES, quick=[f"ngram-{kind}-3" for kind in KINDS], repeats=7)
+    measures = {"estimate": measure_estimation, "few": measure_counting, "queries": measure_queries}
     with tempfile.TemporaryDirectory() as folder:
-        name = write_texts(Path(folder), arguments.quick)
-        for order in arguments.order or ((3,) if arguments.quick else (3, 5)):
-            if arguments.only != "queries":
-                measure_estimation(Path(folder), order, arguments.repeats, name, not arguments.quick)
-            if arguments.only != "estimate":
-                measure_queries(Path(folder), order, arguments.repeats, name, not arguments.quick)
+        data = write_texts(Path(folder), options.quick)
+        notes = [] if data == "wikitext2" else [f"with the built-in {data}"]
+        for name in options.cases:
+            _, kind, order = name.split("-")
+            measures[kind](name, Path(folder), int(order), options, notes)
 
 
 if __name__ == "__main__":

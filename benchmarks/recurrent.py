@@ -1,9 +1,7 @@
 """Recurrent layers, forward and backward: Seriatim's beside torch's, a compiled scan of jax and Keras on jax.
 
-    python -m benchmarks.recurrent [--threads 2] [--repeats 15] [--sizes 64,50,128,1 …] [--cells lstm …]
-
-All have the same weights and inputs, and take turns in one process. Beside the times is the share of the machine's
-speed at large float32 matmuls, measured in the same turns, that each reaches, counting matmuls only.
+All have the same weights and inputs, and take turns in one process. The share of the machine's limit counts matmuls
+only.
 """
 
 from __future__ import annotations
@@ -15,16 +13,26 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.timing import interleaved, make_parser, parse_arguments, report
+from benchmarks.timing import Competitors, interleaved, parse_options, report
 from seriatim import kernels
 from seriatim.core.device import flush_denormals, retain_freed_memory
 from seriatim.kernels import recurrent
 
 SIZES = ((64, 50, 128, 1), (32, 100, 256, 2), (20, 35, 650, 2), (128, 600, 70, 1))  # B, T, H, layers
 CELLS = {"rnn": (nn.RNN, 1), "lstm": (nn.LSTM, 4), "gru": (nn.GRU, 3), "gru-after": (nn.GRU, 3)}
+TITLES = {
+    "rnn": "RNN",
+    "lstm": "LSTM",
+    "gru": "GRU, reset before the matmul",
+    "gru-after": "GRU, reset after the matmul",
+}
 WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-LARGE = 1024  # rows and columns of the matrices by which the machine's limit is measured
-MATMUL = "matmul of 1024 × 1024"
+CASES = {
+    f"recurrent-{cell}-{'-'.join(map(str, size))}": f"{TITLES[cell]}, (B,T,H,layers) = {size}: forward and backward"
+    for size in SIZES
+    for cell in CELLS
+}
+QUICK_SIZE = (4, 8, 16, 1)
 
 
 def forward(cell: str, peer: nn.RNNBase, x: Tensor) -> Tensor:
@@ -120,48 +128,35 @@ def keras_layers(cell: str, peer: nn.RNNBase, x: Tensor, d: Tensor) -> Callable[
     return lambda: jax.block_until_ready(compiled(weights, inputs))
 
 
-def make_competitors(cell: str, size: tuple[int, int, int, int]) -> dict[str, Callable[[], Any]]:
+def make_competitors(cell: str, size: tuple[int, ...]) -> Competitors:
     B, T, H, layers = size
     torch.manual_seed(0)
     peer = CELLS[cell][0](H, H, layers, batch_first=True)
     x, d = torch.randn(B, T, H, requires_grad=True), torch.randn(B, T, H)
     if cell != "gru":  # torch has no reset before the matmul
         torch.testing.assert_close(forward(cell, peer, x), peer(x)[0], rtol=1e-4, atol=1e-5)
-    large = torch.randn(LARGE, LARGE)
-    competitors = {
-        "seriatim": forward_backward(lambda inputs: forward(cell, peer, inputs), peer, x, d),
-        "torch.nn": forward_backward(lambda inputs: peer(inputs)[0], peer, x, d),
-        MATMUL: lambda: large @ large,
-    }
-    for name, make in (("jax scan", jax_scan), ("Keras on jax", keras_layers)):
-        try:
-            competitors[name] = make(cell, peer, x, d)
-        except ImportError as error:
-            print(f"without {name}: {error}")
+    competitors = Competitors(
+        {
+            "seriatim": forward_backward(lambda inputs: forward(cell, peer, inputs), peer, x, d),
+            "torch.nn": forward_backward(lambda inputs: peer(inputs)[0], peer, x, d),
+        }
+    )
+    competitors.add("jax scan", lambda: jax_scan(cell, peer, x, d))
+    competitors.add("Keras on jax", lambda: keras_layers(cell, peer, x, d))
     return competitors
 
 
 def main() -> None:
-    parser = make_parser(__doc__, repeats=15)
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--cells", nargs="+", choices=list(CELLS), default=list(CELLS))
-    parser.add_argument("--sizes", nargs="+", default=[",".join(map(str, size)) for size in SIZES], help="B,T,H,layers")
-    arguments = parse_arguments(parser)
-    if arguments.quick:
-        arguments.sizes = ["4,8,16,1"]
-    torch.set_num_threads(arguments.threads)
+    options = parse_options(__doc__, CASES, quick=list(CASES)[: len(CELLS)])
     flush_denormals()
     retain_freed_memory()  # as in every training of ours; it also applies to torch.nn, in the same process
     if not kernels.load():
         print(f"the native kernels are not in use: {kernels.status()}")
-    for text in arguments.sizes:
-        B, T, H, layers = (int(part) for part in text.split(","))
-        for cell in arguments.cells:
-            times = interleaved(make_competitors(cell, (B, T, H, layers)), arguments.repeats, rest=True)
-            work = 6 * 2 * B * T * CELLS[cell][1] * H * H * layers  # x W, h W, and two gradients of each
-            limit = 2 * LARGE**3 / min(times.pop(MATMUL))
-            shares = {name: work / min(values) / limit for name, values in times.items()}
-            report(f"recurrent-{cell}-{text.replace(',', '-')}", times, shares=shares, save=not arguments.quick)
+    for name in options.cases:
+        cell, *numbers = name.removeprefix("recurrent-").rsplit("-", 4)
+        B, T, H, layers = size = QUICK_SIZE if options.quick else tuple(int(number) for number in numbers)
+        flops = 6 * 2 * B * T * CELLS[cell][1] * H * H * layers  # x W, h W, and two gradients of each
+        report(name, interleaved(make_competitors(cell, size), options, rest=True), options, flops=flops)
 
 
 if __name__ == "__main__":

@@ -12,10 +12,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from benchmarks.timing import interleaved, make_parser, parse_arguments, report
+from benchmarks.timing import count_flops, interleaved, parse_options, report
 from seriatim.models.tcn import TCN
 
 BATCH, STEPS, CHANNELS, KERNEL, LEVELS = 32, 600, 30, 7, 8
+CASES = {
+    "tcn": "TCN, 8 levels of 30 channels, 32 × 600 steps: forward and backward",
+    "tcn-last": "TCN, the same, only the last output: forward and backward",
+}
 
 
 class Padded(nn.Module):
@@ -33,8 +37,8 @@ class Padded(nn.Module):
 
 
 def main() -> None:
-    arguments = parse_arguments(make_parser(__doc__, repeats=10))
-    batch, steps = (2, 100) if arguments.quick else (BATCH, STEPS)
+    options = parse_options(__doc__, CASES)
+    batch, steps = (2, 100) if options.quick else (BATCH, STEPS)
     ours = TCN(CHANNELS, CHANNELS, LEVELS, KERNEL)
     padded = nn.Sequential(*(Padded(2**level) for level in range(LEVELS)))
     x = torch.randn(batch, steps, CHANNELS, requires_grad=True)
@@ -44,16 +48,19 @@ def main() -> None:
         return lambda: run().sum().backward()
 
     competitors = {
-        "seriatim": forward_backward(lambda: ours(x)[0]),
-        "pad and truncate": forward_backward(lambda: padded(channels_first)),
+        "tcn": {
+            "seriatim": forward_backward(lambda: ours(x)[0]),
+            "pad and truncate": forward_backward(lambda: padded(channels_first)),
+        },
+        "tcn-last": {
+            "seriatim": forward_backward(lambda: ours.last_output(x)),
+            "seriatim, all steps": forward_backward(lambda: ours(x)[0][:, -1]),
+            "pad and truncate": forward_backward(lambda: padded(channels_first)[:, :, -1]),
+        },
     }
-    report("tcn", interleaved(competitors, arguments.repeats), save=not arguments.quick)
-    last = {
-        "seriatim": forward_backward(lambda: ours.last_output(x)),
-        "seriatim, all steps": forward_backward(lambda: ours(x)[0][:, -1]),
-        "pad and truncate": forward_backward(lambda: padded(channels_first)[:, :, -1]),
-    }
-    report("tcn-last", interleaved(last, arguments.repeats), save=not arguments.quick)
+    for name in options.cases:
+        flops = count_flops(competitors[name]["seriatim"])
+        report(name, interleaved(competitors[name], options), options, flops=flops)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ clipping; interleaved. Marian and JoeyNMT compute all logits of the padded batch
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks.timing import interleaved, make_parser, parse_arguments, report
+from benchmarks.timing import Competitors, Options, interleaved, parse_options, report
 from seriatim.core.device import flush_denormals, retain_freed_memory
 from seriatim.core.errors import SeriatimError
 from seriatim.runs.configure import configure
@@ -23,16 +24,22 @@ from seriatim.training.config import Config
 
 BATCHES = 8  # different ones, in each run
 SMOOTHING = 0.1
+CASES = {
+    "translate-training-transformer": "Transformer, English to French: 8 training steps",
+    "translate-training-bahdanau": "Bahdanau's network, English to French: 8 training steps",
+}
 
 
-def prepare(model: str, quick: bool) -> tuple[Config, Task[Any]]:
+def prepare(model: str, quick: bool) -> tuple[Config, Task[Any], str]:
+    """Returns settings, task and what is to be said of the data."""
+    note = ""
     for data in ("dates",) if quick else ("fra-eng", "dates"):
         config = configure("translate", data, model)
         try:
-            return config, load("translate").prepare(config.task_config())
+            return config, load("translate").prepare(config.task_config()), note
         except SeriatimError as error:
-            print(f"{data}: {error.cause}")
-    raise SystemExit(1)
+            note = f"with built-in dates, since {data} is not here: {error.cause}"
+    raise SystemExit(note)
 
 
 def make_steps(network: nn.Module, loss: Callable[[Batch], torch.Tensor], batches: list[Batch]) -> Callable[[], None]:
@@ -115,38 +122,36 @@ class Joey(nn.Module):
         return cross_entropy(scores, batch.targets[order])
 
 
-def make_competitors(name: str, quick: bool) -> tuple[dict[str, Callable[[], Any]], int]:
-    config, task = prepare(name, quick)
+def measure(name: str, options: Options) -> None:
+    model_name = name.removeprefix("translate-training-")
+    config, task, note = prepare(model_name, options.quick)
     model, size = config.model, config.train.batch_size
-    batches = [task.batch(step, 0, size, size) for step in range(1 if quick else BATCHES)]
+    batches = [task.batch(step, 0, size, size) for step in range(1 if options.quick else BATCHES)]
     ours = task.build()
-    competitors = {
-        "seriatim": make_steps(ours, lambda batch: task.loss(task.forward(ours, batch), batch, SMOOTHING), batches)
-    }
+    competitors = Competitors(
+        {"seriatim": make_steps(ours, lambda batch: task.loss(task.forward(ours, batch), batch, SMOOTHING), batches)}
+    )
     vocab_size = task.processor.target.vocab_size
-    if name == "transformer":
-        network, loss = make_marian(model, vocab_size)
-        competitors["transformers Marian"] = make_steps(network, loss, batches)
-    try:
+
+    def make_joey() -> Callable[[], Any]:
         joey = Joey(model, vocab_size)
-        competitors["JoeyNMT"] = make_steps(joey, joey.loss, batches)
-    except ImportError as error:
-        print(f"without JoeyNMT: {error}")
-    return competitors, sum(batch.count for batch in batches)
+        return make_steps(joey, joey.loss, batches)
+
+    if model_name == "transformer":
+        competitors.add("transformers Marian", lambda: make_steps(*make_marian(model, vocab_size), batches))
+    competitors.add("JoeyNMT", make_joey)
+    measurement = interleaved(competitors, options)
+    tokens = sum(batch.count for batch in batches)
+    speed = f"{tokens / statistics.median(measurement.seconds['seriatim']):,.0f} target tokens/s"
+    report(name, measurement, options, note="; ".join(filter(None, (speed, note))))
 
 
 def main() -> None:
-    parser = make_parser(__doc__, repeats=10)
-    parser.add_argument("--model", choices=("transformer", "bahdanau"), action="append")
-    arguments = parse_arguments(parser)
+    options = parse_options(__doc__, CASES)
     flush_denormals()
     retain_freed_memory()  # as in every training of ours; it also applies to the peers, in the same process
-    for name in arguments.model or ("transformer", "bahdanau"):
-        runs, tokens = make_competitors(name, arguments.quick)
-        times = interleaved(runs, arguments.repeats)
-        report(f"translate-training-{name}", times, save=not arguments.quick)
-        for key, values in times.items():
-            print(f"  {key:<24} {tokens / sorted(values)[len(values) // 2]:9,.0f} target tokens/s")
+    for name in options.cases:
+        measure(name, options)
 
 
 if __name__ == "__main__":
