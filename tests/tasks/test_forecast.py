@@ -11,47 +11,18 @@ import numpy as np
 import pytest
 import torch
 
+from forecast_cases import DAY, make_task, origins_at, waves, write_table
 from seriatim import api
 from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.runs.configure import configure
 from seriatim.tasks.base import Batch
 from seriatim.tasks.forecast import ForecastTask, WindowSampler, forecast_origins, value_losses
-from seriatim.tasks.forecast.backtest import forecast_metrics, shares_below
-from seriatim.tasks.forecast.encoded import RIDGE, Origins, SeriesEncoded, fill_forward, running_mean
+from seriatim.tasks.forecast.backtest import Forecasts, forecast_metrics, shares_below
+from seriatim.tasks.forecast.encoded import Origins, SeriesEncoded, fill_forward, running_mean
 from seriatim.tasks.forecast.processor import find_season, naive_mae
+from seriatim.tasks.forecast.simple import RIDGE
 
-DAY = np.datetime64("2024-01-01")
 TRAINED = 98  # steps of 140 in the training split
-
-
-def write_table(folder: Path, columns: dict[str, Any], name: str = "data.csv") -> Path:
-    """Writes a daily table; None is an empty cell."""
-    count = len(next(iter(columns.values())))
-    rows = [
-        ",".join([str(DAY + i), *("" if column[i] is None else str(column[i]) for column in columns.values())])
-        for i in range(count)
-    ]
-    path = folder / name
-    path.write_text("\n".join([",".join(["date", *columns]), *rows]) + "\n", encoding="utf-8")
-    return path
-
-
-def waves(count: int = 140, seed: int = 0) -> list[Any]:
-    generator = np.random.default_rng(seed)
-    t = np.arange(count)
-    return (10 + 3 * np.sin(2 * np.pi * t / 7) + 0.02 * t + generator.normal(size=count)).round(4).tolist()
-
-
-def make_task(path: Path | str, model: Any = None, columns: Any = None, **settings: Any) -> tuple[ForecastTask, Any]:
-    """Returns a task and a network with random weights."""
-    values = {
-        "task": {"context_length": 14, "horizon": 3} | settings,
-        "data": {"columns": columns or {}},
-        "model": {"name": "gru", "width": 5} | (model or {}),
-    }
-    config = configure("forecast", str(path), None, values)
-    task = ForecastTask.prepare(config.task_config(), diagnostics=Diagnostics())
-    return task, task.build()
 
 
 def error(path: Path, **settings: Any) -> SeriatimError:
@@ -60,11 +31,6 @@ def error(path: Path, **settings: Any) -> SeriatimError:
     assert caught.value.exit_code == 2
     assert caught.value.remedy
     return caught.value
-
-
-def origins_at(*positions: int, horizon: int = 3) -> Origins:
-    count = len(positions)
-    return Origins(np.zeros(count, np.int64), np.array(positions), np.ones((count, horizon), dtype=bool))
 
 
 def tensors(batch: Batch) -> list[torch.Tensor]:
@@ -104,8 +70,8 @@ def test_forecasts_do_not_depend_on_the_future(how: dict[str, str], tmp_path: Pa
 def test_scaling_and_windows_come_from_the_training_split(tmp_path: Path) -> None:
     values = waves()
     hidden = values[:TRAINED] + [1e6 * (1 + i) for i in range(len(values) - TRAINED)]
-    task, _ = make_task(write_table(tmp_path, {"y": values}))
-    other, _ = make_task(write_table(tmp_path, {"y": hidden}, "hidden.csv"))
+    task, _ = make_task(write_table(tmp_path, {"y": values}), anchor="linear")
+    other, _ = make_task(write_table(tmp_path, {"y": hidden}, "hidden.csv"), anchor="linear")
     assert task.processor.shifts[0][0] == pytest.approx(np.mean(values[:TRAINED]), rel=1e-12)
     assert task.processor.scales[0][0] == pytest.approx(np.std(values[:TRAINED]), rel=1e-12)
     for step in range(8):
@@ -325,7 +291,7 @@ def test_the_linear_forecast_is_that_of_least_squares(tmp_path: Path) -> None:
     ridge = np.sqrt(RIDGE * len(x)) * np.eye(7)
     weights = np.linalg.lstsq(np.concatenate([x, ridge]), np.concatenate([targets, np.zeros((7, 2))]), rcond=None)[0]
     expected = np.array([np.append(y[p - 6 : p], 1.0) @ weights for p in origins.positions])
-    forecasts = task.simple_forecasts(encoded, origins)["linear"][:, :, 0]
+    forecasts = task.simple_forecasts("test", origins)["linear"][:, :, 0]
     assert np.allclose(forecasts, encoded.scalers[0].invert(expected[..., None])[..., 0], rtol=1e-5)
 
 
@@ -341,7 +307,7 @@ def test_coverage_counts_values_inside_the_band(tmp_path: Path) -> None:
     references = encoded.references(origins)
     low, high = (np.full(references.shape, np.nanquantile(references, share)) for share in (0.25, 0.75))
     quantiles = np.stack([low, np.nan_to_num(references), high], axis=-1)
-    metrics = forecast_metrics(encoded, origins, references, quantiles, (0.25, 0.5, 0.75))
+    metrics = forecast_metrics(encoded, origins, Forecasts(quantiles, (0.25, 0.5, 0.75)))
     assert metrics["coverage"] == pytest.approx(0.5, abs=0.05)
     assert (metrics["mse"], metrics["mase"], metrics["r2"]) == (0.0, 0.0, 1.0)
 
@@ -448,12 +414,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_a_run_continues_its_own_data(run: Any) -> None:
     predictions = run.forecast()
-    assert list(predictions[0]) == ["series", "time", "variable", "forecast", "q0.1", "q0.5", "q0.9"]
+    ends = ["lower_80", "upper_80", "lower_95", "upper_95"]
+    assert list(predictions[0]) == ["series", "time", "variable", "forecast", *ends, "q0.1", "q0.5", "q0.9"]
+    assert all(r["lower_95"] < r["lower_80"] < r["forecast"] < r["upper_80"] < r["upper_95"] for r in predictions)
     assert [row["time"] for row in predictions] == ["2024-05-20", "2024-05-21", "2024-05-22"]
     assert all(row["q0.1"] <= row["forecast"] == row["q0.5"] <= row["q0.9"] for row in predictions)
     assert api.load(run.path).forecast() == predictions
     frame = predictions.to_frame()
-    assert frame.shape == (3, 7)
+    assert frame.shape == (3, 11)
 
 
 def test_a_future_value_that_is_missing_in_the_horizon_is_an_error(run: Any, tmp_path: Path) -> None:
@@ -471,12 +439,12 @@ def open_path(path: Path) -> Any:
 
 def test_the_report_has_plots_and_tables(run: Any) -> None:
     views = json.loads((run.path / "evaluation.json").read_text())["test"]
-    assert [view["kind"] for view in views] == ["forecast_plot", "lines", "scatter"]
+    assert [view["kind"] for view in views] == ["forecast_plot", "lines", "lines", "scatter"]
     plot = views[0]
     assert len(plot["actual"]) == len(plot["forecast"]) == len(plot["baseline"]) == 3
     assert [len(band["lower"]) for band in plot["bands"]] == [3]
     assert (plot["history_times"][-1], plot["history"][-1]) == ("2024-05-16", pytest.approx(waves()[136], rel=1e-3))
-    assert set(run.summary["baselines"]["test"]) == {"naive", "seasonal naive", "linear"}
+    assert set(run.summary["baselines"]["test"]) == {"naive", "seasonal naive", "linear", "ETS", "theta"}
     assert run.summary["metrics"]["test"]["coverage"] >= 0
     assert "seriatim forecast" in run.summary["usage"][0]["shell"]
     assert "→" in run.summary["sample"]
@@ -572,7 +540,7 @@ def test_a_model_of_one_named_column_reads_lists(tmp_path: Path) -> None:
 
 GOLDEN = [  # settings, losses of six steps, and metrics of the test split, recorded with version 0.1
     (
-        {"quantiles": (0.1, 0.5, 0.9)},
+        {"quantiles": (0.1, 0.5, 0.9), "anchor": "season"},
         [0.2131194, 0.2091468, 0.210615, 0.1987983, 0.2229356, 0.2102796],
         {"loss": 0.180139, "mse": 2.417279, "mae": 1.267853, "mase": 1.067794, "smape": 0.10609, "coverage": 0.357143},
     ),

@@ -17,6 +17,7 @@ from .. import report
 from ..core.errors import SeriatimError
 from ..core.files import atomic_file, load_tensors, save_tensors, write_json
 from ..core.run_folder import fresh_folder, locked_folder
+from ..tasks.processor import Stored
 from ..training.checkpoint import Checkpoints
 from ..training.events import Outcome, Started, Stopped
 from .evaluate import Data, Notify, reopen_task
@@ -156,9 +157,16 @@ def run_weights(runs: Sequence[Run]) -> Iterator[tuple[str, dict[str, Tensor]]]:
 
 
 def content(file: Path) -> object:
-    """Returns what must be equal: the values of a JSON file, without digests of settings that may differ."""
+    """Returns what must be equal: the values of a JSON file, without digests of settings and what follows from weights.
+
+    Notes may tell of either.
+    """
     values = json.loads(file.read_bytes())
-    return {key: value for key, value in values.items() if key not in ("settings", "sha256")}
+    processor = values.get("processor")
+    if isinstance(processor, dict):
+        from_weights = Stored.classes[processor["type"]].from_weights
+        values["processor"] = {key: value for key, value in processor.items() if key not in from_weights}
+    return {key: value for key, value in values.items() if key not in ("settings", "sha256", "notes")}
 
 
 def shared_files(folder: Path) -> list[str]:

@@ -21,7 +21,7 @@ from ..core.files import Json, WriteError, load_tensors, remove_partial, save_te
 from ..core.metrics import metric_signatures
 from ..core.run_folder import FORMAT, RunFolder, fresh_folder, locked_folder
 from ..data.tokenizers import Tokenizer
-from ..nn.network import check_memory, load_weights
+from ..nn.network import check_memory, load_weights, weights
 from ..report.charts import View, views_to_json
 from ..tasks import load as load_task
 from ..tasks import summary as task_summary
@@ -393,6 +393,9 @@ class Session:
         splits = [split for split in ("validation", "test") if split in task.encoded][: 1 if self.trial else 2]
         if stopped.reason.startswith("SIG"):
             splits = []
+        if "validation" in splits and isinstance(model, torch.nn.Module) and task.finish(model):
+            save_tensors(self.folder / WEIGHTS, weights(model))
+            save_task(self.folder, task, run.settings)
         metrics = {split: task.evaluate(model, split) for split in splits}
         predictor = task.predictor(model)
         best_sample = next((line["text"] for line in run.samples() if line["step"] == stopped.best_step), "")

@@ -191,11 +191,14 @@ class Task(ABC, Generic[E]):
         diagnostics.raise_problems()
         policy, fractions = cls.choose_split(config, rows)
         datasets = split(rows, policy, fractions, diagnostics, predefined, cls.schema)
+        fitted = processor is None
         if processor is None:
             processor = cls.processor_type.fit(datasets["train"], config, pretrained or {}, diagnostics)
         kinds = cls.stored_kinds(rows, source)
         task = cls(config, processor, rows.column_names, kinds, datasets, diagnostics)
         diagnostics.raise_problems()
+        if fitted:
+            task.select()
         return task
 
     def with_data(
@@ -321,6 +324,9 @@ class Task(ABC, Generic[E]):
 
     def note_encoded(self, split: str, encoded: E) -> None:
         """Notes what a user should know of an encoded split, such as how many sequences are truncated."""
+
+    def select(self) -> None:
+        """Chooses what the validation split decides of a processor that was just fitted; by default nothing."""
 
     def require_split(self, split: str) -> E:
         """Returns an encoded split, or raises an error that names those that there are."""
@@ -481,6 +487,13 @@ class Task(ABC, Generic[E]):
     def baselines(self, split: str) -> dict[str, Metrics]:
         """Returns the metrics of trivial predictions, by their name."""
         return {}
+
+    def finish(self, network: Any) -> bool:
+        """Adapts the trained weights and the processor to the validation split, such as a calibration.
+
+        Called with the best weights before they are evaluated. Returns whether anything changed, to be stored.
+        """
+        return False
 
     def views(self, predictor: Predictor, split: str) -> list[View]:
         """Returns charts and tables of the predictions on a split, for the report."""

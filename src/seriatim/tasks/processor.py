@@ -72,6 +72,7 @@ class Stored:
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     version: ClassVar[int] = 1
+    from_weights: ClassVar[tuple[str, ...]] = ()  # fields that follow from the trained weights
     classes: ClassVar[dict[str, type[Stored]]] = {}
 
     def __init_subclass__(cls, **options: object) -> None:

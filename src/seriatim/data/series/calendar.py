@@ -166,6 +166,15 @@ class Frequency:
         return None
 
     @property
+    def long_season(self) -> int | None:
+        """A longer season in steps: the week of steps below a day, the year of days and business days."""
+        if self.kind == "time" and self.step < DAY and DAY % self.step == 0:
+            return int(7 * DAY // self.step)
+        if self.kind == "business":
+            return 261
+        return 365 if self.kind == "time" and self.step == DAY else None
+
+    @property
     def microseconds(self) -> float:
         """The step in microseconds, about, if times are dates."""
         return {"months": 30.4 * DAY * self.step, "business": 1.4 * DAY}.get(self.kind, self.step)

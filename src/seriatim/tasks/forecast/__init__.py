@@ -5,9 +5,11 @@ From `context_length` steps the network predicts the next `horizon` steps:
     loss = mean (y − ŷ)²      or      mean max(q (y − ŷ), (q − 1)(y − ŷ)) over the quantiles q; scaled values
 
 All steps are predicted at once (direct), or one by one, each forecast being the next input (recursive). The network
-predicts the difference to an anchor: the last value, the value one season before, or a linear forecast. A causal model
-is trained on a forecast after every step that it reads. Evaluation is a backtest: forecast origins roll over the
-split, and a forecast sees only the steps before its origin.
+predicts the difference to an anchor: the mean, the last value, the value one season before, or a linear forecast,
+whichever is best on the validation split; there, the anchor alone remains the forecast unless the network improves it.
+A causal model is trained on a forecast after every step that it reads. Prediction intervals are calibrated on the
+validation split. Evaluation is a backtest: forecast origins roll over the split, and a forecast sees only the steps
+before its origin.
 """
 
 from __future__ import annotations
@@ -43,13 +45,25 @@ from ..base import Metrics, Output, Task
 from ..batching import MAX_ELEMENTS, Batch, Sampler, device_of
 from ..predictor import Predictor, Record, Usage, capability
 from ..processor import TaskConfig
-from .backtest import describe_forecasts, forecast_metrics, make_views, median_index, plot_forecast
-from .encoded import Origins, SeriesEncoded, apply_linear, fit_linear, linear_forecast, naive_forecast
+from .backtest import (
+    Forecasts,
+    describe_forecasts,
+    forecast_metrics,
+    make_views,
+    median_index,
+    plot_forecast,
+    window_errors,
+)
+from .classical import ExponentialSmoothing, Theta
+from .encoded import Origins, SeriesEncoded
+from .intervals import FEW_ERRORS, MAX_ORIGINS, apply_intervals, calibrate, calibration_errors
 from .processor import ForecastProcessor, ForecastSettings
+from .simple import SimpleForecast, fit_linear
 
 MANY_SERIES, SHORT_SERIES = 100, 200  # at least so many series, all shorter than this, are split by series
 SERIES_FRACTIONS = (0.7, 0.2, 0.1)  # of series, by default
 MAX_CHARTS = 12
+NETWORK_SHARES = (0.25, 0.5, 0.75, 1.0)  # of the network's difference to the anchor that are compared
 # A forecast reads the past targets; on the command line they are its only required input.
 INPUTS = replace(
     SCHEMA, fields=tuple(replace(f, required=True, target=False) if f.target else f for f in SCHEMA.fields)
@@ -87,11 +101,15 @@ class WindowSampler(Sampler):
 
 @torch.inference_mode()
 def forecast_origins(
-    network: nn.Module, encoded: SeriesEncoded, settings: ForecastSettings, origins: Origins
+    network: nn.Module | None, encoded: SeriesEncoded, settings: ForecastSettings, origins: Origins
 ) -> np.ndarray:
-    """Returns scaled forecasts (n,horizon,N,Q) from origins on; quantiles rise."""
-    network.eval()
-    size = max(MAX_ELEMENTS // encoded.processor.context_length, 1)
+    """Returns scaled forecasts (n,horizon,N,Q) from origins on, of the anchor alone if there is no network.
+
+    Quantiles rise.
+    """
+    if network is not None:
+        network.eval()
+    size = max(MAX_ELEMENTS // encoded.processor.past_steps, 1)
     batches = [
         origins.take(np.arange(first, min(first + size, len(origins)))) for first in range(0, len(origins), size)
     ]
@@ -99,21 +117,22 @@ def forecast_origins(
 
 
 def _forecast_batch(
-    network: nn.Module, encoded: SeriesEncoded, settings: ForecastSettings, origins: Origins
+    network: nn.Module | None, encoded: SeriesEncoded, settings: ForecastSettings, origins: Origins
 ) -> np.ndarray:
-    device = device_of(network)
-    inputs, mask, _ = encoded.contexts(origins, settings.steps)
-    outputs, state = network(
-        torch.from_numpy(inputs).to(device), None if mask is None else torch.from_numpy(mask).to(device)
-    )
-    lengths = np.minimum(origins.positions, encoded.processor.context_length)
-    last = outputs[torch.arange(len(origins)), torch.from_numpy(lengths - 1)]
-    rows = encoded.last_rows(origins)
-    targets = encoded.values.shape[1]
+    rows, state = encoded.last_rows(origins), None
     anchors = encoded.anchors(origins.series, rows, settings.steps)[:, 0]  # (n,steps,N)
-    first = _to_numpy(last, settings.steps, targets) + anchors[..., None]
+    first = anchors[..., None]
+    if network is not None:
+        device = device_of(network)
+        inputs, mask, _ = encoded.contexts(origins, settings.steps)
+        outputs, state = network(
+            torch.from_numpy(inputs).to(device), None if mask is None else torch.from_numpy(mask).to(device)
+        )
+        lengths = np.minimum(origins.positions, encoded.processor.context_length)
+        last = outputs[torch.arange(len(origins)), torch.from_numpy(lengths - 1)]
+        first = first + _to_numpy(last, settings.steps, anchors.shape[-1])
     if settings.steps == settings.horizon:
-        return first
+        return np.asarray(first)
     return _feed_back(network, encoded, settings.horizon, origins.series, rows, first, state)
 
 
@@ -122,7 +141,7 @@ def _to_numpy(outputs: Tensor, steps: int, targets: int) -> np.ndarray:
 
 
 def _feed_back(
-    network: nn.Module,
+    network: nn.Module | None,
     encoded: SeriesEncoded,
     horizon: int,
     series: np.ndarray,
@@ -131,21 +150,23 @@ def _feed_back(
     state: State,
 ) -> np.ndarray:
     """Returns forecasts (n,horizon,N,1), each step being the next input; `first` is that of the first step."""
-    device, processor = device_of(network), encoded.processor
+    processor = encoded.processor
     targets, width = encoded.values.shape[1], len(processor.variables)
     starts = encoded.starts[series][:, None]
-    before = rows + np.arange(1 - max(processor.context_length, processor.season), 1)
+    before = rows + np.arange(1 - processor.past_steps, 1)
     recent, exists = encoded.values[np.maximum(before, starts)], before >= starts  # (n,steps,N): values, then forecasts
     forecasts = [first]
     for step in range(1, horizon):
         recent = np.concatenate([recent[:, 1:], forecasts[-1][..., 0]], axis=1)
         exists = np.concatenate([exists[:, 1:], np.ones((len(rows), 1), dtype=bool)], axis=1)
-        inputs = encoded.window(series, rows + step, 1).copy()
-        inputs[:, 0, :targets] = recent[:, -1] - _running_level(processor, recent, exists)
-        inputs[:, 0, width : width + len(processor.flags)] = 0.0  # a forecast is not missing
-        outputs, state = network(torch.from_numpy(inputs).to(device), None, state)
-        anchor = _anchor_of(processor, recent, exists)[:, None, :, None]
-        forecasts.append(_to_numpy(outputs[:, -1], 1, targets) + anchor)
+        following = processor.simple_forecast.next(recent, exists)[:, None, :, None]
+        if network is not None:
+            inputs = encoded.window(series, rows + step, 1).copy()
+            inputs[:, 0, :targets] = recent[:, -1] - _running_level(processor, recent, exists)
+            inputs[:, 0, width : width + len(processor.flags)] = 0.0  # a forecast is not missing
+            outputs, state = network(torch.from_numpy(inputs).to(device_of(network)), None, state)
+            following = following + _to_numpy(outputs[:, -1], 1, targets)
+        forecasts.append(following)
     return np.concatenate(forecasts, axis=1)
 
 
@@ -157,14 +178,15 @@ def _running_level(processor: ForecastProcessor, recent: np.ndarray, exists: np.
     return np.asarray(np.where(inside, recent[:, -processor.context_length :], 0.0).sum(axis=1) / inside.sum(axis=1))
 
 
-def _anchor_of(processor: ForecastProcessor, recent: np.ndarray, exists: np.ndarray) -> np.ndarray:
-    """Returns the anchor (n,N) of the step after recent values (n,steps,N)."""
-    if processor.anchor == "none":
-        return np.zeros_like(recent[:, -1])
-    if processor.linear is not None:
-        return apply_linear(processor.linear, recent[:, -processor.context_length :])[:, 0]
-    back = -1 if processor.anchor == "last" else -processor.season
-    return np.where(exists[:, [back]], recent[:, back], recent[:, -1])
+def make_forecasts(
+    network: nn.Module | None, encoded: SeriesEncoded, settings: ForecastSettings, origins: Origins
+) -> Forecasts:
+    """Returns forecasts in the units of the data, with intervals if the processor has any."""
+    scaled = forecast_origins(network, encoded, settings, origins)
+    intervals = None
+    if network is not None and encoded.processor.intervals:
+        intervals = apply_intervals(encoded, origins, scaled[..., median_index(settings.quantiles)])
+    return Forecasts(encoded.unscale(origins, scaled), () if network is None else settings.quantiles, intervals)
 
 
 class ForecastPredictor(Predictor):
@@ -180,33 +202,34 @@ class ForecastPredictor(Predictor):
         own_data=True,
     )
     def forecast(self, dataset: Dataset, options: Settings) -> list[Record]:
-        """Forecast the values after the end of each series, with a column per quantile if there are any."""
-        encoded, quantiles = self.predict_ends(dataset)
-        levels, frequency = self.task.settings.quantiles, encoded.frequency
-        middle, records = median_index(levels), []
+        """Forecast the values after the end of each series, with the ends of intervals and a column per quantile."""
+        encoded, forecasts = self.predict_ends(dataset)
+        frequency, records = encoded.frequency, []
         for row, name in enumerate(encoded.names):
             steps = encoded.sizes[row] + np.arange(self.processor.horizon)
             times = frequency.after(encoded.start_times[row], steps)
             for step, time in enumerate(times):
                 for target, variable in enumerate(self.processor.targets):
-                    values = quantiles[row, step, target]
+                    values = forecasts.quantiles[row, step, target]
                     record = {"series": name, "time": frequency.format(time), "variable": variable}
-                    record["forecast"] = float(values[middle])
-                    record |= {f"q{level:g}": float(value) for level, value in zip(levels, values, strict=False)}
+                    record["forecast"] = float(values[median_index(forecasts.levels)])
+                    for number, interval in enumerate(self.processor.intervals):
+                        assert forecasts.intervals is not None
+                        lower, upper = forecasts.intervals[row, step, target, number].tolist()
+                        record |= {f"lower_{interval.percent}": lower, f"upper_{interval.percent}": upper}
+                    record |= {f"q{q:g}": float(value) for q, value in zip(forecasts.levels, values, strict=False)}
                     records.append(record)
         return records
 
-    def predict_ends(self, dataset: Dataset) -> tuple[SeriesEncoded, np.ndarray]:
-        """Returns the encoded series and the forecasts (series,horizon,N,Q) after their ends, in the data's units."""
+    def predict_ends(self, dataset: Dataset) -> tuple[SeriesEncoded, Forecasts]:
+        """Returns the encoded series and the forecasts after their ends."""
         if self.processor.cycles and "time" not in dataset:
             cause = "the model reads the calendar, so series need times"
             remedy = "pass a file with its time column (--data), or train with task.calendar=false"
             raise SeriatimError("predict.times", cause, remedy)
         check_future(dataset, Frequency.parse(dataset["frequency"][0]), self.processor.horizon)
         encoded = self.processor.encode_scaled(dataset, None)
-        origins = self._ends(encoded)
-        scaled = forecast_origins(self.network, encoded, self.task.settings, origins)
-        return encoded, encoded.unscale(origins, scaled)
+        return encoded, make_forecasts(self.network, encoded, self.task.settings, self._ends(encoded))
 
     def _ends(self, encoded: SeriesEncoded) -> Origins:
         counted = np.ones((len(encoded.sizes), self.processor.horizon), dtype=bool)
@@ -230,10 +253,10 @@ class ForecastPredictor(Predictor):
         return list(forecast_origins(self.network, encoded, self.task.settings, encoded.items))
 
     def charts(self, name: str, dataset: Dataset, options: Settings, predictions: Sequence[Record]) -> list[View]:
-        encoded, quantiles = self.predict_ends(dataset)
-        origins, levels = self._ends(encoded), self.task.settings.quantiles
+        encoded, forecasts = self.predict_ends(dataset)
+        origins = self._ends(encoded)
         pairs = [(row, target) for row in range(len(origins)) for target in range(len(self.processor.targets))]
-        return [plot_forecast(encoded, origins, row, target, quantiles, levels) for row, target in pairs[:MAX_CHARTS]]
+        return [plot_forecast(encoded, origins, row, target, forecasts) for row, target in pairs[:MAX_CHARTS]]
 
     def usage(self, run: str) -> list[Usage]:
         return [
@@ -254,6 +277,7 @@ class ForecastTask(Task[SeriesEncoded]):
     predictor_type = ForecastPredictor
     default_fractions = (0.7, 0.1, 0.2)
     unit = "values"
+    monitor = "mase"
     default_model = "gru"
     default_model_reason = "a recurrent network forecasts well from few series and is fast on a CPU"
     settings: ForecastSettings
@@ -266,7 +290,8 @@ class ForecastTask(Task[SeriesEncoded]):
         """Splits along time, or by series if there are many short ones."""
         settings: ForecastSettings = config.task
         many = len(dataset) >= MANY_SERIES and max(map(len, dataset["target"])) < SHORT_SERIES
-        if settings.split == "series" or (settings.split == "auto" and many):
+        continued = config.data.validation is not None or config.data.test is not None  # by files of later steps
+        if settings.split == "series" or (settings.split == "auto" and many and not continued):
             return BySeries(), config.data.fractions or SERIES_FRACTIONS
         return cls.split_policy, config.data.fractions or cls.default_fractions
 
@@ -361,6 +386,90 @@ class ForecastTask(Task[SeriesEncoded]):
         targets, known = batch.targets
         return torch.where(known, value_losses(output.scores, targets, self.settings.quantiles), 0.0).sum()
 
+    # What the validation split decides
+
+    def select(self) -> None:
+        """Chooses the anchor that forecasts the validation split best without a network."""
+        if self.settings.anchor != "auto" or "validation" not in self.encoded:
+            return
+        encoded, origins = self.encoded["validation"], self.origins("validation")
+        errors: dict[str, float] = {}
+        best = self.processor
+        for name, processor in self.processor.anchor_candidates(self.encoded["train"], self.settings.steps):
+            candidate = replace(encoded, processor=processor)
+            forecasts = make_forecasts(None, candidate, self.settings, origins)
+            error = forecast_metrics(candidate, origins, forecasts).get(self.monitor, np.inf)
+            if error < min(errors.values(), default=np.inf):
+                best = processor
+            errors[name] = error
+        chosen, *others = sorted(errors, key=lambda name: errors[name])
+        listed = ", ".join(f"{name} {errors[name]:.3g}" for name in others)
+        self.diagnostics.note(
+            f"anchor: {chosen}, with the lowest MASE on the validation split: {errors[chosen]:.3g} ({listed})"
+        )
+        self._use(best)
+
+    def _use(self, processor: ForecastProcessor) -> None:
+        self.processor = processor
+        self.encoded = {name: replace(encoded, processor=processor) for name, encoded in self.encoded.items()}
+
+    def finish(self, network: Network) -> bool:
+        """Weights the network against its anchor, and calibrates the intervals, both on the validation split.
+
+        The share of the network that has the lowest MASE counts if that is more than one standard error of the
+        difference below the anchor's; else the anchor alone is the forecast.
+        """
+        self._use(replace(self.processor, intervals=()))
+        if not self.settings.quantiles:
+            share, text = self._choose_share(network)
+            self.diagnostics.note(text)
+            with torch.no_grad():
+                for parameter in network.head.parameters():
+                    parameter.mul_(share)
+        encoded = self.encoded["validation"]
+        origins = encoded.every_origin().sample(MAX_ORIGINS)
+        scaled = forecast_origins(network, encoded, self.settings, origins)[..., median_index(self.settings.quantiles)]
+        intervals = calibrate(calibration_errors(encoded, origins, scaled), self.settings.intervals)
+        if intervals and intervals[0].count < FEW_ERRORS:  # few values, on which the weights were chosen, too
+            anchor = forecast_origins(None, encoded, self.settings, origins)[..., 0]
+            others = calibrate(calibration_errors(encoded, origins, anchor), self.settings.intervals)
+            intervals = tuple(own.widened(other) for own, other in zip(intervals, others, strict=True))
+        for interval in intervals:
+            if not interval.reachable:
+                self.diagnostics.note(
+                    f"the {interval.percent} % interval cannot be calibrated on {interval.count} values per step: it "
+                    f"is as wide as the largest error, for at least {interval.count / (interval.count + 1):.0%}"
+                )
+        self._use(replace(self.processor, intervals=intervals))
+        return True
+
+    def _choose_share(self, network: Network) -> tuple[float, str]:
+        """Returns by which factor the network counts beside its anchor, and the reason."""
+        encoded, origins = self.encoded["validation"], self.origins("validation")
+        anchor, full = (forecast_origins(n, encoded, self.settings, origins) for n in (None, network))
+        # A recursive forecast is no linear function of the outputs: all or nothing.
+        shares = (0.0, *(NETWORK_SHARES if self.settings.mode == "direct" else NETWORK_SHARES[-1:]))
+        mase, windows = {}, {}
+        for share in shares:
+            forecasts = Forecasts(encoded.unscale(origins, anchor + share * (full - anchor)))
+            mase[share] = forecast_metrics(encoded, origins, forecasts).get("mase", np.inf)
+            windows[share] = window_errors(encoded, origins, forecasts)
+        best = min(shares[1:], key=lambda share: mase[share])
+        gains = windows[0.0] - windows[best]
+        gains = gains[~np.isnan(gains)]
+        standard_error = float(gains.std(ddof=1) / np.sqrt(len(gains))) if len(gains) > 1 else np.inf
+        on_validation = "on the validation split"
+        if mase[best] >= mase[0.0] or gains.mean() <= standard_error:
+            return 0.0, (
+                f"the anchor alone is the forecast: {on_validation} the network does not improve it by more than a "
+                f"standard error (MASE {mase[best]:.3g} with the network, {mase[0.0]:.3g} without)"
+            )
+        part = "the network" if best == 1.0 else f"{best:.0%} of the network's difference"
+        return (
+            best,
+            f"the forecast is the anchor and {part}: MASE {mase[best]:.3g}, without {mase[0.0]:.3g}, {on_validation}",
+        )
+
     # Evaluation
 
     def origins(self, split: str, limit: int | None = None) -> Origins:
@@ -369,56 +478,67 @@ class ForecastTask(Task[SeriesEncoded]):
         return origins.sample(None if limit is None else max(limit // self.settings.horizon, 1))
 
     def evaluate(self, network: nn.Module, split: str = "validation", limit: int | None = None) -> Metrics:
+        """Returns the loss and the metrics on a split; those of intervals only on a whole split, after training."""
         origins = self.origins(split, limit)
         encoded, settings = self.encoded[split], self.settings
         scaled = forecast_origins(network, encoded, settings, origins)  # (n,horizon,N,Q)
-        references = encoded.references(origins)
         rows = encoded.last_rows(origins)
         targets = encoded.targets_after(origins.series, rows, settings.horizon)[0][:, 0]
         losses = value_losses(torch.from_numpy(scaled).double(), torch.from_numpy(targets), settings.quantiles)
-        known = ~np.isnan(references)
+        known = ~np.isnan(encoded.references(origins))
         loss = float(torch.where(torch.from_numpy(known), losses, 0.0).sum()) / max(int(known.sum()), 1)
-        quantiles = encoded.unscale(origins, scaled)
-        metrics = forecast_metrics(encoded, origins, references, quantiles, settings.quantiles)
-        return {"loss": loss, **metrics, "values": float(known.sum())}
+        forecasts = Forecasts(encoded.unscale(origins, scaled), settings.quantiles)
+        if limit is None and self.processor.intervals:
+            ends = apply_intervals(encoded, origins, scaled[..., median_index(settings.quantiles)])
+            forecasts = replace(forecasts, intervals=ends)
+        return {"loss": loss, **forecast_metrics(encoded, origins, forecasts), "values": float(known.sum())}
 
     @cached_property
-    def linear_weights(self) -> list[np.ndarray] | None:
-        """The weights of the linear baseline; None without training data."""
-        train = self.encoded.get("train")
-        return None if train is None else fit_linear(train, self.processor.context_length, self.processor.horizon)
+    def fitted_baselines(self) -> dict[str, SimpleForecast | ExponentialSmoothing | Theta]:
+        """The baselines that are fitted on the training split; empty without one."""
+        train, processor = self.encoded.get("train"), self.processor
+        if train is None:
+            return {}
+        fitted: dict[str, SimpleForecast | ExponentialSmoothing | Theta] = {
+            "linear": SimpleForecast(weights=fit_linear(train, processor.context_length, processor.horizon))
+        }
+        if processor.pooled:  # others are fitted to each series
+            return fitted
+        season = processor.season
+        return fitted | {"ETS": ExponentialSmoothing.fit(train, season), "theta": Theta.fit(train, season)}
 
-    def simple_forecasts(self, encoded: SeriesEncoded, origins: Origins) -> dict[str, np.ndarray]:
+    def simple_forecasts(self, split: str, origins: Origins) -> dict[str, np.ndarray]:
         """Returns the forecasts (n,horizon,N) of the baselines in the units of the data."""
-        scaled = {"naive": naive_forecast(encoded, origins)}
-        if self.processor.season > 1:
-            scaled["seasonal naive"] = naive_forecast(encoded, origins, self.processor.season)
-        if self.linear_weights is not None:
-            scaled["linear"] = linear_forecast(self.linear_weights, encoded, origins)
-        return {name: encoded.unscale(origins, values[..., None])[..., 0] for name, values in scaled.items()}
+        encoded, season = self.encoded[split], self.processor.season
+        naive = {"naive": SimpleForecast(1)} | ({"seasonal naive": SimpleForecast(season)} if season > 1 else {})
+        results = {}
+        for name, baseline in (naive | self.fitted_baselines).items():
+            if isinstance(baseline, SimpleForecast):
+                rows = encoded.last_rows(origins)
+                scaled = baseline.after(encoded, origins.series, rows, self.processor.horizon)[:, 0]
+                results[name] = encoded.unscale(origins, scaled[..., None])[..., 0]
+            elif encoded.names == self.encoded["train"].names:
+                results[name] = baseline.forecast(encoded, origins)
+        return results
 
     def baselines(self, split: str) -> dict[str, Metrics]:
-        """Returns the metrics of repeating the last value or the last season, and of a linear forecast."""
+        """Returns the metrics of naive, linear and statistical forecasts."""
         encoded, origins = self.encoded[split], self.origins(split)
-        references = encoded.references(origins)
         return {
-            name: forecast_metrics(encoded, origins, references, forecasts[..., None])
-            for name, forecasts in self.simple_forecasts(encoded, origins).items()
+            name: forecast_metrics(encoded, origins, Forecasts(values[..., None]))
+            for name, values in self.simple_forecasts(split, origins).items()
         }
 
     def views(self, predictor: Predictor, split: str) -> list[View]:
         encoded, origins = self.encoded[split], self.origins(split)
-        scaled = forecast_origins(predictor.network, encoded, self.settings, origins)
-        quantiles = encoded.unscale(origins, scaled)
-        simple = self.simple_forecasts(encoded, origins)
-        return make_views(encoded, origins, quantiles, self.settings.quantiles, simple)
+        forecasts = make_forecasts(predictor.network, encoded, self.settings, origins)
+        return make_views(encoded, origins, forecasts, self.simple_forecasts(split, origins))
 
     def sample(self, network: nn.Module) -> str:
         """Returns up to three forecasts of the validation split beside what came."""
         encoded, origins = self.encoded["validation"], self.origins("validation").sample(3)
-        scaled = forecast_origins(network, encoded, self.settings, origins)
-        forecasts = encoded.unscale(origins, scaled)[..., median_index(self.settings.quantiles)]
-        return describe_forecasts(encoded, replace(origins, counted=np.ones_like(origins.counted)), forecasts)
+        forecasts = make_forecasts(network, encoded, self.settings, origins)
+        return describe_forecasts(encoded, replace(origins, counted=np.ones_like(origins.counted)), forecasts.values)
 
 
 def value_losses(scores: Tensor, targets: Tensor, quantiles: tuple[float, ...]) -> Tensor:

@@ -1,11 +1,16 @@
 """The backtest of forecasts in the units of the data: metrics, charts and tables, and samples in words.
 
-MASE = mean |y − ŷ| / mean |y_t − y_{t−season}| in training        sMAPE = mean 2|y − ŷ| / (|y| + |ŷ|)
+    MASE = mean |y − ŷ| / mean |y_t − y_{t−season}| in training        sMAPE = mean 2|y − ŷ| / (|y| + |ŷ|)
+    MSIS = mean (u − l + 2/α max(l − y, 0) + 2/α max(y − u, 0)) / mean |y_t − y_{t−season}| in training
+
+MASE (Hyndman and Koehler 2006) and MSIS, the score of the interval from l to u of 1 − α, are those of the M4
+competition: computed for each series, then averaged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -24,54 +29,70 @@ SAMPLED_STEPS, SAMPLED_HISTORY = 8, 6
 # Metrics
 
 
+@dataclass(frozen=True)
+class Forecasts:
+    """Forecasts from origins on, in the units of the data."""
+
+    quantiles: np.ndarray  # (n,horizon,N,Q), or one forecast
+    levels: tuple[float, ...] = ()  # the quantiles; () for a single forecast
+    intervals: np.ndarray | None = None  # (n,horizon,N,I,2), those of the processor
+
+    @property
+    def values(self) -> np.ndarray:
+        """The forecasts (n,horizon,N): single ones, or the quantiles nearest to the median."""
+        return np.asarray(self.quantiles[..., median_index(self.levels)])
+
+
 class SeriesError(NamedTuple):
-    """The errors of one target of one series; the series is −1 if all share one scaling."""
+    """The mean error of one target of one series, and how large that of the seasonal naive forecast is in training."""
 
     series: int
     target: int
-    mae: float
-    mase: float
+    mean: float
+    scale: float  # NaN if it is 0 or unknown
+
+    @property
+    def ratio(self) -> float:
+        return self.mean / self.scale
 
 
-def forecast_metrics(
-    encoded: SeriesEncoded,
-    origins: Origins,
-    references: np.ndarray,
-    quantiles: np.ndarray,
-    levels: Sequence[float] = (),
-) -> Metrics:
-    """Returns the metrics over all known values; MASE is averaged over series and targets.
-
-    Args:
-        encoded: The series.
-        origins: Where the forecasts begin.
-        references: What came, (n,horizon,N), NaN if unknown.
-        quantiles: The forecast quantiles, or one forecast, (n,horizon,N,Q).
-        levels: The quantiles; () for a single forecast.
-    """
-    forecasts = quantiles[..., median_index(levels)]
+def forecast_metrics(encoded: SeriesEncoded, origins: Origins, forecasts: Forecasts) -> Metrics:
+    """Returns the metrics over all known values; MASE and MSIS are averaged over series and targets."""
+    references, values = encoded.references(origins), forecasts.values
     known = ~np.isnan(references)
     count = max(int(known.sum()), 1)
-    errors = np.where(known, forecasts - np.where(known, references, 0.0), 0.0)
+    errors = np.where(known, values - np.where(known, references, 0.0), 0.0)
     mse = float((errors**2).sum() / count)
     metrics = {"mse": mse, "rmse": float(np.sqrt(mse)), "mae": float(np.abs(errors).sum() / count)}
-    values = references[known]
-    if len(values) > 1 and values.var() > 0:
-        metrics["r2"] = 1 - mse / float(values.var())
-    by_series = [error.mase for error in series_errors(encoded, origins, references, forecasts)]
-    if finite := [mase for mase in by_series if np.isfinite(mase)]:
-        metrics["mase"] = float(np.mean(finite))
-    if encoded.processor.logs or (known.any() and float(values.min()) > 0):
-        sizes = np.abs(np.where(known, references, 1.0)) + np.abs(forecasts)
+    actual = references[known]
+    if len(actual) > 1 and actual.var() > 0:
+        metrics["r2"] = 1 - mse / float(actual.var())
+    metrics |= mean_ratio("mase", series_errors(encoded, origins, np.abs(references - values)))
+    if encoded.processor.logs or (known.any() and float(actual.min()) > 0):
+        sizes = np.abs(np.where(known, references, 1.0)) + np.abs(values)
         metrics["smape"] = float((2 * np.abs(errors) / sizes).sum() / count)
-    if levels:
-        gaps = np.where(known[..., None], references[..., None] - quantiles, 0.0)
-        shares = np.array(levels)
+    if forecasts.levels:
+        gaps = np.where(known[..., None], references[..., None] - forecasts.quantiles, 0.0)
+        shares = np.array(forecasts.levels)
         metrics["pinball"] = float(np.maximum(shares * gaps, (shares - 1) * gaps).mean(axis=-1).sum() / count)
-    if len(levels) > 1:
-        inside = known & (references >= quantiles[..., 0]) & (references <= quantiles[..., -1])
-        metrics["coverage"] = float(inside.sum() / count)
+    if len(forecasts.levels) > 1:
+        low, high = forecasts.quantiles[..., 0], forecasts.quantiles[..., -1]
+        metrics["coverage"] = float((known & (references >= low) & (references <= high)).sum() / count)
+    if forecasts.intervals is not None:
+        for number, interval in enumerate(encoded.processor.intervals):
+            lower, upper = np.moveaxis(forecasts.intervals[..., number, :], -1, 0)
+            inside = known & (references >= lower) & (references <= upper)
+            metrics[f"coverage_{interval.percent}"] = float(inside.sum() / count)
+        misses = np.maximum(lower - references, 0.0) + np.maximum(references - upper, 0.0)
+        scores = upper - lower + 200 / (100 - interval.percent) * misses
+        metrics |= mean_ratio(f"msis_{interval.percent}", series_errors(encoded, origins, scores))
     return metrics
+
+
+def mean_ratio(name: str, errors: Sequence[SeriesError]) -> Metrics:
+    """Returns a metric that is averaged over series; none if no series has a scale."""
+    ratios = [error.ratio for error in errors if np.isfinite(error.ratio)]
+    return {name: float(np.mean(ratios))} if ratios else {}
 
 
 def median_index(levels: Sequence[float]) -> int:
@@ -79,24 +100,31 @@ def median_index(levels: Sequence[float]) -> int:
     return int(np.argmin([abs(level - 0.5) for level in levels])) if levels else 0
 
 
-def series_errors(
-    encoded: SeriesEncoded, origins: Origins, references: np.ndarray, forecasts: np.ndarray
-) -> list[SeriesError]:
-    """Returns MAE and MASE of each target of each series that has known values."""
-    known = ~np.isnan(references)
-    errors = np.abs(np.where(known, forecasts - np.where(known, references, 0.0), 0.0)).sum(axis=1)  # (n,N)
-    counts = known.sum(axis=1)
+def series_errors(encoded: SeriesEncoded, origins: Origins, errors: np.ndarray) -> list[SeriesError]:
+    """Returns the mean of errors (n,horizon,N), NaN where unknown, of each target of each series that has any."""
+    known = ~np.isnan(errors)
+    sums, counts = np.where(known, errors, 0.0).sum(axis=1), known.sum(axis=1)  # (n,N)
     results = []
-    for series, rows in [(-1, np.arange(len(origins)))] if encoded.processor.pooled else origins.by_series():
+    for series, rows in origins.by_series():
         before = max(int(origins.positions[rows].min()), 1)
-        row = max(series, 0)
-        scale = encoded.processor.naive_mae(encoded.names[row], encoded.raw[row][:before])
-        for target in range(references.shape[2]):
+        scales = encoded.processor.naive_mae(encoded.names[series], encoded.raw[series][:before])
+        for target in range(errors.shape[2]):
             if count := int(counts[rows, target].sum()):
-                mae = float(errors[rows, target].sum() / count)
-                mase = mae / float(scale[target]) if scale[target] > 0 else np.nan
-                results.append(SeriesError(series, target, mae, mase))
+                scale = float(scales[target]) if scales[target] > 0 else np.nan
+                results.append(SeriesError(series, target, float(sums[rows, target].sum() / count), scale))
     return results
+
+
+def window_errors(encoded: SeriesEncoded, origins: Origins, forecasts: Forecasts) -> np.ndarray:
+    """Returns the mean absolute scaled error (n,) of each origin; NaN if nothing is known."""
+    errors = np.abs(encoded.references(origins) - forecasts.values)
+    scales = np.full((len(encoded.names), errors.shape[2]), np.nan)
+    for error in series_errors(encoded, origins, errors):
+        scales[error.series, error.target] = error.scale
+    ratios = errors / scales[origins.series][:, None]
+    known = ~np.isnan(ratios)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(known, ratios, 0.0).sum(axis=(1, 2)) / known.sum(axis=(1, 2)))
 
 
 def shares_below(references: np.ndarray, quantiles: np.ndarray) -> list[float]:
@@ -110,35 +138,30 @@ def shares_below(references: np.ndarray, quantiles: np.ndarray) -> list[float]:
 
 
 def make_views(
-    encoded: SeriesEncoded,
-    origins: Origins,
-    quantiles: np.ndarray,
-    levels: Sequence[float],
-    simple: Mapping[str, np.ndarray],
+    encoded: SeriesEncoded, origins: Origins, forecasts: Forecasts, simple: Mapping[str, np.ndarray]
 ) -> list[View]:
     """Returns plots of forecasts, the error by step of the horizon and by series, and the calibration.
 
-    Forecasts `quantiles` (n,horizon,N,Q) and baselines `simple` (n,horizon,N) are in the units of the data; `levels`
-    are the quantiles, () for a single forecast.
+    Baselines `simple` (n,horizon,N) are in the units of the data.
     """
-    references = encoded.references(origins)
-    forecasts = quantiles[..., median_index(levels)]
+    references, levels = encoded.references(origins), forecasts.levels
     baseline = "seasonal naive" if "seasonal naive" in simple else "naive"
     pairs = [(s, n) for s in np.unique(origins.series).tolist() for n in range(len(encoded.processor.targets))]
     chosen = evenly_spaced(len(pairs), MAX_PLOTS)
     views: list[View] = []
     for series, target in (pairs[index] for index in chosen):
         item = int(np.flatnonzero(origins.series == series)[-1])
-        views.append(
-            plot_forecast(encoded, origins, item, target, quantiles, levels, (baseline, simple[baseline]), actual=True)
-        )
-    views.append(plot_steps(references, {"model": forecasts, **simple}))
-    errors = series_errors(encoded, origins, references, forecasts)
-    if not encoded.processor.pooled and len(errors) > 1:
-        baseline_errors = series_errors(encoded, origins, references, simple[baseline])
+        compared = (baseline, simple[baseline])
+        views.append(plot_forecast(encoded, origins, item, target, forecasts, compared, actual=True))
+    views.append(plot_steps(references, {"model": forecasts.values, **simple}))
+    if forecasts.intervals is not None:
+        views.append(plot_coverage(encoded, references, forecasts.intervals))
+    errors = series_errors(encoded, origins, np.abs(references - forecasts.values))
+    if len(errors) > 1:
+        baseline_errors = series_errors(encoded, origins, np.abs(references - simple[baseline]))
         views.append(tabulate_series(encoded, errors, baseline, baseline_errors))
     if levels:
-        shares = shares_below(references, quantiles)
+        shares = shares_below(references, forecasts.quantiles)
         note = f"the band from {levels[0]:g} to {levels[-1]:g} should hold {levels[-1] - levels[0]:.0%} of the values"
         views.append(
             Scatter(
@@ -159,12 +182,11 @@ def plot_forecast(
     origins: Origins,
     item: int,
     target: int,
-    quantiles: np.ndarray,
-    levels: Sequence[float],
+    forecasts: Forecasts,
     baseline: tuple[str, np.ndarray] | None = None,
     actual: bool = False,
 ) -> ForecastPlot:
-    """Returns the plot of a target from the origin `item` on; see `make_views`.
+    """Returns the plot of a target from the origin `item` on, with the bands of quantiles, or else of intervals.
 
     A `baseline` is a name with its forecasts (n,horizon,N); `actual` tells whether what came is known.
     """
@@ -175,22 +197,47 @@ def plot_forecast(
     texts = tuple(encoded.frequency.format(time) for time in times)
     values = encoded.raw[series][:, target]
     variable = processor.targets[target]
-    forecasts = quantiles[item, :, target]  # (horizon,Q)
-    bands = tuple(
-        Band(f"{levels[low]:g} to {levels[-1 - low]:g}", row(forecasts[:, low]), row(forecasts[:, -1 - low]))
+    levels, quantiles = forecasts.levels, forecasts.quantiles[item, :, target]  # (horizon,Q)
+    bands = [
+        Band(f"{levels[low]:g} to {levels[-1 - low]:g}", row(quantiles[:, low]), row(quantiles[:, -1 - low]))
         for low in range(len(levels) // 2)
-    )
+    ]
+    if forecasts.intervals is not None and not bands:
+        ends = forecasts.intervals[item, :, target]  # (horizon,I,2)
+        bands = [
+            Band(f"{interval.percent} % interval", row(ends[:, number, 0]), row(ends[:, number, 1]))
+            for number, interval in reversed(list(enumerate(processor.intervals)))
+        ]
     return ForecastPlot(
         title=" · ".join(part for part in (encoded.names[series], variable) if part),
         history_times=texts[: position - start],
         history=row(values[start:position]),
         times=texts[position - start :],
-        forecast=row(forecasts[:, median_index(levels)]),
+        forecast=row(forecasts.values[item, :, target]),
         actual=row(values[position:end]) if actual else (),
-        bands=bands,
+        bands=tuple(bands),
         baseline=() if baseline is None else row(baseline[1][item, :, target]),
         baseline_name="" if baseline is None else baseline[0],
         y=variable,
+    )
+
+
+def plot_coverage(encoded: SeriesEncoded, references: np.ndarray, intervals: np.ndarray) -> Lines:
+    """Returns the share of values within each interval by the step of the horizon, beside its nominal share."""
+    known = ~np.isnan(references)
+    steps = row(np.arange(1, references.shape[1] + 1))
+    lines, texts = [], []
+    for number, interval in enumerate(encoded.processor.intervals):
+        inside = known & (references >= intervals[..., number, 0]) & (references <= intervals[..., number, 1])
+        with np.errstate(invalid="ignore"):
+            shares = inside.sum(axis=(0, 2)) / known.sum(axis=(0, 2))
+        name = f"{interval.percent} % interval"
+        nominal = np.full(len(shares), interval.percent / 100)
+        lines += [Series(name, steps, row(shares)), Series(f"{name}, nominal", steps, row(nominal), dashed=True)]
+        texts.append(f"{inside.sum() / max(int(known.sum()), 1):.1%} are within the {name}")
+    note = f"share of the values; of all steps {' and '.join(texts)}"
+    return Lines(
+        title="Coverage of the intervals", note=note, series=tuple(lines), x="step", y="share", low=0.0, markers=False
     )
 
 
@@ -217,15 +264,15 @@ def tabulate_series(
     encoded: SeriesEncoded, errors: list[SeriesError], baseline: str, baseline_errors: list[SeriesError]
 ) -> Table:
     """Returns a table of the series with the largest errors, relative to the naive forecast."""
-    maes = {(error.series, error.target): error.mae for error in baseline_errors}
-    hardest = sorted(errors, key=lambda error: -error.mase if np.isfinite(error.mase) else np.inf)[:MAX_ROWS]
+    maes = {(error.series, error.target): error.mean for error in baseline_errors}
+    hardest = sorted(errors, key=lambda error: -error.ratio if np.isfinite(error.ratio) else np.inf)[:MAX_ROWS]
     rows = tuple(
         (
             encoded.names[error.series],
             encoded.processor.targets[error.target],
-            error.mae,
+            error.mean,
             maes[error.series, error.target],
-            error.mase if np.isfinite(error.mase) else None,
+            error.ratio if np.isfinite(error.ratio) else None,
         )
         for error in hardest
     )

@@ -1,13 +1,12 @@
 """Encoded series: scaled, filled and concatenated arrays, from which windows are gathered.
 
 A missing value is filled with the last one before it, never with a later one, and an input beside it says so. Behind
-each series there are `horizon` more rows, for the calendar and the future columns of its forecast. Simple forecasts,
-which are baselines and what a network predicts the difference to, are made from the same arrays.
+each series there are `horizon` more rows, for the calendar and the future columns of its forecast.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -23,9 +22,6 @@ from ..processor import Encoded
 
 if TYPE_CHECKING:
     from .processor import ForecastProcessor
-
-RIDGE = 1e-6  # of the linear forecast, for each window
-MAX_WINDOWS = 20_000  # that the linear forecast is fitted on, evenly spaced
 
 
 @dataclass(frozen=True)
@@ -116,17 +112,7 @@ class SeriesEncoded(Encoded):
 
     def anchors(self, series: np.ndarray, rows: np.ndarray, steps: int) -> np.ndarray:
         """Returns what outputs for the next `steps` steps after `rows` (B,T) are added to, (B,T,steps,N)."""
-        processor, shape = self.processor, (*rows.shape, steps, self.values.shape[1])
-        if processor.anchor == "none":
-            return np.zeros(shape, np.float32)
-        if processor.anchor == "last":
-            return np.broadcast_to(self.values[rows][..., None, :], shape)
-        first = self.starts[series].reshape(len(series), *(1,) * rows.ndim)
-        if processor.linear is not None:
-            context = np.maximum(rows[..., None] + np.arange(1 - processor.context_length, 1), first)
-            return apply_linear(processor.linear, self.values[context])
-        before = rows[..., None] + season_offsets(processor.season, steps)  # (B,T,steps)
-        return np.asarray(self.values[np.where(before >= first, before, rows[..., None])])
+        return self.processor.simple_forecast.after(self, series, rows, steps)
 
     def backtest(self, stride: int | None) -> Origins:
         """Returns origins every `stride` steps of the split, so that each of its steps is forecast."""
@@ -151,11 +137,23 @@ class SeriesEncoded(Encoded):
         table = np.stack(counted) if counted else np.zeros((0, horizon), dtype=bool)
         return Origins(np.array(series, dtype=np.int64), np.array(positions, dtype=np.int64), table)
 
+    def every_origin(self) -> Origins:
+        """Returns all origins that forecast a step of the split: each step is forecast at every step of the horizon."""
+        horizon, length = self.processor.horizon, self.processor.context_length
+        first = np.where(self.history > 0, np.maximum(self.history - horizon + 1, 1), length)
+        counts = np.maximum(self.sizes - first, 0)
+        series = np.repeat(np.arange(len(counts)), counts)
+        positions = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts - first, counts)
+        steps = positions[:, None] + np.arange(horizon)
+        return Origins(
+            series, positions, (steps >= self.history[series][:, None]) & (steps < self.sizes[series][:, None])
+        )
+
     def references(self, origins: Origins) -> np.ndarray:
         """Returns the targets (n,horizon,N) in the units of the data; NaN if missing or not counted."""
         steps, targets = np.arange(self.processor.horizon), self.values.shape[1]
         pairs = zip(origins.series, origins.positions, strict=True)
-        values = [self.raw[series][position + steps, :targets] for series, position in pairs]
+        values = [self.raw[s][np.minimum(p + steps, len(self.raw[s]) - 1), :targets] for s, p in pairs]
         return np.where(origins.counted[:, :, None], np.stack(values), np.nan)
 
     def unscale(self, origins: Origins, scaled: np.ndarray) -> np.ndarray:
@@ -232,17 +230,6 @@ def next_rows(rows: np.ndarray, limits: np.ndarray, steps: int) -> np.ndarray:
     return np.minimum(following, limits.reshape(limits.shape + (1,) * (following.ndim - limits.ndim)) - 1)
 
 
-def season_offsets(season: int, steps: int) -> np.ndarray:
-    """Returns the offset (steps,) from a step to the one that is whole seasons before each of the next ones."""
-    step = np.arange(1, steps + 1)
-    return np.asarray(step - season * -(-step // season))
-
-
-def apply_linear(weights: np.ndarray, context: np.ndarray) -> np.ndarray:
-    """Returns linear forecasts (…,steps,N) of contexts (…,length,N) by `weights` (N,length+1,steps)."""
-    return np.stack([context[..., n] @ w[:-1] + w[-1] for n, w in enumerate(weights)], axis=-1)
-
-
 def running_mean(values: np.ndarray, length: int) -> np.ndarray:
     """Returns the mean (T,columns) of each row of values and up to length − 1 rows before it."""
     sums = np.concatenate([np.zeros((1, values.shape[1])), np.cumsum(values, axis=0)])
@@ -256,53 +243,3 @@ def fill_forward(values: np.ndarray) -> np.ndarray:
     known = ~np.isnan(values)
     last = np.maximum.accumulate(np.where(known, np.arange(len(values))[:, None], -1), axis=0)
     return np.where(last >= 0, np.take_along_axis(values, np.maximum(last, 0), axis=0), 0.0)
-
-
-# Simple forecasts
-
-
-def naive_forecast(encoded: SeriesEncoded, origins: Origins, season: int = 1) -> np.ndarray:
-    """Returns the last value, or the one a season before, scaled (n,horizon,N)."""
-    first, last = encoded.starts[origins.series][:, None], encoded.last_rows(origins)
-    before = last + season_offsets(season, encoded.processor.horizon)
-    return np.asarray(encoded.values[np.where(before >= first, before, last)])
-
-
-def fit_linear(train: SeriesEncoded, length: int, steps: int) -> list[np.ndarray]:
-    """Returns the weights (length+1,steps) of each target that forecast it from its own past by least squares.
-
-    ŷ_{t+j} = b_j + Σ_i w_ji y_{t−i}, the same for all series, on scaled values; the last row is b.
-    """
-    sizes, starts = train.sizes, train.starts
-    rows = np.concatenate(
-        [s + np.arange(length, max(n - steps + 1, length)) for s, n in zip(starts, sizes, strict=True)]
-    )
-    if len(rows) > MAX_WINDOWS:
-        rows = rows[evenly_spaced(len(rows), MAX_WINDOWS)]
-    before, after = rows[:, None] + np.arange(-length, 0), rows[:, None] + np.arange(steps)
-    weights = []
-    for target in range(train.values.shape[1]):
-        complete = train.observed[after, target].all(axis=1)
-        x = train.values[before[complete], target].astype(np.float64)
-        y = train.values[after[complete], target].astype(np.float64)
-        weights.append(solve_ridge(x, y))
-    return weights
-
-
-def solve_ridge(x: np.ndarray, y: np.ndarray, ridge: float = RIDGE) -> np.ndarray:
-    """Returns w (length+1,steps) of (XᵀX + λnI) w = XᵀY; X is x (n,length) with a column of ones, Y is y (n,steps)."""
-    x = add_ones(x)
-    penalty = ridge * max(len(x), 1) * np.eye(x.shape[1])
-    return np.asarray(np.linalg.solve(x.T @ x + penalty, x.T @ y))
-
-
-def add_ones(x: np.ndarray) -> np.ndarray:
-    return np.concatenate([x.astype(np.float64), np.ones((len(x), 1))], axis=1)
-
-
-def linear_forecast(weights: Sequence[np.ndarray], encoded: SeriesEncoded, origins: Origins) -> np.ndarray:
-    """Returns the forecasts (n,horizon,N) of `fit_linear`, scaled; a short context is extended by its first value."""
-    first = encoded.starts[origins.series]
-    context = (first + origins.positions)[:, None] + np.arange(1 - len(weights[0]), 0)
-    rows = np.maximum(context, first[:, None])
-    return np.stack([add_ones(encoded.values[rows, target]) @ w for target, w in enumerate(weights)], axis=-1)

@@ -1,16 +1,16 @@
-"""The settings and the processor of forecasting: scaling, season, context length and anchor, fitted on training series.
+"""The settings and the processor of forecasting: scaling, season and context length, fitted on training series.
 
-Only the training split is used, so that nothing that is to be forecast can influence a forecast.
+`fit` uses the training split only. What the validation split decides, the anchor and the intervals, the task adds.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field as Setting
@@ -23,21 +23,17 @@ from ...data.series.calendar import Frequency, useful_cycles
 from ...data.series.scaling import Scaler, Scaling, constant_columns
 from ...data.series.table import SEPARATE_NAME, describe_series, start_time
 from ..processor import Processor, TaskConfig, Tokenizers, check_numbers
-from .encoded import SeriesEncoded, encode_series, fit_linear
+from .encoded import SeriesEncoded, encode_series
+from .intervals import Interval
+from .simple import SimpleForecast, fit_linear
 
-WINDOWS_PER_WEIGHT = 20  # training windows for each weight that a linear anchor needs
+WINDOWS_PER_WEIGHT = 2  # training windows for each weight that a linear anchor needs
 DEFAULT_CONTEXT, MAX_CONTEXT = 48, 336  # steps of a context that is chosen
 MAX_LAG = 400  # the longest season that is looked for
 MAX_SEASON_SERIES = 20  # series in which a season is looked for
 MIN_AUTOCORRELATION = 0.3  # of a season
-ANCHOR_STEPS = 24  # steps of the horizon by which anchors are compared
-ANCHORS = {
-    "none": "the mean",
-    "last": "the last value",
-    "season": "the value one season before",
-    "linear": "the linear forecast",
-}
 Quantile = Annotated[float, Setting(gt=0, lt=1)]
+Percent = Annotated[int, Setting(ge=1, le=99)]
 Names = tuple[str, ...]
 
 
@@ -53,11 +49,14 @@ class ForecastSettings(Settings):
     quantiles: tuple[Quantile, ...] = Setting(
         (), description="quantiles to forecast, such as 0.1, 0.5, 0.9, instead of one value"
     )
+    intervals: tuple[Percent, ...] = Setting(
+        (80, 95), description="percentages of the values that prediction intervals are to cover"
+    )
     season: int | None = Setting(None, ge=1, le=1_000_000, description="period in steps (default: by the frequency)")
     anchor: Literal["auto", "none", "last", "season", "linear"] = Setting(
         "auto",
         description="what the network predicts the difference to: the mean, the last value, the value one season "
-        "before, or the linear forecast",
+        "before, or the linear forecast (auto: the best of them on the validation split)",
     )
     level: Literal["auto", "fixed", "running"] = Setting(
         "auto", description="inputs as scaled, or relative to their running mean (auto: that, if split along time)"
@@ -82,6 +81,13 @@ class ForecastSettings(Settings):
         if any(low >= high for low, high in pairwise(quantiles)):
             raise ValueError("rising numbers between 0 and 1, such as 0.1, 0.5, 0.9")
         return quantiles
+
+    @field_validator("intervals")
+    @classmethod
+    def _check_intervals(cls, intervals: tuple[int, ...]) -> tuple[int, ...]:
+        if any(low >= high for low, high in pairwise(intervals)):
+            raise ValueError("rising percentages, such as 80, 95")
+        return intervals
 
     @property
     def steps(self) -> int:
@@ -111,9 +117,18 @@ class ForecastProcessor(Processor[SeriesEncoded]):
     shifts: tuple[tuple[float, ...], ...]  # by series
     scales: tuple[tuple[float, ...], ...]
     naive_maes: tuple[tuple[float | None, ...], ...]  # of the seasonal naive forecast in training, by series and target
-    linear_weights: str = ""  # (targets, context_length + 1, steps) of float32 in base64, if the anchor is linear
+    linear_weights: str = ""  # (targets, lags + 1, steps) of float32 in base64, if the anchor is linear
+    anchor_lag: int = 0  # season or number of lags of the anchor; 0: `season` or `context_length`
+    intervals: tuple[Interval, ...] = ()  # calibrated with the trained weights
+
+    version: ClassVar[int] = 2
+    from_weights: ClassVar[Names] = ("intervals",)
 
     def __post_init__(self) -> None:
+        if any(
+            not isinstance(interval, Interval) or len(interval.lower) != self.horizon for interval in self.intervals
+        ):
+            raise ValueError(f"intervals are not of {self.horizon} steps")
         check_numbers("shifts", self.shifts, len(self.series), len(self.variables))
         check_numbers("scales", self.scales, len(self.series), len(self.variables))
         check_numbers("naive_maes", self.naive_maes, len(self.series), len(self.targets))
@@ -137,8 +152,6 @@ class ForecastProcessor(Processor[SeriesEncoded]):
         scalers = [Scaler.fit(group, settings.scaling, logs) for group in groups]
         maes = [naive_mae(histories, season)] if pooled else [naive_mae([history], season) for history in histories]
         missing = np.stack([np.isnan(array).any(axis=0) for array in values]).any(axis=0)
-        scaled = [scalers[0 if pooled else row].apply(array)[:, :targets] for row, array in enumerate(values)]
-        anchor = choose_anchor(settings, scaled, season, 0 if pooled else length, diagnostics)
         span = max(map(len, values)) * frequency.microseconds
         processor = cls(
             targets=names["target"],
@@ -149,7 +162,7 @@ class ForecastProcessor(Processor[SeriesEncoded]):
             context_length=length,
             horizon=settings.horizon,
             season=season,
-            anchor=anchor,
+            anchor="none" if settings.anchor == "auto" else settings.anchor,
             level=settings.level if settings.level != "auto" else "fixed" if pooled else "running",
             flags=tuple(map(int, np.flatnonzero(missing))),
             cycles=useful_cycles(frequency, span) if settings.calendar else (),
@@ -160,11 +173,29 @@ class ForecastProcessor(Processor[SeriesEncoded]):
             scales=tuple(tuple(scaler.scale.tolist()) for scaler in scalers),
             naive_maes=tuple(tuple(v if np.isfinite(v) else None for v in mae.tolist()) for mae in maes),
         )
-        if anchor != "linear":
-            return processor
-        encoded = replace(processor, anchor="none").encode_scaled(train, length)
-        data = np.stack(fit_linear(encoded, length, settings.steps)).astype(np.float32).tobytes()
-        return replace(processor, linear_weights=base64.b64encode(data).decode())
+        return processor.with_linear(train, length, settings.steps) if settings.anchor == "linear" else processor
+
+    def with_linear(self, train: Dataset | SeriesEncoded, lags: int, steps: int) -> Self:
+        """Returns the processor with a linear anchor, fitted on training series."""
+        if isinstance(train, Dataset):
+            train = replace(self, anchor="none").encode_scaled(train, self.context_length)
+        weights = base64.b64encode(fit_linear(train, lags, steps).tobytes()).decode()
+        return replace(self, anchor="linear", anchor_lag=lags, linear_weights=weights)
+
+    def anchor_candidates(self, train: SeriesEncoded, steps: int) -> Iterator[tuple[str, Self]]:
+        """Yields processors with each anchor that the series are long enough for, and its name."""
+        yield "the mean", replace(self, anchor="none")
+        yield "the last value", replace(self, anchor="last")
+        histories = [values[:, 0] for values in train.raw]
+        seasons = [self.season, self.frequency.long_season or 1, 1 if self.pooled else find_season(histories)]
+        for season in sorted({season for season in seasons if 1 < season < max(train.sizes)}):
+            yield f"the value {season} steps before", replace(self, anchor="season", anchor_lag=season)
+        lags = self.context_length
+        while lags:
+            windows = int(np.maximum(train.sizes - lags - steps + 1, 0).sum())
+            if windows >= WINDOWS_PER_WEIGHT * (lags + 1):
+                yield f"the linear forecast from {lags} values", self.with_linear(train, lags, steps)
+            lags = min(2 * lags, MAX_CONTEXT) if lags < MAX_CONTEXT and not self.pooled else 0
 
     @cached_property
     def frequency(self) -> Frequency:
@@ -175,12 +206,18 @@ class ForecastProcessor(Processor[SeriesEncoded]):
         return (*self.targets, *self.past, *self.future)
 
     @cached_property
-    def linear(self) -> np.ndarray | None:
-        """The weights of a linear anchor (targets, context_length + 1, steps)."""
-        if not self.linear_weights:
-            return None
-        weights = np.frombuffer(base64.b64decode(self.linear_weights), np.float32)
-        return weights.reshape(len(self.targets), self.context_length + 1, -1)
+    def simple_forecast(self) -> SimpleForecast:
+        """The anchor."""
+        if self.anchor == "linear":
+            weights = np.frombuffer(base64.b64decode(self.linear_weights), np.float32)
+            lags = self.anchor_lag or self.context_length
+            return SimpleForecast(weights=weights.reshape(len(self.targets), lags + 1, -1))
+        return SimpleForecast({"none": 0, "last": 1}.get(self.anchor, self.anchor_lag or self.season))
+
+    @property
+    def past_steps(self) -> int:
+        """The steps before a forecast that network and anchor read."""
+        return max(self.context_length, self.season, self.anchor_lag)
 
     @cached_property
     def _rows(self) -> dict[str, int]:
@@ -199,7 +236,7 @@ class ForecastProcessor(Processor[SeriesEncoded]):
 
     def naive_mae(self, name: str, values: np.ndarray) -> np.ndarray:
         """Returns the seasonal naive MAE of each target in training; of a new series within these values."""
-        row = 0 if self.pooled else self._rows.get(name)
+        row = None if self.pooled else self._rows.get(name)
         if row is None:
             return naive_mae([values[:, : len(self.targets)]], self.season)
         return np.array(self.naive_maes[row], dtype=np.float64)
@@ -321,11 +358,18 @@ def check_positive(dataset: Dataset, targets: Names, frequency: Frequency) -> No
 
 
 def naive_mae(histories: list[np.ndarray], season: int) -> np.ndarray:
-    """Returns mean |y_t − y_{t−season}| of each column (columns,) where both are known; NaN if that is nowhere."""
-    gaps = np.concatenate([np.abs(h[season:] - h[: max(len(h) - season, 0)]) for h in histories])
-    known = ~np.isnan(gaps)
-    with np.errstate(invalid="ignore"):
-        return np.asarray(np.where(known, gaps, 0.0).sum(axis=0) / known.sum(axis=0))
+    """Returns the in-sample MAE of the seasonal naive forecast, mean |y_t − y_{t−season}| of each column (columns,).
+
+    Where there is no season yet, or all of them are equal, that of the naive forecast. NaN if nothing is known.
+    """
+    maes = np.full(histories[0].shape[1], np.nan)
+    for lag in dict.fromkeys((season, 1)):
+        gaps = np.concatenate([np.abs(h[lag:] - h[: max(len(h) - lag, 0)]) for h in histories])
+        known = ~np.isnan(gaps)
+        with np.errstate(invalid="ignore"):
+            means = np.where(known, gaps, 0.0).sum(axis=0) / known.sum(axis=0)
+        maes = np.where(maes > 0, maes, means)
+    return np.asarray(maes)
 
 
 def choose_season(
@@ -387,38 +431,3 @@ def choose_context(
     length = max(length, 1)
     diagnostics.note(f"context: {length} steps")
     return length
-
-
-def choose_anchor(
-    settings: ForecastSettings, scaled: list[np.ndarray], season: int, length: int, diagnostics: Diagnostics
-) -> str:
-    """Returns the linear forecast if there are enough windows to fit it, else the simple forecast that is nearest.
-
-    Args:
-        settings: Those of the task.
-        scaled: The scaled targets (steps, targets) of each series.
-        season: In steps.
-        length: The context length; 0 excludes the linear forecast.
-        diagnostics: Receives the choice as a note.
-    """
-    if settings.anchor != "auto":
-        return settings.anchor
-    errors = {"none": known_mean(np.abs(values) for values in scaled)}
-    steps = settings.steps
-    sampled = np.unique(np.linspace(1, steps, min(steps, ANCHOR_STEPS)).astype(int)).tolist()
-    lags = {"last": sampled} | ({"season": [season * -(-step // season) for step in sampled]} if season > 1 else {})
-    for name, distances in lags.items():
-        errors[name] = known_mean(np.abs(v[lag:] - v[:-lag]) for lag in distances for v in scaled if len(v) > lag)
-    anchor = min(errors, key=lambda name: errors[name])
-    windows = sum(len(values) - length - steps for values in scaled)
-    if length and windows >= WINDOWS_PER_WEIGHT * (length + 1):
-        anchor = "linear"
-    diagnostics.note(f"the network predicts the difference to {ANCHORS[anchor]}")
-    return anchor
-
-
-def known_mean(arrays: Iterable[np.ndarray]) -> float:
-    """Returns the mean of all values that are not missing; infinity if there are none."""
-    known = [array[~np.isnan(array)] for array in arrays]
-    count = sum(map(len, known))
-    return sum(float(values.sum()) for values in known) / count if count else np.inf

@@ -1,0 +1,358 @@
+"""What forecasts are by default: never worse than their anchor on validation, with calibrated intervals."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from forecast_cases import make_task, origins_at, waves, write_table
+from seriatim import api
+from seriatim.core.errors import Diagnostics
+from seriatim.runs.average import average
+from seriatim.runs.configure import configure
+from seriatim.tasks.forecast import ForecastTask, make_forecasts
+from seriatim.tasks.forecast.backtest import Forecasts, forecast_metrics
+from seriatim.tasks.forecast.classical import ExponentialSmoothing, Theta, smooth
+from seriatim.tasks.forecast.encoded import Origins
+from seriatim.tasks.forecast.intervals import calibrate, find_bounds, local_scale
+from seriatim.tasks.forecast.simple import SimpleForecast
+
+SMALL = {"model": {"width": 4}}
+
+
+def hourly(series: int, steps: int, seed: int = 0) -> pd.DataFrame:
+    """Returns hourly series with daily and weekly seasons, whose levels differ by orders of magnitude."""
+    generator, frames = np.random.default_rng(seed), []
+    t = np.arange(steps)
+    for number in range(series):
+        day = np.sin(2 * np.pi * (t / 24 + generator.uniform()))
+        weekend = np.where((t // 24) % 7 >= 5, -1.0, 0.0)
+        y = 10 ** (1 + 3 * number / max(series - 1, 1)) * (3 + day + weekend + 0.1 * generator.normal(size=steps))
+        times = pd.date_range("2024-01-01", periods=steps, freq="h")
+        frames.append(pd.DataFrame({"unique_id": f"S{number}", "ds": times, "y": y}))
+    return pd.concat(frames, ignore_index=True)
+
+
+def prepare(data: Any, horizon: int, **settings: Any) -> ForecastTask:
+    config = configure("forecast", "<DataFrame>", "gru", {"task": settings, "model": {"width": 4}}, horizon=horizon)
+    return ForecastTask.prepare(config.task_config(), data=data, diagnostics=Diagnostics())
+
+
+# The anchor
+
+
+def test_the_anchor_is_the_best_on_the_validation_split() -> None:
+    task = prepare(hourly(3, 24 * 7 * 6), horizon=24)
+    note = next(note for note in task.diagnostics.notes if note.startswith("anchor: "))
+    errors = {}
+    encoded, origins = task.encoded["validation"], task.origins("validation")
+    plain = replace(task.processor, anchor="none", anchor_lag=0, linear_weights="")
+    for name, processor in plain.anchor_candidates(task.encoded["train"], 24):
+        candidate = replace(encoded, processor=processor)
+        forecasts = make_forecasts(None, candidate, task.settings, origins)
+        errors[name] = forecast_metrics(candidate, origins, forecasts)["mase"]
+    assert "the value 24 steps before" in errors
+    assert errors["the value 168 steps before"] < errors["the value 24 steps before"]  # weekends differ
+    assert note.startswith(f"anchor: {min(errors, key=lambda name: errors[name])}, ")
+    forecasts = make_forecasts(None, encoded, task.settings, origins)
+    assert forecast_metrics(encoded, origins, forecasts)["mase"] == min(errors.values())
+
+
+def test_an_anchor_that_is_named_is_kept(tmp_path: Path) -> None:
+    task, _ = make_task(write_table(tmp_path, {"y": waves()}), anchor="last")
+    assert (task.processor.anchor, task.processor.simple_forecast.lag) == ("last", 1)
+    assert not any(note.startswith("anchor: ") for note in task.diagnostics.notes)
+
+
+@pytest.mark.parametrize("mode", ["direct", "recursive"])
+def test_a_network_that_does_not_help_leaves_the_anchor_alone(mode: str, tmp_path: Path) -> None:
+    task, network = make_task(write_table(tmp_path, {"y": waves()}), mode=mode)
+    torch.nn.init.normal_(network.head.weight, std=3.0)
+    origins = task.origins("test")
+    anchor = make_forecasts(None, task.encoded["test"], task.settings, origins)
+    assert not np.allclose(make_forecasts(network, task.encoded["test"], task.settings, origins).values, anchor.values)
+    assert task.finish(network)
+    assert np.array_equal(make_forecasts(network, task.encoded["test"], task.settings, origins).values, anchor.values)
+    assert any(note.startswith("the anchor alone is the forecast") for note in task.diagnostics.notes)
+
+
+def test_a_network_that_helps_counts(tmp_path: Path) -> None:
+    values = [v + (8 if i >= 95 else 0) for i, v in enumerate(waves())]  # a new level, which the mean does not know
+    task, network = make_task(write_table(tmp_path, {"y": values}), anchor="none")
+    torch.nn.init.zeros_(network.head.weight)
+    torch.nn.init.constant_(network.head.bias, float(8 / task.processor.scales[0][0]))
+    before = task.evaluate(network, "validation")["mase"]
+    task.finish(network)
+    assert float(network.head.bias.detach()[0]) != 0
+    assert task.evaluate(network, "validation")["mase"] <= before
+    assert any(note.startswith("the forecast is the anchor and ") for note in task.diagnostics.notes)
+
+
+def test_files_of_later_steps_continue_many_short_series() -> None:
+    frame = hourly(120, 60)
+    late = frame.groupby("unique_id").cumcount() >= 48
+    config = configure(
+        "forecast",
+        "<DataFrame>",
+        "gru",
+        {"model": {"width": 4}},
+        horizon=6,
+        context_length=10,
+        validation="<DataFrame>",
+    )
+    task = ForecastTask.prepare(config.task_config(), data=frame[~late], validation=frame[late])
+    assert set(task.encoded["validation"].history.tolist()) == {48}
+    assert not task.processor.pooled
+
+
+# Metrics
+
+
+def test_mase_is_averaged_over_series_as_in_the_m4_competition() -> None:
+    """Series of any size count the same; the scale is the seasonal naive error within the training split."""
+    frame = hourly(4, 24 * 20)
+    task = prepare(frame, horizon=24)
+    metrics, ratios = task.baselines("test")["naive"], []
+    for name, group in frame.groupby("unique_id"):
+        y = group.y.to_numpy()
+        history = int(task.encoded["test"].history[0])
+        trained = round(len(y) * 0.7)
+        scale = np.mean(np.abs(y[24:trained] - y[: trained - 24]))
+        errors = []
+        for origin in range(history, len(y), 24):
+            origin = min(origin, len(y) - 24)
+            steps = np.arange(max(origin, history + len(errors)), origin + 24)
+            errors += np.abs(y[steps] - y[origin - 1]).tolist()
+        assert len(errors) == len(y) - history, name
+        ratios.append(np.mean(errors) / scale)
+    assert metrics["mase"] == pytest.approx(np.mean(ratios), rel=1e-5)
+    assert task.monitor == "mase"
+
+
+def test_coverage_and_interval_score_by_hand(tmp_path: Path) -> None:
+    task, network = make_task(write_table(tmp_path, {"y": waves()}))
+    task.finish(network)
+    encoded, origins = task.encoded["test"], task.origins("test")
+    y = encoded.references(origins)
+    lower, upper = np.nan_to_num(y) - 1.0, np.nan_to_num(y) + 2.0
+    lower[0, 0, 0] = y[0, 0, 0] + 0.5  # one value is below its interval
+    ends = np.stack([np.stack([lower, upper], -1)] * 2, -2)
+    metrics = forecast_metrics(encoded, origins, Forecasts(np.nan_to_num(y)[..., None], (), ends))
+    count = int((~np.isnan(y)).sum())
+    assert metrics["coverage_80"] == metrics["coverage_95"] == pytest.approx((count - 1) / count)
+    scale = np.mean(np.abs(np.array(waves())[7:98] - np.array(waves())[:91]))
+    score = (3.0 * (count - 1) + (1.5 + 2 / 0.05 * 0.5)) / count / scale
+    assert metrics["msis_95"] == pytest.approx(score, rel=1e-6)
+
+
+# Intervals
+
+
+def test_the_ends_of_intervals_are_the_ranks_of_split_conformal_prediction() -> None:
+    errors = np.random.default_rng(0).permutation(np.arange(1.0, 1000.0))  # 1 … 999
+    assert find_bounds(errors, 80) == (100.0, 900.0)  # k = 1000 · 0.1
+    assert find_bounds(errors, 95) == (25.0, 975.0)
+    few = np.array([-3.0, 1.0, 2.0, -4.0, 5.0, 6.0, -7.0, 8.0, 9.0])
+    assert find_bounds(few, 80) == (-8.0, 8.0)  # the ⌈10 · 0.8⌉-th of nine
+    assert find_bounds(few, 95) == (-9.0, 9.0)  # the largest, since the 9.5th does not exist
+
+
+def test_intervals_cover_what_they_promise_if_errors_are_exchangeable() -> None:
+    generator = np.random.default_rng(1)
+    for count in (15, 60, 400):
+        inside = {80: [], 95: []}
+        for _ in range(300):
+            errors = generator.gamma(2.0, size=(count + 50, 1)) * generator.choice([-1, 2], size=(count + 50, 1))
+            for interval in calibrate(errors[:count], (80, 95)):
+                new = errors[count:, 0]
+                inside[interval.percent].append(np.mean((new >= interval.lower[0]) & (new <= interval.upper[0])))
+        assert np.mean(inside[80]) == pytest.approx(0.8, abs=0.03)
+        assert np.mean(inside[95]) == pytest.approx(0.95 if count > 19 else count / (count + 1), abs=0.02)
+
+
+def test_a_level_that_cannot_be_reached_is_noted(tmp_path: Path) -> None:
+    values = waves(60)
+    task, network = make_task(write_table(tmp_path, {"y": values}), context_length=7)
+    task.finish(network)
+    by_percent = {interval.percent: interval for interval in task.processor.intervals}
+    assert [interval.count for interval in by_percent.values()] == [6, 6]  # a tenth of 60 steps
+    assert (by_percent[80].reachable, by_percent[95].reachable) == (True, False)
+    assert any("95 % interval cannot be calibrated on 6 values" in note for note in task.diagnostics.notes)
+    assert not any("80 % interval cannot" in note for note in task.diagnostics.notes)
+
+
+def test_the_scale_of_intervals_by_hand(tmp_path: Path) -> None:
+    values = waves()
+    task, _ = make_task(write_table(tmp_path, {"y": values}))
+    encoded, position = task.encoded["test"], 80
+    y = encoded.scalers[0].apply(np.array(values)[:, None])[:, 0]
+    changes = np.abs(y[7:position] - y[: position - 7])
+    expected = 0.25 * changes.mean() + 0.75 * changes[-14:].mean()
+    assert local_scale(encoded, origins_at(position))[0, 0] == pytest.approx(expected, rel=1e-5)
+    steps = np.abs(np.diff(y[:5]))  # no season yet
+    assert local_scale(encoded, origins_at(5))[0, 0] == pytest.approx(steps.mean(), rel=1e-5)
+
+
+def test_intervals_do_not_depend_on_the_future(tmp_path: Path) -> None:
+    values = waves()
+    task, network = make_task(write_table(tmp_path, {"y": values}))
+    task.finish(network)
+    changed = values[:120] + [100 * v for v in values[120:]]
+    other, _ = make_task(write_table(tmp_path, {"y": changed}, "changed.csv"))
+    encoded = replace(other.encoded["test"], processor=task.processor, scalers=task.encoded["test"].scalers)
+    ends = [
+        make_forecasts(network, each, task.settings, origins_at(115, 120)).intervals
+        for each in (task.encoded["test"], encoded)
+    ]
+    assert np.array_equal(*ends)
+
+
+def test_validation_errors_of_every_step_are_of_every_value(tmp_path: Path) -> None:
+    task, _ = make_task(write_table(tmp_path, {"y": waves()}), horizon=5)
+    encoded = task.encoded["validation"]
+    origins = encoded.every_origin()
+    history, size = int(encoded.history[0]), int(encoded.sizes[0])
+    for step in range(5):
+        values = (origins.positions + step)[origins.counted[:, step]]
+        assert values.tolist() == list(range(history, size))
+
+
+def test_a_run_keeps_its_intervals(tmp_path: Path) -> None:
+    path = write_table(tmp_path, {"y": waves()})
+    options = {"horizon": 3, "context_length": 14, "steps": 4, "batch_size": 4, "report": False}
+    runs = [
+        api.train("forecast", str(path), "gru", out=tmp_path / f"run{seed}", seed=seed, settings=SMALL, **options)
+        for seed in (0, 1)
+    ]
+    predictions = api.load(runs[0].path).forecast()
+    assert {"lower_80", "upper_80", "lower_95", "upper_95"} <= predictions[0].keys()
+    metrics = runs[0].summary["metrics"]["test"]
+    assert metrics == pytest.approx(api.evaluate(runs[0].path))
+    assert {"mase", "coverage_80", "coverage_95", "msis_95"} <= metrics.keys()
+    assert any("the anchor" in note for note in runs[0].summary["notes"])
+    merged = average([run.path for run in runs], out=tmp_path / "average")  # whose intervals are calibrated again
+    assert merged.forecast()[0].keys() == predictions[0].keys()
+    resumed = api.resume(runs[0].path, steps=6, report=False)
+    assert resumed.summary["step"] == 6
+
+
+# Statistical baselines
+
+
+def one_series(values: np.ndarray, horizon: int = 8, **settings: Any) -> ForecastTask:
+    times = pd.date_range("2000-01-01", periods=len(values), freq="MS")
+    return prepare(pd.DataFrame({"ds": times, "y": values}), horizon, context_length=24, **settings)
+
+
+def test_smoothing_forecasts_a_trend_with_a_season_exactly() -> None:
+    t = np.arange(160)
+    task = one_series(50 + 3 * np.sin(2 * np.pi * t / 12))
+    origins = task.origins("test")
+    for fit in (ExponentialSmoothing.fit, Theta.fit):
+        forecasts = fit(task.encoded["train"], 12).forecast(task.encoded["test"], origins)
+        assert np.nanmax(np.abs(forecasts - task.encoded["test"].references(origins))) < 0.02
+
+
+def test_exponential_smoothing_follows_its_equations() -> None:
+    generator = np.random.default_rng(0)
+    y = 20 + np.cumsum(generator.normal(size=120)) + 4 * np.cos(2 * np.pi * np.arange(120) / 12)
+    task = one_series(y)
+    encoded = task.encoded["test"]
+    one = np.ones(1)
+    seasonal = generator.normal(size=(12, 1))
+    model = ExponentialSmoothing(np.zeros(1, bool), seasonal, 0.3 * one, 0.1 * one, 0.2 * one, 0.9 * one)
+    forecasts = model.forecast(encoded, Origins(np.array([0]), np.array([100]), np.ones((1, 8), bool)))[0, :, 0]
+    first, second = y[:12].mean(), y[12:24].mean()
+    b = (second - first) / 12
+    level, season = first - 6.5 * b, seasonal[:, 0].tolist()
+    for t in range(100):
+        e = y[t] - (level + 0.9 * b + season[t])
+        level, b = level + 0.9 * b + 0.3 * e, 0.9 * b + 0.1 * e
+        season.append(season[t] + 0.2 * e)
+    expected = [level + sum(0.9**i for i in range(1, j + 1)) * b + season[100 + j - 1] for j in range(1, 9)]
+    assert forecasts == pytest.approx(expected, rel=1e-9)
+
+
+def test_theta_is_smoothing_with_half_the_slope() -> None:
+    generator = np.random.default_rng(0)
+    y = 20 + 0.5 * np.arange(90) + generator.normal(size=90)
+    task = one_series(y, season=1)
+    theta = Theta(np.array([0.4]), np.zeros((1, 1)), np.zeros(1, bool))
+    forecasts = theta.forecast(task.encoded["test"], Origins(np.array([0]), np.array([80]), np.ones((1, 8), bool)))
+    slope = np.polyfit(np.arange(80), y[:80], 1)[0]
+    level = smooth(y[:80, None], np.array([0.4]))[-1, 0]
+    drift = slope / 2 * (np.arange(8) + (1 - 0.6**80) / 0.4)
+    assert forecasts[0, :, 0] == pytest.approx(level + drift, rel=1e-9)
+
+
+def test_statistical_baselines_agree_with_statsforecast() -> None:
+    models = pytest.importorskip("statsforecast.models")
+    generator = np.random.default_rng(3)
+    t = np.arange(200)
+    y = (100 + 0.4 * t) * (1 + 0.2 * np.sin(2 * np.pi * t / 12)) + 2 * generator.normal(size=200)
+    task = one_series(y, horizon=12)
+    origin = Origins(np.array([0]), np.array([180]), np.ones((1, 12), bool))
+    expected = models.Theta(12).forecast(y=y[:180], h=12)["mean"]
+    theta = Theta.fit(task.encoded["train"], 12).forecast(task.encoded["test"], origin)[0, :, 0]
+    assert theta == pytest.approx(expected, rel=0.03)
+    expected = models.AutoETS(season_length=12).forecast(y=y[:180], h=12)["mean"]
+    ets = ExponentialSmoothing.fit(task.encoded["train"], 12).forecast(task.encoded["test"], origin)[0, :, 0]
+    assert ets == pytest.approx(expected, rel=0.05)
+
+
+def test_simple_forecasts_by_hand(tmp_path: Path) -> None:
+    task, _ = make_task(write_table(tmp_path, {"y": waves()}))
+    encoded, rows = task.encoded["test"], np.array([[49]])
+    values = encoded.values[:, 0]
+    series = np.array([0])
+    assert SimpleForecast(1).after(encoded, series, rows, 3)[0, 0, :, 0].tolist() == [values[49]] * 3
+    seasonal = SimpleForecast(2).after(encoded, series, rows, 3)[0, 0, :, 0]
+    assert seasonal.tolist() == [values[48], values[49], values[48]]
+    weights = np.arange(8, dtype=np.float32).reshape(1, 4, 2)
+    linear = SimpleForecast(weights=weights).after(encoded, series, rows, 2)[0, 0, :, 0]
+    assert linear == pytest.approx(values[47:50] @ weights[0, :3] + weights[0, 3], rel=1e-5)
+
+
+# Reading
+
+
+def count_calls(function: Callable[[], object]) -> int:
+    """Returns the number of calls of functions, in Python and in C, that a function makes."""
+    count = 0
+
+    def profile(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(profile)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("layout", ["long", "interleaved", "wide", "one series"])
+def test_reading_takes_a_linear_number_of_operations(layout: str, tmp_path: Path) -> None:
+    counts = []
+    for number in (20, 40, 80):
+        frame = hourly(1, 60 * number) if layout == "one series" else hourly(number, 60)
+        if layout == "interleaved":
+            frame = frame.sort_values("ds", kind="stable")
+        if layout == "wide":
+            frame = frame.pivot(index="ds", columns="unique_id", values="y").reset_index()
+        path = tmp_path / f"{number}.csv"
+        frame.to_csv(path, index=False)
+        config = configure("forecast", str(path), "gru", {"task": {"anchor": "last"}}, horizon=4, context_length=8)
+        prepared = lambda config=config: ForecastTask.prepare(config.task_config(), diagnostics=Diagnostics())  # noqa: E731
+        prepared()  # what is imported and cached once
+        counts.append(count_calls(prepared))
+    assert counts[2] - counts[1] < 2.3 * (counts[1] - counts[0])  # twice as many rows: twice as many more calls
