@@ -67,7 +67,8 @@ METRICS = {
     "mse": Metric("MSE", description="mean squared error"),
     "rmse": Metric("RMSE", description="root mean squared error"),
     "mae": Metric("MAE", description="mean absolute error"),
-    "mase": Metric("MASE", description="absolute error relative to the seasonal naive forecast; below 1 is better"),
+    "mase": Metric("MASE", description="absolute error relative to the seasonal naive forecast, averaged over series"),
+    "msis": Metric("MSIS", description="width of an interval and how far values are outside, on the scale of MASE"),
     "smape": _percentage("sMAPE", "absolute error relative to the mean of value and forecast", "lower"),
     "coverage": Metric("Coverage", "neither", 1, True, "share within the band; best at the band's nominal share"),
     "pinball": Metric("Quantile loss", description="mean pinball loss over the quantiles"),
@@ -114,8 +115,12 @@ def get_metric(name: str) -> Metric:
     label = label[:1].upper() + label[1:]
     suffixes = ["_".join(words[first:]) for first in range(1, len(words))]
     prefixes = ["_".join(words[:last]) for last in range(len(words) - 1, 0, -1)]
-    known = next((METRICS[part] for part in [*suffixes, *prefixes] if part in METRICS), Metric(label))
-    return replace(known, label=label)
+    known = next((part for part in [*suffixes, *prefixes] if part in METRICS), None)
+    if known is None:
+        return Metric(label)
+    if known in prefixes:  # such as msis_95, mae_wind
+        label = " ".join([METRICS[known].label, *words[known.count("_") + 1 :]])
+    return replace(METRICS[known], label=label)
 
 
 def metric_label(name: str) -> str:

@@ -204,13 +204,19 @@ class Facts:
 
     @cached_property
     def missed(self) -> tuple[float, float] | None:
-        """The share of values within the widest interval, and the share that should be; None without an interval."""
-        levels = self.run.setting("task", "quantiles")
-        if not isinstance(levels, list | tuple) or len(levels) < 2:
-            return None
+        """The share of values within an interval, and the share that should be, of the interval that is farthest off.
+
+        None without intervals. They are those of the outermost quantiles, and those named `coverage_80` by percentages.
+        """
         split = self.run.splits[-1] if self.run.splits else "validation"
-        share = finite(self.run.metrics(split).get("coverage"))
-        return None if share is None else (float(share), float(levels[-1]) - float(levels[0]))
+        metrics, levels = self.run.metrics(split), self.run.setting("task", "quantiles")
+        nominal = {}
+        if isinstance(levels, list | tuple) and len(levels) > 1:
+            nominal["coverage"] = float(levels[-1]) - float(levels[0])
+        percents = {name: name.removeprefix("coverage_") for name in metrics if name.startswith("coverage_")}
+        nominal |= {name: int(text) / 100 for name, text in percents.items() if text.isdecimal()}
+        shares = [(float(share), nominal[name]) for name in nominal if (share := finite(metrics.get(name))) is not None]
+        return max(shares, key=lambda pair: abs(pair[0] - pair[1]), default=None)
 
     @property
     def coverage(self) -> str:

@@ -63,6 +63,7 @@ from .simple import SimpleForecast, fit_linear
 MANY_SERIES, SHORT_SERIES = 100, 200  # at least so many series, all shorter than this, are split by series
 SERIES_FRACTIONS = (0.7, 0.2, 0.1)  # of series, by default
 MAX_CHARTS = 12
+ENDS = ("lower_80", "upper_80", "lower_95", "upper_95")  # of the default intervals
 NETWORK_SHARES = (0.25, 0.5, 0.75, 1.0)  # of the network's difference to the anchor that are compared
 # A forecast reads the past targets; on the command line they are its only required input.
 INPUTS = replace(
@@ -196,7 +197,7 @@ class ForecastPredictor(Predictor):
     processor: ForecastProcessor
 
     @capability(
-        outputs={"forecast": NUMBER, "time": TIME, "series": LABEL, "variable": LABEL},
+        outputs={"forecast": NUMBER, "time": TIME, "series": LABEL, "variable": LABEL, **dict.fromkeys(ENDS, NUMBER)},
         inputs=INPUTS,
         per_row=False,
         own_data=True,
