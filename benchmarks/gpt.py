@@ -109,7 +109,7 @@ def make_competitors(size: str) -> Competitors:
 
     competitors = Competitors(
         {
-            "seriatim": make_step(ours, lambda x: ours(x)[0]),
+            "seriatim": make_step(ours, lambda x: ours.head(ours.outputs(x))),
             "torch.nn": make_step(encoder, encoder),
             "nanoGPT": make_step(plain, plain),
             "nanoGPT, no biases": make_step(without_biases, without_biases),

@@ -37,7 +37,7 @@ import torch
 from ..core.files import Json, WriteError, atomic_file, cache_folder, locked, sha256, write_json
 
 HERE = Path(__file__).parent
-NAMES = ("recurrent", "attention", "tiles", "additive", "dropout", "linear", "convolution", "generation")
+NAMES = ("recurrent", "attention", "tiles", "additive", "dropout", "linear", "convolution", "generation", "stack")
 SOURCES = tuple(HERE / f"{name}.cpp" for name in NAMES)
 HEADERS = tuple(sorted(HERE.glob("*.h")))
 COMPILERS = ("g++", "clang++", "c++")

@@ -72,4 +72,22 @@ SERIATIM_INLINE Vector<T> slope(Vector<T> x, Activation kind) {
   return below<T>(x, bell) + T(0.3989422804014326779) * x * bell;
 }
 
+// Both at once, which share their exponential.
+template <typename T>
+SERIATIM_INLINE void activated_with_slope(Vector<T> x, Activation kind, Vector<T>& y, Vector<T>& steep) {
+  if (kind == Activation::gelu_tanh) {  // 1 + tanh z = 2 σ(2z)
+    const Vector<T> square = x * x;
+    const Vector<T> share = sigmoid<T>(T(2 * kRootTwoOverPi) * x * (T(1) + T(kCubic) * square));
+    y = x * share;
+    steep = share + y * (T(1) - share) * (T(2 * kRootTwoOverPi) * (T(1) + T(3 * kCubic) * square));
+  } else if (kind == Activation::gelu) {
+    const Vector<T> bell = falling<T>(T(-0.5) * x * x), share = below<T>(x, bell);
+    y = x * share;
+    steep = share + T(0.3989422804014326779) * x * bell;
+  } else {
+    y = activated<T>(x, kind);
+    steep = slope<T>(x, kind);
+  }
+}
+
 }  // namespace seriatim

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from . import attention, layers, load_library, recurrent
+from . import attention, layers, load_library, recurrent, stack
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10}
 ACTIVATIONS: dict[str | None, Callable[[Tensor], Tensor]] = {
@@ -149,6 +149,42 @@ def check_dropout() -> None:
     check("dropout's share", [keep.float().mean()], [torch.tensor(0.75)], 0.02)
 
 
+def check_stack(pre_norm: bool) -> None:
+    B, T, D, F_, heads, lengths = 4, 19, 36, 50, 3, [19, 1, 7, 18]
+    seeds, p = [3, 1 << 40, 5, 7], 0.25
+    form = stack.BlockForm(heads, "gelu-tanh", pre_norm, 1e-5, p)
+    mask = torch.arange(T) < torch.tensor(lengths)[:, None]
+    shapes = [(D,), (D,), (3 * D, D), (3 * D,), (D, D), (D,), (D,), (D,), (F_, D), (F_,), (D, F_), (D,)]
+
+    def add_part(x: Tensor, norm: Sequence[Tensor], part: Callable[[Tensor], Tensor], seed: int) -> Tensor:
+        scale, shift = norm
+        y = x + layers.dropout(part(F.layer_norm(x, (D,), 1 + scale, shift) if pre_norm else x), p, seed)
+        return y if pre_norm else F.layer_norm(y, (D,), 1 + scale, shift)
+
+    def reference(x: Tensor, *tensors: Tensor) -> Tensor:
+        for first in (0, 12):
+            inputs, output, hidden, back = (tensors[first + index : first + index + 2] for index in (2, 4, 8, 10))
+
+            def attention_part(
+                x: Tensor, inputs: Sequence[Tensor] = inputs, output: Sequence[Tensor] = output
+            ) -> Tensor:
+                query, key, value = F.linear(x, *inputs).unflatten(-1, (3, heads, -1)).unbind(2)
+                return F.linear(attend(query, key, value, mask, False), *output)
+
+            def hidden_part(x: Tensor, hidden: Sequence[Tensor] = hidden, back: Sequence[Tensor] = back) -> Tensor:
+                return F.linear(F.gelu(F.linear(x, *hidden), approximate="tanh"), *back)
+
+            x = add_part(x, tensors[first : first + 2], attention_part, seeds[first // 6])
+            x = add_part(x, tensors[first + 6 : first + 8], hidden_part, seeds[first // 6 + 1])
+        return torch.where(mask[:, :, None], x, 0)
+
+    def native(x: Tensor, *tensors: Tensor) -> Tensor:
+        moved = [1 + tensor if index % 12 in (0, 6) else tensor for index, tensor in enumerate(tensors)]
+        return stack.block_stack(x, moved, form, False, seeds, lengths)
+
+    compare(f"blocks, norm before: {pre_norm}", native, reference, [(B, T, D), *shapes, *shapes])
+
+
 def check_generation(
     kind: str,
     reference: Callable[[Tensor], Tensor],
@@ -220,4 +256,6 @@ if __name__ == "__main__":
         check_linear(*item)
     check_convolution()
     check_dropout()
+    for before in (True, False):
+        check_stack(before)
     check_networks()

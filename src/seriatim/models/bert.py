@@ -14,7 +14,7 @@ Initialization: normal, 0.02, tokens 1/√width; some heads begin with useful at
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -25,7 +25,7 @@ from ..core.errors import SeriatimError
 from ..core.state import State
 from ..nn.backbone import Backbone, BackboneTraits, Trace, record, trace_scope
 from ..nn.layers import Activation, Dropout, LearnedPositions, SegmentedInput
-from ..nn.transformer import Block, Packing, TransformerSettings, initialize_normal
+from ..nn.transformer import Block, Packing, TransformerSettings, initialize_normal, stack_outputs
 
 PRESETS: dict[str, dict[str, object]] = {
     "tiny": {"width": 128, "layers": 2, "heads": 2},
@@ -75,7 +75,7 @@ class Bert(Backbone):
     ) -> tuple[Tensor, State]:
         x, attention_mask = self._embed(x, mask)
         record(trace, "embedded", x, mask)
-        return self._run_blocks(self.blocks, x, mask, attention_mask, trace), None
+        return self._run_blocks(list(self.blocks), x, mask, attention_mask, trace), None
 
     def final_norm(self) -> nn.Module:
         return nn.Identity()  # each block ends with a norm
@@ -83,19 +83,23 @@ class Bert(Backbone):
     def first_output(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Returns the vector of the whole text (B,D); the last block computes no other element."""
         x, attention_mask = self._embed(x, mask)
-        x = self._run_blocks(self.blocks[:-1], x, mask, attention_mask)
+        x = self._run_blocks(list(self.blocks)[:-1], x, mask, attention_mask)
         y: Tensor = self.blocks[-1].first_output(x, attention_mask)[:, 0]  # type: ignore[operator]
         return y
 
     @staticmethod
     def _run_blocks(
-        blocks: Iterable[Any],
+        blocks: Sequence[Any],
         x: Tensor,
         mask: Tensor | None,
         attention_mask: Tensor | None,
         trace: Trace | None = None,
     ) -> Tensor:
-        """Returns the output of the blocks; with much padding, only attention is computed with it."""
+        """Returns the output of the blocks; with much padding, only attention is computed with it, or nothing."""
+        if trace is None:
+            y = stack_outputs(blocks, x, mask, causal=False, packs=True)
+            if y is not None:
+                return y
         packing = None if mask is None else Packing(mask)
         if packing is None or attention_mask is None or not packing.is_faster:
             for index, block in enumerate(blocks):

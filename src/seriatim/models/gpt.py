@@ -29,7 +29,7 @@ from ..nn.backbone import Backbone, BackboneTraits, Trace, record, trace_scope
 from ..nn.layers import Activation, Dropout
 from ..nn.native import NetworkParts, transformer_parts
 from ..nn.network import TokenHead
-from ..nn.transformer import Block, TransformerSettings, initialize_normal
+from ..nn.transformer import Block, TransformerSettings, initialize_normal, stack_outputs
 
 INIT_STD = 0.02
 
@@ -71,12 +71,7 @@ class GPT(Backbone):
     ) -> tuple[Tensor, State]:
         steps = x.shape[1]
         caches, past_mask, count = state if state is not None else ([None] * len(self.blocks), None, None)
-        positions = torch.arange(steps, device=x.device).expand(len(x), steps)  # (B,T)
-        if count is not None:
-            positions = positions + count[:, None]
-        positions = positions.clamp(max=self.context_length - 1)  # only padding may exceed the context length
-        x = self.dropout(self.project(x) + self.positions(positions))
-
+        x = self._embed(x, count)
         record(trace, "embedded", x, mask)
         attention_mask, key_mask = self._masks(x, mask, past_mask, caches[0])
         after = []
@@ -86,6 +81,16 @@ class GPT(Backbone):
             after.append(cache)
         added = torch.full((len(x),), steps, device=x.device) if mask is None else mask.sum(dim=1)
         return self.norm(x), (after, key_mask, added if count is None else count + added)
+
+    def outputs(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        x = self._embed(x)
+        y = stack_outputs(list(self.blocks), x, mask, causal=True)
+        if y is None:
+            y = x
+            for block in self.blocks:
+                y, _ = block(y, None, None, True, None)  # padding is on the right: the causal mask hides it
+        normed: Tensor = self.norm(y)
+        return normed
 
     def final_norm(self) -> nn.Module:
         return self.norm
@@ -97,6 +102,15 @@ class GPT(Backbone):
     def export_state(self, state: State) -> tuple[list[Tensor], Tensor | None]:
         caches, key_mask, _ = state
         return caches, key_mask
+
+    def _embed(self, x: Tensor, count: Tensor | None = None) -> Tensor:
+        """Returns the inputs with positions, after the first `count` (B,) elements."""
+        positions = torch.arange(x.shape[1], device=x.device)
+        if count is not None:
+            positions = positions + count[:, None]  # (B,T)
+        positions = positions.clamp(max=self.context_length - 1)  # only padding may exceed the context length
+        y: Tensor = self.dropout(self.project(x) + self.positions(positions))
+        return y
 
     def _masks(
         self, x: Tensor, mask: Tensor | None, past_mask: Tensor | None, cache: State

@@ -30,7 +30,7 @@ from ..nn.encoder_decoder import EncoderDecoderBackbone, EncoderDecoderSettings
 from ..nn.layers import Activation, Dropout, LearnedPositions, SinusoidalPositions
 from ..nn.native import POSITIONS, NetworkParts, transformer_parts
 from ..nn.network import TokenHead
-from ..nn.transformer import Block, TransformerSettings
+from ..nn.transformer import Block, TransformerSettings, stack_outputs
 
 PRESETS: dict[str, dict[str, object]] = {
     "tiny": {"width": 128, "layers": 2, "heads": 4},
@@ -90,9 +90,10 @@ class Transformer(EncoderDecoderBackbone):
         attention_mask = None if mask is None else mask[:, None, None]  # (B,1,1,S)
         x = self._embed(x, 0)
         record(trace, "encoder.embedded", x, mask)
-        for index, block in enumerate(self.encoder):
+        outputs = stack_outputs(list(self.encoder), x, mask, causal=False) if trace is None else None
+        for index, block in enumerate(self.encoder if outputs is None else ()):
             x, _ = block(x, None, attention_mask, False, trace_scope(trace, f"encoder.layer{index}", mask))
-        y: Tensor = self.encoder_norm(x)
+        y: Tensor = self.encoder_norm(x if outputs is None else outputs)
         return y
 
     def decode(self, y: Tensor, memory: State, state: State = None, trace: Trace | None = None) -> tuple[Tensor, State]:

@@ -13,7 +13,7 @@ Initialization: normal, 0.02.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 import torch
@@ -25,7 +25,7 @@ from ..core.state import State
 from ..nn.backbone import Backbone, BackboneTraits, Trace, record, trace_scope
 from ..nn.images import ImageShape, PatchInput, default_patch_size
 from ..nn.layers import Activation, Dropout, LearnedPositions
-from ..nn.transformer import Block, TransformerSettings, initialize_normal
+from ..nn.transformer import Block, TransformerSettings, initialize_normal, stack_outputs
 
 PRESETS: dict[str, dict[str, object]] = {
     "tiny": {"width": 128, "layers": 4, "heads": 4},
@@ -71,16 +71,20 @@ class ViT(Backbone):
     ) -> tuple[Tensor, State]:
         x = self._embed(x)
         record(trace, "embedded", x)
-        return self.norm(self._run_blocks(self.blocks, x, trace)), None
+        return self.norm(self._run_blocks(list(self.blocks), x, trace)), None
 
     def first_output(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Returns the vector of the whole image (B,D); the last block computes no other element."""
-        x = self._run_blocks(self.blocks[:-1], self._embed(x))
+        x = self._run_blocks(list(self.blocks)[:-1], self._embed(x))
         y: Tensor = self.norm(self.blocks[-1].first_output(x, None))[:, 0]  # type: ignore[operator]
         return y
 
     @staticmethod
-    def _run_blocks(blocks: Iterable[nn.Module], x: Tensor, trace: Trace | None = None) -> Tensor:
+    def _run_blocks(blocks: Sequence[nn.Module], x: Tensor, trace: Trace | None = None) -> Tensor:
+        if trace is None:
+            y = stack_outputs(blocks, x, None, causal=False)
+            if y is not None:
+                return y
         for index, block in enumerate(blocks):
             x, _ = block(x, None, None, False, trace_scope(trace, f"layer{index}"))
         return x

@@ -72,10 +72,17 @@ class Backbone(nn.Module):
         """Returns outputs (B,T,width) and the state; a `trace` records intermediate values and changes nothing."""
         raise TypeError(f"{type(self).__name__} has no forward")
 
+    def outputs(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Returns the outputs of whole sequences (B,T,width) without a state, at less cost than `forward` if possible.
+
+        What padding gives is undefined.
+        """
+        y: Tensor = self(x, mask)[0]
+        return y
+
     def last_output(self, x: Tensor) -> Tensor:
         """Returns the output of the last element (B,width), at less cost than `forward` if possible."""
-        y: Tensor = self(x)[0][:, -1]
-        return y
+        return self.outputs(x)[:, -1]
 
     def first_output(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Returns the output of the first element (B,width) of a bidirectional backbone."""

@@ -82,6 +82,10 @@ class Network(nn.Module):
         y, state = self.backbone(self.input(x), mask, state, trace)
         return y, state
 
+    def outputs(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Returns the backbone's outputs for whole sequences (B,T,width), without the state."""
+        return self.backbone.outputs(self.input(x), mask)
+
 
 def as_float32(scores: Tensor) -> Tensor:
     """Returns scores in at least single precision, as a softmax over many tokens needs."""

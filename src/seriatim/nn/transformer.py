@@ -7,7 +7,8 @@ norm(x + part(x)). A decoder's block also has cross-attention to the encoder's o
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from collections.abc import Sequence
+from typing import ClassVar, Literal, Self, cast
 
 import torch
 from pydantic import Field
@@ -16,11 +17,11 @@ from torch.nn import functional as F
 
 from ..core.errors import SeriatimError
 from ..core.state import append
-from ..kernels import Context
+from ..kernels import Context, stack
 from ..kernels import attention as kernels
 from .attention import attention, attention_weights, attention_with_weights
 from .backbone import BackboneSettings, SelectiveTrace, Trace, is_traced, record
-from .layers import Activation, Dropout, Linear, equations_enabled
+from .layers import SEEDS, Activation, Dropout, Linear, equations_enabled
 
 HEAD_SIZES = (16, 32, 64)  # of the attention kernel; smaller heads cost more than they do
 MAX_PACKED = 0.9  # share of elements without padding up to which packing pays off
@@ -109,6 +110,10 @@ def _record_weights(
         trace[name] = attention_weights(query, key, mask, causal)
 
 
+def _has_padding(elements: int, shape: torch.Size) -> bool:
+    return elements <= MAX_PACKED * shape.numel()
+
+
 class Packing:
     """The elements of a padded batch without the padding (N,D), for computations on each element separately."""
 
@@ -119,7 +124,7 @@ class Packing:
     @property
     def is_faster(self) -> bool:
         """Whether there is enough padding to be worth packing and unpacking."""
-        return len(self.indices) <= MAX_PACKED * self.shape.numel()
+        return _has_padding(len(self.indices), self.shape)
 
     def pack(self, x: Tensor) -> Tensor:
         return x.flatten(0, 1).index_select(0, self.indices)  # (B,T,D) → (N,D)
@@ -333,6 +338,12 @@ class Block(nn.Module):
         x = self._out(x[:, :1] + mixed, self.attention_norm)
         return self._out(x + self.feedforward(self._in(x, self.feedforward_norm)), self.feedforward_norm)
 
+    def own_parameters(self) -> list[Tensor]:
+        """Returns weight and bias of every part, in the order in which they are used."""
+        parts: list[nn.LayerNorm | nn.Linear] = [self.attention_norm, self.attention.inputs, self.attention.output]
+        parts += [self.feedforward_norm, self.feedforward.hidden, self.feedforward.output]
+        return [tensor for part in parts for tensor in (part.weight, part.bias)]
+
     def _in(self, x: Tensor, norm: nn.LayerNorm) -> Tensor:
         y: Tensor = norm(x) if self.pre_norm else x
         return y
@@ -340,3 +351,56 @@ class Block(nn.Module):
     def _out(self, x: Tensor, norm: nn.LayerNorm) -> Tensor:
         y: Tensor = x if self.pre_norm else norm(x)
         return y
+
+
+# The modules of a block without cross-attention, in the order of `modules()`.
+PLAIN_BLOCK = (
+    *(Block, nn.LayerNorm, SelfAttention, Projection, Linear, Dropout),
+    *(nn.LayerNorm, FeedForward, Linear, Linear, Dropout),
+)
+
+
+def stack_outputs(
+    blocks: Sequence[nn.Module], x: Tensor, mask: Tensor | None, causal: bool, packs: bool = False
+) -> Tensor | None:
+    """Returns the outputs (B,T,D) of consecutive blocks by one native operator; None: the equations are to be used.
+
+    The operator trains: it is used in training mode, on a CPU, if all parameters of the blocks have gradients and no
+    hook or subclass changes what a part computes. Outputs of padding are 0.
+
+    Args:
+        blocks: Blocks without cross-attention.
+        x: The inputs (B,T,D).
+        mask: (B,T), False for padding, which is on the right.
+        causal: Whether elements attend to earlier ones only.
+        packs: Whether the equations compute without the padding if there is much of it (`Packing`), on which the masks
+            of dropout depend.
+    """
+    if not torch.is_grad_enabled() or equations_enabled() or torch.compiler.is_compiling() or not stack.is_faster(x):
+        return None
+    forms = {_native_form(block) for block in blocks}
+    if len(forms) != 1 or (form := forms.pop()) is None:
+        return None
+    parameters = [tensor for block in blocks for tensor in cast(Block, block).own_parameters()]
+    if not all(p.requires_grad and p.dtype == x.dtype and p.is_contiguous() for p in parameters):
+        return None
+    rate = form.dropout
+    seeds = tuple(int(torch.randint(SEEDS, ())) if rate else 0 for _ in range(2 * len(blocks)))
+    lengths = None if mask is None else mask.sum(dim=1).tolist()
+    packed = packs and lengths is not None and _has_padding(sum(lengths), x.shape[:2])
+    return stack.block_stack(x, parameters, form, causal, seeds, lengths, packed)
+
+
+def _native_form(block: nn.Module) -> stack.BlockForm | None:
+    """Returns what the operator has to know of a block in training; None if it does not compute such a block."""
+    modules = list(block.modules())
+    if tuple(type(module) for module in modules) != PLAIN_BLOCK or not all(module.training for module in modules):
+        return None
+    if any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks for m in modules):
+        return None
+    own = cast(Block, block)
+    rates = {own.attention.dropout.p, own.feedforward.dropout.p}
+    eps = {own.attention_norm.eps, own.feedforward_norm.eps}
+    if len(rates) > 1 or len(eps) > 1 or rates == {1.0}:
+        return None
+    return stack.BlockForm(own.attention.heads, own.feedforward.activation, own.pre_norm, eps.pop(), rates.pop())

@@ -261,10 +261,12 @@ class LanguageTask(Task[Encoded]):
 
     def forward(self, network: Network, batch: Batch, state: State = None) -> Output:
         head = cast(TokenHead, network.head)
-        hidden, state = network.hidden(batch.inputs, batch.mask, state)  # (B,T,D)
+        if network.backbone.carries_state:
+            hidden, state = network.hidden(batch.inputs, batch.mask, state)  # (B,T,D)
+        else:
+            hidden, state = network.outputs(batch.inputs, batch.mask), None
         vectors = hidden.flatten(0, 1)  # (N,D)
-        carried = state if network.backbone.carries_state else None
-        return Output(TokenScores(vectors, head.weight, head.bias), vectors, carried)
+        return Output(TokenScores(vectors, head.weight, head.bias), vectors, state)
 
     def loss(self, output: Output, batch: Batch, smoothing: float = 0.0) -> Tensor:
         vectors, weight, bias = output.scores
