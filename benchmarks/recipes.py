@@ -116,8 +116,8 @@ class Unit(NamedTuple):
     init: str = ""
 
     def key(self) -> str:
-        """Returns what a result depends on."""
-        dumped = self.config.model_dump(mode="json", exclude={"task", "data"})
+        """Returns what a result depends on, except the seed."""
+        dumped = self.config.model_dump(mode="json", exclude={"data", "seed"})
         return json.dumps(
             [self.problem, self.model, self.seconds, self.lr, self.muon_lr, self.init, dumped], sort_keys=True
         )
@@ -206,23 +206,23 @@ def load(path: Path) -> list[dict[str, Any]]:
 
 
 def tables(rows: list[dict[str, Any]]) -> str:
-    """Returns a table for each problem and time: a row a variant, a column a model, mean ± deviation (updates)."""
+    """Returns a table for each problem and time: a row a variant, a column a model, mean ± deviation (updates).
+
+    If a variant was trained with different defaults, the last ones count.
+    """
     parts = []
-    latest = {(row["key"], row["seed"], row["variant"]): row for row in rows}.values()
-    for problem, seconds in sorted({(row["problem"], row["seconds"]) for row in latest}, key=str):
-        here = [row for row in latest if (row["problem"], row["seconds"]) == (problem, seconds)]
-        models = list(dict.fromkeys(row["model"] for row in here))
+    for problem, seconds in sorted({(row["problem"], row["seconds"]) for row in rows}):
+        here = [row for row in rows if (row["problem"], row["seconds"]) == (problem, seconds)]
+        models, variants = ({row[name]: None for row in here} for name in ("model", "variant"))
         lines = [f"| {problem}, {seconds:g} s, {PROBLEMS[problem].metric} | {' | '.join(models)} |"]
         lines.append("|---" * (len(models) + 1) + "|")
-        for variant in dict.fromkeys(row["variant"] for row in here):
+        for variant in variants:
             cells = []
             for model in models:
                 own = [row for row in here if (row["model"], row["variant"]) == (model, variant)]
-                own = [row for row in own if row["key"].partition('"seed"')[0] == own[-1]["key"].partition('"seed"')[0]]
-                values = [row["value"] for row in own]
+                values = [row["value"] for row in own if row["key"] == own[-1]["key"]]
                 spread = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
-                updates = statistics.mean(row["updates"] for row in own) if own else 0
-                cells.append(f"{statistics.mean(values):.4f}{spread} ({updates:,.0f})" if own else "")
+                cells.append(f"{statistics.mean(values):.4f}{spread} ({own[-1]['updates']:,})" if own else "")
             lines.append(f"| {variant} | {' | '.join(cells)} |")
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
@@ -245,10 +245,10 @@ def main() -> None:
         for name in [model] if model else PROBLEMS[problem].models.split():
             prepared: dict[str, Task[Any]] = {}
             for seed in map(int, arguments.seeds.split(",")):
-                done = {row["key"] for row in load(arguments.results)}
+                done = {(row["key"], row["seed"]) for row in load(arguments.results)}
                 variants = arguments.variants.split(";")
                 units = [make_unit(problem, name, variant, seed, arguments.seconds) for variant in variants]
-                units = [unit for unit in units if unit.key() not in done]
+                units = [unit for unit in units if (unit.key(), seed) not in done]
                 for first in range(0, len(units), TOGETHER):
                     for result in train(units[first : first + TOGETHER], prepared):
                         with arguments.results.open("a") as file:

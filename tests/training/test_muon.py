@@ -179,7 +179,7 @@ def test_auto_is_the_models_choice() -> None:
     assert optimizer("ngram").name == "adamw"
     translate = {"task": "translate", "data": "pairs.tsv"}
     assert make_config({**translate, "model": "transformer"}).train.optimizer.name == "muon"
-    assert make_config({**translate, "model": "bahdanau"}).train.optimizer.name == "muon"
+    assert make_config({**translate, "model": "bahdanau"}).train.optimizer.name == "adamw"
 
 
 def test_a_learning_rate_of_the_user_changes_both() -> None:
