@@ -53,12 +53,14 @@ from .sequence import (
     SequenceProcessor,
     SequenceTask,
 )
+from .tfidf import Loss
 
 INTEGER_LABEL = replace(LABEL, name="integer label")  # of data in memory; predictions are integers, too
 KINDS[INTEGER_LABEL.name] = INTEGER_LABEL
 MAX_ERRORS = 20  # in the table of the most confident errors
 MAX_CONFUSION = 500  # labels of which a confusion matrix is stored
 MAX_LISTED = 10  # labels in a note
+LINEAR = "TF-IDF with logistic regression"
 MIN_NUMERIC = 20  # rows from which on mostly different numbers are no labels
 
 
@@ -267,17 +269,31 @@ class ClassifyTask(SequenceTask):
         return multi_label_metrics(scores, targets) if self.processor.multi_label else class_metrics(scores, targets)
 
     def baselines(self, split: str) -> dict[str, Metrics]:
-        """Returns the metrics of predicting the most frequent label, with the training frequencies as probabilities."""
+        """Returns the metrics of the training frequencies of the labels, and of texts of a TF-IDF model."""
         train, targets = self.encoded["train"].targets, self.encoded[split].targets
         if self.processor.multi_label:
             frequencies = (train.mean(axis=0) * len(train) + 0.5) / (len(train) + 1)  # never 0 or 1
-            logits = np.tile(np.log(frequencies / (1 - frequencies)), (len(targets), 1))
-            loss = float((np.logaddexp(0.0, logits) - targets * logits).mean())
-            return {"most frequent": {"loss": loss} | multi_label_metrics(logits, targets)}
-        counts = np.bincount(train, minlength=len(self.processor.labels)) + 0.5
-        log_probs = np.log(counts / counts.sum())
-        loss = float(-log_probs[targets].mean())
-        return {"most frequent": {"loss": loss} | class_metrics(np.tile(log_probs, (len(targets), 1)), targets)}
+            frequent = np.log(frequencies / (1 - frequencies))
+        else:
+            counts = np.bincount(train, minlength=len(self.processor.labels)) + 0.5
+            frequent = np.log(counts / counts.sum())
+        scores = {"most frequent": np.tile(frequent, (len(targets), 1))}
+        if self.tfidf is not None:
+            scores[LINEAR] = self.tfidf.scores(self.datasets[split])
+            if scores[LINEAR].shape[1] < len(frequent):  # two classes have one logit, that of the second
+                scores[LINEAR] = np.concatenate([np.zeros_like(scores[LINEAR]), scores[LINEAR]], axis=1)
+        if self.processor.multi_label:
+            losses = {name: (np.logaddexp(0.0, z) - targets * z).mean() for name, z in scores.items()}
+            return {name: {"loss": float(losses[name])} | multi_label_metrics(z, targets) for name, z in scores.items()}
+        rows = np.arange(len(targets))
+        losses = {name: (np.logaddexp.reduce(z, axis=1) - z[rows, targets]).mean() for name, z in scores.items()}
+        return {name: {"loss": float(losses[name])} | class_metrics(z, targets) for name, z in scores.items()}
+
+    def linear_targets(self, split: str) -> tuple[np.ndarray, Loss]:
+        targets = self.encoded[split].targets
+        if self.processor.multi_label:
+            return targets, "sigmoid"
+        return (targets[:, None], "sigmoid") if len(self.processor.labels) == 2 else (targets, "softmax")
 
     def describe_predictions(self, scores: Sequence[np.ndarray]) -> list[str]:
         labels, texts = self.processor.labels, []

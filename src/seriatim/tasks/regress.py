@@ -45,6 +45,7 @@ from .sequence import (
     SequenceProcessor,
     SequenceTask,
 )
+from .tfidf import Loss
 
 MAX_POINTS = 2_000  # of a scatter plot
 MAX_ERRORS = 20  # in the table of the largest errors
@@ -236,12 +237,23 @@ class RegressTask(SequenceTask):
         return regression_metrics(np.stack(list(scores)), self.encoded[split].targets[items])
 
     def baselines(self, split: str) -> dict[str, Metrics]:
-        """Returns the metrics of predicting the mean of the training split."""
+        """Returns the metrics of predicting the mean of the training split, and of texts of a TF-IDF model."""
         targets = self.encoded[split].targets
         mean, std = np.array(self.processor.mean, np.float32), np.array(self.processor.std, np.float32)
-        values = np.tile(mean, (len(targets), 1))
-        loss = float((((values - targets).astype(np.float64) / std) ** 2).mean())
-        return {"mean": {"loss": loss} | regression_metrics(values, targets)}
+        predictions = {"mean": np.tile(mean, (len(targets), 1))}
+        if self.tfidf is not None:
+            values = self.tfidf.scores(self.datasets[split])
+            predictions["TF-IDF with ridge regression"] = (values * std + mean).astype(np.float32)
+        return {
+            name: {"loss": float((((values - targets).astype(np.float64) / std) ** 2).mean())}
+            | regression_metrics(values, targets)
+            for name, values in predictions.items()
+        }
+
+    def linear_targets(self, split: str) -> tuple[np.ndarray, Loss]:
+        processor = self.processor
+        mean, std = (np.array(values, np.float32) for values in (processor.mean, processor.std))
+        return (self.encoded[split].targets - mean) / std, "squared"
 
     def describe_predictions(self, scores: Sequence[np.ndarray]) -> list[str]:
         return [format_values(values) for values in scores]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -39,6 +40,7 @@ from .embedding import EmbeddingPredictor, TextReader, no_vectors
 from .inspection import ExplainedOutput, Explainer
 from .predictor import Capability, Record, Usage
 from .processor import Encoded, Processor, TaskConfig, Tokenizers
+from .tfidf import Loss, TfidfModel
 
 AUGMENTATION_STREAM = "pictures"  # name of the random numbers of shifts and flips: trained weights depend on it
 ELEMENTS_PER_IMAGE = 100  # that an image counts for if an evaluation is limited
@@ -294,6 +296,21 @@ class SequenceTask(Task[Encoded]):
         return rows
 
     # Evaluation
+
+    @abstractmethod
+    def linear_targets(self, split: str) -> tuple[np.ndarray, Loss]:
+        """Returns the targets of a split and the loss for a linear model; see `TfidfModel.fit`."""
+
+    @cached_property
+    def tfidf(self) -> TfidfModel | None:
+        """A linear model of TF-IDF vectors, fitted to the training split; None if the input is not text."""
+        if not isinstance(self.processor.input, TextCodec):
+            return None
+        targets, loss = self.linear_targets("train")
+        validation = None
+        if "validation" in self.encoded:
+            validation = self.datasets["validation"], self.linear_targets("validation")[0]
+        return TfidfModel.fit(self.datasets["train"], targets, loss, validation)
 
     def evaluate(self, network: nn.Module, split: str = "validation", limit: int | None = None) -> Metrics:
         if limit is not None and isinstance(self.processor.input, ImageCodec) and split in self.encoded:
