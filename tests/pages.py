@@ -73,6 +73,8 @@ def shorten(line: str) -> str:
     line = re.sub(r"--data (\S+)", lambda match: f"--data {replace_data(match[1], task)}", line)
     if re.search(r"--model (resnet|vit)\b", line):
         line = line.replace(f"--data {REPLACEMENTS['classify']}", "--data images")
+    if "--model auto" in line:
+        return re.sub(r"--minutes [\d.]+", "--minutes 0.003", line) + " --params 10k --batch-size 2 --no-report"
     line = re.sub(r" --(minutes|steps|epochs|batch-size|context-length) [\d.]+", "", line)
     line = re.sub(r"--params \S+", "--params 50k", line)
     if re.search(r"--model (bert|transformer)\b", line) and "model.preset" not in line:

@@ -13,6 +13,7 @@ from typing import Any
 
 from .core.errors import SeriatimError
 from .data.source import DataInput
+from .runs.auto import is_auto, train_best
 from .runs.configure import add_plugins, configure
 from .runs.evaluate import Data, Notify, evaluate_run
 from .runs.run import Run
@@ -45,7 +46,8 @@ def train(
         task: The name of the task.
         data: A path, the name of a catalogue data set, or data in memory: a DataFrame, an Arrow table, a
             `datasets.Dataset`, a list of records or tuples, a mapping of columns, arrays `(X, y)`.
-        model: The name of the architecture; by default the task's default model.
+        model: The name of the architecture; by default the task's default model. "auto" tries those that fit, within
+            `minutes`, and returns the run of the best.
         validation: The validation split, whatever `data` may be; by default rows of `data`.
         test: The test split.
         settings: Nested settings (`{"train": {"steps": 100}}`).
@@ -59,6 +61,21 @@ def train(
     """
     add_plugins(plugin)
     source = Data(data, validation, test)
+    if is_auto(model, settings):
+        silent = lambda text: None  # noqa: E731
+        return train_best(
+            task,
+            data,
+            validation=validation,
+            test=test,
+            settings=settings,
+            out=out,
+            data_dir=data_dir,
+            callbacks=lambda name: callbacks,
+            notify=notify or silent,
+            report=report,
+            **short,
+        )
     model_settings = (settings or {}).get("model")
     unnamed = model_settings is None or (isinstance(model_settings, Mapping) and "name" not in model_settings)
     named = model is not None or not unnamed or short.get("start") is not None

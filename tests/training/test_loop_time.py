@@ -143,6 +143,28 @@ def test_a_new_end_is_a_new_schedule(tmp_path: Path) -> None:
     assert steps[0].lr == 1e-2 * timed_lr_factor(12, 0.5, longer.settings.schedule)
 
 
+@pytest.mark.parametrize("pauses", [(3.0, 7.0), (5.0, 5.0, 5.5)])
+def test_a_training_that_pauses_is_the_same(tmp_path: Path, pauses: tuple[float, ...]) -> None:
+    """A pause is followed by an evaluation, and neither changes what comes after it."""
+    whole = make_loop(tmp_path / "whole", TimedTask(PACES["even"]), minutes=10 / 60, ema=0.8)
+    expected = [event for event in whole.run() if isinstance(event, Stepped)]
+    steps: list[Event] = []
+    for number, end in enumerate((*pauses, None)):
+        loop = make_loop(tmp_path / "paused", TimedTask(PACES["even"]), minutes=10 / 60, ema=0.8)
+        loop.pause = None if end is None else (end, "paused")
+        if number:
+            loop.resume()
+        events = list(loop.run())
+        steps += [event for event in events if isinstance(event, Stepped)]
+        stopped = events[-1]
+        assert isinstance(stopped, Stopped)
+        assert (stopped.reason, stopped.seconds) == (("minutes", 10.0) if end is None else ("paused", end))
+        assert loop.progress.evaluated == stopped.step
+    assert steps == expected
+    assert equal(weights(loop.network), weights(whole.network))
+    assert equal(loop.ema, whole.ema)
+
+
 def test_a_new_training_forgets_the_times_of_another(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     StepTimes(tmp_path / "checkpoints").append(1, 5.0)

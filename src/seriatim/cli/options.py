@@ -43,6 +43,15 @@ Model = Annotated[
         autocompletion=model_names,
     ),
 ]
+ModelOrAuto = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        help=f"The architecture: {', '.join(model_names())}. auto: tries those that fit, within --minutes, and keeps "
+        "the best. (default: depends on the task)",
+        autocompletion=lambda: [*model_names(), "auto"],
+    ),
+]
 From = Annotated[
     str | None,
     typer.Option("--from", help="Start from the weights of a run, a folder of transformers, or a hub name."),

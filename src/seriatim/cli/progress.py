@@ -19,6 +19,8 @@ REASONS = {
     "finished": "done",
     "minutes": "the time is up",
     "patience": "no more improvement",
+    "paused": "the round is over",
+    "eliminated": "not among the better half",
     "SIGINT": "interrupted, saved",
     "SIGTERM": "terminated, saved",
 }

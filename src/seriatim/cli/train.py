@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..core.errors import SeriatimError
 from ..core.metrics import MISSING, displayed_metrics, format_metric, get_metric, merge_metrics
 from ..core.run_folder import RunFolder
 from . import options as o
@@ -34,7 +35,7 @@ COMPARED_METRICS = 3  # columns of the table besides the main metric
 def train(
     task: o.Task = None,
     data: o.Data = None,
-    model: o.Model = None,
+    model: o.ModelOrAuto = None,
     start: o.From = None,
     config: o.ConfigFile = None,
     sets: o.Sets = None,
@@ -53,11 +54,29 @@ def train(
     """
     from .. import api
     from ..core.config import dump_yaml
+    from ..runs.auto import is_auto, train_best
     from ..runs.configure import MODELINE, add_plugins, configure
     from .progress import TrainingProgress
 
     add_plugins(plugin)
     settings = o.read_settings(config, sets)
+    if is_auto(model, settings):
+        if print_config:
+            raise SeriatimError("auto.option", "--model auto has no settings of one model", "name a --model")
+        run = train_best(
+            task,
+            data,
+            settings=settings,
+            out=out,
+            data_dir=data_dir,
+            callbacks=lambda label: [] if quiet else [TrainingProgress(label)],
+            notify=silent if quiet else note,
+            report=report,
+            start=start,
+            **short,
+        )
+        print_outcome(run, json, "repeat the command with the same --out to continue")
+        return
     checked = configure(task, data, model, settings, start=start, **short)
     if print_config:
         print(f"{MODELINE}\n{dump_yaml(checked)}", end="")
@@ -78,7 +97,7 @@ def train(
     print_outcome(run, json)
 
 
-def print_outcome(run: RunFolder, json: bool) -> None:
+def print_outcome(run: RunFolder, json: bool, how_to_continue: str = "") -> None:
     """Prints the metrics of a training, on rank 0; a signal that ended it becomes the exit code."""
     from ..training.loop import EXIT_CODES
 
@@ -88,7 +107,7 @@ def print_outcome(run: RunFolder, json: bool) -> None:
         if json:
             print_json({"run": str(run.path), **summary})
         elif reason.startswith("SIG"):
-            note(f"`seriatim resume {run.path}` continues it")
+            note(how_to_continue or f"`seriatim resume {run.path}` continues it")
         else:
             print_summary(run)
     if reason in EXIT_CODES:

@@ -58,7 +58,7 @@ ENDS: dict[str, Callable[[float], str]] = {  # of a training without minutes, in
     "flops": lambda flops: f"{with_prefix(flops, 'FLOP')} each",
     "steps": lambda steps: f"{steps:,} steps each",
 }
-ENDINGS = {"finished": "finished", "minutes": "time limit", "patience": "no more gain"}
+ENDINGS = {"finished": "finished", "minutes": "time limit", "patience": "no more gain", "eliminated": "left the search"}
 
 
 def dots(runs: Sequence[RunData]) -> dict[str, tuple[str, str]]:
@@ -123,6 +123,9 @@ def comparison_terms(runs: Sequence[RunData], common: Json) -> str:
     if minutes:
         clock = "processor time" if common.get("train.clock") == "cpu" else "training"
         length = f"{format_duration(60 * minutes)} of {clock} each, evaluations not counted"
+        if any(run.reason == "eliminated" for run in runs):
+            best = f"the best to {format_duration(60 * minutes)}, evaluations not counted"
+            length = f"a search in rounds, after each of which the better half of the models trained on, {best}"
     seeds = list(dict.fromkeys(one.setting("seed") for run in runs for one in run.runs))
     seeded = f"seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else "one seed"
     sizes = sorted({run.budget for run in runs if run.budget is not None})

@@ -226,7 +226,7 @@ class Facts:
     @property
     def ended_early(self) -> bool:
         """Whether a training left part of its time budget, without the reason that it no longer improved."""
-        return (self.run.time_used or 1.0) < USED and self.run.reason != "patience"
+        return (self.run.time_used or 1.0) < USED and self.run.reason not in ("patience", "eliminated")
 
     @property
     def time(self) -> str:

@@ -43,6 +43,7 @@ REASONS = {
     "finished": "It made all its steps",
     "minutes": "It used up its time",
     "patience": "It stopped early, because it no longer improved",
+    "eliminated": "It left the search for the best model, because others were better after the same time",
     "SIGINT": "It was interrupted by Ctrl-C; `seriatim resume` continues it",
     "SIGTERM": "It was interrupted by the system; `seriatim resume` continues it",
     "averaged": "Its weights are the mean of several, computed after training",

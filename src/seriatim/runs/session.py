@@ -83,6 +83,10 @@ class Session:
         notify: Called with each note.
         report: Whether to inspect the trained model and write report.html and the model card.
         trial: Whether only the metrics on the validation split are wanted: no test, no views, no report.
+        teacher_summary: What the summary says of the teacher.
+        pause: After how many seconds of training to stop before the end, and the reason to give; after "paused" the
+            model is not evaluated on all rows, because the training will be resumed.
+        task: The task with its data, once prepared.
     """
 
     config: Config
@@ -94,6 +98,8 @@ class Session:
     report: bool = True
     teacher_summary: Json | None = None
     trial: bool = False
+    pause: tuple[float, str] | None = None
+    task: Task[Encoded] | None = None
 
     def start(self) -> Run:
         """Trains from the beginning and returns the run."""
@@ -134,7 +140,7 @@ class Session:
     def _start(self, ranks: Ranks) -> Run:
         warm_start = None if self.config.start is None else open_warm_start(self.config.start)
         teacher = self._open_teacher()
-        task = self._prepare(ranks, pretrained=self._pretrained_tokenizers(warm_start, teacher))
+        task = self.prepare(ranks, pretrained=self._pretrained_tokenizers(warm_start, teacher))
         if teacher is not None:
             teacher.check_compatible(task, self.config)
         self._solve_budget(task)
@@ -160,7 +166,7 @@ class Session:
         run = Run(self.folder)
         started = bool(ranks.broadcast([float(has_started(self.folder))])[0])
         warm_start = None if started or self.config.start is None else open_warm_start(self.config.start)
-        task = self._prepare(ranks, processor=run.task.processor)
+        task = self.prepare(ranks, processor=run.task.processor)
         check_fingerprint(run, task)
         teacher = self._open_teacher()
         if teacher is not None:
@@ -191,8 +197,10 @@ class Session:
         if self.notify is not None:
             self.notify(text)
 
-    def _prepare(self, ranks: Ranks, **options: Any) -> Task[Encoded]:
-        """Prepares the task on rank 0 first: the others then find the data in the cache, or stop."""
+    def prepare(self, ranks: Ranks, **options: Any) -> Task[Encoded]:
+        """Prepares the task, once, on rank 0 first: the others then find the data in the cache, or stop."""
+        if self.task is not None:
+            return self.task
         task_class = load_task(self.config.task.name)
 
         def prepare() -> Task[Encoded]:
@@ -201,7 +209,8 @@ class Session:
             return task_class.prepare(self.config.task_config(), **arguments)
 
         task = on_first_rank(ranks, prepare)
-        return prepare() if task is None else task
+        self.task = prepare() if task is None else task
+        return self.task
 
     def _remove_records(self, *names: str) -> None:
         """Removes what a training without a checkpoint has left, and files of these names before that."""
@@ -297,6 +306,7 @@ class Session:
                 save_best=lambda weights: save_tensors(self.folder / WEIGHTS, weights),
                 stop_signal=stop_signal,
                 muon_lr=muon_lr,
+                pause=self.pause,
             )
             if loop.frozen:
                 notify(loop.frozen)
@@ -314,7 +324,7 @@ class Session:
         if ranks.is_first:
             if (self.folder / WEIGHTS).exists():
                 load_weights(network, load_tensors(self.folder / WEIGHTS))
-            if outcome.stopped is not None and not outcome.stopped.reason.startswith("SIG"):
+            if outcome.stopped is not None and not will_resume(outcome.stopped.reason):
                 self._note("evaluating the best weights")
             self.summarize(task, outcome, network.eval())
         ranks.barrier()
@@ -391,7 +401,7 @@ class Session:
             run.write_summary(summary)
             return
         splits = [split for split in ("validation", "test") if split in task.encoded][: 1 if self.trial else 2]
-        if stopped.reason.startswith("SIG"):
+        if will_resume(stopped.reason):
             splits = []
         if "validation" in splits and isinstance(model, torch.nn.Module) and task.finish(model):
             save_tensors(self.folder / WEIGHTS, weights(model))
@@ -456,6 +466,11 @@ def train_or_resume(session: Session) -> Run:
         session.config = Run(folder).config
         return session.resume()
     return session.start()
+
+
+def will_resume(reason: str) -> bool:
+    """Returns whether a training that ended for this reason is not at its end."""
+    return reason.startswith("SIG") or reason == "paused"
 
 
 def on_first_rank(ranks: Ranks, function: Callable[[], T]) -> T | None:

@@ -339,6 +339,10 @@ class Task(ABC, Generic[E]):
         """Returns a hash of the training split: a run that is resumed must have the same."""
         return self.datasets["train"].fingerprint()
 
+    def candidates(self) -> tuple[str, ...]:
+        """Returns the models worth trying on this data, for `--model auto`."""
+        return self.compared_models
+
     # Network
 
     @abstractmethod

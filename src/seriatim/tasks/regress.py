@@ -51,6 +51,7 @@ MAX_POINTS = 2_000  # of a scatter plot
 MAX_ERRORS = 20  # in the table of the largest errors
 CURVE_POINTS = 200
 MAX_DOTS = 1_000  # training rows drawn behind a curve
+MAX_DIMENSIONS, MAX_ROWS = 20, 20_000  # up to which nadaraya_watson is tried by --model auto
 MAX_CELLS = 100  # on a side of the heat map of weights
 
 
@@ -196,6 +197,13 @@ class RegressTask(SequenceTask):
         return name_mismatches(names, teacher_names, "value")
 
     # Gradient-free models
+
+    def candidates(self) -> tuple[str, ...]:
+        """Nadaraya–Watson regression is for few numbers: in many dimensions all points are far from each other."""
+        codec, lengths = self.processor.input, self.encoded["train"].lengths
+        numbers = codec.width * codec.longest if isinstance(codec, NumberCodec) else 0
+        few = 0 < numbers <= MAX_DIMENSIONS and len(lengths) <= MAX_ROWS and (lengths == codec.longest).all()
+        return (*super().candidates(), *(["nadaraya_watson"] if few else []))
 
     def fit(self, model: BackboneSettings) -> NadarayaWatson:
         if not isinstance(model, NadarayaWatsonSettings):

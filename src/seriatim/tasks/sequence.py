@@ -237,6 +237,9 @@ class SequenceTask(Task[Encoded]):
             self.diagnostics.raise_problems()
         return encoded
 
+    def candidates(self) -> tuple[str, ...]:
+        return ("resnet", "vit", "gru") if isinstance(self.processor.input, ImageCodec) else super().candidates()
+
     # Network
 
     def head(self, backbone: Backbone, model: BackboneSettings) -> nn.Module:

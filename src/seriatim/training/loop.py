@@ -97,6 +97,7 @@ class Loop:
         save_best: Called with the weights of each evaluation that is the best so far.
         stop_signal: Returns the name of a signal to stop at, or "".
         clock: Returns the time in seconds, from any start; rank 0's decides. By default that of the settings.
+        pause: After how many seconds of training to evaluate and stop before the end, and the reason to give.
     """
 
     task: Task[Encoded] | DistillationTask
@@ -111,6 +112,7 @@ class Loop:
     stop_signal: Callable[[], str] = lambda: ""
     clock: Callable[[], float] | None = None
     muon_lr: float = MUON_LR
+    pause: tuple[float, str] | None = None
 
     def __post_init__(self) -> None:
         self.network.to(self.device)
@@ -248,6 +250,8 @@ class Loop:
             return "minutes"
         if self.settings.patience is not None and now.worse >= self.settings.patience:
             return "patience"
+        if self.pause is not None and now.seconds >= self.pause[0]:
+            return self.pause[1]
         return ""
 
     def _signal(self) -> str:
