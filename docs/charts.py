@@ -182,11 +182,19 @@ def backpropagation() -> Charts:
     return Inspector("rnn").backpropagation(steps=6).charts[:3]
 
 
+def attention_steps() -> Charts:
+    return Inspector("gpt").attention_steps().charts
+
+
+def masked_softmax() -> Charts:
+    return Inspector("gpt").masked_softmax().charts
+
+
 CHARTS: dict[str, Callable[[], Charts]] = {
     function.__name__: function
     for function in (
         ngram, mlp, rnn, lstm, gru, tcn, gpt, bert, bahdanau, transformer, nadaraya_watson, growth, show_attend_tell,
-        show_tell, resnet, skips, vit, backpropagation,
+        show_tell, resnet, skips, vit, backpropagation, attention_steps, masked_softmax,
     )
 }  # fmt: skip
 

@@ -55,6 +55,12 @@ VIEWS = {
     "attention": ViewInfo("Attention weights: all heads, or those of --layer and --head.", "attention"),
     "alignment": ViewInfo("Which source words each word of a translation attends to.", "attention"),
     "entropy": ViewInfo("Entropy of each attention head, from one element (0 bits) to all.", "attention"),
+    "attention_steps": ViewInfo(
+        "Attention step by step: queries, keys, scores, weights, outputs of every head.", "attention_steps"
+    ),
+    "masked_softmax": ViewInfo(
+        "Masked softmax over rows of different --lengths, beside one without a mask.", "attention_steps", text=False
+    ),
     "gates": ViewInfo("Gates of an LSTM or GRU over a text, averaged or of one --unit.", "gates"),
     "units": ViewInfo("Units that track something: position, quotes, brackets, …", "units"),
     "activations": ViewInfo("Outputs of each layer or level, element by element.", "layers"),

@@ -44,7 +44,7 @@ def color_scale(values: np.ndarray, low: float | None, high: float | None, diver
     return alt.Scale(domain=[bottom, top], range=[theme.pale, theme.accent], interpolate="rgb", clamp=True)
 
 
-def gradient(title: str | None = None, number_format: str = "~g") -> alt.Legend:
+def gradient(title: str | None = None, number_format: str = ".3~g") -> alt.Legend:
     """Returns the legend of a color scale."""
     return alt.Legend(title=title, format=number_format, gradientLength=120, gradientThickness=9, tickCount=3)
 
