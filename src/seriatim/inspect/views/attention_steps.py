@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from ...core.device import derive
 from ...core.errors import SeriatimError
+from ...core.state import State
 from ...nn.attention import Additive, masked_softmax
 from ...nn.encoder_decoder import AttentionDecoder
 from ...nn.transformer import CrossAttention, SelfAttention
@@ -291,7 +292,8 @@ def show_additive(subject: Subject, reading: Reading, position: int) -> Result:
             memory, vectors = network.encode(source, reading.batch.mask), network.target(target) * network.scale
         else:
             memory, vectors = backbone.encode(source), target
-        state, trace = None, {}
+        state: State = None
+        trace: dict[str, Tensor] = {}
         for t in range(position + 1):
             before = memory[-1] if state is None else state[0]
             _, state = backbone.decode(vectors[:, t : t + 1], memory, state, trace)
