@@ -198,7 +198,7 @@ def classic_example() -> HeadSteps:
     columns = {  # W as four columns; W x is the sum of the first and third, or of the second and fourth
         "query": (one, one, odd, -2 * quarter),  # q_1 has 32 ones and 32 twos, q_2 48 ones and 16 times −1
         "key": (one, one, quarter, 0 * one),  # k_1 has 16 twos where q_1 has ones
-        "value": (torch.sin(index / 10), torch.cos(index / 10), 0 * one, 0 * one),
+        "value": (torch.sin(index / 10).round(decimals=1), torch.cos(index / 10).round(decimals=1), 0 * one, 0 * one),
     }
     query, key, value = ((x @ torch.stack(matrix_columns))[None] for matrix_columns in columns.values())
     return HeadSteps(x, query, key, value, None, list(CLASSIC_WORDS), list(CLASSIC_WORDS))
@@ -208,7 +208,7 @@ def vector_chart(title: str, array: NamedArray) -> View:
     """Returns the vectors of the elements (H,T,d), a panel for each head."""
     heads, elements, numbers = array.axes.values()
     panels = {name: matrix(values) for name, values in zip(heads, array.values, strict=True)}
-    return grid(title, panels, elements, numbers, "element", "number of the vector", "", diverging=True)
+    return grid(title, panels, elements, numbers, "", "", "", diverging=True)
 
 
 def pair_chart(
