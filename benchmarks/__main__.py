@@ -1,6 +1,6 @@
 """`make bench`: every benchmark in a process of its own, in less than 40 minutes, and one table of all at the end.
 
-    python -m benchmarks [--quick] [--minutes 38] [--fresh] [--out FOLDER] [NAME …]
+    python -m benchmarks [--quick] [--minutes 37] [--fresh] [--out FOLDER] [NAME …]
 
 A run that was interrupted is continued by the same command. What fails, and what the time did not suffice for, has a
 row of the table, which says so. `python -m benchmarks.summary` prints the table again.
@@ -24,22 +24,22 @@ from typing import Any
 from benchmarks import summary
 from benchmarks.timing import RESULTS, write_result
 
-SECONDS = {  # for each benchmark, set-up included: 38 minutes in all
-    "recurrent": 480,
-    "tcn": 40,
-    "gpt": 240,
-    "bert": 300,
-    "finetune": 120,
-    "translate": 110,
-    "classify": 30,
-    "captions": 40,
-    "images": 40,
-    "loss": 100,
-    "ngram": 200,
-    "generate": 340,
-    "beam": 120,
+SECONDS = {  # for each benchmark, set-up included; what one does not need the next ones may use
+    "recurrent": 390,
+    "tcn": 30,
+    "gpt": 320,
+    "bert": 320,
+    "finetune": 100,
+    "translate": 90,
+    "classify": 20,
+    "captions": 25,
+    "images": 30,
+    "loss": 70,
+    "ngram": 140,
+    "generate": 430,
+    "beam": 130,
     "loading": 60,
-    "data": 60,
+    "data": 90,
 }
 TURNS_SHARE = 0.5  # of the time of a benchmark is for the turns of its cases, the other half for making competitors
 QUICK_SECONDS = 300.0
@@ -71,8 +71,16 @@ def open_run(out: Path, plan: Mapping[str, Any], fresh: bool) -> dict[str, Any]:
     return {**plan, "started": time.strftime("%Y-%m-%d %H:%M"), "load": load, "seconds": 0.0, "finished": False}
 
 
-def measure_module(name: str, seconds: float, out: Path, options: list[str]) -> None:
-    """Measures the cases of a benchmark that have no result yet; one that fails does not keep the others from it."""
+def measure_module(name: str, planned: float, seconds: float, out: Path, options: list[str]) -> None:
+    """Measures the cases of a benchmark that have no result yet; one that fails does not keep the others from it.
+
+    Args:
+        name: Of the module.
+        planned: The seconds from which those for the turns of a case follow.
+        seconds: After which it is stopped.
+        out: The folder of the results.
+        options: Further ones of its command line.
+    """
     deadline = time.monotonic() + seconds
     try:
         cases: dict[str, str] = importlib.import_module(f"benchmarks.{name}").CASES
@@ -80,7 +88,7 @@ def measure_module(name: str, seconds: float, out: Path, options: list[str]) -> 
         write_result(out, name, f"benchmarks.{name}", {"failure": f"{type(error).__name__}: {error}"})
         return
     if "--quick" not in options:
-        options = [*options, f"--seconds={TURNS_SHARE * seconds / len(cases):.1f}"]
+        options = [*options, f"--seconds={TURNS_SHARE * planned / len(cases):.1f}"]
     pending = [case for case in cases if not (out / f"{case}.json").exists()]
     while pending:
         print(f"\n{name}: {len(pending)} of {len(cases)} cases, at most {seconds:.0f} s", flush=True)
@@ -125,7 +133,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"by default all: {', '.join(SECONDS)}")
     parser.add_argument("--quick", action="store_true", help="one turn at the smallest sizes, to see that they run")
-    parser.add_argument("--minutes", type=float, default=sum(SECONDS.values()) / 60, help="for all (default: 38)")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=sum(SECONDS.values()) / 60,
+        help=f"for all (default: {sum(SECONDS.values()) / 60:.0f})",
+    )
     parser.add_argument("--fresh", action="store_true", help="do not continue a run that was interrupted")
     parser.add_argument("--out", type=Path, help="folder of the results (default: benchmarks/results)")
     arguments = parser.parse_args()
@@ -136,13 +149,16 @@ def main() -> None:
     plan = {"sources": digest_sources(), "benchmarks": names, "minutes": arguments.minutes, "quick": arguments.quick}
     run = open_run(out, plan, arguments.fresh)
     began, before = time.monotonic(), run["seconds"]
-    scale = 60 * arguments.minutes / sum(SECONDS[name] for name in SECONDS)
+    scale = 60 * arguments.minutes / sum(SECONDS.values())
     interrupted = False
-    for name in names:
+    for number, name in enumerate(names):
         summary.write_run(out, run)
+        planned = QUICK_SECONDS if arguments.quick else scale * SECONDS[name]
+        remaining = scale * sum(SECONDS[each] for each in names) - run["seconds"]
+        share = SECONDS[name] / max(sum(SECONDS[each] for each in names[number:]), 1)
         try:
-            seconds = QUICK_SECONDS if arguments.quick else scale * SECONDS[name]
-            measure_module(name, seconds, out, ["--quick"] if arguments.quick else [])
+            options = ["--quick"] if arguments.quick else []
+            measure_module(name, planned, max(planned, share * remaining), out, options)
         except KeyboardInterrupt:
             interrupted = True
             break

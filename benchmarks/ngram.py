@@ -213,7 +213,7 @@ def speed(times: dict[str, list[float]], tokens: int) -> str:
 
 
 def main() -> None:
-    options = parse_options(__doc__, CASES, quick=[f"ngram-{kind}-3" for kind in KINDS], repeats=7)
+    options = parse_options(__doc__, CASES, quick=[f"ngram-{kind}-3" for kind in KINDS], repeats=5)
     measures = {"estimate": measure_estimation, "few": measure_counting, "queries": measure_queries}
     with tempfile.TemporaryDirectory() as folder:
         data = write_texts(Path(folder), options.quick)

@@ -24,6 +24,7 @@ from seriatim.nn.layers import readable_equations
 RESULTS = Path(__file__).parent / "results"
 TURNS = 7  # at least, however long they take
 REST = 0.3  # seconds after which waiting threads have gone to sleep (Intel's OpenMP: after 0.2)
+LONG = 0.5  # seconds from which a run needs no other before it
 MATMUL_SIZE, READ_BYTES, LIMIT_RUNS = 1024, 128_000_000, 5
 Run = Callable[[], Any]
 
@@ -134,8 +135,8 @@ def interleaved(competitors: Mapping[str, Run], options: Options, rest: bool = F
     Args:
         competitors: What is measured, by name.
         options: The number of turns and the seconds they may take.
-        rest: Whether to pause before each turn, and to begin it with a run that does not count: for competitors with
-            threads of their own, which would spin while the next one is measured.
+        rest: Whether to pause before each turn, and to begin a short one with a run that does not count: for
+            competitors with threads of their own, which would spin while the next one is measured.
     """
     missing = dict(competitors.missing) if isinstance(competitors, Competitors) else {}
     large, memory = torch.randn(MATMUL_SIZE, MATMUL_SIZE), torch.ones(READ_BYTES // 4)
@@ -158,7 +159,8 @@ def interleaved(competitors: Mapping[str, Run], options: Options, rest: bool = F
             run = competitors[name]
             if rest:
                 time.sleep(REST)
-                run()
+                if not times[name] or times[name][-1] < LONG:
+                    run()
             start = time.perf_counter()
             run()
             times[name].append(time.perf_counter() - start)
