@@ -96,3 +96,13 @@ def test_the_data_is_built_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     for problem in demo.PROBLEMS.values():
         assert SETS[problem.data.partition(":")[0]].task == problem.task
+
+
+def test_the_page_says_that_the_machine_was_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.5, 0.5, 0.5))
+    demo.demo(0.002, out="idle")
+    monkeypatch.setattr(os, "getloadavg", lambda: (99.0, 0.5, 0.5))
+    demo.demo(0.002, out="busy")
+    busy, idle = (Path(f"{name}/report.html").read_text(encoding="utf-8") for name in ("busy", "idle"))
+    assert "Other programs kept the machine busy (load 99.0 on" in busy
+    assert "Other programs" not in idle

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 
 from ..core.metrics import describe_metric, format_metric, metric_label
@@ -22,8 +23,14 @@ LIMITS = {
 }
 
 
-def demo_page(parts: Sequence[Part], commands: Mapping[str, str]) -> Page:
-    """Returns the page of the demo; `commands` are those to try next, by a sentence about each."""
+def demo_page(parts: Sequence[Part], commands: Mapping[str, str], load: float = 0.0) -> Page:
+    """Returns the page of the demo.
+
+    Args:
+        parts: The comparisons.
+        commands: Those to try next, by a sentence about each.
+        load: The highest load of the machine when a training ended.
+    """
     sections: list[Section] = []
     figures: list[Figure] = []
     for number, (title, text, runs) in enumerate(parts, 1):
@@ -52,6 +59,12 @@ def demo_page(parts: Sequence[Part], commands: Mapping[str, str]) -> Page:
     sections.append(Section("Try next", code=list(commands.items())))
     sections.append(glossary([run for run in runs if run.score is not None]))
     lead = "Three problems on built-in data, and models from counting to attention, trained one after the other."
+    cores = os.cpu_count() or 1
+    if load > cores + 1:
+        lead += (
+            f" Other programs kept the machine busy (load {load:.1f} on {cores} cores): in the same time the "
+            "models made fewer steps than on an idle one. Run the demo again when it is idle."
+        )
     reports = enumerated([str(own[0].folder.path.parent / "report.html") for _, _, own in parts])
     foot = f"{made_by(runs[0])} Each part has a page of its own, with every setting: {reports}."
     return Page(
