@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import seriatim
+from seriatim import cli
 from seriatim.core.errors import SeriatimError
 from seriatim.runs.auto import RESULT, plan_rounds, rank_key
 from seriatim.tasks import load as load_task
@@ -85,7 +86,9 @@ def test_the_best_model_is_an_ordinary_run_with_its_comparison(book: Path, tmp_p
     assert again.summary == run.summary
 
 
-def test_a_search_that_is_interrupted_continues(book: Path, tmp_path: Path) -> None:
+def test_a_search_that_is_interrupted_continues(
+    book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     steps = 0
 
     def interrupt(event: Event) -> None:
@@ -99,6 +102,10 @@ def test_a_search_that_is_interrupted_continues(book: Path, tmp_path: Path) -> N
     stopped = seriatim.train("language", book, callbacks=[interrupt], **common)
     assert stopped.summary["reason"] == "SIGINT"
     assert stopped.path.parent == tmp_path / "run/candidates"
+    with monkeypatch.context() as patch:
+        patch.setattr("seriatim.runs.auto.train_best", lambda *arguments, **options: stopped)
+        assert cli.run(["train", "language", "--data", str(book), "--model", "auto", "--minutes", "1"]) == 130
+    assert f"repeat the command with --out {tmp_path / 'run'} to continue" in " ".join(capsys.readouterr().err.split())
     done = len(stopped.history("stepped"))
     assert not (tmp_path / "run/config.yaml").exists()
     with pytest.raises(SeriatimError, match="other settings"):
@@ -142,7 +149,9 @@ def test_one_model_is_trained_without_a_search(book: Path, tmp_path: Path, monke
     assert not (run.path / "candidates").exists()
 
 
-def test_what_auto_cannot_do_is_said(book: Path, tmp_path: Path) -> None:
+def test_what_auto_cannot_do_is_said(book: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["train", "language", "--data", str(book), "--model", "auto", "--print-config"]) == 2
+    assert "auto.option" in capsys.readouterr().err
     for options in ({}, {"steps": 10}, {"steps": 10, "minutes": 1}, {"epochs": 1}):
         with pytest.raises(SeriatimError, match="--minutes 10") as caught:
             seriatim.train("language", book, "auto", out=tmp_path / "run", **options)

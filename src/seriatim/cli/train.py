@@ -54,7 +54,7 @@ def train(
     """
     from .. import api
     from ..core.config import dump_yaml
-    from ..runs.auto import is_auto, train_best
+    from ..runs.auto import CANDIDATES, is_auto, train_best
     from ..runs.configure import MODELINE, add_plugins, configure
     from .progress import TrainingProgress
 
@@ -75,7 +75,8 @@ def train(
             start=start,
             **short,
         )
-        print_outcome(run, json, "repeat the command with the same --out to continue")
+        among = run.path.parent.name == CANDIDATES  # of the models that are tried: a signal ended the search
+        print_outcome(run, json, f"repeat the command with --out {run.path.parent.parent} to continue" if among else "")
         return
     checked = configure(task, data, model, settings, start=start, **short)
     if print_config:

@@ -329,7 +329,7 @@ WARNINGS = (
         "More data or dropout helps.",
     ),
     Finding(
-        lambda facts: last_improvement(facts.run),
+        lambda facts: facts.run.reason != "eliminated" and last_improvement(facts.run),
         "stopped while still improving",
         "the last evaluation was {0.gain} better than the one before",
         "A longer training would help.",
