@@ -249,7 +249,7 @@ class Search:
         ordered = sorted(best, key=lambda name: rank_key(best[name], monitor, "val_"))
         kept = ordered[: math.ceil(len(ordered) / 2)]
         metrics = {key.removeprefix("val_"): value for key, value in best[ordered[0]].items() if key[:4] == "val_"}
-        shown = main_metric(metrics, monitor)
+        shown = "loss" if monitor == "loss" else main_metric(metrics, monitor)  # it decides, not BLEU
         texts = [f"{name} {format_metric(shown, best[name].get(f'val_{shown}'), 1)}" for name in ordered]
         self.notify(
             f"round {number} of {rounds}, {format_duration(end)} each, validation {label_in_sentence(shown)}: "
@@ -265,7 +265,7 @@ class Search:
         ordered = sorted(finished, key=lambda name: rank_key(finished[name].summary["metrics"]["validation"], monitor))
         best = ordered[0]
         metrics = finished[best].summary["metrics"]["validation"]
-        shown = main_metric(metrics, monitor)
+        shown = "loss" if monitor == "loss" else main_metric(metrics, monitor)
         others = [
             f"{name} {format_metric(shown, finished[name].summary['metrics']['validation'].get(shown), 1)}"
             for name in ordered[1:]
