@@ -190,11 +190,41 @@ def masked_softmax() -> Charts:
     return Inspector("gpt").masked_softmax().charts
 
 
+def saturation() -> Charts:
+    return Inspector("mlp").saturation().charts[:3]
+
+
+def normalization() -> Charts:
+    return Inspector("gpt").normalization().charts
+
+
+def paths() -> Charts:
+    """Returns the paths of a trained network with 20 layers, and deleted blocks with skips and without."""
+    subjects = []
+    for skips, label in ((True, "with skips"), (False, "without skips")):
+        settings = {"model": {"layers": 20, "width": 16, "skips": skips}}
+        run = trained(f"paths_{skips}", "classify", "mnist", "resnet", steps=150, batch_size=64, settings=settings)
+        (subject,) = run.inspect.subjects
+        subject.label = label
+        subjects.append(subject)
+    return Inspector(*subjects).paths().charts[:3]
+
+
+def complexity() -> Charts:
+    return Inspector("lstm", "tcn", "gpt").complexity().charts[:3]
+
+
+def radius() -> Charts:
+    """Returns the gradient over the distance before training, as initialized and at one spectral radius."""
+    return Inspector("rnn", "lstm", "gru").gradients().charts[:2]
+
+
 CHARTS: dict[str, Callable[[], Charts]] = {
     function.__name__: function
     for function in (
         ngram, mlp, rnn, lstm, gru, tcn, gpt, bert, bahdanau, transformer, nadaraya_watson, growth, show_attend_tell,
         show_tell, resnet, skips, vit, backpropagation, attention_steps, masked_softmax,
+        saturation, normalization, paths, complexity, radius,
     )
 }  # fmt: skip
 

@@ -1,7 +1,9 @@
-"""What depth does to gradients: they are those of autograd by hand, and skips show in them."""
+"""What depth does to gradients, by hand, and paths of residual networks: they sum to autograd's gradient."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from seriatim.core.errors import SeriatimError
 from seriatim.inspect import Inspector
 from seriatim.inspect.subject import Subject
 from seriatim.inspect.views import depth
+from seriatim.inspect.views.paths import gradients_by_length, measure_paths
 from seriatim.nn.network import weights
 
 
@@ -156,3 +159,90 @@ def test_what_cannot_be_shown(make_subject: Any) -> None:
     assert caught.value.code == "inspect.layers"
     with pytest.raises(SeriatimError, match="gpt is not a residual network"):
         Inspector("gpt").depth()
+
+
+# Paths
+
+
+def blocks_of(network: Any) -> list[Any]:
+    return list(network.input.resnet.blocks)
+
+
+def gradient_of_path(network: Any, x: Tensor, through: tuple[bool, ...]) -> Tensor:
+    """The gradient by the output of the stem along one path: where it does not lead, values are constants."""
+    resnet = network.input.resnet
+    stem = resnet.stem((x / 255 - network.input.mean[0]) / network.input.std[0]).relu().detach().requires_grad_()
+    y = stem
+    for block, branch in zip(resnet.blocks, through, strict=True):
+        inner = block.second(block.first(y).relu())
+        skip = y if block.project is None else block.project(y)
+        y = (inner + skip.detach() if branch else inner.detach() + skip).relu()
+    scores = network.head.output(y.mean(dim=(2, 3)))
+    loss = torch.nn.functional.cross_entropy(scores, torch.arange(len(x)))
+    (gradient,) = torch.autograd.grad(loss, stem)
+    return gradient
+
+
+def test_all_paths_of_a_length_and_all_lengths_sum_to_autograds_gradient() -> None:
+    network, x = network_of(True).train(), images()
+    sums = gradients_by_length(network, blocks_of(network), x, loss_of)
+    assert len(sums) == 4, "three blocks"
+    for length, total in enumerate(sums):
+        paths = [choice for choice in itertools.product((False, True), repeat=3) if sum(choice) == length]
+        assert len(paths) == math.comb(3, length)
+        expected = sum((gradient_of_path(network, x, path) for path in paths), torch.zeros_like(total))
+        torch.testing.assert_close(total, expected, rtol=1e-10, atol=1e-14)
+    seen: list[Tensor] = []
+    handle = network.input.resnet.blocks[0].register_forward_pre_hook(lambda module, args: seen.append(args[0]))
+    loss = loss_of(network, x)
+    handle.remove()
+    (whole,) = torch.autograd.grad(loss, seen[0])
+    torch.testing.assert_close(sum(sums), whole, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("skips", [True, False])
+def test_deleted_blocks(skips: bool) -> None:
+    network, x = network_of(skips).train(), images()
+    paths = measure_paths("a", skips, network, x, loss_of, x)
+    assert paths.loss == pytest.approx(float(loss_of(network, x)))
+    assert np.isnan(paths.deleted).tolist() == ([False] * 3 if skips else [False, True, True])
+    resnet = network.input.resnet
+    with torch.no_grad():
+        y = resnet.stem((x / 255 - network.input.mean[0]) / network.input.std[0]).relu()
+        for block in blocks_of(network)[1:]:  # without the first
+            y = block(y)
+        scores = network.head.output(y.mean(dim=(2, 3)))
+        whole = network(x)[0]
+    expected = float(torch.nn.functional.cross_entropy(scores, torch.arange(len(x))))
+    assert paths.deleted[0] == pytest.approx(expected, rel=1e-6)
+    change = float((scores - whole).square().mean().sqrt() / whole.std(dim=0).mean())
+    assert paths.changes[0] == pytest.approx(change, rel=1e-5)
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in network.modules())
+
+
+def test_the_view_of_fresh_networks() -> None:
+    result = Inspector(tiny_subject()).paths(layers="20")
+    counts = result.arrays["paths, residual, 20 layers"].values
+    assert counts.tolist() == [math.comb(9, k) for k in range(10)]
+    assert result.arrays["gradient, residual, 20 layers"].values.shape == (10,)
+    assert [row[0] for row in result.charts[-1].rows] == ["residual, 20 layers", "plain, 20 layers"]
+    assert len(result.charts) == 3
+    with pytest.raises(SeriatimError, match="not a residual network"):
+        Inspector("gpt").paths()
+
+
+def test_the_view_of_a_trained_model(make_subject: Any) -> None:
+    subject = make_subject("resnet")
+    before = {name: value.clone() for name, value in subject.network.state_dict().items()}
+    result = Inspector(subject).paths()
+    task, encoded = subject.task, subject.task.encoded["validation"]
+    batch = task.collate(encoded, np.arange(len(encoded)))
+    with torch.no_grad():
+        loss = task.loss(task.forward(subject.network.eval(), batch), batch) / len(encoded)
+    (row,) = result.charts[-1].rows
+    assert row[6] == pytest.approx(float(loss), abs=1e-3)
+    assert [chart.title for chart in result.charts][2] == "Loss without one block"
+    assert all(torch.equal(value, before[name]) for name, value in subject.network.state_dict().items())
+    with pytest.raises(SeriatimError) as caught:
+        Inspector(subject).paths(layers="20")
+    assert caught.value.code == "inspect.layers"

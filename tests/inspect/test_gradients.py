@@ -82,10 +82,10 @@ def test_before_and_after_training_in_one_chart(make_subject: Any) -> None:
     result = Inspector(*(make_subject(name) for name in names)).gradients()
     array = result.arrays["gradient"]
     labels = list(array.axes["network"])
-    assert labels == [label for name in names for label in (f"{name}, before training", name)]
+    assert labels == [label for name in names for label in (name, f"{name}, before training")], "trained models first"
     chart = result.charts[0]
     assert isinstance(chart, Lines)
-    assert [series.name for series in chart.series if series.dashed] == labels[::2]
+    assert [series.name for series in chart.series if series.dashed] == labels[1::2]
     assert (array.values[:, 0] == 1).all()
     lengths = dict(zip(labels, np.isfinite(array.values).sum(axis=1), strict=True))
     assert (lengths["gpt"], lengths["rnn"]) == (24, 128), "a GPT has no more context than it was trained with"
@@ -100,6 +100,23 @@ def test_fresh_networks_and_those_without_gradients() -> None:
     with pytest.raises(SeriatimError) as caught:
         Inspector("rnn").gradients(context_length=1)
     assert caught.value.code == "inspect.length"
+
+
+def test_the_classical_comparison_at_one_spectral_radius() -> None:
+    """The RNN decays by at most the radius; gates that keep do better, gates that are half open worse."""
+    result = Inspector("rnn", "lstm", "gru", "gpt").gradients(context_length=48, scale=0.8)
+    array = result.arrays["same radius"]
+    names = ["rnn", "lstm, gates keep", "lstm, gates half open", "gru, gates keep", "gru, gates half open"]
+    assert list(array.axes["network"]) == names
+    factors = {name: reach_of(line).factor or 0.0 for name, line in zip(names, array.values, strict=True)}
+    assert factors["rnn"] <= 0.8
+    assert factors["gru, gates half open"] < factors["rnn"] < factors["gru, gates keep"]
+    assert factors["lstm, gates half open"] < factors["rnn"] < factors["lstm, gates keep"]
+    fresh = result.arrays["gradient"]
+    assert list(fresh.axes["network"]) == ["rnn", "lstm", "gru", "gpt"]
+    assert any("initialized as for training" in note for note in result.notes)
+    assert [series.dashed for series in result.charts[1].series] == [False, False, True, False, True]
+    assert "same radius" not in Inspector("gpt", "tcn").gradients(context_length=8).arrays
 
 
 def test_a_text_of_the_user(make_subject: Any) -> None:

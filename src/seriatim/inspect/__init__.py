@@ -70,6 +70,18 @@ VIEWS = {
     "depth": ViewInfo(
         "Gradients layer by layer in deep stacks, with and without skips.", "depth", text=False, several=True
     ),
+    "paths": ViewInfo(
+        "Residual networks as ensembles: path lengths, gradients by length, and deleted blocks.",
+        "paths",
+        text=False,
+        several=True,
+    ),
+    "saturation": ViewInfo(
+        "Sigmoids in deep stacks: gradients shrink layer by layer; batch norm cures it.", "norms", text=False
+    ),
+    "normalization": ViewInfo(
+        "Batch norm and layer norm on the same batch, also small and ragged ones.", "norms", text=False
+    ),
     "backpropagation": ViewInfo(
         "Backpropagation through time on a tiny network, term by term, and what truncation drops.",
         "backpropagation",
@@ -85,6 +97,12 @@ VIEWS = {
     "scores": ViewInfo("Weights of every attention score over the same queries and keys.", "positions", text=False),
     "growth": ViewInfo(
         "Time and memory over the sequence length, beside the theory.", "growth", text=False, several=True
+    ),
+    "complexity": ViewInfo(
+        "Operations of one layer over n, d and k, sequential operations and paths, beside the theory.",
+        "complexity",
+        text=False,
+        several=True,
     ),
     "saliency": ViewInfo("Which tokens a prediction depends on: integrated gradients.", "saliency"),
 }
@@ -104,12 +122,14 @@ OPTIONS = {
     "lengths": OptionInfo(str, "Sequence lengths, as 64,128,256."),
     "budget": OptionInfo(float, "Seconds for each curve of --growth."),
     "context_length": OptionInfo(int, "Elements of the windows that gradients are followed through."),
-    "layers": OptionInfo(str, "Layers of the stacks of --depth, as 20,56."),
+    "layers": OptionInfo(str, "Layers of the stacks of --depth and --paths, as 20,56, and of --saturation, as 20."),
     "width": OptionInfo(int, "Units of the tiny network of --backpropagation."),
     "steps": OptionInfo(int, "Elements that it reads; or points of the integral of --saliency."),
     "outputs": OptionInfo(str, "Outputs in its loss: all, last, last3, or steps as 2,5."),
-    "scale": OptionInfo(float, "Factor of its recurrent matrix: 0.5 vanishes, 2 may explode."),
-    "seed": OptionInfo(int, "Seed of the weights of --backpropagation and --depth."),
+    "scale": OptionInfo(
+        float, "Spectral radius of its recurrent matrix: 0.5 vanishes, 2 may explode; also of --gradients."
+    ),
+    "seed": OptionInfo(int, "Seed of random weights and inputs: of --backpropagation, --depth, --paths and the norms."),
 }
 
 

@@ -4,6 +4,11 @@ x_t is the vector that enters the backbone at t, which every architecture has. I
 the loss is a product of T − t matrices, and the gradient vanishes; an LSTM or GRU keeps what its gates leave open;
 attention is one step away from everything; a convolution ends with its receptive field. Each curve is the mean over
 several sequences, relative to the gradient at the last element. Beside it: how often gradients were clipped.
+
+Before training the initialization decides: an update gate of a GRU with a bias of 0 keeps half of the state at each
+step, so that a fresh GRU forgets faster than a fresh RNN with an orthogonal matrix. The classical comparison is at the
+same spectral radius of all recurrent matrices (Pascanu et al., "On the difficulty of training recurrent neural
+networks", 2013): there the gradient of the RNN vanishes, and gates decide with their bias how much is kept.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ from torch.nn import functional as F
 from ...core.device import derive, numpy_stream
 from ...core.errors import SeriatimError
 from ...nn.network import as_float32, token_network
+from ...nn.recurrent import Cell as RecurrentCell
 from ...report.charts import Annotation, Lines, Series, Table, View, row
 from ..result import NamedArray, Result
 from ..subject import GradientHistory, Subject
@@ -30,6 +36,9 @@ SEQUENCES = 32
 FRESH_TOKENS = 64  # distinct tokens that fresh networks read
 STREAM_TOKENS = 20_000  # of the validation split that sequences are taken from
 DISTANCES = (1, 10, 50, 100)  # in the table
+RADIUS = 0.9  # of the recurrent matrices of the classical comparison
+KEEP_GATES = ("forget", "update")  # the share of the state that is kept, in an LSTM and in a GRU
+KEEP_BIAS = 3.0  # of a gate that keeps: σ(3) = 0.95
 SMALLEST = 1e-30  # near the smallest number of single precision
 
 Inputs = list[
@@ -42,14 +51,15 @@ class Reach:
     """The norm of the gradient by distance (T,), relative to distance 0."""
 
     label: str
-    before: bool  # of a trained model: before its training
+    before: bool  # of a trained model: before its training; in the classical comparison: with gates half open
     norms: np.ndarray
     sequences: int
     has_loss: bool
+    suffix: str = ""  # what tells it from other curves of the network
 
     @property
     def name(self) -> str:
-        return f"{self.label}, before training" if self.before else self.label
+        return f"{self.label}, {self.suffix}" if self.suffix else self.label
 
     @property
     def distance(self) -> int:
@@ -73,9 +83,12 @@ class Reach:
     },
     network=True,
 )
-def show_gradients(subjects: Sequence[Subject], *texts: str, context_length: int = CONTEXT_LENGTH) -> Result:
+def show_gradients(
+    subjects: Sequence[Subject], *texts: str, context_length: int = CONTEXT_LENGTH, scale: float = RADIUS
+) -> Result:
     """Over sequences of at most `context_length` elements: of the texts, of a run's own validation split, or of random
-    tokens for networks that are not trained."""
+    tokens for networks that are not trained. Of recurrent networks also the classical comparison: untrained, with
+    `scale` as the spectral radius of all recurrent matrices, with gates that keep and gates that are half open."""
     if context_length < 2:
         raise SeriatimError("inspect.length", f"{context_length} elements have no distance", "--context-length 2")
     reaches = [reach for subject in subjects for reach in subject_reaches(subject, texts, context_length)]
@@ -92,7 +105,19 @@ def show_gradients(subjects: Sequence[Subject], *texts: str, context_length: int
         "gradient": NamedArray(values, {"network": names, "distance": distances}),
         "factor": NamedArray(factors, {"network": names}),
     }
-    charts: list[View] = [reach_chart(reaches), reach_table(reaches)]
+    charts: list[View] = [reach_chart(reaches)]
+    compared = []
+    if len(subjects) > 1 or not subjects[0].trained:  # the report of a run shows its own curves
+        compared = [reach for subject in subjects for reach in radius_reaches(subject, context_length, scale)]
+    if compared:
+        radius = NamedArray(
+            np.stack([reach.norms for reach in compared]),
+            {"network": [reach.name for reach in compared], "distance": [str(n) for n in range(context_length)]},
+        )
+        arrays["same radius"] = radius
+        charts.append(reach_chart(compared, scale))
+    charts.append(reach_table(reaches))
+    charts += [reach_table(compared, scale)] if compared else []
     histories = {
         subject.label: history
         for subject in subjects
@@ -104,6 +129,11 @@ def show_gradients(subjects: Sequence[Subject], *texts: str, context_length: int
     if histories:
         charts += [history_chart(histories), clipping_table(histories)]
     notes = reach_notes(reaches, all(subject.trained for subject in subjects))
+    if compared and not all(subject.trained for subject in subjects):
+        notes.append(
+            "they are initialized as for training: orthogonal recurrent matrices, a bias of 1 for the forget gates of "
+            "an LSTM and of 0 for the update gates of a GRU, which keep half of the state at each step and fade fastest"
+        )
     return Result("How far back the gradient of the last loss reaches", arrays, charts, notes)
 
 
@@ -120,10 +150,44 @@ def subject_reaches(subject: Subject, texts: Sequence[str], length: int) -> list
     predicts_next = readout is not None and readout.predicts_next
     inputs = token_windows(subject, texts, length) if predicts_next else example_inputs(subject, texts, length)
     count = sum(len(tensors if isinstance(tensors, Tensor) else tensors[0]) for tensors, _ in inputs)
-    networks = ((True, subject.untrained_network()), (False, subject.network))
+    networks = ((False, subject.network), (True, subject.untrained_network()))
     return [
-        Reach(subject.label, before, mean_norms(network, inputs), count, predicts_next) for before, network in networks
+        Reach(
+            subject.label,
+            before,
+            mean_norms(network, inputs),
+            count,
+            predicts_next,
+            "before training" if before else "",
+        )
+        for before, network in networks
     ]
+
+
+def radius_reaches(subject: Subject, length: int, radius: float) -> list[Reach]:
+    """Returns the reach of untrained recurrent networks whose recurrent matrices have one spectral radius: with gates
+    that keep, and with gates that are half open; none for other architectures."""
+    settings: Any = subject.settings
+    reaches = []
+    rows = numpy_stream(0, "gradients").integers(0, FRESH_TOKENS, (SEQUENCES, length + 1))
+    for bias in (KEEP_BIAS, 0.0):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive(0, "init"))
+            network = token_network(settings, FRESH_TOKENS, length).eval()
+        cells = [module for module in network.modules() if isinstance(module, RecurrentCell)]
+        gated = [cell for cell in cells if any(gate in KEEP_GATES for gate in cell.gates)]
+        if not cells or (bias == 0.0 and not gated):  # without gates there is one curve
+            continue
+        with torch.no_grad():
+            for cell in cells:
+                cell.recurrent.mul_(radius)  # of orthogonal blocks, whose radius is 1
+                for gate, block in zip(cell.gates, cell.input.bias.chunk(len(cell.gates)), strict=True):
+                    if gate in KEEP_GATES:
+                        block.fill_(bias)
+        how = "" if not gated else "gates keep" if bias else "gates half open"
+        norms = mean_norms(network, next_token_inputs(rows))
+        reaches.append(Reach(subject.label, bias == 0.0, norms, len(rows), True, how))
+    return reaches
 
 
 def token_windows(subject: Subject, texts: Sequence[str], length: int) -> Inputs:
@@ -194,32 +258,39 @@ def gradient_norms(network: Any, inputs: Any, targets: Tensor | None = None) -> 
     return norms
 
 
-def reach_chart(reaches: Sequence[Reach]) -> Lines:
+def reach_chart(reaches: Sequence[Reach], radius: float | None = None) -> Lines:
+    """Returns the curves; with a radius those of the classical comparison."""
     before = any(reach.before for reach in reaches)
+    note = "solid: after training; dashed: before it" if before else "before training, as initialized for training"
+    if radius is not None:
+        note = f"before training; solid: RNN, or gates that keep (bias {KEEP_BIAS:g}); dashed: gates half open (bias 0)"
     series = []
     for reach in reaches:
         positions = np.flatnonzero(reach.norms > SMALLEST)
         x, y = positions.tolist(), row(reach.norms[positions])
         series.append(Series(reach.name, x, y, dashed=reach.before, group=reach.label))
     return Lines(
-        title="How far back the gradient of the last loss reaches",
-        note="dashed: before training; solid: after it" if before else "before training",
+        title="How far back the gradient of the last loss reaches"
+        if radius is None
+        else f"The same with recurrent matrices of one spectral radius, {radius:g}",
+        note=note,
         x="distance T − t in elements",
         y="norm of ∂loss_T/∂x_t, relative to T",
         series=series,
         log_y=True,
-        join="gradients",
+        join="gradients" if radius is None else "",
     )
 
 
-def reach_table(reaches: Sequence[Reach]) -> Table:
+def reach_table(reaches: Sequence[Reach], radius: float | None = None) -> Table:
     distances = [n for n in DISTANCES if n < max(len(reach.norms) for reach in reaches)]
     rows = []
     for reach in reaches:
         values = [float(reach.norms[n]) if n < len(reach.norms) else None for n in distances]
         rows.append((reach.name, reach.factor, reach.distance, *values))
     columns = ("network", "factor per element", "reaches back", *(f"at distance {n}" for n in distances))
-    return Table(title="Reach of the gradient", columns=columns, rows=rows)
+    title = "Reach of the gradient" if radius is None else f"The same at a spectral radius of {radius:g}"
+    return Table(title=title, columns=columns, rows=rows)
 
 
 def reach_notes(reaches: Sequence[Reach], all_trained: bool) -> list[str]:
