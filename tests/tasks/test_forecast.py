@@ -135,7 +135,8 @@ def test_pinball_by_hand() -> None:
     scores = torch.tensor([[1.0, 2.0, 4.0]])
     losses = value_losses(scores, torch.tensor([3.0]), (0.1, 0.5, 0.9))
     assert losses.item() == pytest.approx((0.1 * 2 + 0.5 * 1 + 0.1 * 1) / 3)
-    assert value_losses(scores[:, :1], torch.tensor([3.0]), ()).item() == 4.0
+    assert value_losses(scores[:, :1], torch.tensor([3.0]), ()).item() == 2.0
+    assert value_losses(scores[:, :1], torch.tensor([3.0]), (), squared=True).item() == 4.0
 
 
 def test_quantiles_rise(tmp_path: Path) -> None:
@@ -545,7 +546,7 @@ GOLDEN = [  # settings, losses of six steps, and metrics of the test split, reco
         {"loss": 0.180139, "mse": 2.417279, "mae": 1.267853, "mase": 1.067794, "smape": 0.10609, "coverage": 0.357143},
     ),
     (
-        {"mode": "recursive", "anchor": "linear"},
+        {"mode": "recursive", "anchor": "linear", "loss": "squared"},
         [0.3553586, 0.2578657, 0.3652916, 0.2722795, 0.3234154, 0.3634217],
         {"loss": 0.350497, "mse": 1.968061, "mae": 1.036185, "mase": 0.872682, "smape": 0.08687},
     ),

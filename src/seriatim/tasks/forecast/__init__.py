@@ -2,7 +2,7 @@
 
 From `context_length` steps the network predicts the next `horizon` steps:
 
-    loss = mean (y − ŷ)²      or      mean max(q (y − ŷ), (q − 1)(y − ŷ)) over the quantiles q; scaled values
+    loss = mean |y − ŷ|      or      mean max(q (y − ŷ), (q − 1)(y − ŷ)) over the quantiles q; scaled values
 
 All steps are predicted at once (direct), or one by one, each forecast being the next input (recursive). The network
 predicts the difference to an anchor: the mean, the last value, the value one season before, or a linear forecast,
@@ -385,7 +385,10 @@ class ForecastTask(Task[SeriesEncoded]):
 
     def loss(self, output: Output, batch: Batch, smoothing: float = 0.0) -> Tensor:
         targets, known = batch.targets
-        return torch.where(known, value_losses(output.scores, targets, self.settings.quantiles), 0.0).sum()
+        return torch.where(known, self._value_losses(output.scores, targets), 0.0).sum()
+
+    def _value_losses(self, scores: Tensor, targets: Tensor) -> Tensor:
+        return value_losses(scores, targets, self.settings.quantiles, self.processor.loss == "squared")
 
     # What the validation split decides
 
@@ -485,7 +488,7 @@ class ForecastTask(Task[SeriesEncoded]):
         scaled = forecast_origins(network, encoded, settings, origins)  # (n,horizon,N,Q)
         rows = encoded.last_rows(origins)
         targets = encoded.targets_after(origins.series, rows, settings.horizon)[0][:, 0]
-        losses = value_losses(torch.from_numpy(scaled).double(), torch.from_numpy(targets), settings.quantiles)
+        losses = self._value_losses(torch.from_numpy(scaled).double(), torch.from_numpy(targets))
         known = ~np.isnan(encoded.references(origins))
         loss = float(torch.where(torch.from_numpy(known), losses, 0.0).sum()) / max(int(known.sum()), 1)
         forecasts = Forecasts(encoded.unscale(origins, scaled), settings.quantiles)
@@ -542,10 +545,10 @@ class ForecastTask(Task[SeriesEncoded]):
         return describe_forecasts(encoded, replace(origins, counted=np.ones_like(origins.counted)), forecasts.values)
 
 
-def value_losses(scores: Tensor, targets: Tensor, quantiles: tuple[float, ...]) -> Tensor:
-    """Returns the loss of every value (…,N) for scores (…,N,Q): squared error, or pinball loss of the quantiles."""
+def value_losses(scores: Tensor, targets: Tensor, quantiles: tuple[float, ...], squared: bool = False) -> Tensor:
+    """Returns the loss of every value (…,N) for scores (…,N,Q): its error, or the pinball loss of the quantiles."""
     errors = targets[..., None] - scores
     if not quantiles:
-        return errors.square().squeeze(-1)
+        return (errors.square() if squared else errors.abs()).squeeze(-1)
     levels = torch.tensor(quantiles, dtype=errors.dtype, device=errors.device)
     return torch.maximum(levels * errors, (levels - 1) * errors).mean(dim=-1)

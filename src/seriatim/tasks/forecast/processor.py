@@ -52,6 +52,9 @@ class ForecastSettings(Settings):
     intervals: tuple[Percent, ...] = Setting(
         (80, 95), description="percentages of the values that prediction intervals are to cover"
     )
+    loss: Literal["auto", "absolute", "squared"] = Setting(
+        "auto", description="error that is minimized without quantiles (auto: absolute, as MASE does)"
+    )
     season: int | None = Setting(None, ge=1, le=1_000_000, description="period in steps (default: by the frequency)")
     anchor: Literal["auto", "none", "last", "season", "linear"] = Setting(
         "auto",
@@ -119,6 +122,7 @@ class ForecastProcessor(Processor[SeriesEncoded]):
     naive_maes: tuple[tuple[float | None, ...], ...]  # of the seasonal naive forecast in training, by series and target
     linear_weights: str = ""  # (targets, lags + 1, steps) of float32 in base64, if the anchor is linear
     anchor_lag: int = 0  # season or number of lags of the anchor; 0: `season` or `context_length`
+    loss: str = "squared"  # absolute or squared, of a network without quantiles
     intervals: tuple[Interval, ...] = ()  # calibrated with the trained weights
 
     version: ClassVar[int] = 2
@@ -163,6 +167,7 @@ class ForecastProcessor(Processor[SeriesEncoded]):
             horizon=settings.horizon,
             season=season,
             anchor="none" if settings.anchor == "auto" else settings.anchor,
+            loss="absolute" if settings.loss == "auto" else settings.loss,
             level=settings.level if settings.level != "auto" else "fixed" if pooled else "running",
             flags=tuple(map(int, np.flatnonzero(missing))),
             cycles=useful_cycles(frequency, span) if settings.calendar else (),

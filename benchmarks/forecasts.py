@@ -1,0 +1,73 @@
+"""Default forecasts against simple ones: MASE, coverage of intervals, several seeds.
+
+    python -m benchmarks.forecasts --minutes 0.2 --seeds 0,1,2
+
+Sets are four of the catalogue and 138 hourly series that are made here like those of the M4 competition: daily and
+weekly seasons, trends, autocorrelated noise, and levels that differ by four orders of magnitude.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from seriatim import api
+
+SETS = {"etth1": 24, "airline-passengers": 12, "sunspots": 12, "min-temperatures": 14, "hourly": 48}  # horizons
+BASELINES = ("seasonal naive", "linear", "ETS", "theta")
+
+
+def hourly_series(count: int = 138, seed: int = 0) -> pd.DataFrame:
+    """Returns series of 700 or 960 hours in the long layout."""
+    generator, frames = np.random.default_rng(seed), []
+    for number in range(count):
+        steps = int(generator.choice([700, 960]))
+        t = np.arange(steps)
+        level = 10 ** generator.uniform(1, 5)
+        day = generator.normal(size=24)
+        day = np.convolve(np.r_[day, day, day], np.ones(5) / 5, "same")[24:48]
+        day = (day - day.mean()) / day.std()
+        week = generator.normal(size=7) * generator.uniform(0, 0.5)
+        height = generator.uniform(0.05, 0.5)
+        weekday = week[(t // 24) % 7]
+        season = height * day[t % 24] * (1 + weekday) + 0.3 * height * weekday
+        trend = generator.normal() * 0.3 * t / steps
+        noise, decay, size = np.zeros(steps), generator.uniform(0, 0.9), generator.uniform(0.01, 0.12)
+        shocks = generator.normal(size=steps)
+        for step in range(1, steps):
+            noise[step] = decay * noise[step - 1] + size * shocks[step]
+        values = (level * np.maximum(1 + season + trend + noise, 0.01)).round(3)
+        times = pd.date_range("2015-07-01", periods=steps, freq="h")
+        frames.append(pd.DataFrame({"unique_id": f"H{number + 1}", "ds": times, "y": values}))
+    return pd.concat(frames)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=0.2)
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--sets", default=",".join(SETS))
+    arguments = parser.parse_args()
+    print("| set | MASE | coverage of 80 % | of 95 % |", *(f" {name} |" for name in BASELINES), sep="")
+    print("|---" * (4 + len(BASELINES)) + "|")
+    for name in arguments.sets.split(","):
+        data = hourly_series() if name == "hourly" else name
+        metrics, baselines = [], {}
+        with tempfile.TemporaryDirectory() as folder:
+            for seed in map(int, arguments.seeds.split(",")):
+                options = {"horizon": SETS[name], "minutes": arguments.minutes, "seed": seed, "report": False}
+                summary = api.train("forecast", data, out=Path(folder, str(seed)), **options).summary
+                metrics.append(summary["metrics"]["test"])
+                baselines = summary["baselines"]["test"]
+        mase = ", ".join(f"{each['mase']:.3f}" for each in metrics)
+        shares = [f"{100 * np.mean([each[key] for each in metrics]):.1f} %" for key in ("coverage_80", "coverage_95")]
+        cells = [name, mase, *shares, *(f"{baselines[each]['mase']:.3f}" for each in BASELINES)]
+        print("| " + " | ".join(cells) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
