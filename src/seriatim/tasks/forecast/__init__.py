@@ -442,7 +442,7 @@ class ForecastTask(Task[SeriesEncoded]):
             if not interval.reachable:
                 self.diagnostics.note(
                     f"the {interval.percent} % interval cannot be calibrated on {interval.count} values per step: it "
-                    f"is as wide as the largest error, for at least {interval.count / (interval.count + 1):.0%}"
+                    f"is as wide as the largest error, for at least {100 * interval.count // (interval.count + 1)} %"
                 )
         self._use(replace(self.processor, intervals=intervals))
         return True
@@ -468,7 +468,7 @@ class ForecastTask(Task[SeriesEncoded]):
                 f"the anchor alone is the forecast: {on_validation} the network does not improve it by more than a "
                 f"standard error (MASE {mase[best]:.3g} with the network, {mase[0.0]:.3g} without)"
             )
-        part = "the network" if best == 1.0 else f"{best:.0%} of the network's difference"
+        part = "the network" if best == 1.0 else f"{100 * best:.0f} % of the network's difference"
         return (
             best,
             f"the forecast is the anchor and {part}: MASE {mase[best]:.3g}, without {mase[0.0]:.3g}, {on_validation}",

@@ -234,8 +234,8 @@ def plot_coverage(encoded: SeriesEncoded, references: np.ndarray, intervals: np.
         name = f"{interval.percent} % interval"
         nominal = np.full(len(shares), interval.percent / 100)
         lines += [Series(name, steps, row(shares)), Series(f"{name}, nominal", steps, row(nominal), dashed=True)]
-        texts.append(f"{inside.sum() / max(int(known.sum()), 1):.1%} are within the {name}")
-    note = f"share of the values; of all steps {' and '.join(texts)}"
+        texts.append(f"{100 * inside.sum() / max(int(known.sum()), 1):.1f} % are within the {name}")
+    note = f"share of the values; of all steps together {' and '.join(texts)}"
     return Lines(
         title="Coverage of the intervals", note=note, series=tuple(lines), x="step", y="share", low=0.0, markers=False
     )
