@@ -34,6 +34,7 @@ NOT_RUN = {
     ("performance.md", "minutes of measuring"),
     ("performance.md", "needs a run of your own"),
     ("results.md", "hours"),
+    ("results.md", "minutes"),
 }
 # Pages that `make test` runs; the others, which train the same tasks once more, are run by `make test-slow`.
 FAST = {
