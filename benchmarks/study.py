@@ -41,7 +41,7 @@ PARTS: dict[str, dict[str, Any]] = {
         "params": "300k", "seeds": 2, "seconds": 20.0, "tuning": 20.0, "batch_size": 64,
     },
     "pydoc": {
-        "task": "language", "data": "pydoc", "models": LINEAGE, "params": "30k,100k,300k", "seeds": 2, "seconds": 6.0,
+        "task": "language", "data": "pydoc", "models": LINEAGE, "params": "100k", "seeds": 2, "seconds": 6.0,
         "tuning": 9.0, "batch_size": 16, "context_length": 64,
     },
 }  # fmt: skip
@@ -84,10 +84,14 @@ def main() -> None:
         with arguments.pairs.open(encoding="utf-8") as lines:
             rows = ["\t".join(line.rstrip("\n").split("\t")[:2]) for line in islice(lines, PAIRS)]
         write_text(pairs, "\n".join(["english\tfrench", *rows]) + "\n")
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored in the background
     timer = threading.Timer(arguments.unit, os.kill, (os.getpid(), signal.SIGINT))
     timer.daemon = True
     timer.start()
-    complete = all(run_part(name, arguments.out, arguments.data_dir) for name in arguments.parts.split(","))
+    try:
+        complete = all(run_part(name, arguments.out, arguments.data_dir) for name in arguments.parts.split(","))
+    except KeyboardInterrupt:  # between two trainings
+        complete = False
     sys.exit(0 if complete else 130)
 
 

@@ -100,7 +100,7 @@ def test_the_best_reaches_others_in_a_share_of_their_time(make_run: RunMaker, tm
     assert reached_share(best, second) == pytest.approx(20 / 30)
     assert reached_share(best, third) == pytest.approx(10 / 30)
     assert reached_share(third, best) is None
-    assert "The GPT reaches the final loss of the LSTM in 0.67 and that of the plain RNN in 0.33 of its time." in (
+    assert "The GPT reaches the best loss of the LSTM in 0.67 and that of the plain RNN in 0.33 of its time." in (
         lessons(runs)
     )
 

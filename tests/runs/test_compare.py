@@ -17,10 +17,13 @@ import pytest
 
 import seriatim
 from seriatim.core.errors import SeriatimError
+from seriatim.core.metrics import metric_label
 from seriatim.runs.compare import cross_options, parse_seeds
+from seriatim.tasks import NAMES
 from seriatim.training.events import Event, Stepped
 from seriatim.training.loop import Loop
 
+GOLDEN = Path(__file__).parents[1] / "golden"
 SMALL: dict[str, Any] = {"params": "4k", "steps": 6, "batch_size": 2, "context_length": 12}
 
 
@@ -396,3 +399,40 @@ def test_a_number_of_jobs_that_is_not_fair_is_refused(jobs: int, book: Path, tmp
         seriatim.compare("language", book, ["gru"], jobs=jobs, out=tmp_path / "c", **SMALL)
     assert caught.value.code == "compare.jobs"
     assert not (tmp_path / "c").exists()
+
+
+# Every task
+
+TASKS: dict[str, tuple[str, list[str], str]] = {  # task → data, models, main metric
+    "answer": ("squad.json", ["gru", "bert"], "exact_match"),
+    "caption": ("photos", ["show_tell", "show_attend_tell"], "cider"),
+    "classify": ("reviews.csv", ["mlp", "gru"], "accuracy"),
+    "forecast": ("passengers.csv", ["mlp", "gru"], "mse"),
+    "language": ("book.txt", ["ngram", "gpt"], "loss"),
+    "music": ("chorales", ["gru", "tcn"], "nll"),
+    "pretrain": ("more.txt", ["bert", "gru"], "loss"),
+    "regress": ("proteins.csv", ["tcn", "gru"], "spearman"),
+    "tag": ("words.conll", ["lstm", "rnn"], "f1"),
+    "translate": ("pairs.tsv", ["seq2seq", "transformer"], "bleu"),
+}
+
+
+@pytest.mark.parametrize("task", sorted(TASKS))
+def test_every_task_can_be_compared(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a search for the learning rate, an end in operations, and a page."""
+    assert set(TASKS) == set(NAMES)
+    monkeypatch.setattr("seriatim.training.loop.CLOCKS", {"wall": Ticks()})
+    data, models, metric = TASKS[task]
+    settings = (
+        {"model": {"width": 8}, "train": {"batch_size": 2}} if task != "language" else {"train": {"batch_size": 2}}
+    )
+    comparison = seriatim.compare(
+        task, GOLDEN / "data" / data, models, settings=settings, out=tmp_path, report=False, tune_minutes=0.1, flops=1e5
+    )
+    assert [row["model"] for row in comparison.table()] == models
+    networks = [row for row in comparison.table() if row["model"] != "ngram"]
+    assert set(comparison.tunings) == {row["model"] for row in networks}
+    assert all(row[f"val_{metric}"] is not None for row in comparison.table())
+    assert all(row["cpu_seconds"] > 0 for row in networks)
+    assert metric_label(metric).lower() in comparison.verdict().lower()
+    assert "Learning rates tried" in (tmp_path / "report.html").read_text(encoding="utf-8")

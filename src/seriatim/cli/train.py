@@ -283,7 +283,8 @@ def print_scaling(comparison: Comparison) -> None:
 def print_load(comparison: Comparison) -> None:
     """Says so if a machine was busy while models were trained for a time."""
     load, cores = max(comparison.loads.values(), default=0.0), os.cpu_count() or 1
-    if load > cores + 1 and any(row["time_budget"] for row in comparison.table()):
+    timed = any(row["time_budget"] for row in comparison.table())
+    if timed and load > cores + 1 and comparison.runs[0].config.train.clock == "wall":
         print(
             f"Other programs kept the machine busy (load {load:.1f} on {cores} cores): with the same time, all "
             "models made fewer steps than on an idle one, and not all of them equally so."

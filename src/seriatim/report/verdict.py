@@ -172,7 +172,7 @@ def catching_up(verdict: Verdict) -> str:
     if best.gradient_free or not shares:
         return ""
     listed = enumerated([f"that of {the(run)} in {share:.2g}" for share, run in shares])
-    listed = listed.replace("that of", f"the final {label_in_sentence(best.main)} of", 1)
+    listed = listed.replace("that of", f"the best {label_in_sentence(best.main)} of", 1)
     return f"{capitalized(best)} reaches {listed} of its time."
 
 
