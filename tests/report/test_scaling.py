@@ -120,3 +120,17 @@ def test_other_tokenizers_are_ranked_by_bits_per_byte(make_run: RunMaker, tmp_pa
     assert [run.main for run in read] == ["bits_per_byte"] * 2
     assert [run.label for run in Verdict.of(read).ordered] == ["gpt", "gru"]
     assert [run.main for run in read_runs(runs[:1])] == ["loss"]
+
+
+def test_the_best_size_of_each_model_is_tested(sizes: list[RunFolder]) -> None:
+    """Others are points of a curve: they need no correction, and no place in the sentence."""
+    verdict = Verdict.of(read_runs(sizes))
+    assert [run.label for run in verdict.rivals] == ["gru-1000k"]
+    assert {frozenset(pair) for pair in verdict.differences} == {frozenset(("gpt-1000k", "gru-1000k"))}
+    assert verdict.sentence().startswith("Best on the validation split: the GPT 1000k with a loss of 1.610 ± 0.014")
+    assert "Holm" not in verdict.sentence()
+    gpt, gru = (next(run for run in verdict.ordered if run.label == label) for label in ("gpt-1000k", "gru-10k"))
+    assert verdict.difference(gpt, gru).p is None
+    assert verdict.difference(gpt, gru).gap == pytest.approx(0.4)
+    one_model = Verdict.of(read_runs(sizes[:6]))
+    assert len(one_model.rivals) == 2

@@ -153,7 +153,7 @@ def comparison_figures(ordered: Sequence[RunData], verdict: Verdict) -> list[Fig
     value = " or ".join(run.title for run in models[:3]) + (f" or {len(models) - 3} others" if len(models) > 3 else "")
     figures = [Figure(head, value, f"{reached}{unit}" if len(models) == 1 else f"{best.title}: {reached}{unit}")]
     if len(verdict.ordered) > 1:
-        second = next((run for run in verdict.ordered[1:] if run not in models), verdict.ordered[1])
+        second = next((run for run in verdict.rivals if run not in models), verdict.rivals[0])
         difference = verdict.difference(best, second)
         figures.append(Figure("Ahead by", format_difference(difference.gap, best, best.main), f"of {the(second)}"))
         if difference.p is None:
@@ -192,7 +192,7 @@ def result_table(ordered: Sequence[RunData], verdict: Verdict) -> ResultTable:
         (head, cells) for head, cells in cost_cells(ordered).items() if any(cell.value is not None for cell in cells)
     ]
     best, several = (verdict.ordered or ordered)[0], len(verdict.ordered) > 1
-    equal = [best, *verdict.tied] if several and len(verdict.tied) < len(verdict.ordered) - 1 else []
+    equal = [best, *verdict.tied] if several and len(verdict.tied) < len(verdict.rivals) else []
     colors = dots(ordered)
     rows = []
     for n, run in enumerate(ordered):
@@ -211,7 +211,7 @@ def result_table(ordered: Sequence[RunData], verdict: Verdict) -> ResultTable:
                 else ResultCell(
                     None,
                     format_difference(difference.gap, best, main),
-                    "no test" if difference.p is None else format_p(difference.p),
+                    "not tested" if difference.p is None else format_p(difference.p),
                 )
             )
             share = reached_share(best, run) if behind else None

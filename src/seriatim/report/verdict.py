@@ -55,22 +55,32 @@ class Verdict:
 
     @classmethod
     def of(cls, runs: Sequence[RunData]) -> Verdict:
-        """Returns the verdict on runs of the same data: each against the best, and along the history."""
+        """Returns the verdict on runs of the same data: each against the best, and along the history.
+
+        Of models at several sizes only the best size of each is tested: the others are points of its curve.
+        """
         complete = ranked([run for run in runs if run.score is not None and not run.interrupted])
         if len({run.fingerprint for run in complete}) > 1:
             complete = []
-        pairs = [(complete[0], run) for run in complete[1:]] + history_pairs(best_of_each(complete))
+        best = best_of_each(complete)
+        several_sizes = len(best) > 1 and len({run.budget for run in complete}) > 1
+        tested = list(best.values()) if several_sizes else complete
+        pairs = [(complete[0], run) for run in tested[1:]] + history_pairs(best)
         return cls(tuple(complete), compare_pairs(pairs))
 
     def difference(self, a: RunData, b: RunData) -> Difference:
-        return self.differences[a.label, b.label]
+        """Returns the difference of two models, without a test if they are no pair that was tested."""
+        return self.differences.get((a.label, b.label)) or Difference((b.score or 0.0) - (a.score or 0.0))
+
+    @property
+    def rivals(self) -> list[RunData]:
+        """The models that the best was compared with, best first."""
+        return [run for run in self.ordered[1:] if (self.ordered[0].label, run.label) in self.differences]
 
     @property
     def tied(self) -> list[RunData]:
-        """Those that the best is not told from; other sizes of the same model are no other models."""
-        best = self.ordered[0]
-        others = [run for run in self.ordered[1:] if run.model != best.model or run.budget == best.budget]
-        return [run for run in others if not self.difference(best, run).supported]
+        """Those that the best is not told from."""
+        return [run for run in self.rivals if not self.difference(self.ordered[0], run).supported]
 
     @property
     def tests(self) -> str:
@@ -84,12 +94,12 @@ class Verdict:
         """Returns which model is best, by how much and how sure that is."""
         if len(self.ordered) < 2:
             return ""
-        best, second, tied = self.ordered[0], self.ordered[1], self.tied
+        best, second, tied = self.ordered[0], self.rivals[0], self.tied
         reached = format_reached(best)
         ahead = f"{format_difference(self.difference(best, second).gap, best, best.main)} ahead of {the(second)}"
         if not tied:
-            highest = max(self.difference(best, run).p or 0.0 for run in self.ordered[1:])
-            sure = f"({format_p(highest)}; {self.tests})" if self.tests else "(one model at several sizes)"
+            highest = max(self.difference(best, run).p or 0.0 for run in self.rivals)
+            sure = f"({format_p(highest)}; {self.tests})"
             return f"Best on the validation split: {the(best)} with {reached}, {ahead} {sure}.{self.other_seeds}"
         if all(self.difference(best, run).p is None for run in tied):
             if all(run.gradient_free for run in self.ordered):
@@ -132,10 +142,12 @@ def lessons(runs: Sequence[RunData], verdict: Verdict | None = None) -> list[str
         return left_out
     verdict = Verdict.of(runs) if verdict is None else verdict
     best = best_of_each(complete)
-    texts = [verdict.sentence(), against_baselines(complete)]
-    texts += [finding.sentence(complete) for finding in WARNINGS]
+    compared = {run.label for run in (*verdict.ordered[:1], *verdict.rivals)}
+    shown = [run for run in complete if run.label in compared]
+    texts = [verdict.sentence(), against_baselines(shown)]
+    texts += [finding.sentence(shown) for finding in WARNINGS]
     texts += [catching_up(verdict)]
-    texts += [*architecture_lessons(best, verdict), throughput(complete), bargain(verdict)]
+    texts += [*architecture_lessons(best, verdict), throughput(shown), bargain(verdict)]
     return [text for text in texts if text] + left_out
 
 
@@ -167,7 +179,7 @@ def reached_share(best: RunData, other: RunData) -> float | None:
 def catching_up(verdict: Verdict) -> str:
     """Returns in which share of their time the best model reached what others reached."""
     best = verdict.ordered[0]
-    shares = [(share, run) for run in verdict.ordered[1:] if (share := reached_share(best, run)) is not None]
+    shares = [(share, run) for run in verdict.rivals if (share := reached_share(best, run)) is not None]
     shares = [(share, run) for share, run in shares if share < EARLIER][:MAX_SHARES]
     if best.gradient_free or not shares:
         return ""
