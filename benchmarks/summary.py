@@ -39,7 +39,7 @@ PACKAGES = (
 )
 NOT_HERE = (
     "Not in this table, since they compare no times with a peer: growth over length (`python -m benchmarks.growth`), "
-    "and loss by optimizer (`python -m benchmarks.optimizers`)."
+    "and loss by optimizer (`python -m benchmarks.recipes`)."
 )
 
 
