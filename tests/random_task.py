@@ -43,7 +43,7 @@ class RandomTask:
 
     def evaluate(self, network: Any, split: str = "validation", limit: int | None = None) -> dict[str, float]:
         assert split == "validation"
-        batch = self.batch(1_000, 0, 4, 4)
+        batch = RandomTask.batch(self, 1_000, 0, 4, 4)  # takes no time
         with torch.no_grad():
             return {"loss": float(self.loss(self.forward(network, batch), batch)) / batch.count}
 

@@ -25,7 +25,7 @@ from seriatim.tasks.language import LanguageSettings
 from seriatim.training.checkpoint import Checkpoints
 from seriatim.training.config import TrainSettings
 from seriatim.training.events import Evaluated, Event, Saved, Stepped, Stopped
-from seriatim.training.loop import Loop
+from seriatim.training.loop import Loop, check_monitor
 
 # One of each way of carrying states, and of each kind of parameter.
 COVERING: list[Case] = [("rnn", {"activation": "relu"}), ("lstm", {"layers": 2}), ("tcn", {}), ("gpt", {})]
@@ -279,6 +279,25 @@ def test_early_stopping_and_the_best_weights(prepared: Any, tmp_path: Path) -> N
     assert all(torch.equal(stored[name], saved[-1][name]) for name in stored)
 
 
+@pytest.mark.parametrize(("monitor", "best"), [("accuracy", 3), ("loss", 2), (None, 2)])
+def test_a_metric_of_choice_selects_the_weights(prepared: Any, tmp_path: Path, monitor: str | None, best: int) -> None:
+    loop = make_loop(prepared, ("mlp", {}), tmp_path, steps=5, evaluate_steps=1, patience=2, monitor=monitor)
+    losses, accuracies = {1: 3.0, 2: 1.0, 3: 2.0, 4: 4.0, 5: 5.0}, {1: 0.1, 2: 0.1, 3: 0.8, 4: 0.8, 5: 0.7}
+    evaluated = lambda *rest: {"loss": losses[loop.progress.step], "accuracy": accuracies[loop.progress.step]}  # noqa: E731
+    loop.task.evaluate = evaluated  # type: ignore[method-assign]
+    events = list(loop.run())
+    assert isinstance(events[-1], Stopped)
+    assert (events[-1].best_step, events[-1].step) == (best, best + 2), "patience counts from the best"
+
+
+def test_a_metric_that_is_not_evaluated_has_candidates(prepared: Any, tmp_path: Path) -> None:
+    loop = make_loop(prepared, ("mlp", {}), tmp_path, steps=2, monitor="lsos")
+    with pytest.raises(SeriatimError, match='did you mean "loss"'):
+        list(loop.run())
+    with pytest.raises(SeriatimError, match="of no value is better"):
+        check_monitor("tokens", {"loss": 1.0, "tokens": 5.0})
+
+
 def test_last_checkpoints_are_kept(prepared: Any, tmp_path: Path) -> None:
     loop = make_loop(prepared, ("mlp", {}), tmp_path, steps=6, evaluate_steps=1, keep_checkpoints=3)
     list(loop.run())
@@ -394,7 +413,7 @@ def test_what_cannot_be_compared_is_not_the_best(
     monkeypatch.setattr(loop.task, "evaluate", lambda *_: {"accuracy": 0.5})
     with pytest.raises(SeriatimError) as caught:
         list(loop.run())
-    assert caught.value.code == "task.monitor"
+    assert caught.value.code == "train.monitor"
 
 
 def test_counts_are_not_averaged(tmp_path: Path) -> None:

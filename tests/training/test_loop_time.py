@@ -90,6 +90,26 @@ def test_a_budget_of_minutes_is_used_whatever_the_pace(tmp_path: Path, pace: str
     assert evaluated == sorted(set(tenths)), "ten evaluations, one less for each tenth that a long step passes over"
 
 
+@pytest.mark.parametrize("cost", [0.5, 2.0, 16.0])
+def test_evaluations_take_a_small_share_of_the_time(tmp_path: Path, cost: float) -> None:
+    task = TimedTask(PACES["even"])
+
+    def evaluate(network: nn.Module, split: str = "validation", limit: int | None = None) -> dict[str, float]:
+        task.now += cost
+        return RandomTask.evaluate(task, network, split, limit)
+
+    task.evaluate = evaluate  # type: ignore[method-assign]
+    loop = make_loop(tmp_path, task, minutes=1)
+    evaluated = [event.step for event in loop.run() if isinstance(event, Evaluated)]
+    spent = loop.progress.evaluation_seconds
+    assert spent == cost * len(evaluated)
+    assert spent - 2 * cost <= loop_module.EVALUATION_SHARE * (60 + spent), "but for the first and the last one"
+    assert len(evaluated) == {0.5: 10, 2.0: 6, 16.0: 2}[cost]
+    assert evaluated[-1] == loop.progress.step
+    chosen = make_loop(tmp_path / "chosen", task, minutes=1, evaluate_steps=20)
+    assert len([event for event in chosen.run() if isinstance(event, Evaluated)]) == 6, "what is set is done"
+
+
 def test_steps_define_the_schedule_and_minutes_are_a_limit(tmp_path: Path) -> None:
     whole = list(make_loop(tmp_path / "whole", TimedTask(PACES["even"]), steps=30).run())
     cut = list(make_loop(tmp_path / "cut", TimedTask(PACES["even"]), steps=30, minutes=0.1).run())
@@ -249,12 +269,14 @@ class Recording:
 
     def lines(self, name: str) -> list[Any]:
         lines = [json.loads(line) for line in (self.folder / name).read_text(encoding="utf-8").splitlines()]
-        return [line for line in lines if line.get("event") not in ("started", "saved")]
+        lines = [line for line in lines if line.get("event") not in ("started", "saved")]
+        return [{key: value for key, value in line.items() if key != "cpu_seconds"} for line in lines]
 
     def result(self) -> dict[str, Any]:
-        """Returns all but the tensors."""
+        """Returns all but the tensors and the processor time, which is measured."""
         files = {name: self.lines(name) for name in ("metrics.jsonl", "samples.jsonl")}
-        return files | {"progress": vars(self.loop.progress), "checkpoints": self.loop.checkpoints.steps()}
+        progress = vars(self.loop.progress) | {"cpu_seconds": 0.0}
+        return files | {"progress": progress, "checkpoints": self.loop.checkpoints.steps()}
 
 
 @pytest.mark.parametrize("in_evaluation", [False, True], ids=["at a step", "in an evaluation"])
@@ -339,7 +361,6 @@ def test_kernels_are_loaded_before_the_clock_starts(tmp_path: Path, monkeypatch:
     calls: list[str] = []
     monkeypatch.setattr(loop_module, "load_kernels", lambda: calls.append("kernels"))
     loop = make_loop(tmp_path, RandomTask(), steps=2)
-    clock = loop.clock
-    loop.clock = lambda: calls.append("clock") or clock()  # type: ignore[func-returns-value]
+    loop.clock = lambda: calls.append("clock") or 0.0  # type: ignore[func-returns-value]
     list(loop.run())
-    assert calls == ["kernels", *["clock"] * 4]
+    assert calls == ["kernels", *["clock"] * 8], "before and after two steps and two evaluations"

@@ -126,6 +126,9 @@ def print_summary(run: RunFolder) -> None:
     budget = summary.get("time_budget")
     time = format_duration(summary["seconds"]) + ("" if budget is None else f" of {format_duration(budget)}")
     print(f"{summary['parameters']:,} parameters, {time}, {speed}")
+    if times := summary.get("times"):
+        stages = [f"{stage.replace('_', ' ')} {format_duration(seconds)}" for stage, seconds in times.items()]
+        print(f"time: {', '.join(stages)}")
     page = run.path / "report.html"
     print(f"run: {run.path}" + (f"   report: {page}" if page.is_file() else ""))
 

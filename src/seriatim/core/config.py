@@ -105,6 +105,15 @@ def set_path(values: Json, path: str, value: object) -> None:
     values[last] = value
 
 
+def drop_path(values: Json, path: str) -> None:
+    """Removes a setting by its path, if it is there: drop_path(values, "train.batch_size")."""
+    *parents, last = path.split(".")
+    for name in parents:
+        inner = values.get(name)
+        values = inner if isinstance(inner, dict) else {}
+    values.pop(last, None)
+
+
 def merge(base: Mapping[str, object], over: Mapping[str, object]) -> Json:
     """Returns `base` updated with `over`, recursively."""
     result = _copy(base)

@@ -119,9 +119,15 @@ def chance(run: RunData, metric: str = "") -> float:
     return math.nan if value is None else 0.03 * abs(value)
 
 
+def monitored(run: RunData) -> list[float]:
+    """Returns the monitored metric of each evaluation, with a minus if higher is better: the best is the lowest."""
+    sign = -1 if get_metric(run.monitor).direction == "higher" else 1
+    return [sign * point.value for point in run.evaluations(run.monitor)]
+
+
 def last_improvement(run: RunData) -> float:
     """Returns by how much the last evaluation was better than the one before, 0 if chance can explain it."""
-    values = [point.value for point in run.evaluations(run.monitor)]
+    values = monitored(run)
     if len(values) < 2:
         return 0.0
     fall = values[-2] - values[-1]
@@ -130,7 +136,7 @@ def last_improvement(run: RunData) -> float:
 
 def final_rise(run: RunData) -> float:
     """Returns by how much the last evaluation was worse than the best, 0 if chance can explain it."""
-    values = [point.value for point in run.evaluations(run.monitor)]
+    values = monitored(run)
     rise = values[-1] - min(values) if values else 0.0
     return rise if rise > chance(run) else 0.0
 
@@ -156,7 +162,7 @@ class Facts:
     @property
     def best_is_last(self) -> bool:
         """Whether no evaluation was better than the last one."""
-        values = [point.value for point in self.run.evaluations(self.run.monitor)]
+        values = monitored(self.run)
         return len(values) > 1 and values[-1] <= min(values)
 
     @property
@@ -411,6 +417,8 @@ def against_baselines(runs: Sequence[RunData]) -> str:
     sure = p[top.label]
     if sure is not None and sure < ALPHA:
         return f"{capitalized(top)} beats {where} ({against}, {format_p(sure)}){rest}."
+    if sure is None and abs(reached[top.label] - bar) < chance(top, metric):
+        return f"{capitalized(top)} is ahead of {where} ({against}), which may be chance{rest}."
     if sure is None:  # no test: what was measured is said, and no more
         return f"{capitalized(top)} is ahead of {where} ({against}){rest}."
     return f"{capitalized(top)} is ahead of {where} ({against}, {format_p(sure)}), which may be chance{rest}."

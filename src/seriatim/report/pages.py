@@ -362,10 +362,12 @@ def run_figures(run: RunData) -> list[Figure]:
     no_flops = "no matrix is multiplied" if run.gradient_free else ""
     if (time_budget := run.number("time_budget")) is not None:
         work = f"of {format_duration(time_budget)}, {work}"
+    stages = list_stages(run)
     return [
         *figures,
         Figure("Entries" if run.gradient_free else "Parameters", with_prefix(run.number("parameters")), off),
         Figure("Training time", format_duration(run.number("seconds")), work),
+        *([Figure("Time in all", format_duration(sum(run.times.values())), stages)] if stages else []),
         Figure(
             f"{run.unit.capitalize()} read",
             with_prefix(run.number("tokens")),
@@ -374,6 +376,11 @@ def run_figures(run: RunData) -> list[Figure]:
         Figure("Training compute", with_prefix(run.number("flops"), "FLOP"), no_flops),
         Figure("Peak memory", with_prefix(run.number("memory"), "B")),
     ]
+
+
+def list_stages(run: RunData) -> str:
+    """Returns where the time went: "reading 2 s, training 60 s, …"."""
+    return ", ".join(f"{stage} {format_duration(seconds)}" for stage, seconds in run.times.items())
 
 
 # The model card: a README.md that says what a model is, how it was made and how to use it
@@ -439,6 +446,7 @@ def facts(run: RunData) -> list[tuple[str, str]]:
         ("steps", steps),
         (f"{markdown(run.unit)} read", with_prefix(run.number("tokens"))),
         ("training time", format_duration(run.number("seconds"))),
+        *([("time", list_stages(run))] if run.times else []),
         ("training compute", with_prefix(run.number("flops"), "FLOP")),
         ("peak memory", with_prefix(run.number("memory"), "B")),
         ("ended", markdown(ending(run)[0].lower() + ending(run)[1:])),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ..core import registry
+from ..core.config import drop_path
 from ..core.errors import SeriatimError
 from ..core.files import Json
 from ..core.metrics import displayed_metrics, finite, get_metric, main_metric, merge_metrics
@@ -177,6 +179,16 @@ class RunData:
         seconds = self.number("seconds")
         return None if self.time_budget is None or seconds is None else seconds / self.time_budget
 
+    @property
+    def times(self) -> dict[str, float]:
+        """The seconds of each stage: "reading", "training", "evaluation" on the way, "final evaluation", …"""
+        stages = mapping(self.summary.get("times"))
+        return {
+            str(stage).replace("_", " "): float(seconds)
+            for stage, value in stages.items()
+            if (seconds := finite(value)) is not None
+        }
+
     # Metrics
 
     def metrics(self, split: str) -> Json:
@@ -214,7 +226,7 @@ class RunData:
 
     @cached_property
     def monitor(self) -> str:
-        """The metric that selected the weights; lower is better."""
+        """The metric that selected the weights."""
         name = str(self.summary.get("monitor", "loss"))
         return name if name in self.all_metrics else "loss"
 
@@ -234,13 +246,14 @@ class RunData:
 
     @property
     def score(self) -> float | int | None:
-        """The number that ranks runs, lower is better: the main metric on the validation split."""
+        """The number that ranks runs, lower is better: the main metric on the validation split, maybe with a minus."""
         if self.ranked_by:
             return self.reached()
         if self.monitor == "loss" and get_metric(self.main).direction == "higher":
             reached = self.reached()
             return None if reached is None else -reached
-        return finite(self.metrics("validation").get(self.monitor))
+        value = finite(self.metrics("validation").get(self.monitor))
+        return -value if value is not None and get_metric(self.monitor).direction == "higher" else value
 
     @property
     def loss_unit(self) -> str:
@@ -380,8 +393,10 @@ def read_runs(folders: Sequence[RunFolder]) -> list[RunData]:
     """
     groups: dict[str, list[list[RunFolder]]] = {}  # settings without the seed → runs with different seeds
     for folder in folders:
-        settings = dict(folder.settings)
+        settings = copy.deepcopy(dict(folder.settings))
         seed = settings.pop("seed", None)
+        for path in folder.summary.get("decided", []):  # by the pace, which may differ a little
+            drop_path(settings, str(path))
         alike = groups.setdefault(json.dumps(settings, sort_keys=True, default=str), [])
         free = next((own for own in alike if seed not in (other.settings.get("seed") for other in own)), None)
         if free is None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .. import report as reports
-from ..core.config import merge, set_path
+from ..core.config import drop_path, merge, set_path
 from ..core.device import join_ranks, pick_device
 from ..core.errors import SeriatimError
 from ..core.files import Json, WriteError, write_json
@@ -339,6 +339,9 @@ def check_same_settings(folder: Path, config: Config, tuned: bool = False) -> No
     if config.params is not None:
         solved = {"order", "entries"} if config.model.gradient_free else {"width", "heads", config.model.budget_field}
     requested = config.model_dump(mode="json")
+    for path in Run(folder).summary.get("decided", []):
+        drop_path(stored, path)
+        drop_path(requested, path)
     for values in (stored, requested):
         values["model"] = {name: value for name, value in values["model"].items() if name not in solved}
         if tuned:

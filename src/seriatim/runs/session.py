@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,11 +27,12 @@ from ..report.charts import View, views_to_json
 from ..tasks import load as load_task
 from ..tasks import summary as task_summary
 from ..tasks.base import Encoded, Task
+from ..training.budget import check_batch_memory, make_plan
 from ..training.checkpoint import Checkpoints
-from ..training.config import ENDS, Config, TrainSettings, learning_rates
+from ..training.config import ENDS, MAX_EVALUATED, Config, TrainSettings, learning_rates
 from ..training.cost import parameter_count, peak_memory, reset_peak_memory, solve_width
-from ..training.events import Callback, Outcome, Recorder
-from ..training.loop import Loop, fit_events, stop_signals
+from ..training.events import Callback, Decoding, Outcome, Recorder, Stopped
+from ..training.loop import Loop, check_monitor, fit_events, stop_signals
 from .capabilities import predictor_capabilities
 from .evaluate import Data, Notify, check_fingerprint
 from .run import WEIGHTS, Run, save_task
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 TRAINING_COPIES = 4  # of the weights: themselves, gradients, the two averages of Adam
 RECORDS = (WEIGHTS, "metrics.jsonl", "samples.jsonl", "summary.json", "evaluation.json", "inspection.json")
+# Where the time goes: reading data and deciding what is left open; training; evaluating on the way; …
+TIMES = ("reading", "training", "evaluation", "final_evaluation", "inspection")
 MIN_INSPECTED_STEPS = 100  # of training, before which a network has nothing to show inside
 
 
@@ -100,6 +104,8 @@ class Session:
     trial: bool = False
     pause: tuple[float, str] | None = None
     task: Task[Encoded] | None = None
+    times: dict[str, float] = field(default_factory=dict)  # stage → seconds; see `TIMES`
+    decided: list[str] = field(default_factory=list)  # settings that were open, and follow from the budget
 
     def start(self) -> Run:
         """Trains from the beginning and returns the run."""
@@ -146,10 +152,10 @@ class Session:
         self._solve_budget(task)
         if "validation" not in task.encoded:
             raise SeriatimError("data.no-split", "there is no validation split", "name a file: --validation")
-        if not self.config.model.gradient_free:
+        if not self.config.model.gradient_free:  # whatever can fail does so before the folder is made
             check_memory(lambda: task.network(self.config.model), TRAINING_COPIES)
-            task.network(self.config.model)  # whatever can fail does so before the folder is made
-            task.batch(0, 0, 1, 1)
+            with self._timed("reading"):
+                self._follow_budget(task, ranks)
         if ranks.is_first:
             self._remove_records("config.yaml")
             settings = self.config.model_dump(mode="json")
@@ -164,6 +170,7 @@ class Session:
             train = validate(TrainSettings, self.config.train.model_dump() | dict(end), "the new end")
             self.config = self.config.model_copy(update={"train": train})
         run = Run(self.folder)
+        self.decided = list(map(str, run.summary.get("decided", [])))
         started = bool(ranks.broadcast([float(has_started(self.folder))])[0])
         warm_start = None if started or self.config.start is None else open_warm_start(self.config.start)
         task = self.prepare(ranks, processor=run.task.processor)
@@ -193,6 +200,13 @@ class Session:
         pick_device(self.config.train.device)
         return join_ranks()
 
+    @contextlib.contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        """Adds the time of the block to that of a stage."""
+        began = time.perf_counter()
+        yield
+        self.times[stage] = self.times.get(stage, 0.0) + time.perf_counter() - began
+
     def _note(self, text: str) -> None:
         if self.notify is not None:
             self.notify(text)
@@ -208,8 +222,9 @@ class Session:
             arguments = {**self.data.in_memory(), **options, "diagnostics": diagnostics, "data_dir": self.data_dir}
             return task_class.prepare(self.config.task_config(), **arguments)
 
-        task = on_first_rank(ranks, prepare)
-        self.task = prepare() if task is None else task
+        with self._timed("reading"):
+            task = on_first_rank(ranks, prepare)
+            self.task = prepare() if task is None else task
         return self.task
 
     def _remove_records(self, *names: str) -> None:
@@ -251,6 +266,18 @@ class Session:
                 self._note(f"{model.name}: --params sets the width to {solved.width}, not {model.width}")
         self.config = self.config.model_copy(update={"model": solved})
         task.config = self.config.task_config()
+
+    def _follow_budget(self, task: Task[Encoded], ranks: Ranks) -> None:
+        """Decides what the settings leave open, by the budget, the data and the machine, and checks the result."""
+        plan = make_plan(self.config, task, pick_device(self.config.train.device), ranks)
+        self.config, self.decided = plan.config, plan.decided
+        task.config = self.config.task_config()
+        if plan.note:
+            task.diagnostics.note(plan.note)
+        network, train = task.build(), self.config.train
+        check_batch_memory(task, network, train.batch_size or task.batch_size)
+        if train.monitor not in (None, task.monitor):
+            check_monitor(train.monitor, task.evaluate(network, "validation", 1))
 
     def _open_teacher(self) -> Teacher | None:
         if self.config.distill is None:
@@ -326,6 +353,7 @@ class Session:
                 load_weights(network, load_tensors(self.folder / WEIGHTS))
             if outcome.stopped is not None and not will_resume(outcome.stopped.reason):
                 self._note("evaluating the best weights")
+            self.times |= {"training": loop.progress.seconds, "evaluation": loop.progress.evaluation_seconds}
             self.summarize(task, outcome, network.eval())
         ranks.barrier()
         return Run(self.folder)
@@ -358,7 +386,8 @@ class Session:
             arrays = model.tensors()
             tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
             save_tensors(self.folder / WEIGHTS, tensors)
-            return task.evaluate(model, "validation", self.config.train.evaluate_limit), task.sample(model)
+            limit = self.config.train.evaluate_limit
+            return task.evaluate(model, "validation", MAX_EVALUATED if limit is None else limit), task.sample(model)
 
         reset_peak_memory()
         elements = int(task.encoded["train"].lengths.sum())
@@ -385,7 +414,7 @@ class Session:
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "task": task.name,
             "model": self.config.model.name,
-            "monitor": task.monitor,
+            "monitor": self.config.train.monitor or task.monitor,
             "task_summary": task_summary(type(task)),
             "model_summary": registry.models.summary(self.config.model.name),
             "gradient_free": self.config.model.gradient_free,
@@ -393,6 +422,7 @@ class Session:
             "seed": self.config.seed,
             "data": {"source": self.config.data.source, "fingerprint": task.fingerprint()},
             "notes": task.diagnostics.notes,
+            "decided": self.decided,
         }
         if self.teacher_summary is not None:
             summary["teacher"] = self.teacher_summary
@@ -406,7 +436,9 @@ class Session:
         if "validation" in splits and isinstance(model, torch.nn.Module) and task.finish(model):
             save_tensors(self.folder / WEIGHTS, weights(model))
             save_task(self.folder, task, run.settings)
-        metrics = {split: task.evaluate(model, split) for split in splits}
+        with self._timed("final_evaluation"):
+            metrics = {split: self._evaluate(task, model, split, stopped) for split in splits}
+            baselines = {split: values for split in splits if (values := task.baselines(split))}
         predictor = task.predictor(model)
         best_sample = next((line["text"] for line in run.samples() if line["step"] == stopped.best_step), "")
         summary |= {
@@ -423,7 +455,7 @@ class Session:
             "cpu_seconds": None if stopped.cpu_seconds is None else round(stopped.cpu_seconds, 3),
             "threads": torch.get_num_threads(),
             "metrics": metrics,
-            "baselines": {split: values for split in splits if (values := task.baselines(split))},
+            "baselines": baselines,
             "sample": outcome.sample or best_sample,
             "usage": [vars(usage) for usage in predictor.usage(str(self.folder))],
         }
@@ -434,13 +466,30 @@ class Session:
         run.write_summary(summary)
         if not splits or self.trial:
             return
-        views = {split: task.views(predictor, split) for split in splits}
-        run.write_evaluation({split: views_to_json(charts) for split, charts in views.items()})
-        if self.report:
-            if stopped.step >= MIN_INSPECTED_STEPS or self.config.model.gradient_free:
+        with self._timed("final_evaluation"):
+            views = {split: task.views(predictor, split) for split in splits}
+            run.write_evaluation({split: views_to_json(charts) for split, charts in views.items()})
+        if self.report and (stopped.step >= MIN_INSPECTED_STEPS or self.config.model.gradient_free):
+            with self._timed("inspection"):
                 self._write_inspection(task, predictor)
+        times = {stage: round(self.times[stage], 3) for stage in TIMES if stage in self.times}
+        run.write_summary(summary | {"times": times})
+        if self.report:
             report.write_card(run)
             report.write_run_report(run)
+
+    def _evaluate(self, task: Task[Encoded], model: Any, split: str, stopped: Stopped) -> dict[str, float]:
+        """Returns the metrics on a whole split; callbacks are told how many outputs have been generated."""
+
+        def show(done: int, total: int) -> None:
+            for callback in self.callbacks:
+                callback(Decoding(stopped.step, stopped.seconds, split, done, total))
+
+        task.on_progress = show
+        try:
+            return task.evaluate(model, split)
+        finally:
+            task.on_progress = None
 
     def _write_inspection(self, task: Task[Encoded], predictor: Any) -> None:
         """Writes inspection.json: what the report shows of the inside of the network."""

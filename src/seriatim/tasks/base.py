@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Self
 
@@ -79,6 +79,7 @@ class Task(ABC, Generic[E]):
     processor_type: ClassVar[type[Processor[Any]]]
     predictor_type: ClassVar[type[Predictor]]
     monitor: ClassVar[str] = "loss"  # the metric that selects the best weights; lower is better
+    batch_size: ClassVar[int] = 32  # rows of a batch, if the settings name no number and the time is enough
     unit: ClassVar[str] = "examples"  # what the loss is averaged over
     muon: ClassVar[bool] = False  # whether Muon is the default optimizer of models that declare a rate for it
     fitted_models: ClassVar[tuple[str, ...]] = ()  # gradient-free models that `fit` supports
@@ -144,6 +145,7 @@ class Task(ABC, Generic[E]):
         self.diagnostics = Diagnostics() if diagnostics is None else diagnostics
         self.datasets = self.select_rows(dict(datasets or {}))
         self.encoded: dict[str, E] = {name: self.encode(rows) for name, rows in self.datasets.items() if len(rows)}
+        self.on_progress: Callable[[int, int], None] | None = None  # called with (done, total) by long evaluations
         self._sampler = self.make_sampler(self.encoded["train"]) if "train" in self.encoded else None
         for name, encoded in self.encoded.items():
             self.note_encoded(name, encoded)

@@ -43,7 +43,8 @@ from .predictor import ModelInput, Predictor, Record
 from .processor import E, Processor
 
 MAX_ROWS = 64  # inputs that are decoded together
-SAMPLED_GROUPS = 200  # inputs for which targets are generated in an evaluation during training
+SAMPLED_GROUPS = 200  # inputs for which targets are generated in an evaluation during training, at most
+TOKENS_OF_GENERATION = 100  # whose scores cost as much as one generated target
 SHOWN_SAMPLES = 4
 
 
@@ -157,7 +158,9 @@ class EncoderDecoderTask(Task[E]):
         """Returns the groups for which targets are generated: all, or evenly spaced ones."""
         self.require_split(split)
         groups = self.groups(split)
-        most = SAMPLED_GROUPS if limit is not None else self.max_train_groups if split == "train" else len(groups)
+        most = self.max_train_groups if split == "train" else len(groups)
+        if limit is not None:
+            most = min(max(limit // TOKENS_OF_GENERATION, 1), SAMPLED_GROUPS)
         return [groups[n] for n in evenly_spaced(len(groups), most).tolist()]
 
     def evaluated_items(self, split: str, groups: Sequence[np.ndarray], limit: int | None) -> np.ndarray:
@@ -341,7 +344,13 @@ class EncoderDecoderPredictor(Predictor, Generic[E]):
         streams = own_streams([key(item) for item in jobs.tolist()], options.seed) if options.beams == 1 else []
         elements = np.maximum(self.task.item_lengths(encoded)[jobs] * options.beams, MAX_ELEMENTS // MAX_ROWS)
 
+        done = 0
+
         def run(numbers: np.ndarray) -> list[list[Hypothesis]]:
+            nonlocal done
+            if self.task.on_progress is not None:
+                self.task.on_progress(done, len(jobs))
+            done += len(numbers)
             batch = self.task.collate(encoded, jobs[numbers]).to(self.device)
             memories = [self.task.encode_sources(network, batch) for network in self.networks]
             step = DecodingStep(self.networks, memories, len(numbers), coverage)

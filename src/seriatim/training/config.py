@@ -19,6 +19,8 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 Freeze = Literal["none", "embeddings", "backbone"] | Annotated[int, Field(ge=1, le=10_000)]
 MAX_STEPS = 10**12
 MAX_MINUTES = 10**7  # 19 years
+DEFAULT_STEPS = 2_000  # if neither steps nor minutes are set
+MAX_EVALUATED = 200_000  # elements of an evaluation during training
 MUON_LR = 0.02  # for a model that does not name its own
 
 
@@ -82,7 +84,12 @@ class TrainSettings(Settings):
     clock: Literal["wall", "cpu"] = Field(
         "wall", description="what minutes are: wall time, or cpu: processor time, for a machine that is busy"
     )
-    batch_size: int = Field(32, ge=1, le=1_000_000, description="sequences in a batch, for each process")
+    batch_size: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description="sequences in a batch, for each process (default: the task's, fewer if the minutes are few)",
+    )
     accumulate: int = Field(1, ge=1, le=1_000_000, description="batches whose gradients make up one update")
     optimizer: OptimizerSettings = Field(default_factory=OptimizerSettings)
     schedule: ScheduleSettings = Field(default_factory=ScheduleSettings)
@@ -92,13 +99,26 @@ class TrainSettings(Settings):
     clip: float | None = Field(1.0, gt=0, le=1e9, description="largest norm of the whole gradient; null: no clipping")
     label_smoothing: float = Field(0.0, ge=0, lt=1, description="share of the target spread over all classes")
     ema: float = Field(0.0, ge=0, lt=1, description="decay of the average of weights that is evaluated; 0: none")
+    monitor: str | None = Field(
+        None, description="the metric that selects the best weights and ends by `patience` (default: the task's)"
+    )
+    evaluations: int | None = Field(
+        None,
+        ge=1,
+        le=100_000,
+        description="evaluations during training (default: 10, more for many passes over the data)",
+    )
     evaluate_steps: int | None = Field(
-        None, ge=1, le=MAX_STEPS, description="steps between evaluations (default: ten evaluations)"
+        None, ge=1, le=MAX_STEPS, description="steps between evaluations, instead of their number"
     )
     evaluate_minutes: float | None = Field(
         None, gt=0, le=MAX_MINUTES, description="minutes between evaluations, instead of steps"
     )
-    evaluate_limit: Count = Field(200_000, description="tokens per evaluation during training; all at the end")
+    evaluate_limit: Count | None = Field(
+        None,
+        description="tokens per evaluation during training, all at the end (default: 5 % of those trained on, "
+        "from 10,000 to 200,000)",
+    )
     keep_checkpoints: int = Field(
         1, ge=1, le=1_000, description="number of last checkpoints that are kept besides the best, to average"
     )
@@ -125,6 +145,11 @@ class TrainSettings(Settings):
         if end is not None and others:
             raise ValueError(f"set {others[0]} or {info.field_name}, not both")
         return end
+
+    @property
+    def timed(self) -> bool:
+        """Whether minutes are the only end: the training then makes as many updates as fit."""
+        return self.minutes is not None and all(getattr(self, end) is None for end in ENDS if end != "minutes")
 
 
 class DistillSettings(Settings):
@@ -200,6 +225,8 @@ def make_config(values: Values, origin: str = "the settings") -> Config:
         muon = task.muon and model.muon_lr is not None and config.start is None
         optimizer = optimizer.model_copy(update={"name": "muon" if muon else "adamw"})
     train = config.train.model_copy(update={"optimizer": optimizer})
+    if train.batch_size is None and not train.timed:
+        train = train.model_copy(update={"batch_size": task.batch_size})  # else by the pace, when the training starts
     settings = task.resolve_settings(config.task, config.model_dump(mode="json"))
     return config.model_copy(update={"task": settings, "train": train})
 

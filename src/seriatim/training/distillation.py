@@ -147,6 +147,7 @@ class DistillationTask:
         self.settings = settings
         self.unit: str = task.unit
         self.monitor: str = task.monitor
+        self.batch_size: int = task.batch_size
         self.prefetch = False
 
     def batch(self, step: int, first: int, last: int, batch_size: int) -> Batch:

@@ -56,6 +56,15 @@ class Evaluated(Event):
 
 
 @dataclass(frozen=True)
+class Decoding(Event):
+    """The final evaluation has generated the outputs of so many inputs of a split. It is shown, not recorded."""
+
+    split: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
 class Saved(Event):
     path: str
 

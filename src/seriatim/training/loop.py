@@ -9,7 +9,8 @@ losses are sums, and are divided once by the number of targets of the whole glob
 
 What the learning rate, the evaluations and the end follow is the share of the training that has passed: of its steps,
 or of its time if the budget is a number of minutes. The time after each step is recorded, so that steps that are
-repeated after a crash are repeated exactly.
+repeated after a crash are repeated exactly. Under a budget of minutes, an evaluation that would raise the share of
+evaluations above `EVALUATION_SHARE` of the wall time is omitted, by the time that those before it took.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from types import FrameType
@@ -31,13 +32,14 @@ from torch import Tensor, nn
 
 from ..core import state as states
 from ..core.device import Ranks, derive
-from ..core.errors import SeriatimError
+from ..core.errors import SeriatimError, did_you_mean
+from ..core.metrics import get_metric
 from ..kernels import load as load_kernels
 from ..nn.network import load_weights, weights
 from ..tasks.base import Encoded, Task
 from ..tasks.batching import Batch
 from .checkpoint import Checkpoint, Checkpoints, StepTimes
-from .config import MUON_LR, TrainSettings
+from .config import DEFAULT_STEPS, MAX_EVALUATED, MUON_LR, TrainSettings
 from .cost import count_flops
 from .events import Evaluated, Event, Saved, Started, Stepped, Stopped
 from .optimizer import (
@@ -54,8 +56,8 @@ if TYPE_CHECKING:
     from .distillation import DistillationTask
 
 T = TypeVar("T")
-DEFAULT_STEPS = 2_000  # if neither steps nor minutes are set
 DEFAULT_EVALUATIONS = 10  # during training
+EVALUATION_SHARE = 0.15  # of the wall time of a training with a budget of minutes, at most
 WARM_UP_PASSES = 2  # before the clock starts
 SIZED_BATCHES = 32  # whose mean size turns a number of tokens into steps
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
@@ -77,6 +79,8 @@ class Progress:
     worse: int = 0  # evaluations since the best
     evaluated: int = -1  # step of the last evaluation
     evaluated_seconds: float = 0.0  # and the time of training then
+    evaluation_seconds: float = 0.0  # of all evaluations so far
+    last_evaluation: float = 0.0  # seconds of the last one
     carried: states.Structure = None  # the structure of the carried states
 
 
@@ -116,14 +120,18 @@ class Loop:
 
     def __post_init__(self) -> None:
         self.network.to(self.device)
+        self.monitor = self.task.monitor if self.settings.monitor is None else self.settings.monitor
+        evaluations = self.settings.evaluations
+        self.evaluations = DEFAULT_EVALUATIONS if evaluations is None else evaluations
         self.carries_state = bool(getattr(getattr(self.network, "backbone", None), "carries_state", False))
         self.frozen = freeze(self.network, self.settings.freeze)
         self.optimizer = make_optimizer(self.network, self.settings.optimizer, self.lr, self.muon_lr)
         self.ema: dict[str, Tensor] = {}
         if self.settings.ema:
             self.ema = {name: tensor.detach().clone() for name, tensor in weights(self.network).items()}
-        batch_size = self.settings.batch_size * self.settings.accumulate * self.ranks.world_size
-        self.progress = Progress(batch_size=batch_size)
+        rows = self.settings.batch_size
+        self.batch_size: int = self.task.batch_size if rows is None else rows
+        self.progress = Progress(batch_size=self.batch_size * self.settings.accumulate * self.ranks.world_size)
         self.step_flops: float | None = None  # of one update, counted once
         self.steps = self._count_steps()
         minutes = self.settings.minutes
@@ -186,7 +194,7 @@ class Loop:
             own = slice(self.ranks.rank * share, (self.ranks.rank + 1) * share)
             tensors = [parts[str(index)][own].to(self.device) for index in range(len(parts))]
             state = states.rebuild(now.carried, tensors)
-            self.carried_states = states.split(state, self.settings.batch_size)
+            self.carried_states = states.split(state, self.batch_size)
 
     # The run as a whole
 
@@ -224,6 +232,9 @@ class Loop:
     def _is_timed(self) -> bool:
         """Whether anything depends on the time that training takes."""
         return self.settings.minutes is not None or self.settings.evaluate_minutes is not None
+
+    def _now(self) -> float:
+        return (CLOCKS[self.settings.clock] if self.clock is None else self.clock)()
 
     def _warm_up(self) -> None:
         """Computes gradients of a copy of the network: what is done only once is not to count as training time.
@@ -270,20 +281,20 @@ class Loop:
         if settings.evaluate_steps is not None:
             return now.step % settings.evaluate_steps == 0
         if self.steps is not None:
-            return now.step % max(self.steps // DEFAULT_EVALUATIONS, 1) == 0
+            return now.step % max(self.steps // self.evaluations, 1) == 0
         assert self.budget is not None
-        number, made = (int(DEFAULT_EVALUATIONS * s / self.budget) for s in (now.seconds, now.evaluated_seconds))
-        return number > made
+        number, made = (int(self.evaluations * s / self.budget) for s in (now.seconds, now.evaluated_seconds))
+        evaluating = now.evaluation_seconds + now.last_evaluation  # if the next one takes as long as the last
+        return number > made and evaluating <= EVALUATION_SHARE * (now.seconds + evaluating)
 
     # One update
 
     def _step(self) -> Event:
         """Makes one update, and counts the time that it took."""
         now = self.progress
-        clock = CLOCKS[self.settings.clock] if self.clock is None else self.clock
-        began, cpu_began = clock(), time.process_time()
+        began, cpu_began = self._now(), time.process_time()
         loss, lr, grad_norm = self._update()
-        elapsed = clock() - began
+        elapsed = self._now() - began
         now.cpu_seconds += self._global_sum(time.process_time() - cpu_began)
         recorded = self.recorded.pop(now.step, None)
         now.seconds = self.ranks.broadcast([now.seconds + elapsed if recorded is None else recorded])[0]
@@ -341,7 +352,7 @@ class Loop:
 
     def _shares(self) -> list[tuple[int, int]]:
         """Returns the first row and the end of each batch of this process, within the global batch."""
-        own, size = self.progress.batch_size // self.ranks.world_size, self.settings.batch_size
+        own, size = self.progress.batch_size // self.ranks.world_size, self.batch_size
         start, end = self.ranks.rank * own, (self.ranks.rank + 1) * own
         return [(first, min(first + size, end)) for first in range(start, end, size)]
 
@@ -380,25 +391,27 @@ class Loop:
     # Evaluation and checkpoints
 
     def _evaluate(self) -> Iterator[Event]:
-        now = self.progress
+        now, began = self.progress, self._now()
         with self._averaged_weights():
             metrics: dict[str, float] = {}
             sample = ""
             if self.ranks.is_first:
                 self.network.eval()
-                metrics = self.task.evaluate(self.network, "validation", self.settings.evaluate_limit)
-                if self.task.monitor not in metrics:
-                    cause = f'the task monitors "{self.task.monitor}", but evaluates no such metric'
-                    raise SeriatimError("task.monitor", cause, f"its metrics: {', '.join(metrics)}")
+                limit = self.settings.evaluate_limit
+                metrics = self.task.evaluate(self.network, "validation", MAX_EVALUATED if limit is None else limit)
+                check_monitor(self.monitor, metrics)
                 sample = self.task.sample(self.network)
-            value, loss = self.ranks.broadcast([metrics.get(name, 0.0) for name in (self.task.monitor, "loss")])
-            best = None if now.best is None or now.best_loss is None else (now.best, now.best_loss)
-            improved = best is None or math.isnan(best[0]) or (value, loss) < best
+            values = [metrics.get(name, 0.0) for name in (self.monitor, "loss")]
+            value, loss, elapsed = self.ranks.broadcast([*values, self._now() - began])
+            sign = -1 if get_metric(self.monitor).direction == "higher" else 1
+            best = None if now.best is None or now.best_loss is None else (sign * now.best, now.best_loss)
+            improved = best is None or math.isnan(best[0]) or (sign * value, loss) < best
             if improved:
                 now.best, now.best_loss, now.best_step, now.worse = value, loss, now.step, 0
             else:
                 now.worse += 1
         now.evaluated, now.evaluated_seconds = now.step, now.seconds
+        now.evaluation_seconds, now.last_evaluation = now.evaluation_seconds + elapsed, elapsed
         yield Evaluated(now.step, now.seconds, metrics, improved, now.tokens, sample)
         saved = self._save()
         if improved and self.ranks.is_first:  # after the checkpoint: weights without one could not be resumed
@@ -434,6 +447,15 @@ class Loop:
             self.interrupted = -1  # it is removed, or has been replaced by that of an evaluation
         self.ranks.barrier()
         return Saved(now.step, now.seconds, f"checkpoints/{now.step}")
+
+
+def check_monitor(name: str, metrics: Mapping[str, float]) -> None:
+    """Raises SeriatimError if weights cannot be selected by a metric of this name."""
+    candidates = [own for own in metrics if get_metric(own).direction != "neither"]
+    if name not in candidates:
+        problem = "of no value is better than another" if name in metrics else "is not evaluated by this task"
+        cause = f'train.monitor: the metric "{name}" {problem}'
+        raise SeriatimError("train.monitor", cause, did_you_mean(name, candidates))
 
 
 def fit_events(

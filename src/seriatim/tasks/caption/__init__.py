@@ -59,7 +59,7 @@ from ..encoder_decoder import (
 from ..inspection import TokenizedText
 from ..metrics import Scoring, caption_metrics
 from ..predictor import Predictor
-from ..processor import TaskConfig, Tokenizers, Values, tokenizer_mismatches
+from ..processor import TaskConfig, Tokenizers, tokenizer_mismatches
 from .predictor import CaptionPredictor, caption_views
 from .rows import (
     SCHEMA,
@@ -242,10 +242,6 @@ class CaptionTask(EncoderDecoderTask[EncodedCaptions]):
     default_model = "show_attend_tell"
     default_model_reason = "it attends to a part of the image for each word, and shows where"
     processor: CaptionProcessor
-
-    @classmethod
-    def train_defaults(cls, values: Values) -> Values:
-        return {"batch_size": 32}
 
     def select_rows(self, datasets: dict[str, Dataset]) -> dict[str, Dataset]:
         return drop_held_out(datasets, self.diagnostics)

@@ -53,6 +53,7 @@ from .predictor import LanguageModelPredictor
 __all__ = ["LanguageModelPredictor", "LanguageProcessor", "LanguageSettings", "LanguageTask", "read_arpa"]
 ENCODED_ROWS = 128  # at a time: half a megabyte of plain text
 CARRIED_SEQUENCES = 16  # consecutive training sequences over which a state is carried
+SHORT_MINUTES, SHORT_CONTEXT = 10, 64  # below so many minutes, sequences have so many words or sub-words
 EVALUATION_ROWS = 16  # parts of a split that are evaluated side by side
 MIN_CHUNK = 128  # tokens at a time in evaluation, of models that carry a state
 SAMPLE = {"max_tokens": 160, "temperature": 0.8}
@@ -68,7 +69,12 @@ class LanguageSettings(Settings):
     """Settings of the task language."""
 
     name: str = Setting("language", description="the task: see `seriatim list tasks`")
-    context_length: int = Setting(128, ge=1, le=1_000_000, description="tokens of a training sequence")
+    context_length: int = Setting(
+        128,
+        ge=1,
+        le=1_000_000,
+        description="tokens of a training sequence (by default 64 for words and sub-words in less than 10 minutes)",
+    )
     line_start: bool = Setting(
         True, description="read a text as what follows a line end; false: as it is, as `transformers` does"
     )
@@ -183,6 +189,17 @@ class LanguageTask(Task[Encoded]):
     default_model_reason = "an LSTM reads any length, generates in constant time per token and trains on a CPU"
     hub_head = "causal-lm"
     processor: LanguageProcessor
+
+    @classmethod
+    def resolve_settings(cls, settings: Settings, values: Values) -> Settings:
+        """Shortens sequences in a short time: more of them are read, and a word says as much as five characters."""
+        train, task = values.get("train") or {}, cast(LanguageSettings, settings)
+        other_end = any(train.get(end) is not None for end in ("steps", "epochs", "tokens", "flops"))
+        minutes = None if other_end else train.get("minutes")
+        is_open = "context_length" not in task.model_fields_set and values.get("start") is None
+        if not is_open or minutes is None or minutes >= SHORT_MINUTES or task.tokenizer.kind in ("char", "byte"):
+            return task
+        return task.model_copy(update={"context_length": SHORT_CONTEXT})
 
     @classmethod
     def hub_settings(cls, config: Values) -> Values:

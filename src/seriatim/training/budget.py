@@ -1,0 +1,201 @@
+"""Defaults that follow from the budget: what the settings leave open is decided once, when a training starts.
+
+    batch size       as many targets in an update as there are updates, at most the task's number of rows
+    width            the model's, halved while fewer than `MIN_UPDATES` fit (unless width or --params is set)
+    dropout          0.15 · log10(parameters · passes / targets of the training split), if time is the budget
+    evaluations      ten, or one for each pass if there are more, up to `MAX_EVALUATIONS`
+    evaluate_limit   so many elements that evaluations cost a small share of the training
+
+Small batches make many updates, large ones precise updates. The best size grows with the number of targets that a
+training reads rather than with the model (Zhang et al. 2024, arXiv:2410.21676), here with its square root.
+
+The pace is measured with a few updates of a network that is thrown away. A budget of steps or epochs needs no pace, so
+that everything follows from the settings and the data. What is decided is stored in config.yaml: resuming and training
+again with that file decide nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from ..core.device import Ranks, derive, memory_size
+from ..core.errors import SeriatimError
+from ..tasks.base import Encoded, Task
+from .config import DEFAULT_STEPS, MAX_EVALUATED, Config, learning_rates
+from .cost import count_flops, parameter_count
+from .optimizer import make_optimizer, update
+
+MIN_UPDATES = 300  # of the smallest batches; a narrower network makes more
+MIN_BATCH_SIZE, MIN_WIDTH = 8, 64
+PROBES = 3  # updates that are timed, after one that is not
+EVALUATED_SHARE = 0.05  # elements of an evaluation, of those trained on; ten without gradients cost some 15 %
+MIN_EVALUATED = 10_000  # elements of an evaluation
+MIN_EVALUATIONS, MAX_EVALUATIONS = 10, 40
+DROPOUT_PER_DECADE, MAX_DROPOUT = 0.15, 0.5
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a training will do, and the settings that follow.
+
+    Args:
+        config: The settings, with numbers for all that was left open.
+        updates: The number of updates, about.
+        passes: The number of passes over the training split, about.
+        decided: The settings that were open, by their path.
+        note: What was chosen and why; "" if nothing was open.
+    """
+
+    config: Config
+    updates: int
+    passes: float
+    decided: list[str]
+    note: str
+
+
+def make_plan(config: Config, task: Task[Encoded], device: torch.device, ranks: Ranks) -> Plan:
+    """Returns the settings of a training with numbers for all that they leave open."""
+    train, model, choices = config.train, config.model, []
+    batch_size = task.batch_size if train.batch_size is None else train.batch_size
+
+    def global_size(rows: int) -> int:
+        return rows * train.accumulate * ranks.world_size
+
+    if train.timed:
+        rows = min(batch_size, MIN_BATCH_SIZE)
+        pace = measure_pace(config, task, device, ranks, rows)
+        while is_open(config, "width") and pace.rows < MIN_UPDATES * rows and model.width >= 2 * MIN_WIDTH:
+            model = model.with_width(model.width // 2)
+            pace = measure_pace(config.model_copy(update={"model": model}), task, device, ranks, rows)
+        if train.batch_size is None:
+            targets = pace.targets * train.accumulate * ranks.world_size  # of a row
+            best = math.sqrt(pace.rows * targets) / targets
+            while batch_size >= 2 * MIN_BATCH_SIZE and batch_size > best * math.sqrt(2):
+                batch_size //= 2
+            choices.append(f"batch size {batch_size}")
+        updates = math.ceil(pace.rows / batch_size)
+        if model.width != config.model.width:
+            choices.append(f"width {model.width}")
+    else:
+        updates = DEFAULT_STEPS if train.steps is None else train.steps
+        if train.epochs is not None:
+            updates = math.ceil(train.epochs * task.steps_per_epoch(global_size(batch_size)))
+        elif train.tokens is not None:
+            updates = math.ceil(train.tokens / max(task.batch(0, 0, batch_size, global_size(batch_size)).count, 1))
+        elif train.flops is not None:
+            network = task.network(model).to(device)
+            updates = math.ceil(train.flops / max(count_flops(task, network, global_size(batch_size), device), 1.0))
+    passes = updates / task.steps_per_epoch(global_size(batch_size))
+    changes: dict[str, object] = {"batch_size": batch_size}
+    if train.timed and is_open(config, "dropout"):
+        targets = pace.targets * pace.rows * ranks.world_size / passes  # of the training split
+        ratio = parameter_count(model, task.network) * passes / targets
+        dropout = round(min(max(DROPOUT_PER_DECADE * math.log10(ratio), 0.0), MAX_DROPOUT), 1)
+        if dropout > model.dropout:
+            model = model.model_copy(update={"dropout": dropout})
+            choices.append(f"dropout {dropout:g}")
+    if train.evaluations is None:
+        changes["evaluations"] = min(max(MIN_EVALUATIONS, int(passes)), MAX_EVALUATIONS)
+    if train.evaluate_limit is None:
+        trained = passes * float(task.encoded["train"].lengths.sum())
+        changes["evaluate_limit"] = int(min(max(EVALUATED_SHARE * trained, MIN_EVALUATED), MAX_EVALUATED))
+    note = ""
+    if choices:
+        budget = f" in {train.minutes:g} minutes" if train.timed else ""
+        note = f"{', '.join(choices)}: about {rounded(updates):,} updates{budget}, {passes:.2g} passes over the data"
+    sections = (("train", config.train, changes), ("model", config.model, model.model_dump()))
+    decided = [
+        f"{section}.{name}"
+        for section, settings, values in sections
+        for name, value in values.items()
+        if getattr(settings, name) != value
+    ]
+    planned = config.model_copy(update={"train": train.model_copy(update=changes), "model": model})
+    return Plan(planned, updates, passes, decided, note)
+
+
+def is_open(config: Config, name: str) -> bool:
+    """Returns whether a setting of the model was left out, by the user and by the task."""
+    fixed = config.start is not None or (name == "width" and config.params is not None)
+    return not fixed and name in type(config.model).model_fields and name not in config.model.model_fields_set
+
+
+def rounded(number: float) -> int:
+    """Returns a number with two significant digits."""
+    return round(int(number), -max(math.floor(math.log10(max(number, 1))) - 1, 0))
+
+
+class Pace(NamedTuple):
+    rows: float  # that each process reads within the minutes, `accumulate` batches counted as one
+    targets: float  # of a row
+
+
+def measure_pace(config: Config, task: Task[Encoded], device: torch.device, ranks: Ranks, rows: int) -> Pace:
+    """Returns the pace of a training by the mean time of a few updates of so many rows.
+
+    On a CPU it is the processor time if that is less: on a busy machine the wall time says more about others.
+    """
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(derive(config.seed, "init"))
+        network = task.network(config.model).to(device).train()
+        optimizer = make_optimizer(network, config.train.optimizer, *learning_rates(config))
+        seconds, targets = 0.0, 0
+        for probe in range(1 + PROBES):
+            batch = task.batch(probe, 0, rows, rows).to(device)
+            wall, processor = time.perf_counter(), time.process_time()
+            loss = task.loss(task.forward(network, batch), batch, config.train.label_smoothing)
+            (loss / max(batch.count, 1)).backward()
+            update(optimizer, 1e-9)
+            optimizer.zero_grad(set_to_none=True)
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            wall, processor = time.perf_counter() - wall, time.process_time() - processor
+            if probe:
+                if config.train.clock == "cpu":
+                    seconds += processor
+                else:
+                    seconds += min(wall, processor) if device.type == "cpu" else wall
+                targets += batch.count
+    seconds = ranks.broadcast([max(seconds / PROBES, 1e-6)])[0]
+    time_budget = 60 * float(config.train.minutes or 0)
+    return Pace(time_budget * rows / seconds / config.train.accumulate, max(targets / PROBES / rows, 1e-6))
+
+
+def check_batch_memory(task: Task[Encoded], network: nn.Module, batch_size: int) -> None:
+    """Raises SeriatimError if what a batch keeps for its gradients does not fit into memory, measured on two rows."""
+    if batch_size <= 2:
+        return
+    one, two = (kept_bytes(task, network, rows) for rows in (1, 2))
+    needed, present = one + max(two - one, 0) * (batch_size - 1), memory_size()
+    if needed > present:
+        cause = (
+            f"a batch of {batch_size:,} needs about {needed / 1e9:,.1f} GB for its activations; "
+            f"there are {present / 1e9:,.1f} GB"
+        )
+        most = max((present - one) // max(two - one, 1), 1)
+        remedy = f"lower --batch-size (below {rounded(int(most)):,}); train.accumulate adds up the gradients of several"
+        raise SeriatimError("train.memory", cause, remedy)
+
+
+def kept_bytes(task: Task[Encoded], network: nn.Module, rows: int) -> int:
+    """Returns the size of the tensors that a forward pass over some rows keeps for the backward pass."""
+    own = {parameter.untyped_storage().data_ptr() for parameter in network.parameters()}
+    sizes: dict[int, int] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            sizes[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    batch = task.batch(0, 0, rows, 2)
+    with torch.random.fork_rng([]), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = task.loss(task.forward(network.train(), batch), batch)
+        del loss
+    return sum(sizes.values())

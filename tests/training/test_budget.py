@@ -1,0 +1,151 @@
+"""Defaults that follow from the budget, and the memory that a batch needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import seriatim
+from helpers import questions_file, tagged_file
+from seriatim import tasks
+from seriatim.core.device import Ranks
+from seriatim.core.errors import SeriatimError
+from seriatim.runs.configure import configure
+from seriatim.training import budget
+from seriatim.training.budget import Pace, check_batch_memory, make_plan, measure_pace
+from task_helpers import prepare
+
+TEXT = "the cat sat on the mat, and the dog saw the cat that sat on the mat. " * 300
+
+
+@pytest.fixture(scope="module")
+def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "book.txt"
+    path.write_text(TEXT)
+    return path
+
+
+def plan(book: Path, monkeypatch: pytest.MonkeyPatch, rows: Any = None, **settings: Any) -> budget.Plan:
+    """Returns the plan of a language model; `rows` gives the rows within the time by the width."""
+    config = configure("language", str(book), "gru", settings)
+    task = tasks.load("language").prepare(config.task_config())
+    if rows is not None:
+        pace = lambda config, *rest: Pace(rows(config.model.width), float(config.task.context_length))  # noqa: E731
+        monkeypatch.setattr(budget, "measure_pace", pace)
+    return make_plan(config, task, torch.device("cpu"), Ranks())
+
+
+@pytest.mark.parametrize(("targets", "batch_size"), [(10**5, 8), (10**6, 8), (4 * 10**6, 16), (10**8, 32)])
+def test_an_update_has_about_as_many_targets_as_there_are_updates(
+    book: Path, monkeypatch: pytest.MonkeyPatch, targets: int, batch_size: int
+) -> None:
+    made = plan(book, monkeypatch, lambda width: targets / 128, train={"minutes": 1}, model={"width": 16})
+    assert made.config.train.batch_size == batch_size
+    assert made.updates == -(-targets // (128 * batch_size))
+    assert f"batch size {batch_size}" in made.note
+    assert "in 1 minutes" in made.note
+
+
+def test_a_network_that_is_too_slow_becomes_narrower(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = lambda width: 1_000 * 256 / width  # noqa: E731
+    made = plan(book, monkeypatch, rows, train={"minutes": 1})
+    assert (made.config.model.width, made.config.train.batch_size) == (64, 8)
+    assert "width 64" in made.note
+    fixed = plan(book, monkeypatch, rows, train={"minutes": 1, "batch_size": 4}, model={"width": 200})
+    assert (fixed.config.model.width, fixed.config.train.batch_size) == (200, 4)
+    assert plan(book, monkeypatch, rows, train={"minutes": 1}, params=50_000).config.model.width == 256
+
+
+def test_steps_need_no_pace(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "measure_pace", None)
+    made = plan(book, monkeypatch, train={"steps": 100})
+    train = made.config.train
+    assert (train.batch_size, made.updates, made.config.model.width) == (32, 100, 256)
+    assert made.passes == pytest.approx(100 * 32 * 128 / (0.9 * len(TEXT)), rel=0.2)
+    assert train.evaluate_limit == pytest.approx(0.05 * 100 * 32 * 128, rel=0.2)
+    assert 10 < train.evaluations == int(made.passes) < 40
+    epochs = plan(book, monkeypatch, train={"epochs": 2, "batch_size": 8})
+    assert epochs.passes == pytest.approx(2, rel=0.1)
+    assert epochs.config.train.evaluations == 10
+
+
+def test_the_pace_is_measured_and_leaves_the_random_numbers(book: Path) -> None:
+    config = configure("language", str(book), "gru", {"train": {"minutes": 1}, "model": {"width": 8}})
+    task = tasks.load("language").prepare(config.task_config())
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    pace = measure_pace(config, task, torch.device("cpu"), Ranks(), 4)
+    assert torch.equal(torch.rand(3), expected)
+    assert pace.targets == 128
+    assert pace.rows > 4
+
+
+def test_words_have_shorter_sequences_in_a_short_time() -> None:
+    def length(kind: str, **settings: Any) -> int:
+        task = {"tokenizer": {"kind": kind}, **settings.pop("task", {})}
+        return int(configure("language", "book.txt", "lstm", {"task": task, "train": settings}).task.context_length)
+
+    assert length("word", minutes=6) == length("bpe", minutes=1) == 64
+    assert length("char", minutes=6) == length("word", minutes=60) == length("word", steps=100) == 128
+    assert length("word", minutes=6, task={"context_length": 99}) == 99
+
+
+def test_what_was_decided_is_stored_and_resumed(book: Path, tmp_path: Path) -> None:
+    settings = {"model": {"width": 16}}
+    run = seriatim.train("language", book, "gru", out=tmp_path / "run", minutes=0.005, settings=settings, report=False)
+    train = run.config.train
+    assert train.batch_size in (8, 16, 32)
+    assert train.evaluations >= 10
+    assert train.evaluate_limit >= 10_000
+    assert any(f"batch size {train.batch_size}" in note for note in run.summary["notes"])
+    stages = run.summary["times"]
+    assert set(stages) == {"reading", "training", "evaluation", "final_evaluation"}
+    assert stages["training"] == run.summary["seconds"]
+    resumed = seriatim.resume(run.path, minutes=0.01)
+    assert resumed.config.train.model_copy(update={"minutes": 0.005}) == train
+
+
+@pytest.mark.parametrize("name", ["language", "tag", "pretrain", "answer", "classify", "music"])
+def test_a_batch_that_does_not_fit_into_memory_is_refused(
+    name: str, book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "memory_size", lambda: 10**9)
+    data: dict[str, Any] = {
+        "language": str(book),
+        "pretrain": [{"text": "A cat sat. It slept. A dog saw it. It ran away."} for _ in range(40)],
+        "tag": tagged_file(tmp_path),
+        "answer": questions_file(tmp_path),
+        "classify": [{"text": f"a text of {n} words", "label": str(n % 2)} for n in range(40)],
+        "music": [
+            {"piece": [[float(key == (n + frame) % 88) for key in range(88)] for frame in range(40)]} for n in range(20)
+        ],
+    }
+    model: dict[str, Any] = {"name": "bert" if name == "pretrain" else "gru", "width": 256}
+    if name == "answer":
+        model["bidirectional"] = True
+    task = prepare(name, data[name], model)
+    network = task.build()
+    check_batch_memory(task, network, 8)
+    with pytest.raises(SeriatimError) as caught:
+        check_batch_memory(task, network, 1_000_000)
+    assert caught.value.code == "train.memory"
+    assert "--batch-size" in str(caught.value.remedy)
+
+
+def test_the_estimate_of_memory_is_that_of_autograd(book: Path) -> None:
+    """A linear layer keeps its input: B·T·D floats for B sequences of T vectors."""
+    task = prepare("language", str(book), {"name": "gru", "width": 32}, {"context_length": 16})
+
+    class Counted(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(50, 1)
+
+    network = Counted()
+    task.forward = lambda network, batch: network.layer(torch.ones(*batch.inputs.shape, 50))
+    task.loss = lambda output, batch: output.sum()
+    assert budget.kept_bytes(task, network, 2) - budget.kept_bytes(task, network, 1) == 16 * 50 * 4
