@@ -38,8 +38,8 @@ def plan(book: Path, monkeypatch: pytest.MonkeyPatch, rows: Any = None, **settin
     return make_plan(config, task, torch.device("cpu"), Ranks())
 
 
-@pytest.mark.parametrize(("targets", "batch_size"), [(10**5, 8), (10**6, 8), (4 * 10**6, 16), (10**8, 32)])
-def test_an_update_has_about_as_many_targets_as_there_are_updates(
+@pytest.mark.parametrize(("targets", "batch_size"), [(10**5, 8), (5 * 10**5, 16), (10**6, 16), (10**7, 32)])
+def test_the_batch_follows_from_the_root_of_all_targets(
     book: Path, monkeypatch: pytest.MonkeyPatch, targets: int, batch_size: int
 ) -> None:
     made = plan(book, monkeypatch, lambda width: targets / 128, train={"minutes": 1}, model={"width": 16})
@@ -52,7 +52,7 @@ def test_an_update_has_about_as_many_targets_as_there_are_updates(
 def test_a_network_that_is_too_slow_becomes_narrower(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = lambda width: 1_000 * 256 / width  # noqa: E731
     made = plan(book, monkeypatch, rows, train={"minutes": 1})
-    assert (made.config.model.width, made.config.train.batch_size) == (64, 8)
+    assert (made.config.model.width, made.config.train.batch_size) == (64, 16)
     assert "width 64" in made.note
     fixed = plan(book, monkeypatch, rows, train={"minutes": 1, "batch_size": 4}, model={"width": 200})
     assert (fixed.config.model.width, fixed.config.train.batch_size) == (200, 4)

@@ -1,6 +1,6 @@
 """Defaults that follow from the budget: what the settings leave open is decided once, when a training starts.
 
-    batch size       as many targets in an update as there are updates, at most the task's number of rows
+    batch size       the task's, halved until an update has at most 3 · √(all targets that are read) targets
     width            the model's, halved while fewer than `MIN_UPDATES` fit (unless width or --params is set)
     dropout          0.15 · log10(parameters · passes / targets of the training split), if time is the budget
     evaluations      ten, or one for each pass if there are more, up to `MAX_EVALUATIONS`
@@ -31,6 +31,7 @@ from .config import DEFAULT_STEPS, MAX_EVALUATED, Config, learning_rates
 from .cost import count_flops, parameter_count
 from .optimizer import make_optimizer, update
 
+TARGETS_PER_ROOT = 3.0  # targets of an update, as a multiple of the root of all that are read
 MIN_UPDATES = 300  # of the smallest batches; a narrower network makes more
 MIN_BATCH_SIZE, MIN_WIDTH = 8, 64
 PROBES = 3  # updates that are timed, after one that is not
@@ -75,8 +76,8 @@ def make_plan(config: Config, task: Task[Encoded], device: torch.device, ranks: 
             pace = measure_pace(config.model_copy(update={"model": model}), task, device, ranks, rows)
         if train.batch_size is None:
             targets = pace.targets * train.accumulate * ranks.world_size  # of a row
-            best = math.sqrt(pace.rows * targets) / targets
-            while batch_size >= 2 * MIN_BATCH_SIZE and batch_size > best * math.sqrt(2):
+            most = TARGETS_PER_ROOT * math.sqrt(pace.rows * targets) / targets
+            while batch_size >= 2 * MIN_BATCH_SIZE and batch_size > most:
                 batch_size //= 2
             choices.append(f"batch size {batch_size}")
         updates = math.ceil(pace.rows / batch_size)
