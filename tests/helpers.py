@@ -23,6 +23,8 @@ TINY: dict[str, dict[str, Any]] = {
     "mlp": {"width": 6, "window": 3, "layers": 2},
 }
 VARIANTS: list[Case] = [
+    ("rnn", {"widths": [7, 4, 3]}),
+    ("mlp", {"widths": [7, 6]}),
     ("rnn", {"activation": "relu"}),
     ("lstm", {"layers": 2}),
     ("gru", {"reset": "after"}),

@@ -167,7 +167,7 @@ def test_states_select_split_and_store(case: Any) -> None:
 @every
 def test_every_parameter_gets_a_gradient(case: Any) -> None:
     backbone = build(case)
-    y, _ = backbone(sequence(3, 8))
+    y, _ = backbone(sequence(3, 8).requires_grad_())  # the linear model has no parameters but the head's
     (y * torch.randn_like(y)).sum().backward()
     for name, parameter in backbone.named_parameters():
         assert parameter.grad is not None, name

@@ -190,7 +190,8 @@ def test_a_budget_of_parameters_is_met(case: Any) -> None:
     solved = solve_width(model, expected, build)
     with on_meta_device():
         size = count_parameters(build(solved))
-    assert 0.98 * expected <= size <= expected, f"{size:,} of {expected:,}"
+    share = 0.9 if case[0] == "linear" else 0.98  # a width of 1 more is 16 columns more, in products of two of them
+    assert share * expected <= size <= expected, f"{size:,} of {expected:,}"
 
 
 @pytest.mark.parametrize("score", ["dot", "distance"])

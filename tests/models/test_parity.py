@@ -169,7 +169,7 @@ def test_causal_convolution_equals_pad_and_chomp_with_weight_norm() -> None:
 
 def test_window_mlp_is_one_product_of_the_concatenated_window() -> None:
     torch.manual_seed(0)
-    mlp = WindowMLP(3, 7, window=4).double()
+    mlp = WindowMLP(3, [7], window=4).double()
     x = torch.randn(2, 9, 3, dtype=torch.float64)
     y, _ = mlp(x)
     window = x[:, 2:6].flatten(1)  # the elements 2…5, oldest first
@@ -249,3 +249,38 @@ def test_a_new_lstm_keeps_its_cell() -> None:
     long = LSTMCell(3, 4, memory=100)
     assert torch.equal(long.input.bias[:4], -long.input.bias[4:8])
     assert long.input.bias[4:8].max() <= math.log(100)
+
+
+def test_the_linear_model_is_autoregression_with_51_parameters() -> None:
+    """A forecast of one value from 50 is a weighted sum and a bias; a padded or short past counts as zeros."""
+    settings = registry.models.load("linear").Settings(name="linear", window=50)
+    head = nn.Linear(50, 1).double()
+    x = torch.randn(4, 60, 1, dtype=torch.float64)
+    y = head(settings.build(1, 60).double()(x)[0])
+    assert sum(parameter.numel() for parameter in head.parameters()) == 51
+    assert not list(settings.build(1, 60).parameters())
+    torch.testing.assert_close(y[:, -1], x[:, 10:, 0] @ head.weight.T + head.bias)
+    torch.testing.assert_close(y[:, 1], x[:, :2, 0] @ head.weight[:, -2:].T + head.bias)
+
+
+def test_layers_of_unequal_width_equal_torch() -> None:
+    torch.manual_seed(0)
+    model = rnn.Settings(name="rnn", widths=[20, 20, 1]).build(1, 9).double()
+    peers = [nn.RNN(inputs, width, batch_first=True).double() for inputs, width in ((1, 20), (20, 20), (20, 1))]
+    for cell, peer in zip(model.cells, peers, strict=True):
+        with torch.no_grad():
+            cell.input.weight.copy_(peer.weight_ih_l0)
+            cell.input.bias.copy_(peer.bias_ih_l0 + peer.bias_hh_l0)
+            cell.recurrent.copy_(peer.weight_hh_l0)
+    x = expected = torch.randn(3, 9, 1, dtype=torch.float64)
+    for peer in peers:
+        expected, _ = peer(expected)
+    torch.testing.assert_close(model(x)[0], expected)
+    assert sum(parameter.numel() for parameter in model.parameters()) == 440 + 820 + 22
+
+
+def test_widths_decide_width_and_layers_and_scale_with_a_budget() -> None:
+    settings = lstm.Settings(name="lstm", widths=[20, 10])
+    assert (settings.width, settings.layers) == (10, 2)
+    assert settings.with_width(30).widths == (60, 30)
+    assert lstm.Settings(**settings.model_dump()) == settings

@@ -49,7 +49,7 @@ class Bahdanau(AttentionDecoder):
         size = max(width // 2, 1) if halved else width
         memory = size * (2 if bidirectional else 1)
         super().__init__(maker, inputs, memory, width, score, layers, dropout, learned_values=learned_values)
-        self.encoder = Recurrent(maker, inputs, size, layers, dropout, bidirectional)
+        self.encoder = Recurrent(maker, inputs, [size] * layers, dropout, bidirectional)
 
     def encode(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> State:
         memory, states = self.encoder(x, mask, None, trace_scope(trace, "encoder"))

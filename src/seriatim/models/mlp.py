@@ -13,6 +13,8 @@ Initialization: Glorot with the gain of tanh, zero biases.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import ClassVar
 
 import torch
@@ -20,18 +22,19 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ..core.state import State
-from ..nn.backbone import Backbone, BackboneSettings, Trace, record
+from ..nn.backbone import Backbone, LayeredSettings, Trace, record
 from ..nn.layers import Dropout, extend_window, last_window
 
 
 class WindowMLP(Backbone):
     """The state is the window: the last n−1 elements."""
 
-    def __init__(self, inputs: int, width: int, window: int, layers: int = 1, dropout: float = 0.0) -> None:
+    def __init__(self, inputs: int, widths: Sequence[int], window: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.width = width
+        sizes = [window * inputs, *widths]
+        self.width = sizes[-1]
         self.window = window
-        linears = [nn.Linear(window * inputs if index == 0 else width, width) for index in range(layers)]
+        linears = [nn.Linear(size, width) for size, width in pairwise(sizes)]
         self.layers = nn.ModuleList(linears)
         self.dropout = Dropout(dropout)
         for layer in linears:
@@ -44,20 +47,22 @@ class WindowMLP(Backbone):
         before = self.window - 1
         extended = extend_window(x, state, before)  # (B,n−1+T,D)
         y = extended.unfold(1, self.window, 1).transpose(2, 3).flatten(2)  # (B,T,n·D), oldest first
+        record(trace, "window", y, mask)
+        if not self.layers:  # the linear model
+            y = self.dropout(y)
         for index, layer in enumerate(self.layers):
             y = self.dropout(torch.tanh(layer(y)))
             record(trace, f"layer{index}.hidden", y, mask)
         return y, last_window(extended, mask, before)
 
 
-class Settings(BackboneSettings):
+class Settings(LayeredSettings):
     title: ClassVar[str] = "window MLP"
 
     window: int = Field(16, ge=1, le=4_096, description="n, the number of elements it sees")
-    layers: int = Field(1, ge=1, le=64, description="hidden layers")
 
     def input_width(self, tied: bool) -> int:
         return super().input_width(tied) if tied or self.embedding is not None else 32
 
     def build(self, inputs: int, length: int) -> WindowMLP:
-        return WindowMLP(inputs, self.width, self.window, self.layers, self.dropout)
+        return WindowMLP(inputs, self.layer_widths, self.window, self.dropout)

@@ -48,8 +48,8 @@ class Seq2Seq(EncoderDecoderBackbone):
         super().__init__()
         self.width = width
         maker = make_cell(cell, reset)
-        self.encoder = Recurrent(maker, inputs, width, layers, dropout)
-        self.decoder = Recurrent(maker, inputs, width, layers, dropout)
+        self.encoder = Recurrent(maker, inputs, [width] * layers, dropout)
+        self.decoder = Recurrent(maker, inputs, [width] * layers, dropout)
 
     def encode(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> State:
         _, state = self.encoder(x, mask, None, trace_scope(trace, "encoder"))

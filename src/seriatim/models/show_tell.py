@@ -44,7 +44,7 @@ class ShowTell(EncoderDecoderBackbone):
         self.width = width
         self.pool = Pool("max", memory)
         self.image = nn.Linear(memory, inputs)
-        self.decoder = Recurrent(make_cell(cell), inputs, width, layers, dropout)
+        self.decoder = Recurrent(make_cell(cell), inputs, [width] * layers, dropout)
 
     def encode(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> State:
         _, state = self.decoder(self.image(self.pool(x, mask))[:, None], None, None)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 from torch import Tensor, nn
@@ -193,6 +193,32 @@ class BackboneSettings(ModelSettings):
     def build(self, inputs: int, length: int) -> Any:
         """Returns the backbone for input vectors of size `inputs` and training sequences of `length` elements."""
         raise TypeError(f"{type(self).__name__} has no build")
+
+
+class LayeredSettings(BackboneSettings):
+    """The settings of backbones whose layers may differ in width."""
+
+    layers: int = Field(1, ge=1, le=64, description="hidden layers")
+    widths: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] | None = Field(
+        None, min_length=1, max_length=64, description="widths of the layers, in place of width and layers: [20,20,1]"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _widths_decide(cls, values: object) -> object:
+        """Sets width and layers to those of `widths`: a task may have defaults for them."""
+        if isinstance(values, Mapping) and isinstance(widths := values.get("widths"), list | tuple) and widths:
+            return {**values, "width": widths[-1], "layers": len(widths)}
+        return values
+
+    @property
+    def layer_widths(self) -> tuple[int, ...]:
+        return self.widths or (self.width,) * self.layers
+
+    def with_width(self, width: int) -> Self:
+        """Returns the settings with another width of the last layer, and the others in proportion."""
+        widths = self.widths and (*(max(1, round(size * width / self.width)) for size in self.widths[:-1]), width)
+        return self.model_copy(update={"width": width, "widths": widths})
 
 
 # Traces

@@ -163,8 +163,8 @@ def luong_encoder_decoder(
         cause = f"{settings.name} sees the elements that it should predict: it can encode, but not decode"
         raise SeriatimError("task.not-causal", cause, "choose another --model, such as transformer, bahdanau or gru")
     both = {"bidirectional": True} if "bidirectional" in type(settings).model_fields else {}
-    halved = {"width": max(settings.width // 2, 1)} if both else {}  # so that both have outputs of about the same size
-    encoder = settings.model_copy(update=both | halved).build(inputs, length)
+    half = settings.with_width(max(settings.width // 2, 1)) if both else settings  # outputs of about the same size
+    encoder = half.model_copy(update=both).build(inputs, length)
     decoder = settings.model_copy(update=dict.fromkeys(both, False)).build(inputs, length)
     return LuongEncoderDecoder(encoder, decoder, score, learned_values)
 
@@ -268,7 +268,7 @@ class AttentionDecoder(EncoderDecoderBackbone):
         self.values = nn.Linear(memory, memory, bias=False) if learned_values else nn.Identity()
         self.gate = nn.Linear(width, 1) if gated else None
         self.query_input = nn.Linear(inputs, width, bias=False) if query_input else None
-        self.above = Recurrent(cell, width, width, layers - 1, dropout, first_layer=1) if layers > 1 else None
+        self.above = Recurrent(cell, width, [width] * (layers - 1), dropout, first_layer=1) if layers > 1 else None
         self.readout = nn.Linear(width + memory + inputs, width)
         self.dropout = Dropout(dropout)
         for block in self.context.weight.chunk(len(self.cell.gates)):

@@ -8,7 +8,7 @@ matrix and add it to those of the other steps; `LoopMatmul` makes one matrix pro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from ..core.state import State
 from ..kernels import Context
 from ..kernels import recurrent as kernels
-from .backbone import Backbone, BackboneSettings, BackboneTraits, Trace, is_traced, record, trace_scope
+from .backbone import Backbone, BackboneTraits, LayeredSettings, Trace, is_traced, record, trace_scope
 from .layers import Dropout, equations_enabled
 
 Steps = list[tuple[Tensor, Tensor]]  # x and the gradient of y, of every step
@@ -195,8 +195,7 @@ class Recurrent(Backbone):
     Args:
         cell: Makes a cell from the size of its inputs and its width.
         inputs: The size of the input vectors.
-        width: The size of the hidden vectors of one direction.
-        layers: The number of layers.
+        widths: The size of the hidden vectors of one direction, for each layer.
         dropout: The share of dropped activations.
         bidirectional: Whether to read in both directions.
         first_layer: The number of the first layer in traces, if other layers are below these.
@@ -206,8 +205,7 @@ class Recurrent(Backbone):
         self,
         cell: Callable[[int, int], Cell],
         inputs: int,
-        width: int,
-        layers: int = 1,
+        widths: Sequence[int],
         dropout: float = 0.0,
         bidirectional: bool = False,
         first_layer: int = 0,
@@ -216,9 +214,10 @@ class Recurrent(Backbone):
         self.first_layer = first_layer
         self.directions = 2 if bidirectional else 1
         self.causal = self.carries_state = not bidirectional
-        self.width = width * self.directions
-        sizes = [inputs] + [self.width] * (layers - 1)
-        self.cells = nn.ModuleList(cell(size, width) for size in sizes for _ in range(self.directions))
+        outputs = [width * self.directions for width in widths]
+        self.width = outputs[-1]
+        sizes = zip([inputs, *outputs], widths, strict=False)
+        self.cells = nn.ModuleList(cell(size, width) for size, width in sizes for _ in range(self.directions))
         self.dropout = Dropout(dropout)
 
     def forward(
@@ -252,7 +251,7 @@ class Recurrent(Backbone):
         return f"layer{self.first_layer + layer}{side}"
 
 
-class RecurrentSettings(BackboneSettings):
+class RecurrentSettings(LayeredSettings):
     """The settings that recurrent backbones share."""
 
     layers: int = Field(1, ge=1, le=64, description="recurrent layers")
@@ -268,4 +267,4 @@ class RecurrentSettings(BackboneSettings):
         raise TypeError(f"{type(self).__name__} has no cell")
 
     def build(self, inputs: int, length: int) -> Recurrent:
-        return Recurrent(self.cell, inputs, self.width, self.layers, self.dropout, self.bidirectional)
+        return Recurrent(self.cell, inputs, self.layer_widths, self.dropout, self.bidirectional)

@@ -168,7 +168,13 @@ class Reproduction:
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Returns the headings and the rows of the table."""
         cells = [result.cells(self.published.has_figures) for result in self.results]
-        return (list(cells[0]) if cells else ["row"]), [list(line.values()) for line in cells]
+        headings = list(cells[0]) if cells else ["row"]
+        for result in {result.row.name: result for result in self.results}.values():  # one of each row
+            for name, metrics in result.run.summary.get("baselines", {}).get(result.row.split, {}).items():
+                if (value := metrics.get(result.row.metric)) is not None:
+                    reached = format_metric(result.row.metric, value)
+                    cells.append({"row": result.row.name, "model": f"baseline: {name}", "reached": reached})
+        return headings, [[line.get(heading, "–") for heading in headings] for line in cells]
 
     def write(self) -> None:
         """Writes table.json, table.md and report.html."""

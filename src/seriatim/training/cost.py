@@ -52,6 +52,8 @@ def solve_width(
             "raise --params, or make the vocabulary smaller (--vocab-size)",
         )
     solved = settings.with_width(width)
+    if width == MAX_WIDTH and size(settings) == size(solved):
+        return settings  # a size that the data decides, as that of a linear model of numbers
     name, default = solved.budget_field, solved.budget_size()
     filled = lambda n: size(solved.model_copy(update={name: n}))  # noqa: E731
     if getattr(solved, name) is not None or filled(default) != size(solved):  # set by the user, or not only a size
