@@ -1,6 +1,7 @@
 """A training step of a small GPT: Seriatim's beside GPT-2 of `transformers`, `torch.nn.TransformerEncoder` and a plain
 module like nanoGPT's: one matmul for queries, keys and values, PyTorch's fused attention, tied embeddings. It has
-biases, as GPT-2 and ours have, or none, as nanoGPT is trained, and then less to compute.
+biases, as GPT-2 and ours have, or none, as nanoGPT is trained, and then less to compute; with biases also by
+`torch.compile`.
 
 The same batch, the same fused AdamW, the same clipping; interleaved, so that disturbances affect all alike.
 """
@@ -21,6 +22,7 @@ from seriatim.nn.network import token_network
 VOCAB_SIZE = 67
 SIZES = {  # layers, heads, width, length, batch
     "nanogpt": (4, 4, 128, 64, 12),
+    "one-million": (5, 4, 128, 128, 16),
     "six-layers": (6, 6, 384, 256, 12),
 }
 CASES = {
@@ -107,6 +109,10 @@ def make_competitors(size: str) -> Competitors:
         theirs = GPT2LMHeadModel(config)
         return make_step(theirs, lambda x: theirs(x).logits)
 
+    def make_compiled_step() -> Callable[[], Any]:
+        compiled = Plain(layers, heads, width, length, bias=True)
+        return make_step(compiled, torch.compile(compiled))
+
     competitors = Competitors(
         {
             "seriatim": make_step(ours, lambda x: ours.head(ours.outputs(x))),
@@ -116,6 +122,7 @@ def make_competitors(size: str) -> Competitors:
         }
     )
     competitors.add("transformers", make_transformers_step)
+    competitors.add("nanoGPT, compiled", make_compiled_step)
     return competitors
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
-from helpers import settings_of
+from helpers import settings_of, shaken
 from seriatim import kernels
 from seriatim.kernels import stack
 from seriatim.nn import transformer
@@ -115,6 +115,46 @@ def test_also_in_tiles_of_several_sizes(threads, rows, steps, width, heads, norm
     for causal in (False, True):
         check(blocks, x, None, causal)
         check(blocks, x, lengths, causal)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    rows=st.integers(2, 5),
+    steps=st.integers(1, 40),
+    sources=st.integers(1, 70),
+    heads=st.integers(1, 3),
+    size=st.sampled_from([5, 16, 32]),
+    dropout=st.sampled_from([0.0, 0.3]),
+    norm=st.sampled_from(["before", "after"]),
+    dtype=st.sampled_from(list(DTYPES)),
+    data=st.data(),
+)
+def test_cross_attention_is_the_equations(rows, steps, sources, heads, size, dropout, norm, dtype, data):
+    lengths = data.draw(st.none() | st.lists(st.integers(1, sources), min_size=rows, max_size=rows))
+    width = heads * size
+    torch.manual_seed(0)
+    blocks = nn.ModuleList(Block(width, heads, 50, dropout, "gelu", norm, cross=True) for _ in range(2)).to(dtype)
+    shaken(blocks).train()
+    memory = torch.randn(rows, sources, width, dtype=dtype, requires_grad=True)
+    mask = None if lengths is None else torch.arange(sources) < torch.tensor(lengths)[:, None]
+    x, gradient = torch.randn(2, rows, steps, width, dtype=dtype)
+
+    def run(native):
+        torch.manual_seed(7)
+        y = x.clone().requires_grad_()
+        leaves = [y, memory, *blocks.parameters()]
+        keys_values = [block.cross.keys_values(memory) for block in blocks]
+        if native:
+            y = stack_outputs(blocks, y, None, True, memory=keys_values, memory_mask=mask)
+        else:
+            for block, part in zip(blocks, keys_values, strict=True):
+                y, _ = block(y, None, None, True, None, part, None if mask is None else mask[:, None, None])
+        return [y.detach(), *torch.autograd.grad(y, leaves, gradient)]
+
+    theirs = run(native=False)
+    scale = 0.1 * max(float(expected.norm()) for expected in theirs[1:])
+    for found, expected in zip(run(native=True), theirs, strict=True):
+        assert_near(found, expected, DTYPES[dtype], scale)
 
 
 def test_sequences_may_be_empty():
@@ -267,41 +307,52 @@ def test_models_use_it_in_training(name, monkeypatch):
 
     def outputs():
         torch.manual_seed(0)
-        return (backbone.encoder_outputs if name == "transformer" else backbone.outputs)(x)
+        if name == "transformer":
+            return backbone.decoder_outputs(x, backbone.encode(x))
+        return backbone.outputs(x)
 
+    uses = [name, name] if name == "transformer" else [name]
     trained = outputs()
-    assert calls == [name]
+    assert calls == uses
     with readable_equations():
         torch.testing.assert_close(outputs(), trained, rtol=1e-4, atol=1e-4)
     backbone.eval()
     outputs()
-    assert calls == [name]
+    assert calls == uses
 
 
 def test_what_does_not_fit_is_refused():
     parameters = block_parameters(make_blocks(1))
     x, rows = torch.randn(10, 36), ([0, 5], [5, 5], [0, 5])
-    rest = 3, 2, True, True, 1e-5, 0.0, [0, 0], 2
+    rest = [], 3, 2, True, True, 1e-5, 0.0, [0, 0], 2
+    crossed = block_parameters([Block(36, 3, 50, 0.0, cross=True)])
+    memory, cross = torch.randn(2, 4, 72), (*rest[1:7], [0, 0, 0], 2)
     forward, backward = torch.ops.seriatim.block_stack, torch.ops.seriatim.block_stack_backward
-    y, saved = forward(x, parameters, *rows, *rest)
+    y, saved = forward(x, [], parameters, *rows, *rest)
     for call, words in [
-        (lambda: forward(x[None], parameters, *rows, *rest), r"expected \(N,D\)"),
-        (lambda: forward(x, parameters[:-1], *rows, *rest), "12 tensors a block"),
-        (lambda: forward(x, [], *rows, *rest), "12 tensors a block"),
-        (lambda: forward(x, [p.double() for p in parameters], *rows, *rest), "another type"),
-        (lambda: forward(x[:, :33], parameters, *rows, *rest), "has shape"),
-        (lambda: forward(x, [*parameters[:4], parameters[4].T, *parameters[5:]], *rows, *rest), "contiguous"),
-        (lambda: forward(x, parameters, *rows, 5, *rest[1:]), "5 heads"),
-        (lambda: forward(x, parameters, *rows, 0, *rest[1:]), "0 heads"),
-        (lambda: forward(x, parameters, *rows, 3, 4, *rest[2:]), "activation 4"),
-        (lambda: forward(x, parameters, *rows, *rest[:5], 1.0, *rest[6:]), "cannot be dropped"),
-        (lambda: forward(x, parameters, *rows, *rest[:6], [0], 2), "two seeds"),
-        (lambda: forward(x, parameters, *rows, *rest[:7], 0), "0 threads"),
-        (lambda: forward(x, parameters, [0, 6], [5, 5], [0, 5], *rest), "not within the rows"),
-        (lambda: forward(x, parameters, [0, 5], [5, -1], [0, 5], *rest), "not within the rows"),
-        (lambda: forward(x, parameters, [0], *rows[1:], *rest), "do not fit"),
-        (lambda: backward(y, saved[:-1], parameters, *rows, *rest), "not that of this forward pass"),
-        (lambda: backward(y[:, :33], saved, parameters, *rows, *rest), "has shape"),
+        (lambda: forward(x[None], [], parameters, *rows, *rest), r"expected \(N,D\)"),
+        (lambda: forward(x, [], parameters[:-1], *rows, *rest), "12 tensors a block"),
+        (lambda: forward(x, [], [], *rows, *rest), "12 tensors a block"),
+        (lambda: forward(x, [], [p.double() for p in parameters], *rows, *rest), "another type"),
+        (lambda: forward(x[:, :33], [], parameters, *rows, *rest), "has shape"),
+        (lambda: forward(x, [], [*parameters[:4], parameters[4].T, *parameters[5:]], *rows, *rest), "contiguous"),
+        (lambda: forward(x, [], parameters, *rows, [], 5, *rest[2:]), "5 heads"),
+        (lambda: forward(x, [], parameters, *rows, [], 0, *rest[2:]), "0 heads"),
+        (lambda: forward(x, [], parameters, *rows, [], 3, 4, *rest[3:]), "activation 4"),
+        (lambda: forward(x, [], parameters, *rows, *rest[:6], 1.0, *rest[7:]), "cannot be dropped"),
+        (lambda: forward(x, [], parameters, *rows, *rest[:7], [0], 2), "a seed for each part"),
+        (lambda: forward(x, [], parameters, *rows, *rest[:8], 0), "0 threads"),
+        (lambda: forward(x, [], parameters, [0, 6], [5, 5], [0, 5], *rest), "not within the rows"),
+        (lambda: forward(x, [], parameters, [0, 5], [5, -1], [0, 5], *rest), "not within the rows"),
+        (lambda: forward(x, [], parameters, [0], *rows[1:], *rest), "do not fit"),
+        (lambda: forward(x, [], parameters, *rows, [5, 5], *rest[1:]), "sources do not fit"),
+        (lambda: forward(x, [memory], crossed, *rows, *rest), "each part"),
+        (lambda: forward(x, [memory], crossed, *rows, [4, 5], *cross), "source 1 has 5 elements of 4"),
+        (lambda: forward(x, [memory], crossed, *rows, [0, 4], *cross), "source 0 has 0 elements"),
+        (lambda: forward(x, [memory[:1]], crossed, *rows, [4, 4], *cross), "a memory has shape"),
+        (lambda: forward(x, [memory.double()], crossed, *rows, [4, 4], *cross), "a memory has shape"),
+        (lambda: backward(y, saved[:-1], [], parameters, *rows, *rest), "not that of this forward pass"),
+        (lambda: backward(y[:, :33], saved, [], parameters, *rows, *rest), "has shape"),
     ]:
         with pytest.raises(RuntimeError, match=words):
             call()

@@ -8,455 +8,33 @@
 // pass takes tiles through a block, then all rows through its weight gradients, each by one thread in a fixed order: the
 // bits of a result depend on the number of threads only.
 //
-// Saved for each element and block: the inputs of both parts, queries, keys and values, what was attended to, and hidden
-// units before the activation, ten times its size; with norms after each part two more. The reference is `Block` in
+// The keys and values of cross-attention are given, (B, S, 2·D) for each block. The reference is `Block` in
 // nn/transformer.py, and tests hold both equal.
 
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <cmath>
-#include <mutex>
-#include <numeric>
 #include <tuple>
 #include <vector>
 
 #include "activation.h"
-#include "dropout.h"
-#include "matrix.h"
 #include "panel_attention.h"
 #include "panels.h"
+#include "stack_layout.h"
+#include "stack_passes.h"
 
 namespace seriatim {
 namespace {
 
 using at::Tensor;
 
-constexpr int64_t kTileRows = 192;   // rows of a tile; a sequence that is longer is a tile by itself
-constexpr int64_t kChunk = kDepth;   // hidden units at once
-constexpr size_t kFreeWorkspaces = 4;
-
-// Calls work(item, worker) for all items; a worker takes the next one when it is ready.
-template <typename Work>
-void each_item(int64_t items, const Work& work) {
-  std::atomic<int64_t> next{0};
-  at::parallel_for(0, std::min<int64_t>(items, at::get_num_threads()), 1, [&](int64_t worker, int64_t end) {
-    for (; worker < end; ++worker) {
-      for (int64_t item = next++; item < items; item = next++) work(item, worker);
-    }
-  });
-}
-
-// ---- memory ------------------------------------------------------------------------------------------------------
-
-// Workspaces that no pass uses. A new one would have to be mapped and cleared page by page in every step.
-class Workspaces {
- public:
-  // Bytes with any contents, given back when the tensor is freed.
-  Tensor take(int64_t bytes) {
-    Lines<char>* lines = nullptr;
-    {
-      const std::lock_guard lock(mutex_);
-      auto best = free_.end();
-      for (auto each = free_.begin(); each != free_.end(); ++each) {
-        if ((*each)->count() >= bytes && (best == free_.end() || (*each)->count() < (*best)->count())) best = each;
-      }
-      if (best != free_.end()) {
-        lines = *best;
-        free_.erase(best);
-      }
-    }
-    if (lines == nullptr) lines = new Lines<char>(bytes + bytes / 8);  // the next batch may be a little larger
-    return at::from_blob(*lines, {bytes}, [this, lines](void*) { give(lines); }, at::kByte);
-  }
-
- private:
-  void give(Lines<char>* lines) {
-    const std::lock_guard lock(mutex_);
-    free_.push_back(lines);
-    if (free_.size() > kFreeWorkspaces) {
-      delete free_.front();
-      free_.erase(free_.begin());
-    }
-  }
-
-  std::mutex mutex_;
-  std::vector<Lines<char>*> free_;
-};
-
-Workspaces& workspaces() {
-  static auto* all = new Workspaces;  // never destroyed: a tensor may outlive everything
-  return *all;
-}
-
-// ---- sizes -------------------------------------------------------------------------------------------------------
-
-struct Sequence {
-  int64_t start, rows;    // in the input
-  int64_t number;         // of its first row among those that dropout counts
-};
-
-// Sequences that a thread takes through all blocks together.
-struct Tile {
-  std::vector<Sequence> sequences;
-  int64_t rows = 0;
-};
-
-// Consecutive sequences in tiles of nearly as many rows, as many for each thread.
-std::vector<Tile> make_tiles(at::IntArrayRef starts, at::IntArrayRef lengths, at::IntArrayRef numbers,
-                             int64_t threads) {
-  const int64_t total = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
-  const int64_t sequences = static_cast<int64_t>(lengths.size());
-  const int64_t together = std::max<int64_t>(1, kTileRows * sequences / std::max<int64_t>(total, 1));
-  const int64_t count = ceil_div(ceil_div(sequences, together), threads) * threads;
-  std::vector<Tile> tiles;
-  int64_t rows = 0;
-  for (size_t i = 0; i < lengths.size(); ++i) {
-    if (lengths[i] == 0) continue;
-    const int64_t middle = rows + lengths[i] / 2;
-    if (tiles.empty() || middle * count / total >= static_cast<int64_t>(tiles.size())) tiles.emplace_back();
-    tiles.back().sequences.push_back({starts[i], lengths[i], numbers[i]});
-    tiles.back().rows += lengths[i];
-    rows += lengths[i];
-  }
-  return tiles;
-}
-
-// Parameters of a block, in the order of the operator.
-enum Parameter {
-  kNorm1Scale, kNorm1Shift, kInputs, kInputsBias, kOutput, kOutputBias,
-  kNorm2Scale, kNorm2Shift, kHidden, kHiddenBias, kBack, kBackBias, kParameters
-};
-
-struct Settings {
-  int64_t heads;
-  Activation activation;
-  bool pre_norm, causal;
-  double eps, dropout;
-  std::vector<int64_t> seeds;  // of the two parts of each block
-  int64_t threads;
-};
-
-template <typename T>
-struct Layout {
-  static constexpr int W = kColumns<T>;
-
-  std::vector<Tile> tiles;
-  Settings settings;
-  int64_t layers, D, F, H, head, padded_head;
-  int64_t stride;                 // rows of a panel: odd, so that panels fall into different cache sets
-  int64_t longest = 0;            // sequence
-  int64_t Dp, Ap, Qp, Fp;         // panels of a row, of all heads, of queries, keys and values, of hidden units
-  Columns width, heads, inputs, hidden;
-
-  Layout(std::vector<Tile> tiles, Settings settings, int64_t layers, int64_t D, int64_t F)
-      : tiles(std::move(tiles)), settings(std::move(settings)), layers(layers), D(D), F(F), H(this->settings.heads) {
-    head = D / H;
-    padded_head = ceil_div(head, kLanes<T>) * kLanes<T>;
-    int64_t most = 1;
-    for (const Tile& tile : this->tiles) {
-      most = std::max(most, tile.rows);
-      for (const Sequence& sequence : tile.sequences) longest = std::max(longest, sequence.rows);
-    }
-    stride = most | 1;
-    Dp = ceil_div(D, W), Ap = ceil_div(H * padded_head, W), Qp = 3 * Ap, Fp = ceil_div(F, W);
-    width = plain_columns(D), hidden = plain_columns(F);
-    heads.from.assign(H * padded_head, -1), inputs.from.assign(Qp * W, -1);
-    heads.same = head == padded_head;
-    for (int64_t h = 0; h < H; ++h) {
-      for (int64_t i = 0; i < head; ++i) {
-        heads.from[h * padded_head + i] = h * head + i;
-        for (int64_t s = 0; s < 3; ++s) inputs.from[s * Ap * W + h * padded_head + i] = s * D + h * head + i;
-      }
-    }
-  }
-
-  int64_t count() const { return static_cast<int64_t>(tiles.size()); }
-  int64_t jump() const { return stride * W; }
-  // Numbers of a tile in so many panels, with a number per row and head, and of a block's packed weights and vectors.
-  int64_t panels(int64_t count) const { return count * jump(); }
-  int64_t row_numbers() const { return ceil_div((2 + H) * stride, W) * W; }
-  int64_t saved() const {
-    return panels((settings.pre_norm ? 2 : 4) * Dp + Qp + Ap + Fp) + row_numbers();
-  }
-  int64_t packed() const {
-    const int64_t forward = Qp * D + Dp * heads.size() + Fp * D + Dp * F;
-    const int64_t backward = Dp * inputs.size() + Ap * D + Dp * F + Fp * D;
-    return (forward + backward + Qp + Fp + 6 * Dp) * W;
-  }
-  int64_t workspace() const { return layers * (count() * saved() + packed()); }
-};
-
-// What the forward pass of a block saves of a tile.
-template <typename T>
-struct Saved {
-  T *in1, *in2, *inputs, *attended, *hidden;  // inputs of both parts; queries, keys, values; before the activation
-  T *normed1, *normed2;                       // what the norms give, without scale and shift
-  T *inverse1, *inverse2, *sums;              // 1/σ of the norms, log-sums of attention of each head
-
-  Saved(const Layout<T>& z, T* workspace, int64_t layer, int64_t tile) {
-    T* at = workspace + (layer * z.count() + tile) * z.saved();
-    const auto take = [&](int64_t count) { return std::exchange(at, at + count); };
-    in1 = take(z.panels(z.Dp));
-    in2 = take(z.panels(z.Dp));
-    inputs = take(z.panels(z.Qp));
-    attended = take(z.panels(z.Ap));
-    hidden = take(z.panels(z.Fp));
-    normed1 = z.settings.pre_norm ? in1 : take(z.panels(z.Dp));
-    normed2 = z.settings.pre_norm ? in2 : take(z.panels(z.Dp));
-    inverse1 = take(z.stride);
-    inverse2 = take(z.stride);
-    sums = at;
-  }
-};
-
-// The weights of a block in the order in which products read them, for the forward and for the backward pass.
-template <typename T>
-struct Packed {
-  T *inputs_bias, *hidden_bias, *output_bias, *back_bias, *scale1, *shift1, *scale2, *shift2;
-  T *inputs, *output, *hidden, *back, *inputs_t, *output_t, *hidden_t, *back_t;
-
-  Packed(const Layout<T>& z, T* workspace, int64_t layer) {
-    constexpr int W = kColumns<T>;
-    T* at = workspace + z.layers * z.count() * z.saved() + layer * z.packed();
-    const auto take = [&](int64_t count) { return std::exchange(at, at + count * W); };
-    inputs_bias = take(z.Qp);
-    hidden_bias = take(z.Fp);
-    for (T** vector : {&output_bias, &back_bias, &scale1, &shift1, &scale2, &shift2}) *vector = take(z.Dp);
-    inputs = take(z.Qp * z.D);
-    output = take(z.Dp * z.heads.size());
-    hidden = take(z.Fp * z.D);
-    back = take(z.Dp * z.F);
-    inputs_t = take(z.Dp * z.inputs.size());
-    output_t = take(z.Ap * z.D);
-    hidden_t = take(z.Dp * z.F);
-    back_t = take(z.Fp * z.D);
-  }
-};
-
-template <typename T>
-using Parameters = std::array<const T*, kParameters>;
-
-// b (+ W β), padded to panels.
-template <typename T>
-void pack_bias(const T* bias, const T* weight, int64_t depth, const T* shift, const Columns& outputs, int64_t panels,
-               T* to) {
-  for (int64_t n = 0; n < panels * kColumns<T>; ++n) {
-    const int64_t at = outputs[n];
-    T sum = at < 0 ? T(0) : bias[at];
-    if (at >= 0 && shift != nullptr) {
-      Vector<T> dot{};
-      int64_t k = 0;
-      for (; k + kLanes<T> <= depth; k += kLanes<T>) dot += load(weight + at * depth + k) * load(shift + k);
-      sum += sum_lanes<T>(dot);
-      for (; k < depth; ++k) sum += weight[at * depth + k] * shift[k];
-    }
-    to[n] = sum;
-  }
-}
-
-template <typename T>
-void pack_weights(const Layout<T>& z, const std::vector<Parameters<T>>& parameters, T* workspace) {
-  struct Matrix {
-    Parameter weight;
-    const Columns *outputs, *inputs;
-    int64_t stride, output_panels, input_panels;
-    int scale;  // the norm that is folded into it, or -1
-    T *forward, *backward;
-  };
-  const int64_t panels = z.Qp + z.Dp + z.Dp + z.Ap + z.Fp + z.Dp + z.Dp + z.Fp;
-  each_item(z.layers * (panels + 2), [&](int64_t item, int64_t) {
-    const int64_t layer = item / (panels + 2);
-    const Parameters<T>& p = parameters[layer];
-    const Packed<T> to(z, workspace, layer);
-    int64_t i = item % (panels + 2);
-    const int first = z.settings.pre_norm ? kNorm1Scale : -1, second = z.settings.pre_norm ? kNorm2Scale : -1;
-    for (const Matrix& m : {Matrix{kInputs, &z.inputs, &z.width, z.D, z.Qp, z.Dp, first, to.inputs, to.inputs_t},
-                            Matrix{kOutput, &z.width, &z.heads, z.D, z.Dp, z.Ap, -1, to.output, to.output_t},
-                            Matrix{kHidden, &z.hidden, &z.width, z.D, z.Fp, z.Dp, second, to.hidden, to.hidden_t},
-                            Matrix{kBack, &z.width, &z.hidden, z.F, z.Dp, z.Fp, -1, to.back, to.back_t}}) {
-      const T* scale = m.scale < 0 ? nullptr : p[m.scale];
-      if (i < m.output_panels) {
-        T* panel = m.forward + i * m.inputs->size() * kColumns<T>;
-        return pack_outputs(p[m.weight], m.stride, *m.outputs, *m.inputs, scale, i, panel);
-      }
-      i -= m.output_panels;
-      if (i < m.input_panels) {
-        T* panel = m.backward + i * m.outputs->size() * kColumns<T>;
-        return pack_inputs(p[m.weight], m.stride, *m.outputs, *m.inputs, scale, i, panel);
-      }
-      i -= m.input_panels;
-    }
-    const T *none = nullptr, *shift1 = first < 0 ? none : p[kNorm1Shift], *shift2 = first < 0 ? none : p[kNorm2Shift];
-    if (i == 0) return pack_bias(p[kInputsBias], p[kInputs], z.D, shift1, z.inputs, z.Qp, to.inputs_bias);
-    pack_bias(p[kHiddenBias], p[kHidden], z.D, shift2, z.hidden, z.Fp, to.hidden_bias);
-    pack_bias(p[kOutputBias], none, 0, none, z.width, z.Dp, to.output_bias);
-    pack_bias(p[kBackBias], none, 0, none, z.width, z.Dp, to.back_bias);
-    pack_bias(p[kNorm1Scale], none, 0, none, z.width, z.Dp, to.scale1);
-    pack_bias(p[kNorm1Shift], none, 0, none, z.width, z.Dp, to.shift1);
-    pack_bias(p[kNorm2Scale], none, 0, none, z.width, z.Dp, to.scale2);
-    pack_bias(p[kNorm2Shift], none, 0, none, z.width, z.Dp, to.shift2);
-  });
-}
-
-// ---- passes between products -------------------------------------------------------------------------------------
-
-// Calls work(offset of a vector, its numbers) for the D numbers of row r of a matrix in panels.
-template <typename T, typename Work>
-SERIATIM_INLINE void each_vector(int64_t D, int64_t jump, int64_t r, const Work& work) {
-  constexpr int L = kLanes<T>, W = kColumns<T>;
-  for (int64_t k = 0; k < D; k += L) {
-    work(k / W * jump + r * W + k % W, static_cast<int>(std::min<int64_t>(L, D - k)));
-  }
-}
-
-// Rows of x with mean 0 and variance 1.
-template <typename T>
-void normalize(const Layout<T>& z, int64_t rows, const T* x, T* to, T* inverse) {
-  for (int64_t r = 0; r < rows; ++r) {
-    Vector<T> sum{}, squares{};
-    each_vector<T>(z.D, z.jump(), r, [&](int64_t at, int count) { sum += load(x + at, count); });
-    const T mean = sum_lanes<T>(sum) / z.D;
-    each_vector<T>(z.D, z.jump(), r, [&](int64_t at, int count) {
-      Vector<T> away = load(x + at, count) - mean;
-      if (count < kLanes<T>) {
-        for (int lane = count; lane < kLanes<T>; ++lane) away[lane] = 0;
-      }
-      squares += away * away;
-    });
-    const T scale = 1 / std::sqrt(sum_lanes<T>(squares) / z.D + static_cast<T>(z.settings.eps));
-    inverse[r] = scale;
-    each_vector<T>(z.D, z.jump(), r, [&](int64_t at, int count) {
-      store<T>(to + at, (load(x + at, count) - mean) * scale, count);
-    });
-  }
-}
-
-// to (+)= (d − mean d − x̂ mean(d x̂)) / σ, row by row.
-template <typename T>
-void normalize_backward(const Layout<T>& z, int64_t rows, const T* d, const T* normed, const T* inverse, T* to,
-                        bool add) {
-  for (int64_t r = 0; r < rows; ++r) {
-    Vector<T> sum{}, with{};
-    each_vector<T>(z.D, z.jump(), r, [&](int64_t at, int count) {
-      const Vector<T> slope = load(d + at, count);
-      sum += slope;
-      with += slope * load(normed + at, count);
-    });
-    const T scale = inverse[r], mean = sum_lanes<T>(sum) / z.D * scale, along = sum_lanes<T>(with) / z.D * scale;
-    each_vector<T>(z.D, z.jump(), r, [&](int64_t at, int count) {
-      Vector<T> slope = load(d + at, count) * scale - mean - load(normed + at, count) * along;
-      if (add) slope += load(to + at, count);
-      store(to + at, slope, count);
-    });
-  }
-}
-
-// Where the numbers of a tile are among those that dropout counts: the first of each row.
-std::vector<uint32_t> dropout_rows(const Tile& tile, int64_t D) {
-  std::vector<uint32_t> first;
-  for (const Sequence& sequence : tile.sequences) {
-    for (int64_t r = 0; r < sequence.rows; ++r) first.push_back(static_cast<uint32_t>((sequence.number + r) * D));
-  }
-  return first;
-}
-
-// to (+)= dropout(from), for a matrix of Dp panels.
-template <typename T>
-void drop(const Layout<T>& z, const std::vector<uint32_t>& first, int64_t seed, const T* from, T* to, bool add) {
-  constexpr int L = kLanes<T>, W = kColumns<T>;
-  const int64_t rows = static_cast<int64_t>(first.size());
-  const DropoutMask<T> mask(z.settings.dropout, seed);
-  for (int64_t p = 0; p < z.Dp; ++p) {
-    const T* source = from + p * z.jump();
-    T* target = to + p * z.jump();
-    for (int64_t r = 0; r < rows && z.settings.dropout > 0; ++r) {
-      const uint32_t place = first[r] + static_cast<uint32_t>(p * W);
-      T values[W];
-#pragma omp simd
-      for (int j = 0; j < W; ++j) values[j] = mask.apply(source[r * W + j], place + j);
-      for (int j = 0; j < W; j += L) {
-        store<T>(target + r * W + j, add ? load(target + r * W + j) + load(values + j) : load(values + j));
-      }
-    }
-    for (int64_t i = 0; i < rows * W && z.settings.dropout == 0; i += L) {
-      store<T>(target + i, add ? load(target + i) + load(source + i) : load(source + i));
-    }
-  }
-}
-
-// x = γ x̂ + β, and a copy of it.
-template <typename T>
-void scale_and_shift(const Layout<T>& z, int64_t rows, const T* normed, const T* scale, const T* shift, T* x, T* copy) {
-  constexpr int L = kLanes<T>, W = kColumns<T>;
-  for (int64_t k = 0; k < z.Dp * W; k += L) {
-    const Vector<T> by = load(scale + k), plus = load(shift + k);
-    for (int64_t r = 0; r < rows; ++r) {
-      const int64_t at = k / W * z.jump() + r * W + k % W;
-      const Vector<T> value = load(normed + at) * by + plus;
-      store(x + at, value);
-      if (copy != nullptr) store(copy + at, value);
-    }
-  }
-}
-
-// d ← γ d; the sums over rows of d and d x̂, the gradients of β and γ, are those of this tile.
-template <typename T>
-void scale_backward(const Layout<T>& z, int64_t rows, T* d, const T* normed, const T* scale, T* d_scale, T* d_shift) {
-  constexpr int L = kLanes<T>, W = kColumns<T>;
-  for (int64_t k = 0; k < z.Dp * W; k += L) {
-    const Vector<T> by = load(scale + k);
-    Vector<T> sum{}, with{};
-    for (int64_t r = 0; r < rows; ++r) {
-      const int64_t at = k / W * z.jump() + r * W + k % W;
-      const Vector<T> slope = load(d + at);
-      sum += slope;
-      with += slope * load(normed + at);
-      store<T>(d + at, slope * by);
-    }
-    store(d_shift + k, sum);
-    store(d_scale + k, with);
-  }
-}
-
-// The rows of a tile between the tensor (N, D) and panels, whose padding is zero.
-template <typename T>
-void to_panels(const Layout<T>& z, const Tile& tile, const T* x, T* to) {
-  constexpr int L = kLanes<T>, W = kColumns<T>;
-  int64_t r = 0;
-  for (const Sequence& sequence : tile.sequences) {
-    for (int64_t i = 0; i < sequence.rows; ++i, ++r) {
-      const T* row = x + (sequence.start + i) * z.D;
-      for (int64_t k = 0; k < z.Dp * W; k += L) {
-        const int count = static_cast<int>(std::clamp<int64_t>(z.D - k, 0, L));
-        store<T>(to + k / W * z.jump() + r * W + k % W, count > 0 ? load(row + k, count) : Vector<T>{});
-      }
-    }
-  }
-}
-
-template <typename T>
-void from_panels(const Layout<T>& z, const Tile& tile, const T* x, T* to) {
-  int64_t r = 0;
-  for (const Sequence& sequence : tile.sequences) {
-    for (int64_t i = 0; i < sequence.rows; ++i, ++r) {
-      T* row = to + (sequence.start + i) * z.D;
-      int64_t k = 0;
-      each_vector<T>(z.D, z.jump(), r, [&](int64_t at, int count) {
-        store<T>(row + k, load(x + at, count), count);
-        k += count;
-      });
-    }
-  }
-}
+constexpr int64_t kChunk = kDepth;  // hidden units at once
 
 // ---- a tile through a block --------------------------------------------------------------------------------------
 
@@ -470,125 +48,175 @@ void with_activation(Activation kind, const Work& work) {
   }
 }
 
-// A thread's memory: a tile's residual stream and what a part adds to it, some hidden units, attention.
+// A thread's memory: a tile's residual stream and what a part adds to it, some hidden units, keys and values of a source
+// and their gradients, attention.
 template <typename T>
 struct Worker {
-  T *x, *out, *part;
+  T *x, *out, *part, *source, *d_source;
   PanelAttention<T> attention;
 };
 
 // The workers of all threads, in `memory`.
 template <typename T>
 std::vector<Worker<T>> make_workers(const Layout<T>& z, bool backward, Tensor& memory) {
-  PanelAttention<T> attention(z.longest, z.head, backward);
+  PanelAttention<T> attention(std::max(z.longest, z.longest_source), z.head, backward);
   const int64_t row = z.panels(z.Dp), part = z.panels(std::max(kChunk / kColumns<T>, z.Ap));
-  const int64_t each = 2 * row + part + attention.memory(), threads = at::get_num_threads();
+  const int64_t source = z.settings.cross ? 2 * z.Ap * z.source_jump() : 0;
+  const int64_t each = 2 * row + part + 2 * source + attention.memory(), threads = at::get_num_threads();
   memory = workspaces().take(threads * each * sizeof(T));
   std::vector<Worker<T>> workers;
   for (int64_t id = 0; id < threads; ++id) {
     T* at = reinterpret_cast<T*>(memory.data_ptr()) + id * each;
-    attention.set_memory(at + 2 * row + part);
-    workers.push_back({at, at + row, at + 2 * row, attention});
+    const auto take = [&](int64_t count) { return std::exchange(at, at + count); };
+    Worker<T> worker{take(row), take(row), take(part), take(source), take(source), attention};
+    worker.attention.set_memory(at);
+    workers.push_back(worker);
   }
   return workers;
 }
 
-// All panels of c (rows, N) = a wᵀ + bias, w packed.
+// All panels of c (rows, N) (+)= a wᵀ + bias, w packed.
 template <typename T>
 void multiply_all(const Layout<T>& z, int64_t rows, const T* a, int64_t depth, const T* w, const T* bias, T* c,
-                  int64_t panels) {
+                  int64_t panels, bool add = false) {
   constexpr int W = kColumns<T>;
   for (int64_t p = 0; p < panels; ++p) {
     multiply_panel<T>({a, z.jump()}, rows, w + p * depth * W, depth, c + p * z.jump(), bias ? bias + p * W : nullptr,
-                      false);
+                      add);
   }
 }
 
-// Calls work(place, rows, log-sums) for every head of every sequence of a tile; place(matrix, part) is the head's in
-// part 0, 1 … of a matrix with the columns of all heads each.
-template <typename T, typename Work>
-void each_head(const Layout<T>& z, const Tile& tile, T* sums, const Work& work) {
-  constexpr int W = kColumns<T>;
-  int64_t row = 0;
-  for (const Sequence& sequence : tile.sequences) {
-    for (int64_t h = 0; h < z.H; ++h) {
-      const auto place = [&](T* matrix, int64_t part) {
-        return typename PanelAttention<T>::Place{{matrix + row * W, z.jump()}, part * z.Ap * W + h * z.padded_head};
-      };
-      work(place, sequence.rows, sums + h * z.stride + row);
-    }
-    row += sequence.rows;
+// Where head h is in part 0, 1 … of a matrix that has the columns of all heads each, from `row` on.
+template <typename T>
+typename PanelAttention<T>::Place head_place(const Layout<T>& z, T* matrix, int64_t jump, int64_t row, int64_t part,
+                                             int64_t h) {
+  return {{matrix + row * kColumns<T>, jump}, part * z.Ap * kColumns<T> + h * z.padded_head};
+}
+
+// A part begins: its input is x, normalized if norms are before parts.
+template <typename T>
+void enter(const Layout<T>& z, int64_t rows, Part part, const T* x, const Saved<T>& save) {
+  if (z.settings.pre_norm) {
+    normalize(z, rows, x, save.in[part], save.inverse[part]);
+  } else {
+    for (int64_t p = 0; p < z.Dp; ++p) std::copy_n(x + p * z.jump(), rows * kColumns<T>, save.in[part] + p * z.jump());
+  }
+}
+
+// A part ends: x + dropout(out), normalized if norms are after parts.
+template <typename T>
+void leave(const Layout<T>& z, const std::vector<uint32_t>& first, int64_t layer, Part part, const T* out, T* x,
+           const PackedBlock<T>& w, const Saved<T>& save) {
+  drop(z, first, z.settings.seed(layer, part), out, x, true);
+  if (!z.settings.pre_norm) {
+    const int64_t rows = static_cast<int64_t>(first.size());
+    normalize(z, rows, x, save.normed[part], save.inverse[part]);
+    scale_and_shift(z, rows, save.normed[part], w.scale[part], w.shift[part], x);
   }
 }
 
 template <typename T>
 void block_forward(const Layout<T>& z, const Tile& tile, const std::vector<uint32_t>& first, int64_t layer,
-                   const Packed<T>& w, const Saved<T>& save, Worker<T>& worker) {
+                   const T* source, const PackedBlock<T>& w, const Saved<T>& save, Worker<T>& worker) {
   constexpr int L = kLanes<T>, W = kColumns<T>;
   const int64_t rows = tile.rows, jump = z.jump();
-  const bool pre = z.settings.pre_norm;
   T *x = worker.x, *out = worker.out, *part = worker.part;
-  if (pre) {
-    normalize(z, rows, x, save.in1, save.inverse1);
-  } else if (layer == 0) {
-    std::copy_n(x, z.panels(z.Dp), save.in1);
+  enter(z, rows, kAttention, x, save);
+  multiply_all<T>(z, rows, save.in[kAttention], z.D, w.weight[kInputs], w.bias[kInputs], save.inputs, z.Qp);
+  int64_t row = 0;
+  for (const Sequence& sequence : tile.sequences) {
+    for (int64_t h = 0; h < z.H; ++h) {
+      const auto place = [&](T* matrix, int64_t part) { return head_place(z, matrix, jump, row, part, h); };
+      worker.attention.forward(place(save.inputs, 0), place(save.inputs, 1), place(save.inputs, 2),
+                               place(save.attended, 0), sequence.rows, sequence.rows, z.settings.causal,
+                               save.sums + h * z.stride + row);
+    }
+    row += sequence.rows;
   }
-  multiply_all<T>(z, rows, save.in1, z.D, w.inputs, w.inputs_bias, save.inputs, z.Qp);
-  each_head(z, tile, save.sums, [&](const auto& place, int64_t count, T* sums) {
-    worker.attention.forward(place(save.inputs, 0), place(save.inputs, 1), place(save.inputs, 2),
-                             place(save.attended, 0), count, count, z.settings.causal, sums);
-  });
-  multiply_all<T>(z, rows, save.attended, z.heads.size(), w.output, w.output_bias, out, z.Dp);
-  drop(z, first, z.settings.seeds[2 * layer], out, x, true);
-  if (pre) {
-    normalize(z, rows, x, save.in2, save.inverse2);
-  } else {
-    normalize(z, rows, x, save.normed1, save.inverse1);
-    scale_and_shift(z, rows, save.normed1, w.scale1, w.shift1, x, save.in2);
+  multiply_all<T>(z, rows, save.attended, z.heads.size(), w.weight[kOutput], w.bias[kOutput], out, z.Dp);
+  leave(z, first, layer, kAttention, out, x, w, save);
+
+  if (z.settings.cross) {
+    enter(z, rows, kCross, x, save);
+    multiply_all<T>(z, rows, save.in[kCross], z.D, w.weight[kQuery], w.bias[kQuery], save.query, z.Ap);
+    row = 0;
+    for (const Sequence& sequence : tile.sequences) {
+      const T* memory = source + sequence.source_start * 2 * z.D;
+      each_source_vector(z, sequence.source_rows, [&](int64_t from, int64_t to, int count) {
+        store<T>(worker.source + to, load(memory + from, count));
+      });
+      for (int64_t h = 0; h < z.H; ++h) {
+        const auto place = [&](T* matrix) { return head_place(z, matrix, jump, row, 0, h); };
+        worker.attention.forward(place(save.query), head_place(z, worker.source, z.source_jump(), 0, 0, h),
+                                 head_place(z, worker.source, z.source_jump(), 0, 1, h), place(save.cross_attended),
+                                 sequence.rows, sequence.source_rows, false, save.cross_sums + h * z.stride + row);
+      }
+      row += sequence.rows;
+    }
+    multiply_all<T>(z, rows, save.cross_attended, z.heads.size(), w.weight[kCrossOutput], w.bias[kCrossOutput], out,
+                    z.Dp);
+    leave(z, first, layer, kCross, out, x, w, save);
   }
+
+  enter(z, rows, kFeedForward, x, save);
   with_activation(z.settings.activation, [&](auto kind) {
     for (int64_t unit = 0; unit < z.F; unit += kChunk) {
       const int64_t end = std::min(z.F, unit + kChunk);
       for (int64_t p = unit / W; p < ceil_div(end, W); ++p) {
         T *hidden = save.hidden + p * jump, *active = part + (p - unit / W) * jump;
-        multiply_panel<T>({save.in2, jump}, rows, w.hidden + p * z.D * W, z.D, hidden, w.hidden_bias + p * W, false);
+        multiply_panel<T>({save.in[kFeedForward], jump}, rows, w.weight[kHidden] + p * z.D * W, z.D, hidden,
+                          w.bias[kHidden] + p * W, false);
         for (int64_t i = 0; i < rows * W; i += L) store<T>(active + i, activated<T>(load(hidden + i), kind));
       }
       for (int64_t p = 0; p < z.Dp; ++p) {
-        multiply_panel<T>({part, jump}, rows, w.back + (p * z.F + unit) * W, end - unit, out + p * jump,
-                          unit == 0 ? w.back_bias + p * W : nullptr, unit > 0);
+        multiply_panel<T>({part, jump}, rows, w.weight[kBack] + (p * z.F + unit) * W, end - unit, out + p * jump,
+                          unit == 0 ? w.bias[kBack] + p * W : nullptr, unit > 0);
       }
     }
   });
-  drop(z, first, z.settings.seeds[2 * layer + 1], out, x, true);
-  if (!pre) normalize(z, rows, x, save.normed2, save.inverse2);
+  leave(z, first, layer, kFeedForward, out, x, w, save);
 }
 
-// The gradients of a tile in one block, for its weights.
+// The gradients of one block: of the outputs of its matrices, of the activated hidden units' place their values, and of
+// scale and shift of norms after parts.
 template <typename T>
 struct Slopes {
-  T *back, *hidden, *active, *output, *inputs, *norms;
+  T *inputs, *output, *hidden, *active, *back, *query, *cross_output, *norms;
 };
+
+// From the gradient d of what a part leaves to that of its output, without what dropout dropped.
+template <typename T>
+void leave_backward(const Layout<T>& z, const std::vector<uint32_t>& first, int64_t layer, Part part, T* d,
+                    const PackedBlock<T>& w, const Saved<T>& saved, T* norms, T* to) {
+  if (!z.settings.pre_norm) {
+    const int64_t rows = static_cast<int64_t>(first.size()), norm = z.Dp * kColumns<T>;
+    scale_backward(z, rows, d, saved.normed[part], w.scale[part], norms + 2 * part * norm,
+                   norms + (2 * part + 1) * norm);
+    normalize_backward(z, rows, d, saved.normed[part], saved.inverse[part], d, false);
+  }
+  drop(z, first, z.settings.seed(layer, part), d, to, false);
+}
 
 template <typename T>
 void block_backward(const Layout<T>& z, const Tile& tile, const std::vector<uint32_t>& first, int64_t layer,
-                    const Packed<T>& w, const Saved<T>& saved, T* d, const Slopes<T>& slopes, Worker<T>& worker) {
+                    const T* source, const PackedBlock<T>& w, const Saved<T>& saved, T* d, T* d_source,
+                    const Slopes<T>& slopes, Worker<T>& worker) {
   constexpr int L = kLanes<T>, W = kColumns<T>;
-  const int64_t rows = tile.rows, jump = z.jump(), norm = z.Dp * W;
+  const int64_t rows = tile.rows, jump = z.jump();
   const bool pre = z.settings.pre_norm;
-  T *into = worker.out, *part = worker.part;
-  if (!pre) {
-    scale_backward(z, rows, d, saved.normed2, w.scale2, slopes.norms + 2 * norm, slopes.norms + 3 * norm);
-    normalize_backward(z, rows, d, saved.normed2, saved.inverse2, d, false);
-  }
-  drop(z, first, z.settings.seeds[2 * layer + 1], d, slopes.back, false);
+  T *part = worker.part, *into = pre ? worker.out : d;  // where gradients of inputs are written, or added to
+  const auto enter_backward = [&](Part part) {
+    if (pre) normalize_backward(z, rows, into, saved.normed[part], saved.inverse[part], d, true);
+  };
+
+  leave_backward(z, first, layer, kFeedForward, d, w, saved, slopes.norms, slopes.back);
   with_activation(z.settings.activation, [&](auto kind) {
     for (int64_t unit = 0; unit < z.F; unit += kChunk) {
       const int64_t end = std::min(z.F, unit + kChunk);
       for (int64_t p = unit / W; p < ceil_div(end, W); ++p) {
         const T* hidden = saved.hidden + p * jump;
         T *slope = slopes.hidden + p * jump, *active = slopes.active + p * jump;
-        multiply_panel<T>({slopes.back, jump}, rows, w.back_t + p * z.D * W, z.D, slope, nullptr, false);
+        multiply_panel<T>({slopes.back, jump}, rows, w.turned[kBack] + p * z.D * W, z.D, slope, nullptr, false);
         for (int64_t i = 0; i < rows * W; i += L) {
           Vector<T> y, steep;
           activated_with_slope<T>(load(hidden + i), kind, y, steep);
@@ -597,49 +225,77 @@ void block_backward(const Layout<T>& z, const Tile& tile, const std::vector<uint
         }
       }
       for (int64_t p = 0; p < z.Dp; ++p) {
-        multiply_panel<T>({slopes.hidden + unit / W * jump, jump}, rows, w.hidden_t + (p * z.F + unit) * W, end - unit,
-                          (pre ? into : d) + p * jump, nullptr, !pre || unit > 0);
+        multiply_panel<T>({slopes.hidden + unit / W * jump, jump}, rows, w.turned[kHidden] + (p * z.F + unit) * W,
+                          end - unit, into + p * jump, nullptr, !pre || unit > 0);
       }
     }
   });
-  if (pre) {
-    normalize_backward(z, rows, into, saved.normed2, saved.inverse2, d, true);
-  } else {
-    scale_backward(z, rows, d, saved.normed1, w.scale1, slopes.norms, slopes.norms + norm);
-    normalize_backward(z, rows, d, saved.normed1, saved.inverse1, d, false);
+  enter_backward(kFeedForward);
+
+  if (z.settings.cross) {
+    leave_backward(z, first, layer, kCross, d, w, saved, slopes.norms, slopes.cross_output);
+    multiply_all<T>(z, rows, slopes.cross_output, z.D, w.turned[kCrossOutput], nullptr, part, z.Ap);
+    int64_t row = 0;
+    for (const Sequence& sequence : tile.sequences) {
+      const T* memory = source + sequence.source_start * 2 * z.D;
+      T* d_memory = d_source + sequence.source_start * 2 * z.D;
+      each_source_vector(z, sequence.source_rows, [&](int64_t from, int64_t to, int count) {
+        store<T>(worker.source + to, load(memory + from, count));
+      });
+      for (int64_t h = 0; h < z.H; ++h) {
+        const auto place = [&](T* matrix) { return head_place(z, matrix, jump, row, 0, h); };
+        const auto memory_place = [&](T* matrix, int64_t part) {
+          return head_place(z, matrix, z.source_jump(), 0, part, h);
+        };
+        worker.attention.backward(place(saved.query), memory_place(worker.source, 0), memory_place(worker.source, 1),
+                                  place(saved.cross_attended), place(part), sequence.rows, sequence.source_rows, false,
+                                  saved.cross_sums + h * z.stride + row, place(slopes.query),
+                                  memory_place(worker.d_source, 0), memory_place(worker.d_source, 1));
+      }
+      each_source_vector(z, sequence.source_rows, [&](int64_t to, int64_t from, int count) {
+        store<T>(d_memory + to, load(worker.d_source + from), count);
+      });
+      row += sequence.rows;
+    }
+    multiply_all<T>(z, rows, slopes.query, z.heads.size(), w.turned[kQuery], nullptr, into, z.Dp, !pre);
+    enter_backward(kCross);
   }
-  drop(z, first, z.settings.seeds[2 * layer], d, slopes.output, false);
-  multiply_all<T>(z, rows, slopes.output, z.D, w.output_t, nullptr, part, z.Ap);
-  each_head(z, tile, saved.sums, [&](const auto& place, int64_t count, const T* sums) {
-    worker.attention.backward(place(saved.inputs, 0), place(saved.inputs, 1), place(saved.inputs, 2),
-                              place(saved.attended, 0), place(part, 0), count, count, z.settings.causal, sums,
-                              place(slopes.inputs, 0), place(slopes.inputs, 1), place(slopes.inputs, 2));
-  });
+
+  leave_backward(z, first, layer, kAttention, d, w, saved, slopes.norms, slopes.output);
+  multiply_all<T>(z, rows, slopes.output, z.D, w.turned[kOutput], nullptr, part, z.Ap);
+  int64_t row = 0;
+  for (const Sequence& sequence : tile.sequences) {
+    for (int64_t h = 0; h < z.H; ++h) {
+      const auto place = [&](T* matrix, int64_t part) { return head_place(z, matrix, jump, row, part, h); };
+      worker.attention.backward(place(saved.inputs, 0), place(saved.inputs, 1), place(saved.inputs, 2),
+                                place(saved.attended, 0), place(part, 0), sequence.rows, sequence.rows,
+                                z.settings.causal, saved.sums + h * z.stride + row, place(slopes.inputs, 0),
+                                place(slopes.inputs, 1), place(slopes.inputs, 2));
+    }
+    row += sequence.rows;
+  }
   for (int64_t k = z.heads.size(); k < z.Ap * W; ++k) {  // padding after the last head
     for (int64_t s = 0; s < 3; ++s) {
       T* column = slopes.inputs + (s * z.Ap + k / W) * jump + k % W;
       for (int64_t r = 0; r < rows; ++r) column[r * W] = 0;
     }
   }
-  for (int64_t p = 0; p < z.Dp; ++p) {
-    multiply_panel<T>({slopes.inputs, jump}, rows, w.inputs_t + p * z.inputs.size() * W, z.inputs.size(),
-                      (pre ? into : d) + p * jump, nullptr, !pre);
-  }
-  if (pre) normalize_backward(z, rows, into, saved.normed1, saved.inverse1, d, true);
+  multiply_all<T>(z, rows, slopes.inputs, z.inputs.size(), w.turned[kInputs], nullptr, into, z.Dp, !pre);
+  enter_backward(kAttention);
 }
 
 // ---- weight gradients --------------------------------------------------------------------------------------------
 
-// The gradient of one matrix of weights and its bias.
+// One matrix of weights: the gradients of its outputs and its inputs, of the first tile and the distance to the next,
+// its parameters and their gradients.
 template <typename T>
 struct Gradient {
-  const T* above;                     // gradients of its outputs, of the first tile
-  int64_t above_tile, above_panels;   // numbers of a tile, panels
-  const T* below;                     // its inputs
-  int64_t below_tile, below_panels;
-  const Columns *outputs, *inputs;
-  int64_t stride;
-  const T *weight, *scale, *shift;    // the norm that is folded into it, or null
+  MatrixForm form;
+  const T* above;
+  int64_t above_tile;
+  const T* below;
+  int64_t below_tile;
+  const T *weight, *scale, *shift;  // the norm that is folded into it, or null
   T *d_weight, *d_bias;
   int64_t constant_begin, constant_end;  // outputs whose bias changes nothing: its gradient is 0
 };
@@ -648,21 +304,21 @@ struct Gradient {
 template <typename T>
 void weight_gradient(const Layout<T>& z, const Gradient<T>& m, int64_t begin, int64_t end, Lines<T>& memory, T* norm) {
   constexpr int L = kLanes<T>, W = kColumns<T>;
-  const int64_t each = m.below_panels * W * W, count = end - begin;
+  const int64_t each = m.form.input_panels * W * W, count = end - begin;
   if (memory.count() < count * (each + W)) memory = Lines<T>(count * (each + W));
   T *c = memory, *sums = c + count * each;
   for (int64_t t = 0; t < z.count(); ++t) {
     add_weight_gradient<T>({m.above + t * m.above_tile, z.jump()}, begin, end, {m.below + t * m.below_tile, z.jump()},
-                           m.below_panels, z.tiles[t].rows, c, sums, t > 0);
+                           m.form.input_panels, z.tiles[t].rows, c, sums, t > 0);
   }
   for (int64_t i = 0; i < count * W; ++i) {
-    const int64_t n = (*m.outputs)[begin * W + i];
+    const int64_t n = (*m.form.outputs)[begin * W + i];
     if (n < 0) continue;
     const T d_bias = n >= m.constant_begin && n < m.constant_end ? T(0) : sums[i];
     m.d_bias[n] = d_bias;
-    T* to = m.d_weight + n * m.stride;
-    const T *row = c + i / W * each + i % W * W, *weight = m.weight + n * m.stride;  // its panels are W² apart
-    const int64_t whole = m.inputs->same ? m.stride / L * L : 0;
+    T* to = m.d_weight + n * m.form.stride;
+    const T *row = c + i / W * each + i % W * W, *weight = m.weight + n * m.form.stride;  // its panels are W² apart
+    const int64_t whole = m.form.inputs->same ? m.form.stride / L * L : 0;
     for (int64_t k = 0; k < whole; k += L) {
       const Vector<T> slope = load(row + k / W * W * W + k % W);
       if (m.scale == nullptr) {
@@ -671,11 +327,11 @@ void weight_gradient(const Layout<T>& z, const Gradient<T>& m, int64_t begin, in
         const Vector<T> at = load(weight + k);
         store<T>(to + k, slope * load(m.scale + k) + d_bias * load(m.shift + k));
         store<T>(norm + k, load(norm + k) + slope * at);
-        store<T>(norm + m.stride + k, load(norm + m.stride + k) + d_bias * at);
+        store<T>(norm + m.form.stride + k, load(norm + m.form.stride + k) + d_bias * at);
       }
     }
-    for (int64_t k = whole; k < m.inputs->size(); ++k) {
-      const int64_t at = (*m.inputs)[k];
+    for (int64_t k = whole; k < m.form.inputs->size(); ++k) {
+      const int64_t at = (*m.form.inputs)[k];
       if (at < 0) continue;
       const T slope = row[k / W * W * W + k % W];
       if (m.scale == nullptr) {
@@ -683,7 +339,7 @@ void weight_gradient(const Layout<T>& z, const Gradient<T>& m, int64_t begin, in
       } else {
         to[at] = slope * m.scale[at] + d_bias * m.shift[at];
         norm[at] += slope * weight[at];
-        norm[m.stride + at] += d_bias * weight[at];
+        norm[m.form.stride + at] += d_bias * weight[at];
       }
     }
   }
@@ -692,172 +348,207 @@ void weight_gradient(const Layout<T>& z, const Gradient<T>& m, int64_t begin, in
 // ---- the stack ---------------------------------------------------------------------------------------------------
 
 template <typename T>
-std::vector<Parameters<T>> pointers(at::TensorList parameters) {
-  std::vector<Parameters<T>> all(parameters.size() / kParameters);
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    all[i / kParameters][i % kParameters] = parameters[i].const_data_ptr<T>();
-  }
+std::vector<Parameters<const T>> pointers(const Layout<T>& z, at::TensorList parameters) {
+  const size_t each = z.settings.cross ? kParameters : kPlainParameters;
+  std::vector<Parameters<const T>> all(z.layers);
+  for (size_t i = 0; i < parameters.size(); ++i) all[i / each][i % each] = parameters[i].const_data_ptr<T>();
   return all;
 }
 
 template <typename T>
-void forward_of(const Layout<T>& z, const Tensor& x, at::TensorList parameters, T* workspace, const Tensor& y) {
-  pack_weights(z, pointers<T>(parameters), workspace);
-  Tensor memory;
-  std::vector<Worker<T>> workers = make_workers(z, false, memory);
+void forward_of(const Layout<T>& z, const Tensor& x, at::TensorList memory, at::TensorList parameters, T* workspace,
+                const Tensor& y) {
+  pack_weights(z, pointers(z, parameters), workspace);
+  Tensor worker_memory;
+  std::vector<Worker<T>> workers = make_workers(z, false, worker_memory);
   each_item(z.count(), [&](int64_t t, int64_t id) {
     Worker<T>& worker = workers[id];
     const Tile& tile = z.tiles[t];
     const std::vector<uint32_t> first = dropout_rows(tile, z.D);
     to_panels(z, tile, x.const_data_ptr<T>(), worker.x);
     for (int64_t layer = 0; layer < z.layers; ++layer) {
-      const Packed<T> w(z, workspace, layer);
-      const Saved<T> save(z, workspace, layer, t);
-      block_forward(z, tile, first, layer, w, save, worker);
-      if (!z.settings.pre_norm) {
-        T* next = layer + 1 < z.layers ? Saved<T>(z, workspace, layer + 1, t).in1 : nullptr;
-        scale_and_shift(z, tile.rows, save.normed2, w.scale2, w.shift2, worker.x, next);
-      }
+      const T* source = z.settings.cross ? memory[layer].const_data_ptr<T>() : nullptr;
+      block_forward(z, tile, first, layer, source, PackedBlock<T>(z, workspace, layer),
+                    Saved<T>(z, workspace, layer, t), worker);
     }
     from_panels(z, tile, worker.x, y.data_ptr<T>());
   });
 }
 
+// `gradients` are those of x, of the memory of each block, and of all parameters.
 template <typename T>
-void backward_of(const Layout<T>& z, const Tensor& dy, at::TensorList parameters, T* workspace, const Tensor& dx,
+void backward_of(const Layout<T>& z, const Tensor& dy, at::TensorList memory, at::TensorList parameters, T* workspace,
                  const std::vector<Tensor>& gradients) {
-  constexpr int W = kColumns<T>;
-  const auto all = pointers<T>(parameters);
-  const int64_t norm = z.Dp * W;
-  const int64_t row = z.panels(z.Dp), inputs = z.panels(z.Qp), hidden = z.panels(z.Fp);
-  const Tensor memory = workspaces().take((z.count() * (3 * row + inputs + 2 * hidden + 4 * norm)) * sizeof(T));
-  T* at = reinterpret_cast<T*>(memory.data_ptr());
+  const auto all = pointers(z, parameters);
+  const size_t each = z.settings.cross ? kParameters : kPlainParameters;
+  const int64_t norm = z.Dp * kColumns<T>, norms = 2 * z.parts() * norm, cross = z.settings.cross ? 1 : 0;
+  const int64_t row = z.panels(z.Dp), heads = z.panels(z.Ap), inputs = z.panels(z.Qp), hidden = z.panels(z.Fp);
+  const int64_t numbers = 3 * row + inputs + 2 * hidden + norms + cross * (heads + row);
+  const Tensor room = workspaces().take(z.count() * numbers * sizeof(T));
+  T* at = reinterpret_cast<T*>(room.data_ptr());
   const auto take = [&](int64_t count) { return std::exchange(at, at + z.count() * count); };
   T* d = take(row);
-  const Slopes<T> slopes{take(row), take(hidden), take(hidden), take(row), take(inputs), take(4 * norm)};
+  const Slopes<T> slopes{take(inputs),        take(row),         take(hidden), take(hidden), take(row),
+                         take(cross * heads), take(cross * row), take(norms)};
   Tensor worker_memory;
   std::vector<Worker<T>> workers = make_workers(z, true, worker_memory);
   std::vector<Lines<T>> sums(at::get_num_threads());
   for (int64_t layer = z.layers - 1; layer >= 0; --layer) {
-    const Packed<T> w(z, workspace, layer);
     each_item(z.count(), [&](int64_t t, int64_t id) {
       const Tile& tile = z.tiles[t];
       T* own = d + t * row;
       if (layer == z.layers - 1) to_panels(z, tile, dy.const_data_ptr<T>(), own);
-      const Slopes<T> here{slopes.back + t * row,   slopes.hidden + t * hidden, slopes.active + t * hidden,
-                           slopes.output + t * row, slopes.inputs + t * inputs, slopes.norms + t * 4 * norm};
-      block_backward(z, tile, dropout_rows(tile, z.D), layer, w, Saved<T>(z, workspace, layer, t), own, here,
-                     workers[id]);
-      if (layer == 0) from_panels(z, tile, own, dx.data_ptr<T>());
+      const Slopes<T> here{slopes.inputs + t * inputs,        slopes.output + t * row,
+                           slopes.hidden + t * hidden,        slopes.active + t * hidden,
+                           slopes.back + t * row,             slopes.query + t * cross * heads,
+                           slopes.cross_output + t * cross * row, slopes.norms + t * norms};
+      block_backward<T>(z, tile, dropout_rows(tile, z.D), layer,
+                        cross ? memory[layer].const_data_ptr<T>() : nullptr, PackedBlock<T>(z, workspace, layer),
+                        Saved<T>(z, workspace, layer, t), own,
+                        cross ? gradients[1 + layer].data_ptr<T>() : nullptr, here, workers[id]);
+      if (layer == 0) from_panels(z, tile, own, gradients[0].data_ptr<T>());
     });
-    const Parameters<T>& p = all[layer];
-    std::array<T*, kParameters> g;
-    for (int i = 0; i < kParameters; ++i) g[i] = gradients[1 + layer * kParameters + i].data_ptr<T>();
+
+    const Parameters<const T>& p = all[layer];
+    Parameters<T> g{};
+    for (size_t i = 0; i < each; ++i) g[i] = gradients[1 + memory.size() + layer * each + i].data_ptr<T>();
     const Saved<T> saved(z, workspace, layer, 0);
-    const bool pre = z.settings.pre_norm;
-    const auto folded = [&](Parameter index) { return pre ? p[index] : nullptr; };
-    const std::array<Gradient<T>, 4> matrices = {{
-        {slopes.back, row, z.Dp, slopes.active, hidden, z.Fp, &z.width, &z.hidden, z.F, p[kBack], nullptr, nullptr,
-         g[kBack], g[kBackBias], 0, 0},
-        {slopes.hidden, hidden, z.Fp, saved.in2, z.saved(), z.Dp, &z.hidden, &z.width, z.D, p[kHidden],
-         folded(kNorm2Scale), folded(kNorm2Shift), g[kHidden], g[kHiddenBias], 0, 0},
-        {slopes.inputs, inputs, z.Qp, saved.in1, z.saved(), z.Dp, &z.inputs, &z.width, z.D, p[kInputs],
-         folded(kNorm1Scale), folded(kNorm1Shift), g[kInputs], g[kInputsBias], z.D, 2 * z.D},
-        {slopes.output, row, z.Dp, saved.attended, z.saved(), z.Ap, &z.width, &z.heads, z.D, p[kOutput], nullptr,
-         nullptr, g[kOutput], g[kOutputBias], 0, 0},
-    }};
+    struct Sides {
+      const T* above;
+      int64_t above_tile;
+      const T* below;
+      int64_t below_tile;
+    };
+    const std::array<Sides, kMatrices> sides = {{{slopes.inputs, inputs, saved.in[kAttention], z.saved()},
+                                                 {slopes.output, row, saved.attended, z.saved()},
+                                                 {slopes.hidden, hidden, saved.in[kFeedForward], z.saved()},
+                                                 {slopes.back, row, slopes.active, hidden},
+                                                 {slopes.query, heads, saved.in[kCross], z.saved()},
+                                                 {slopes.cross_output, row, saved.cross_attended, z.saved()}}};
     struct Item {
-      int64_t matrix, begin, end;
+      Gradient<T> gradient;
+      int64_t begin, end;
     };
     std::vector<Item> items;
-    for (int64_t m = 0; m < 4; ++m) {
-      const int64_t panels = matrices[m].above_panels, together = std::clamp<int64_t>(panels / 4, 1, kTogether);
-      for (int64_t begin = 0; begin < panels; begin += together) {
-        items.push_back({m, begin, std::min(panels, begin + together)});
+    for (const MatrixIndex index : {kBack, kHidden, kInputs, kOutput, kQuery, kCrossOutput}) {  // large ones first
+      if (index >= static_cast<int>(z.matrices.size())) continue;
+      const MatrixForm& form = z.matrices[index];
+      const auto [above, above_tile, below, below_tile] = sides[index];
+      const int at = kMatrixParameters[index], scale = form.norm < 0 ? 0 : kNormParameters[form.norm];
+      const bool keys = index == kInputs;  // the bias of the keys changes nothing
+      const Gradient<T> gradient{form,  above,     above_tile, below, below_tile, p[at], form.norm < 0 ? nullptr : p[scale],
+                                 form.norm < 0 ? nullptr : p[scale + 1], g[at], g[at + 1], keys ? z.D : 0,
+                                 keys ? 2 * z.D : 0};
+      const int64_t together = std::clamp<int64_t>(form.output_panels / 4, 1, kTogether);
+      for (int64_t begin = 0; begin < form.output_panels; begin += together) {
+        items.push_back({gradient, begin, std::min(form.output_panels, begin + together)});
       }
     }
-    std::vector<T> norms(items.size() * 2 * z.D);
+    std::vector<T> folded(items.size() * 2 * z.D);
     each_item(items.size(), [&](int64_t i, int64_t id) {
-      const Item& item = items[i];
-      weight_gradient(z, matrices[item.matrix], item.begin, item.end, sums[id], norms.data() + i * 2 * z.D);
+      weight_gradient(z, items[i].gradient, items[i].begin, items[i].end, sums[id], folded.data() + i * 2 * z.D);
     });
-    for (const Parameter index : {kNorm1Scale, kNorm1Shift, kNorm2Scale, kNorm2Shift}) {
-      T* to = g[index];
-      std::fill_n(to, z.D, T(0));
-      const int64_t shift = index == kNorm1Shift || index == kNorm2Shift;
-      const int64_t matrix = index == kNorm1Scale || index == kNorm1Shift ? 2 : 1;
-      for (size_t i = 0; pre && i < items.size(); ++i) {
-        if (items[i].matrix != matrix) continue;
-        for (int64_t k = 0; k < z.D; ++k) to[k] += norms[(2 * i + shift) * z.D + k];
-      }
-      for (int64_t t = 0; !pre && t < z.count(); ++t) {
-        const T* from = slopes.norms + (4 * t + (matrix == 2 ? 0 : 2) + shift) * norm;
-        for (int64_t k = 0; k < z.D; ++k) to[k] += from[k];
+    for (int part = 0; part < z.parts(); ++part) {
+      for (int shift = 0; shift < 2; ++shift) {
+        T* to = g[kNormParameters[part] + shift];
+        std::fill_n(to, z.D, T(0));
+        for (size_t i = 0; z.settings.pre_norm && i < items.size(); ++i) {
+          if (items[i].gradient.form.norm != part) continue;
+          for (int64_t k = 0; k < z.D; ++k) to[k] += folded[(2 * i + shift) * z.D + k];
+        }
+        for (int64_t t = 0; !z.settings.pre_norm && t < z.count(); ++t) {
+          const T* from = slopes.norms + t * norms + (2 * part + shift) * norm;
+          for (int64_t k = 0; k < z.D; ++k) to[k] += from[k];
+        }
       }
     }
   }
 }
 
+// Checks everything that memory is read or written by.
 template <typename T>
-Layout<T> make_layout(const Tensor& x, at::TensorList parameters, at::IntArrayRef starts, at::IntArrayRef lengths,
-                      at::IntArrayRef numbers, Settings settings) {
+Layout<T> make_layout(const Tensor& x, at::TensorList memory, at::TensorList parameters, at::IntArrayRef starts,
+                      at::IntArrayRef lengths, at::IntArrayRef numbers, at::IntArrayRef source_lengths,
+                      Settings settings) {
+  settings.cross = !memory.empty();
   TORCH_CHECK(x.dim() == 2, "expected (N,D), not ", x.sizes());
-  const int64_t D = x.size(1), layers = static_cast<int64_t>(parameters.size()) / kParameters;
-  TORCH_CHECK(layers > 0 && parameters.size() % kParameters == 0, "expected ", int{kParameters}, " tensors a block");
+  const int64_t D = x.size(1), each = settings.cross ? kParameters : kPlainParameters;
+  const int64_t layers = static_cast<int64_t>(parameters.size()) / each;
+  TORCH_CHECK(layers > 0 && static_cast<int64_t>(parameters.size()) == layers * each, "expected ", each,
+              " tensors a block");
   TORCH_CHECK(settings.heads >= 1 && D % settings.heads == 0, settings.heads, " heads do not divide a width of ", D);
   TORCH_CHECK(settings.dropout >= 0 && settings.dropout < 1, "a share of ", settings.dropout, " cannot be dropped");
-  TORCH_CHECK(static_cast<int64_t>(settings.seeds.size()) == 2 * layers, "expected two seeds a block");
+  TORCH_CHECK(static_cast<int64_t>(settings.seeds.size()) == (settings.cross ? 3 : 2) * layers,
+              "expected a seed for each part of each block");
   const int64_t kind = static_cast<int64_t>(settings.activation);
   TORCH_CHECK(kind >= 0 && kind <= static_cast<int64_t>(Activation::silu), "activation ", kind, " is not known");
-  const int64_t F = parameters[kHiddenBias].numel();
+  TORCH_CHECK(settings.threads >= 1, settings.threads, " threads");
+  const int64_t F = parameters[kMatrixParameters[kHidden] + 1].numel();
   const std::array<std::vector<int64_t>, kParameters> shapes = {
-      {{D}, {D}, {3 * D, D}, {3 * D}, {D, D}, {D}, {D}, {D}, {F, D}, {F}, {D, F}, {D}}};
+      {{D}, {D}, {3 * D, D}, {3 * D}, {D, D}, {D}, {D}, {D}, {F, D}, {F}, {D, F}, {D},
+       {D}, {D}, {D, D}, {D}, {D, D}, {D}}};
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Tensor& p = parameters[i];
-    TORCH_CHECK(p.sizes() == at::IntArrayRef(shapes[i % kParameters]) && p.is_contiguous(), "parameter ", i,
-                " has shape ", p.sizes(), ", expected ", at::IntArrayRef(shapes[i % kParameters]), ", contiguous");
+    const at::IntArrayRef shape(shapes[i % each]);
+    TORCH_CHECK(p.sizes() == shape && p.is_contiguous(), "parameter ", i, " has shape ", p.sizes(), ", expected ",
+                shape, ", contiguous");
     TORCH_CHECK(p.scalar_type() == x.scalar_type(), "parameter ", i, " is of another type than x");
   }
-  TORCH_CHECK(settings.threads >= 1, settings.threads, " threads");
   TORCH_CHECK(starts.size() == lengths.size() && starts.size() == numbers.size(), "sequences do not fit each other");
+  TORCH_CHECK(source_lengths.size() == (settings.cross ? starts.size() : 0), "sources do not fit the sequences");
+  TORCH_CHECK(!settings.cross || static_cast<int64_t>(memory.size()) == layers, "expected a memory for each block");
+  for (const Tensor& m : memory) {
+    TORCH_CHECK(m.dim() == 3 && m.size(0) == static_cast<int64_t>(starts.size()) && m.size(2) == 2 * D &&
+                    m.size(1) == memory[0].size(1) && m.is_contiguous() && m.scalar_type() == x.scalar_type(),
+                "a memory has shape ", m.sizes(), ", expected (B,S,2*D), contiguous and of the type of x");
+  }
+  std::vector<Sequence> sequences;
   for (size_t i = 0; i < starts.size(); ++i) {
     TORCH_CHECK(lengths[i] >= 0 && starts[i] >= 0 && starts[i] + lengths[i] <= x.size(0), "sequence ", i,
                 " is not within the rows");
+    const int64_t longest = settings.cross ? memory[0].size(1) : 0, source = settings.cross ? source_lengths[i] : 0;
+    TORCH_CHECK(!settings.cross || (source >= 1 && source <= longest), "source ", i, " has ", source, " elements of ",
+                longest);
+    sequences.push_back({starts[i], lengths[i], numbers[i], static_cast<int64_t>(i) * longest, source});
   }
-  return Layout<T>(make_tiles(starts, lengths, numbers, settings.threads), settings, layers, D, F);
+  return Layout<T>(sequences, std::move(settings), layers, D, F);
 }
 
-std::tuple<Tensor, Tensor> block_stack(const Tensor& x, at::TensorList parameters, at::IntArrayRef starts,
-                                       at::IntArrayRef lengths, at::IntArrayRef numbers, int64_t heads,
-                                       int64_t activation, bool pre_norm, bool causal, double eps, double dropout,
-                                       at::IntArrayRef seeds, int64_t threads) {
+std::tuple<Tensor, Tensor> block_stack(const Tensor& x, at::TensorList memory, at::TensorList parameters,
+                                       at::IntArrayRef starts, at::IntArrayRef lengths, at::IntArrayRef numbers,
+                                       at::IntArrayRef source_lengths, int64_t heads, int64_t activation,
+                                       bool pre_norm, bool causal, double eps, double dropout, at::IntArrayRef seeds,
+                                       int64_t threads) {
   const Tensor from = x.contiguous();
   Tensor y = at::zeros(x.sizes(), x.options()), workspace;
   AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "block_stack", [&] {
     const auto layout = make_layout<scalar_t>(
-        x, parameters, starts, lengths, numbers,
-        {heads, static_cast<Activation>(activation), pre_norm, causal, eps, dropout, seeds.vec(), threads});
+        x, memory, parameters, starts, lengths, numbers, source_lengths,
+        {heads, static_cast<Activation>(activation), pre_norm, causal, false, eps, dropout, seeds.vec(), threads});
     workspace = workspaces().take(layout.workspace() * sizeof(scalar_t));
-    forward_of<scalar_t>(layout, from, parameters, reinterpret_cast<scalar_t*>(workspace.data_ptr()), y);
+    forward_of<scalar_t>(layout, from, memory, parameters, reinterpret_cast<scalar_t*>(workspace.data_ptr()), y);
   });
   return {y, workspace};
 }
 
-// The gradients of x and of all parameters. `threads` is as in the forward pass: the tiles depend on it.
-std::vector<Tensor> block_stack_backward(const Tensor& dy, const Tensor& workspace, at::TensorList parameters,
-                                         at::IntArrayRef starts, at::IntArrayRef lengths, at::IntArrayRef numbers,
-                                         int64_t heads, int64_t activation, bool pre_norm, bool causal, double eps,
-                                         double dropout, at::IntArrayRef seeds, int64_t threads) {
+// The gradients of x, of the memory of each block, and of all parameters. `threads` is as in the forward pass: the tiles
+// depend on it.
+std::vector<Tensor> block_stack_backward(const Tensor& dy, const Tensor& workspace, at::TensorList memory,
+                                         at::TensorList parameters, at::IntArrayRef starts, at::IntArrayRef lengths,
+                                         at::IntArrayRef numbers, at::IntArrayRef source_lengths, int64_t heads,
+                                         int64_t activation, bool pre_norm, bool causal, double eps, double dropout,
+                                         at::IntArrayRef seeds, int64_t threads) {
   const Tensor above = dy.contiguous();
   std::vector<Tensor> gradients = {at::zeros(dy.sizes(), dy.options())};
+  for (const Tensor& m : memory) gradients.push_back(at::zeros(m.sizes(), m.options()));
   for (const Tensor& parameter : parameters) gradients.push_back(at::empty(parameter.sizes(), parameter.options()));
   AT_DISPATCH_FLOATING_TYPES(dy.scalar_type(), "block_stack_backward", [&] {
     const auto layout = make_layout<scalar_t>(
-        dy, parameters, starts, lengths, numbers,
-        {heads, static_cast<Activation>(activation), pre_norm, causal, eps, dropout, seeds.vec(), threads});
+        dy, memory, parameters, starts, lengths, numbers, source_lengths,
+        {heads, static_cast<Activation>(activation), pre_norm, causal, false, eps, dropout, seeds.vec(), threads});
     TORCH_CHECK(workspace.numel() == layout.workspace() * static_cast<int64_t>(sizeof(scalar_t)),
                 "the workspace is not that of this forward pass");
-    backward_of<scalar_t>(layout, above, parameters, reinterpret_cast<scalar_t*>(workspace.data_ptr()), gradients[0],
+    backward_of<scalar_t>(layout, above, memory, parameters, reinterpret_cast<scalar_t*>(workspace.data_ptr()),
                           gradients);
   });
   return gradients;
@@ -867,11 +558,13 @@ std::vector<Tensor> block_stack_backward(const Tensor& dy, const Tensor& workspa
 
 TORCH_LIBRARY_FRAGMENT(seriatim, library) {
   library.def(
-      "block_stack(Tensor x, Tensor[] parameters, int[] starts, int[] lengths, int[] numbers, int heads, "
-      "int activation, bool pre_norm, bool causal, float eps, float dropout, int[] seeds, int threads) -> (Tensor y, Tensor saved)");
+      "block_stack(Tensor x, Tensor[] memory, Tensor[] parameters, int[] starts, int[] lengths, int[] numbers, "
+      "int[] source_lengths, int heads, int activation, bool pre_norm, bool causal, float eps, float dropout, "
+      "int[] seeds, int threads) -> (Tensor y, Tensor saved)");
   library.def(
-      "block_stack_backward(Tensor dy, Tensor saved, Tensor[] parameters, int[] starts, int[] lengths, int[] numbers, "
-      "int heads, int activation, bool pre_norm, bool causal, float eps, float dropout, int[] seeds, int threads) -> Tensor[]");
+      "block_stack_backward(Tensor dy, Tensor saved, Tensor[] memory, Tensor[] parameters, int[] starts, "
+      "int[] lengths, int[] numbers, int[] source_lengths, int heads, int activation, bool pre_norm, bool causal, "
+      "float eps, float dropout, int[] seeds, int threads) -> Tensor[]");
 }
 
 TORCH_LIBRARY_IMPL(seriatim, CPU, library) {

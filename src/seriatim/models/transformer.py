@@ -116,6 +116,17 @@ class Transformer(EncoderDecoderBackbone):
             record(trace, "alignment", torch.stack(alignments).mean(dim=0))  # (B,T,S)
         return self.decoder_norm(y), after
 
+    def decoder_outputs(self, y: Tensor, memory: State) -> Tensor:
+        keys_values, mask = memory
+        y = self._embed(y, 0)
+        outputs = stack_outputs(list(self.decoder), y, None, causal=True, memory=keys_values, memory_mask=mask)
+        if outputs is None:
+            outputs, source_mask = y, None if mask is None else mask[:, None, None]
+            for block, part in zip(self.decoder, keys_values, strict=True):
+                outputs, _ = block(outputs, None, None, True, None, part, source_mask)
+        normed: Tensor = self.decoder_norm(outputs)
+        return normed
+
     def final_norm(self) -> nn.Module:
         return self.decoder_norm
 

@@ -46,6 +46,10 @@ class EncoderDecoderBackbone(nn.Module):
         """Returns outputs (B,T,width) and the state; attention weights are traced as "alignment" (B,T,S)."""
         raise TypeError(f"{type(self).__name__} has no decode")
 
+    def decoder_outputs(self, y: Tensor, memory: State) -> Tensor:
+        """Returns the outputs of whole targets (B,T,width) without a state, at less cost than `decode` if possible."""
+        return self.decode(y, memory)[0]
+
     def final_norm(self) -> nn.Module | None:
         """Returns what follows the last block on the residual stream, for the logit lens; None if there is none."""
         return None
@@ -109,6 +113,10 @@ class EncoderDecoder(nn.Module):
         self, target: Tensor, memory: State, state: State = None, trace: Trace | None = None
     ) -> tuple[Tensor, State]:
         return self.backbone.decode(self.target(target) * self.scale, memory, state, trace)
+
+    def decoder_outputs(self, target: Tensor, memory: State) -> Tensor:
+        """Returns the decoder's outputs for whole targets (B,T,width), without the state."""
+        return self.backbone.decoder_outputs(self.target(target) * self.scale, memory)
 
     def forward(self, source: Tensor, target: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Tensor:
         hidden, _ = self.decode(target, self.encode(source, mask, trace), None, trace)

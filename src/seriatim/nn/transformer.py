@@ -288,6 +288,7 @@ class Block(nn.Module):
     ) -> None:
         super().__init__()
         self.pre_norm = norm == "before"
+        self.has_cross = cross
         self.attention_norm = nn.LayerNorm(width, eps)
         self.attention = SelfAttention(width, heads, dropout)
         if cross:
@@ -339,9 +340,11 @@ class Block(nn.Module):
         return self._out(x + self.feedforward(self._in(x, self.feedforward_norm)), self.feedforward_norm)
 
     def own_parameters(self) -> list[Tensor]:
-        """Returns weight and bias of every part, in the order in which they are used."""
+        """Returns weight and bias of every layer but the projection of the memory; cross-attention is last."""
         parts: list[nn.LayerNorm | nn.Linear] = [self.attention_norm, self.attention.inputs, self.attention.output]
         parts += [self.feedforward_norm, self.feedforward.hidden, self.feedforward.output]
+        if self.has_cross:
+            parts += [self.cross_norm, self.cross.query, self.cross.output]
         return [tensor for part in parts for tensor in (part.weight, part.bias)]
 
     def _in(self, x: Tensor, norm: nn.LayerNorm) -> Tensor:
@@ -353,15 +356,22 @@ class Block(nn.Module):
         return y
 
 
-# The modules of a block without cross-attention, in the order of `modules()`.
-PLAIN_BLOCK = (
+# The modules of a block in the order of `modules()`, and those of cross-attention, which are in front of the last five.
+PLAIN_BLOCK: tuple[type[nn.Module], ...] = (
     *(Block, nn.LayerNorm, SelfAttention, Projection, Linear, Dropout),
     *(nn.LayerNorm, FeedForward, Linear, Linear, Dropout),
 )
+CROSS = (nn.LayerNorm, CrossAttention, Linear, Projection, Linear, Dropout)
 
 
 def stack_outputs(
-    blocks: Sequence[nn.Module], x: Tensor, mask: Tensor | None, causal: bool, packs: bool = False
+    blocks: Sequence[nn.Module],
+    x: Tensor,
+    mask: Tensor | None,
+    causal: bool,
+    packs: bool = False,
+    memory: Sequence[Tensor] = (),
+    memory_mask: Tensor | None = None,
 ) -> Tensor | None:
     """Returns the outputs (B,T,D) of consecutive blocks by one native operator; None: the equations are to be used.
 
@@ -369,38 +379,44 @@ def stack_outputs(
     hook or subclass changes what a part computes. Outputs of padding are 0.
 
     Args:
-        blocks: Blocks without cross-attention.
+        blocks: The blocks.
         x: The inputs (B,T,D).
         mask: (B,T), False for padding, which is on the right.
         causal: Whether elements attend to earlier ones only.
         packs: Whether the equations compute without the padding if there is much of it (`Packing`), on which the masks
             of dropout depend.
+        memory: Keys and values of cross-attention (B,S,2·D) for each block; empty: they have none.
+        memory_mask: (B,S), False for padding, which is on the right.
     """
     if not torch.is_grad_enabled() or equations_enabled() or torch.compiler.is_compiling() or not stack.is_faster(x):
         return None
-    forms = {_native_form(block) for block in blocks}
+    forms = {_native_form(block, bool(memory)) for block in blocks}
     if len(forms) != 1 or (form := forms.pop()) is None:
         return None
     parameters = [tensor for block in blocks for tensor in cast(Block, block).own_parameters()]
     if not all(p.requires_grad and p.dtype == x.dtype and p.is_contiguous() for p in parameters):
         return None
-    rate = form.dropout
-    seeds = tuple(int(torch.randint(SEEDS, ())) if rate else 0 for _ in range(2 * len(blocks)))
+    sources = None if memory_mask is None else memory_mask.sum(dim=1).tolist()
+    if any(m.dtype != x.dtype or not 0 < m.shape[1] <= stack.LONGEST for m in memory) or (sources and not all(sources)):
+        return None
+    count = (3 if memory else 2) * len(blocks)
+    seeds = tuple(int(torch.randint(SEEDS, ())) if form.dropout else 0 for _ in range(count))
     lengths = None if mask is None else mask.sum(dim=1).tolist()
     packed = packs and lengths is not None and _has_padding(sum(lengths), x.shape[:2])
-    return stack.block_stack(x, parameters, form, causal, seeds, lengths, packed)
+    return stack.block_stack(x, parameters, form, causal, seeds, lengths, packed, memory, sources)
 
 
-def _native_form(block: nn.Module) -> stack.BlockForm | None:
+def _native_form(block: nn.Module, cross: bool) -> stack.BlockForm | None:
     """Returns what the operator has to know of a block in training; None if it does not compute such a block."""
     modules = list(block.modules())
-    if tuple(type(module) for module in modules) != PLAIN_BLOCK or not all(module.training for module in modules):
+    expected = (*PLAIN_BLOCK[:6], *CROSS, *PLAIN_BLOCK[6:]) if cross else PLAIN_BLOCK
+    if tuple(type(module) for module in modules) != expected or not all(module.training for module in modules):
         return None
     if any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks for m in modules):
         return None
     own = cast(Block, block)
-    rates = {own.attention.dropout.p, own.feedforward.dropout.p}
-    eps = {own.attention_norm.eps, own.feedforward_norm.eps}
+    rates = {module.p for module in modules if type(module) is Dropout}
+    eps = {module.eps for module in modules if type(module) is nn.LayerNorm}
     if len(rates) > 1 or len(eps) > 1 or rates == {1.0}:
         return None
     return stack.BlockForm(own.attention.heads, own.feedforward.activation, own.pre_norm, eps.pop(), rates.pop())

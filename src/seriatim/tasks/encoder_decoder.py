@@ -122,7 +122,11 @@ class EncoderDecoderTask(Task[E]):
     # Training
 
     def forward(self, network: EncoderDecoder, batch: Batch, state: State = None, trace: Trace | None = None) -> Output:
-        hidden, _ = network.decode(batch.inputs[1], self.encode_sources(network, batch), None, trace)  # (B,T,D)
+        memory = self.encode_sources(network, batch)
+        if trace is None:
+            hidden = network.decoder_outputs(batch.inputs[1], memory)  # (B,T,D)
+        else:
+            hidden, _ = network.decode(batch.inputs[1], memory, None, trace)
         vectors = hidden[batch.targets != IGNORED]  # (N,D)
         return Output(TokenScores(vectors, network.head.weight, network.head.bias), vectors)
 
