@@ -53,9 +53,9 @@ PROBLEMS = {
     "language": Problem(
         "Seven generations of language models",
         "The text is that of Python's own help pages. Every model predicts the next character from those before it; "
-        "all have the same number of parameters, the same time and the same batches. The n-gram needs a second: it "
-        "counts, and keeps as many numbers as a network has parameters. Without that limit it would keep nearly three "
-        "times as many, and be hard to beat in so short a time.",
+        "all have the same number of parameters, the same time and the same batches. The n-gram takes less than a "
+        "second: it counts, and keeps as many numbers as a network has parameters. Without that limit it would keep "
+        "nearly three times as many, and be hard to beat in so short a time.",
         "language",
         "pydoc",
         MODELS,
