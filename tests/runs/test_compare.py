@@ -11,15 +11,21 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import seriatim
 from seriatim.core.errors import SeriatimError
+from seriatim.core.files import WriteError
 from seriatim.core.metrics import metric_label
 from seriatim.runs.compare import cross_options, parse_seeds
+from seriatim.runs.configure import configure
+from seriatim.runs.jobs import EVENTS, WorkerWriteError
+from seriatim.runs.tuning import tune
 from seriatim.tasks import NAMES
+from seriatim.training.config import learning_rates
 from seriatim.training.events import Event, Stepped
 from seriatim.training.loop import Loop
 
@@ -331,6 +337,21 @@ def test_a_learning_rate_that_fails_is_not_taken(book: Path, tmp_path: Path, mon
     ] * 2
 
 
+def test_a_metric_of_which_more_is_better_is_maximized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configure("classify", "data.csv", "gru", {})
+    monkeypatch.setattr("seriatim.runs.tuning.Run", lambda path: SimpleNamespace(config=config))
+
+    def train(name: str, settings: Any, trial: bool) -> Any:
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "config.yaml").touch()
+        metrics = {"validation": {"accuracy": learning_rates(settings)[0]}}
+        return SimpleNamespace(path=tmp_path / name, summary={"monitor": "accuracy", "metrics": metrics})
+
+    tuning = tune("gru", config, 1.0, train, tmp_path)
+    assert tuning.factor == 4
+    assert [trial["score"] for trial in tuning.record()["trials"]][:2] == [tuning.lr, tuning.lr / 2]
+
+
 def test_no_time_to_tune_is_refused(book: Path, tmp_path: Path) -> None:
     with pytest.raises(SeriatimError) as caught:
         seriatim.compare("language", book, ["gru"], tune_minutes=0, out=tmp_path / "c", **SMALL)
@@ -391,6 +412,23 @@ def test_a_signal_stops_all_trainings_and_the_command_continues(book: Path, tmp_
     assert again.returncode == 0, again.stderr
     reasons = [json.loads((folder.parent / "summary.json").read_text())["reason"] for folder in folders]
     assert reasons == ["finished", "finished"]
+
+
+def test_workers_pass_on_every_kind_of_event() -> None:
+    assert {kind.__name__ for kind in Event.__subclasses__()} == set(EVENTS)
+
+
+def test_a_disk_that_is_full_in_a_worker_ends_a_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configure("classify", "data.csv", "gru", {})
+    monkeypatch.setattr("seriatim.runs.tuning.Run", lambda path: SimpleNamespace(config=config))
+
+    def train(name: str, settings: Any, trial: bool) -> Any:
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "config.yaml").touch()
+        raise WorkerWriteError("disk.full", "no space", "free some", exit_code=1)
+
+    with pytest.raises(WriteError, match="no space"):
+        tune("gru", config, 1.0, train, tmp_path)
 
 
 @pytest.mark.parametrize("jobs", [0, -1, 1_000])

@@ -319,7 +319,7 @@ def tuning_section(tuning: Mapping[str, Json]) -> Section:
     columns = ("model", "learning rate", "first round", "second round", "time")
     text = (
         "Every model had the same time to find its learning rate: five around its default, then the best two for "
-        "longer, by the monitored metric on the validation split (lower is better), with the first seed. A learning "
+        "longer, by the monitored metric on the validation split, with the first seed. A learning "
         "rate at the edge of what was tried may not be the best one."
     )
     return Section("Learning rates", [text], views=[Table(title="Learning rates tried", columns=columns, rows=rows)])

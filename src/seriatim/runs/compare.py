@@ -19,7 +19,7 @@ from ..training.config import Config
 from ..training.events import Callback
 from .configure import SHORT_NAMES, add_plugins, configure, expand_names
 from .evaluate import Data, Notify
-from .jobs import FatalError, Workers
+from .jobs import Workers
 from .run import Run
 from .session import Session, has_started, locked_by_first_rank, make_folder, train_or_resume
 from .tuning import InterruptedTuningError, Trainer, Tuning, tune
@@ -213,7 +213,7 @@ class Trainings:
                 break
             try:
                 call()
-            except (WriteError, FatalError):
+            except WriteError:
                 raise
             except InterruptedTuningError as interruption:
                 self.signal = interruption.reason

@@ -21,22 +21,26 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ..core.errors import SeriatimError
-from ..core.files import Json
+from ..core.files import Json, WriteError
 from ..training.config import Config, make_config
-from ..training.events import Callback, Evaluated, Event, Saved, Started, Stepped, Stopped
+from ..training.events import Callback, Decoding, Evaluated, Event, Saved, Started, Stepped, Stopped
 from ..training.loop import stop_signals
 from .configure import add_plugins
 from .evaluate import Data, Notify
 from .run import Run
 from .tuning import InterruptedTuningError
 
-EVENTS: dict[str, type[Event]] = {kind.__name__: kind for kind in (Started, Stepped, Evaluated, Saved, Stopped)}
+KINDS = (Started, Stepped, Evaluated, Decoding, Saved, Stopped)
+EVENTS: dict[str, type[Event]] = {kind.__name__: kind for kind in KINDS}
 STEP_SECONDS = 0.2  # between two events of steps that a worker reports
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-class FatalError(SeriatimError):
-    """An error of a worker after which no other training can go on, such as a full disk."""
+class WorkerWriteError(WriteError):
+    """A file could not be written by a worker."""
+
+    def __init__(self, code: str, cause: str, remedy: str, exit_code: int) -> None:
+        SeriatimError.__init__(self, code, cause, remedy, exit_code=exit_code)
 
 
 class Workers:
@@ -120,10 +124,12 @@ class Workers:
                         with self.lock:
                             self.notify(text)
                 case {"error": [code, cause, remedy, exit_code], "fatal": fatal}:
-                    kind = FatalError if fatal else SeriatimError
+                    kind = WorkerWriteError if fatal else SeriatimError
                     error = kind(code, cause, remedy, exit_code=exit_code)
         status = process.wait()
         if error is None and status:
+            if self.signal:  # it arrived before the training began
+                raise InterruptedTuningError(self.signal)
             cause = f"the process of {job['folder']} ended with exit code {status}"
             error = SeriatimError("compare.process", cause, "see its message above", exit_code=1)
         return error
@@ -159,7 +165,6 @@ class Workers:
 
 def main() -> None:
     """Runs the job on standard input in this process."""
-    from ..core.files import WriteError
     from .session import Session, train_or_resume
 
     job = json.load(sys.stdin)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ..core.errors import SeriatimError
 from ..core.files import Json, WriteError
+from ..core.metrics import get_metric
 from ..training.config import ENDS, Config, learning_rates
 from .halving import Trial, successive_halving
 from .run import Run
@@ -41,11 +42,13 @@ class Tuning:
         trials: All of them, the winner first.
         default_lr: The learning rate that a factor of 1 is.
         budget: The minutes that the trials had at most.
+        sign: Of the monitored metric in scores: -1 if higher values are better.
     """
 
     trials: Sequence[Trial[float]]
     default_lr: float
     budget: float
+    sign: int = 1
 
     @property
     def factor(self) -> float:
@@ -69,7 +72,7 @@ class Tuning:
                 "factor": trial.candidate,
                 "lr": scaled(self.default_lr, trial.candidate),
                 "minutes": round(trial.minutes, 6),
-                "score": trial.score if math.isfinite(trial.score) else None,
+                "score": self.sign * trial.score if math.isfinite(trial.score) else None,
             }
             for trial in self.trials
         ]
@@ -99,9 +102,11 @@ def tune(label: str, config: Config, minutes: float, train: Trainer, folder: Pat
         folder: The folder of the comparison.
     """
     defaults: list[float] = []
+    sign = 1
     longest = math.inf if config.train.minutes is None else config.train.minutes
 
     def train_trial(number: int, factor: float, share: float) -> float:
+        nonlocal sign
         ends = {**dict.fromkeys(ENDS), "minutes": share}
         settings = config.model_copy(update={"train": config.train.model_copy(update=ends)})
         if defaults:
@@ -121,10 +126,12 @@ def tune(label: str, config: Config, minutes: float, train: Trainer, folder: Pat
         if (reason := run.summary.get("reason", "")).startswith("SIG"):
             raise InterruptedTuningError(reason)
         shutil.rmtree(run.path / "checkpoints", ignore_errors=True)
-        return float(run.summary["metrics"]["validation"][run.summary["monitor"]])
+        monitor = run.summary["monitor"]
+        sign = -1 if get_metric(monitor).direction == "higher" else 1
+        return sign * float(run.summary["metrics"]["validation"][monitor])
 
     trials = successive_halving(FACTORS, minutes, train_trial, ROUNDS, longest)
-    return Tuning(trials, defaults[0], minutes)
+    return Tuning(trials, defaults[0], minutes, sign)
 
 
 def with_learning_rate(config: Config, default: float, factor: float) -> Config:
