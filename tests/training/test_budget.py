@@ -70,6 +70,21 @@ def test_steps_need_no_pace(book: Path, monkeypatch: pytest.MonkeyPatch) -> None
     epochs = plan(book, monkeypatch, train={"epochs": 2, "batch_size": 8})
     assert epochs.passes == pytest.approx(2, rel=0.1)
     assert epochs.config.train.evaluations == 10
+    tokens = [
+        plan(book, monkeypatch, train={"tokens": 10**6, "batch_size": 8, "accumulate": number}) for number in (1, 4)
+    ]
+    assert [made.updates for made in tokens] == [-(-(10**6) // (8 * 128)), -(-(10**6) // (32 * 128))]
+    assert tokens[0].passes == pytest.approx(tokens[1].passes, rel=0.2)
+
+
+def test_dropout_does_not_depend_on_how_gradients_are_accumulated(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dropouts = []
+    for number in (1, 8):  # as many rows, in fewer updates
+        rows = lambda width, number=number: 4_000 / number  # noqa: E731
+        train = {"minutes": 1, "batch_size": 4, "accumulate": number}
+        made = plan(book, monkeypatch, rows, train=train, model={"width": 200})
+        dropouts.append(made.config.model.dropout)
+    assert dropouts[0] == dropouts[1] > 0
 
 
 def test_the_pace_is_measured_and_leaves_the_random_numbers(book: Path) -> None:
@@ -134,6 +149,23 @@ def test_a_batch_that_does_not_fit_into_memory_is_refused(
         check_batch_memory(task, network, 1_000_000)
     assert caught.value.code == "train.memory"
     assert "--batch-size" in str(caught.value.remedy)
+
+
+@pytest.mark.parametrize("model", ["gpt", "gru"])
+def test_the_estimate_of_memory_is_that_of_a_whole_batch(
+    model: str, book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many rows other operators are used than of two, fewer than there may be threads."""
+    task = prepare("language", str(book), {"name": model, "width": 128}, {"context_length": 16})
+    network = task.build()
+    rows, batch = 16, task.batch
+    monkeypatch.setattr(task, "batch", lambda step, first, last, size: batch(step, first, last, rows))
+    kept = budget.kept_bytes(task, network, rows)
+    monkeypatch.setattr(budget, "memory_size", lambda: int(1.2 * kept))
+    check_batch_memory(task, network, rows)
+    monkeypatch.setattr(budget, "memory_size", lambda: int(0.8 * kept))
+    with pytest.raises(SeriatimError, match=r"train\.memory"):
+        check_batch_memory(task, network, rows)
 
 
 def test_the_estimate_of_memory_is_that_of_autograd(book: Path) -> None:

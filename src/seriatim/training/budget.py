@@ -88,14 +88,15 @@ def make_plan(config: Config, task: Task[Encoded], device: torch.device, ranks: 
         if train.epochs is not None:
             updates = math.ceil(train.epochs * task.steps_per_epoch(global_size(batch_size)))
         elif train.tokens is not None:
-            updates = math.ceil(train.tokens / max(task.batch(0, 0, batch_size, global_size(batch_size)).count, 1))
+            size = global_size(batch_size)
+            updates = math.ceil(train.tokens / max(task.batch(0, 0, size, size).count, 1))
         elif train.flops is not None:
             network = task.network(model).to(device)
             updates = math.ceil(train.flops / max(count_flops(task, network, global_size(batch_size), device), 1.0))
     passes = updates / task.steps_per_epoch(global_size(batch_size))
     changes: dict[str, object] = {"batch_size": batch_size}
     if train.timed and is_open(config, "dropout"):
-        targets = pace.targets * pace.rows * ranks.world_size / passes  # of the training split
+        targets = pace.targets * pace.rows * train.accumulate * ranks.world_size / passes  # of the training split
         ratio = parameter_count(model, task.network) * passes / targets
         dropout = round(min(max(DROPOUT_PER_DECADE * math.log10(ratio), 0.0), MAX_DROPOUT), 1)
         if dropout > model.dropout:
@@ -109,7 +110,8 @@ def make_plan(config: Config, task: Task[Encoded], device: torch.device, ranks: 
     note = ""
     if choices:
         budget = f" in {train.minutes:g} minutes" if train.timed else ""
-        note = f"{', '.join(choices)}: about {rounded(updates):,} updates{budget}, {passes:.2g} passes over the data"
+        times = f"{passes:.2g}" if passes < 10 else f"{rounded(passes):,}"
+        note = f"{', '.join(choices)}: about {rounded(updates):,} updates{budget}, {times} passes over the data"
     sections = (("train", config.train, changes), ("model", config.model, model.model_dump()))
     decided = [
         f"{section}.{name}"
@@ -172,7 +174,12 @@ def check_batch_memory(task: Task[Encoded], network: nn.Module, batch_size: int)
     """Raises SeriatimError if what a batch keeps for its gradients does not fit into memory, measured on two rows."""
     if batch_size <= 2:
         return
-    one, two = (kept_bytes(task, network, rows) for rows in (1, 2))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # with fewer rows than threads, other operators may be used, which keep something else
+    try:
+        one, two = (kept_bytes(task, network, rows) for rows in (1, 2))
+    finally:
+        torch.set_num_threads(threads)
     needed, present = one + max(two - one, 0) * (batch_size - 1), memory_size()
     if needed > present:
         cause = (
