@@ -84,6 +84,10 @@ def test_the_best_model_is_an_ordinary_run_with_its_comparison(book: Path, tmp_p
     # and the same command again trains nothing
     again = seriatim.train("language", book, "auto", out=run.path, **SMALL)
     assert again.summary == run.summary
+    for other in ({"minutes": 1.0}, {"seed": 3}):
+        with pytest.raises(SeriatimError) as caught:
+            seriatim.train("language", book, "auto", out=run.path, **(SMALL | other))
+        assert caught.value.code == "compare.differs"
 
 
 def test_a_search_that_is_interrupted_continues(

@@ -105,14 +105,20 @@ def train_best(
         notify(f"model: {names[0]}, the only one for this task and data")
         session = make_session(names[0], folder)
         session.callbacks = callbacks(names[0])
-        return session.start()
+        run = session.start()
+        run.memory = memory
+        return run
     search = Search(folder, seconds, callbacks, notify)
     if has_started(folder) and not search.path.is_dir():
         raise SeriatimError("run.exists", f"{folder} holds a run already", "choose another --out")
     with locked_by_first_rank(search.path, join_ranks()):
         if (search.path / RESULT).is_file():
-            return search.conclude()
-        run = search.run(names, lambda name, minutes: make_session(name, search.path / name, minutes))
+            if (folder / "config.yaml").is_file():  # the winner is in its place
+                stored = Run(folder).config
+                check_same_settings(folder, make_session(stored.model.name, folder, stored.train.minutes).config)
+            run = search.conclude()
+        else:
+            run = search.run(names, lambda name, minutes: make_session(name, search.path / name, minutes))
     run.memory = memory
     return run
 
@@ -270,12 +276,13 @@ class Search:
             f"{name} {format_metric(shown, finished[name].summary['metrics']['validation'].get(shown), 1)}"
             for name in ordered[1:]
         ]
+        left = f"the others when they were left: {', '.join(others)}; " if others else ""
         seconds = {name: float(run.summary["seconds"]) for name, run in finished.items()}
         rounds = f" after {len(self.rounds)} round{'' if len(self.rounds) == 1 else 's'}" if self.rounds else ""
         reason = (
             f"model: {best}, the best of {len(finished)}{rounds}: validation {describe_metric(shown, metrics[shown])}; "
-            f"the others when they were left: {', '.join(others)}. It has {format_duration(seconds[best])} of the "
-            f"{format_duration(sum(seconds.values()))} of training in all"
+            f"{left}it has {format_duration(seconds[best])} of the {format_duration(sum(seconds.values()))} of all "
+            "trainings"
         )
         if join_ranks().is_first:
             result = {
@@ -298,6 +305,9 @@ class Search:
                 best, reason, names, failed = (result[key] for key in ("winner", "reason", "runs", "failed"))
             except (ValueError, TypeError, KeyError) as error:
                 raise damaged(self.path / RESULT, f"{type(error).__name__}: {error}", "remove it") from None
+            if result.get("seconds") != self.seconds:
+                cause = f"{self.folder} holds the result of a search with another time"
+                raise SeriatimError("compare.differs", cause, "repeat the command as it was, or choose another --out")
             place_run(self.path / best, self.folder, reason)
             runs = [Run(self.folder if name == best else self.path / name) for name in names]
             Comparison(self.path, runs, failed).write()
