@@ -129,11 +129,11 @@ class TfidfModel:
             loss: Of the scores and the targets.
             validation: Rows and targets of the validation split; without it, C is 1.
         """
+        outputs = int(targets.max()) + 1 if loss == "softmax" else targets.shape[1]
         characters = sum(int(column.lengths.sum()) for column in train.columns["input"])
         if characters > MAX_CHARACTERS:
             rows = evenly_spaced(len(train), max(len(train) * MAX_CHARACTERS // characters, 1))
             train, targets = train.take(rows), targets[rows]
-        outputs = int(targets.max()) + 1 if loss == "softmax" else targets.shape[1]
         ngrams = Ngrams.fit(train, max(MAX_WEIGHTS // outputs, 1))
         matrix, references = ngrams.transform(train), torch.from_numpy(targets)
         weight = torch.zeros(matrix.shape[1], outputs, dtype=torch.float64)
