@@ -174,6 +174,7 @@ class Loop:
                 f"a batch of {self.progress.batch_size} rows cannot be divided among {self.ranks.world_size} processes",
                 "start a number of processes that divides it",
             )
+        self.step_flops = None  # the batch may be another, if the number of processes is
         self.steps = self._count_steps()
         if now.evaluated != now.step:
             self.interrupted = now.step
