@@ -22,10 +22,10 @@ from seriatim.core.files import WriteError
 from seriatim.core.metrics import metric_label
 from seriatim.runs.compare import cross_options, parse_seeds
 from seriatim.runs.configure import configure
-from seriatim.runs.jobs import EVENTS, WorkerWriteError
+from seriatim.runs.jobs import EVENTS, WorkerWriteError, Workers
 from seriatim.runs.tuning import tune
 from seriatim.tasks import NAMES
-from seriatim.training.config import learning_rates
+from seriatim.training.config import learning_rates, make_config
 from seriatim.training.events import Event, Stepped
 from seriatim.training.loop import Loop
 
@@ -416,6 +416,32 @@ def test_a_signal_stops_all_trainings_and_the_command_continues(book: Path, tmp_
 
 def test_workers_pass_on_every_kind_of_event() -> None:
     assert {kind.__name__ for kind in Event.__subclasses__()} == set(EVENTS)
+
+
+def test_a_worker_has_the_settings_of_the_first_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The minutes of a trial do not decide again what those of the training did."""
+    settings = {"task": {"tokenizer": {"kind": "word"}}, "train": {"minutes": 60}}
+    config = configure("language", "book.txt", "gru", settings)
+    trial = config.model_copy(update={"train": config.train.model_copy(update={"minutes": 1.0})})
+    passed: list[Any] = []
+    monkeypatch.setattr("seriatim.runs.jobs.subprocess.Popen", FinishedProcess)
+    monkeypatch.setattr("seriatim.runs.jobs.Run", Path)
+    monkeypatch.setattr(Workers, "_follow", lambda self, process, job, callbacks: passed.append(json.dumps(job)))
+    Workers(tmp_path, 2, None, [], lambda name: [], None).train("gru", trial, True)
+    made = make_config(json.loads(passed[0])["settings"])
+    assert made == trial
+    assert made.task.context_length == 128
+
+
+class FinishedProcess:
+    """A process that has ended."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def wait(self) -> int:
+        return 0
 
 
 def test_a_disk_that_is_full_in_a_worker_ends_a_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

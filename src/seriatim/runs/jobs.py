@@ -81,6 +81,8 @@ class Workers:
             trial: See `Session`.
         """
         settings = config.model_dump(mode="json", exclude_unset=True)  # what is set may matter
+        task = config.task.model_dump(mode="json")  # a trial has other minutes: they are not to decide anew
+        settings["task"] = {k: v for k, v in task.items() if not isinstance(v, dict)} | settings["task"]
         job = {"settings": settings, "folder": str(self.path / folder), "trial": trial, "report": self.report}
         job |= {"data_dir": self.data_dir, "plugins": self.plugins}
         command = [sys.executable, "-m", "seriatim.runs.jobs"]
