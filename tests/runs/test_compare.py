@@ -22,7 +22,7 @@ from seriatim.core.files import WriteError
 from seriatim.core.metrics import metric_label
 from seriatim.runs.compare import cross_options, parse_seeds
 from seriatim.runs.configure import configure
-from seriatim.runs.jobs import EVENTS, WorkerWriteError, Workers
+from seriatim.runs.jobs import EVENTS, Workers, WorkerWriteError
 from seriatim.runs.tuning import tune
 from seriatim.tasks import NAMES
 from seriatim.training.config import learning_rates, make_config
