@@ -388,3 +388,11 @@ def test_two_processes_build_at_once(tmp_path: Path) -> None:
     assert all(out.startswith("True | loaded |") for out, _ in ends), ends
     assert sum("building the native kernels" in err for _, err in ends) == 1
     assert len(list(tmp_path.rglob("*.so"))) == 1
+
+
+@needs_kernels
+def test_the_library_uses_all_threads() -> None:
+    """A source that does not compile with OpenMP would leave the others to build a library of one thread."""
+    flags = ["-fopenmp", "-x", "c++", "-fsyntax-only", os.devnull]
+    if subprocess.run([*kernels.status()["compiler"].split()[:1], *flags], capture_output=True).returncode == 0:
+        assert b"GOMP_parallel" in Path(kernels.status()["library"]).read_bytes()

@@ -38,7 +38,6 @@ NAMES = {
     "cell": ("BTD", "LSTM: the cell state"),
     "reset_gate": ("BTD", "GRU: the share of the state that enters the candidate"),
     "update_gate": ("BTD", "GRU: the share of the state that is kept"),
-    "window": ("BTD", "linear model and window MLP: the vectors of the last n elements, side by side"),
     "embedded": ("BTD", "Transformer: tokens with positions, the input of the first block"),
     "hidden": ("BTD", "the output of a layer; of a Transformer block the residual stream after it"),
     "attention_residual": ("BT", "Transformer: the norm of the residual stream after self-attention"),

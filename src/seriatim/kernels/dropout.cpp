@@ -26,10 +26,8 @@ Tensor dropped(const Tensor& x, double share, int64_t seed) {
     const auto* source = from.const_data_ptr<scalar_t>();
     auto* target = to.data_ptr<scalar_t>();
     const DropoutMask<scalar_t> mask(share, seed);
-    at::parallel_for(0, from.numel(), 1 << 15, [&](int64_t begin, int64_t end) {
-#pragma omp simd
-      for (int64_t i = begin; i < end; ++i) target[i] = mask.apply(source[i], static_cast<uint32_t>(i));
-    });
+    at::parallel_for(0, from.numel(), 1 << 15,
+                     [&](int64_t begin, int64_t end) { mask.apply(source, target, begin, end); });
   });
   return to;
 }

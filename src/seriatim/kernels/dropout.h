@@ -31,6 +31,12 @@ struct DropoutMask {
   SERIATIM_INLINE T apply(T value, uint32_t place) const {
     return mixed(place, low, high) >= threshold ? value * scale : T(0);
   }
+
+  // The numbers at the places from `begin` to `end`.
+  void apply(const T* __restrict from, T* __restrict to, int64_t begin, int64_t end) const {
+#pragma omp simd
+    for (int64_t i = begin; i < end; ++i) to[i] = apply(from[i], static_cast<uint32_t>(i));
+  }
 };
 
 }  // namespace seriatim

@@ -114,7 +114,7 @@ inline std::vector<Tile> make_tiles(const std::vector<Sequence>& sequences, int6
 // parameters for its norm, scale and shift, and every matrix two, weight and bias.
 enum Part { kAttention, kFeedForward, kCross, kParts };
 enum MatrixIndex { kInputs, kOutput, kHidden, kBack, kQuery, kCrossOutput, kMatrices };
-constexpr int kParameters = 2 * (kParts + kMatrices);
+constexpr int kParameters = 2 * (int{kParts} + int{kMatrices});
 constexpr int kPlainParameters = 12;  // without cross-attention
 constexpr std::array<int, kParts> kNormParameters = {0, 6, 12};
 constexpr std::array<int, kMatrices> kMatrixParameters = {2, 4, 8, 10, 14, 16};

@@ -47,9 +47,9 @@ class WindowMLP(Backbone):
         before = self.window - 1
         extended = extend_window(x, state, before)  # (B,n−1+T,D)
         y = extended.unfold(1, self.window, 1).transpose(2, 3).flatten(2)  # (B,T,n·D), oldest first
-        record(trace, "window", y, mask)
-        if not self.layers:  # the linear model
+        if not self.layers:  # the linear model, whose output is the window
             y = self.dropout(y)
+            record(trace, "layer0.hidden", y, mask)
         for index, layer in enumerate(self.layers):
             y = self.dropout(torch.tanh(layer(y)))
             record(trace, f"layer{index}.hidden", y, mask)
