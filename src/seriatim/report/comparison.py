@@ -175,7 +175,8 @@ def longer_training(verdict: Verdict) -> list[tuple[str, str]]:
         return []
     ends = {end: finite(best.setting("train", end)) for end in ("minutes", *ENDS)}
     end, value = next(((end, value) for end, value in ends.items() if value), ("steps", best.number("step") or 0))
-    command = ["seriatim", "train", "--config", str(best.folder.path / "config.yaml"), f"--{end}", f"{10 * value:g}"]
+    longer = f"{10 * value:g}" if end in ("minutes", "epochs", "flops") else f"{10 * value:.0f}"
+    command = ["seriatim", "train", "--config", str(best.folder.path / "config.yaml"), f"--{end}", longer]
     which = ", the best network," if best is not verdict.ordered[0] else ""
     return [(f"{capitalized(best)}{which} ten times as long, from the start:", shlex.join(command))]
 
@@ -292,9 +293,7 @@ def scaling_section(runs: Sequence[RunData], curves: Sequence[Curve]) -> Section
         "(the mean over its seeds); ± is the standard error of the slope. It describes these sizes, this data and this "
         "length of training."
     )
-    same = (
-        "" if any(c.over == "seconds" for c in curves) else " All sizes had the same time: there is no curve over it."
-    )
+    same = "" if any(c.over == "seconds" for c in curves) else " All sizes took about the same time: no curve over it."
     return Section("Scaling", [best_by_size(runs), exponent + same], views=scaling_views(curves))
 
 

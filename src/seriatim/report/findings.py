@@ -30,7 +30,7 @@ from .significance import ALPHA, format_p, p_value
 
 CHANCE_IN_NATS = 0.01  # a difference between two evaluations of a loss that says nothing
 USED = 0.95  # a smaller share of the time budget is worth a sentence
-MISSED = 0.05  # so far from its nominal share may the coverage of an interval be
+MISSED = 0.05  # so far from its nominal share may the coverage of an interval be, however many values it has
 MAX_NAMED = 5  # classes in a sentence
 
 
@@ -225,6 +225,21 @@ class Facts:
         return max(shares, key=lambda pair: abs(pair[0] - pair[1]), default=None)
 
     @property
+    def unused(self) -> str:
+        """Why the anchor alone is the forecast, "" if the network contributes."""
+        notes = (str(note) for note in self.run.summary.get("notes", []))
+        return next(
+            (note.partition(": ")[2] for note in notes if note.startswith("the anchor alone is the forecast: ")), ""
+        )
+
+    @property
+    def tolerance(self) -> float:
+        """How far the coverage of an interval may be from its nominal share: two standard errors, at least 5 points."""
+        nominal = (self.missed or (0.0, 0.0))[1]
+        count = finite(self.run.metrics(self.run.splits[-1]).get("values")) if self.run.splits else None
+        return max(MISSED, 2 * math.sqrt(nominal * (1 - nominal) / count)) if count else MISSED
+
+    @property
     def coverage(self) -> str:
         share, nominal = self.missed or (0.0, 0.0)
         return f"{100 * share:.1f} % of the values are within the {100 * nominal:.0f} % interval"
@@ -300,19 +315,25 @@ class Finding:
 
 WARNINGS = (
     Finding(
+        lambda facts: facts.unused,
+        "is not part of the forecast",
+        "{0.unused}",
+        "The metrics and charts are those of the anchor, the training curve is that of the network.",
+    ),
+    Finding(
         lambda facts: facts.unpredicted,
         "never predicted classes that occur",
         "{0.unpredicted}",
         "Look at the metrics by label before you trust the total.",
     ),
     Finding(
-        lambda facts: facts.missed and facts.missed[0] < facts.missed[1] - MISSED,
+        lambda facts: facts.missed and facts.missed[0] < facts.missed[1] - facts.tolerance,
         "gave intervals that are too narrow",
         "{0.coverage}",
         "Do not rely on them as they are.",
     ),
     Finding(
-        lambda facts: facts.missed and facts.missed[0] > facts.missed[1] + MISSED,
+        lambda facts: facts.missed and facts.missed[0] > facts.missed[1] + facts.tolerance,
         "gave intervals that are too wide",
         "{0.coverage}",
     ),

@@ -258,7 +258,9 @@ def glossary(runs: Sequence[RunData]) -> Section:
     if "test" in runs[0].splits:
         terms.append(("Test", "a split that was neither trained on nor used for selection: what to expect on new data"))
     if any(run.baselines(split) for run in runs for split in ("validation", "test")):
-        terms.append(("Baselines", "simple methods that learn next to nothing, to compare models with"))
+        terms.append(
+            ("Baselines", "simple methods, quickly fitted or without anything to learn, to compare models with")
+        )
     if any(run.number("flops") for run in runs):
         terms.append(("FLOP", "a multiplication or an addition; those of the whole training are counted"))
     return Section("What the names mean", terms=list(dict.fromkeys(terms)))

@@ -465,8 +465,8 @@ class ForecastTask(Task[SeriesEncoded]):
         on_validation = "on the validation split"
         if mase[best] >= mase[0.0] or gains.mean() <= standard_error:
             return 0.0, (
-                f"the anchor alone is the forecast: {on_validation} the network does not improve it by more than a "
-                f"standard error (MASE {mase[best]:.3g} with the network, {mase[0.0]:.3g} without)"
+                f"the anchor alone is the forecast: {on_validation} the network does not improve the anchor by more "
+                f"than a standard error (MASE {mase[best]:.3g} with the network, {mase[0.0]:.3g} without)"
             )
         part = "the network" if best == 1.0 else f"{100 * best:.0f} % of the network's difference"
         return (
