@@ -19,12 +19,14 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from seriatim.kernels import layers
 from seriatim.nn.layers import readable_equations
 
 RESULTS = Path(__file__).parent / "results"
 TURNS = 7  # at least, however long they take
 REST = 0.3  # seconds after which waiting threads have gone to sleep (Intel's OpenMP: after 0.2)
 LONG = 0.5  # seconds from which a run needs no other before it
+TURN = 0.05  # seconds of a turn, at least: the mean of several runs if one is shorter
 MATMUL_SIZE, READ_BYTES, LIMIT_RUNS = 1024, 128_000_000, 5
 Run = Callable[[], Any]
 
@@ -110,7 +112,8 @@ class Measurement:
     Args:
         seconds: Of each turn, by competitor.
         missing: Why competitors were not measured.
-        flops: Operations per second of a large float32 matmul, the best of several runs before and after the turns.
+        flops: Operations per second of a large float32 matmul, torch's or our kernel's, whichever is faster: the best
+            of several runs before and after the turns.
         bandwidth: Bytes per second that are read from memory, measured in the same way.
     """
 
@@ -130,17 +133,26 @@ class Measurement:
 def interleaved(competitors: Mapping[str, Run], options: Options, rest: bool = False) -> Measurement:
     """Returns the seconds of each run. All warm up with two runs, then they take turns.
 
-    A peer that fails when it warms up is left out, and the measurement says why.
+    A turn of a short run is the mean of several, so that it does not depend on a single wake-up of a thread. A peer
+    that fails when it warms up is left out, and the measurement says why.
 
     Args:
         competitors: What is measured, by name.
         options: The number of turns and the seconds they may take.
-        rest: Whether to pause before each turn, and to begin a short one with a run that does not count: for
+        rest: Whether to pause before each turn, and to begin a short one with runs that do not count: for
             competitors with threads of their own, which would spin while the next one is measured.
     """
     missing = dict(competitors.missing) if isinstance(competitors, Competitors) else {}
     large, memory = torch.randn(MATMUL_SIZE, MATMUL_SIZE), torch.ones(READ_BYTES // 4)
-    limits = {"flops": list(timed(lambda: large @ large)), "bandwidth": list(timed(memory.sum))}
+    matmuls: list[Run] = [lambda: large @ large]
+    if layers.is_available(large):
+        packed = layers.pack(large)
+        matmuls.append(lambda: layers.packed_linear(large, packed, MATMUL_SIZE, None))
+
+    def measure_limits() -> tuple[float, float]:
+        return min(min(timed(matmul)) for matmul in matmuls), min(timed(memory.sum))
+
+    limits = [measure_limits()]
     began = time.perf_counter()
     times: dict[str, list[float]] = {}
     for name, run in competitors.items():
@@ -160,16 +172,22 @@ def interleaved(competitors: Mapping[str, Run], options: Options, rest: bool = F
             if rest:
                 time.sleep(REST)
                 if not times[name] or times[name][-1] < LONG:
-                    run()
-            start = time.perf_counter()
-            run()
-            times[name].append(time.perf_counter() - start)
+                    mean_seconds(run)
+            times[name].append(mean_seconds(run))
     if rest:
         time.sleep(REST)
-    limits["flops"] += timed(lambda: large @ large)
-    limits["bandwidth"] += timed(memory.sum)
-    flops, bandwidth = 2 * MATMUL_SIZE**3 / min(limits["flops"]), READ_BYTES / min(limits["bandwidth"])
-    return Measurement(times, missing, flops, bandwidth)
+    limits.append(measure_limits())
+    matmul, reading = (min(values) for values in zip(*limits, strict=True))
+    return Measurement(times, missing, 2 * MATMUL_SIZE**3 / matmul, READ_BYTES / reading)
+
+
+def mean_seconds(run: Run) -> float:
+    """Returns the mean time of as many runs as fill a turn, one at least."""
+    began, runs = time.perf_counter(), 0
+    while not runs or time.perf_counter() - began < TURN:
+        run()
+        runs += 1
+    return (time.perf_counter() - began) / runs
 
 
 def timed(run: Run) -> Iterator[float]:

@@ -110,6 +110,11 @@ def cosine(share: float, step: float, settings: ScheduleSettings) -> float:
     return settings.floor + (1.0 - settings.floor) * half
 
 
+def wsd(share: float, step: float, settings: ScheduleSettings) -> float:
+    """Hu et al. 2024 (MiniCPM): stable after the warm-up, then down in a line."""
+    return linear(max(1.0 - (1.0 - share) / settings.decay, 0.0), step, settings)
+
+
 def inverse_sqrt(share: float, step: float, settings: ScheduleSettings) -> float:
     """Vaswani et al. 2017: after the warm-up w, √(w / step), steps counted from 1."""
     warmup = max(settings.warmup, 1)
@@ -130,6 +135,7 @@ SCHEDULES: dict[str, Schedule] = {
     "constant": constant,
     "linear": linear,
     "cosine": cosine,
+    "wsd": wsd,
     "inverse-sqrt": inverse_sqrt,
     "one-cycle": one_cycle,
     "step": step_decay,
