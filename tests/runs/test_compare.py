@@ -350,6 +350,10 @@ def test_a_metric_of_which_more_is_better_is_maximized(tmp_path: Path, monkeypat
     tuning = tune("gru", config, 1.0, train, tmp_path)
     assert tuning.factor == 4
     assert [trial["score"] for trial in tuning.record()["trials"]][:2] == [tuning.lr, tuning.lr / 2]
+    longer = config.model_copy(update={"train": config.train.model_copy(update={"minutes": 1.0})})
+    short = tune("short", longer, 1.0, train, tmp_path)
+    assert (short.factor, short.at_edge) == (2, True), "trials of a tenth of the training do not try the extremes"
+    assert tune("long", longer, 2.5, train, tmp_path).factor == 4
 
 
 def test_no_time_to_tune_is_refused(book: Path, tmp_path: Path) -> None:

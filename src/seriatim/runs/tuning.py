@@ -1,8 +1,10 @@
 """The learning rate of a model, chosen by short trainings within a budget of time that is the same for every model.
 
 Five learning rates around the default, each half of the next, share half of the budget; the best two share the other
-half, and are trained anew, since a schedule belongs to its length. AdamW's and Muon's learning rate scale together. The
-trainings are ordinary runs in the folder `tuning` of the comparison, so that an interrupted search continues.
+half, and are trained anew, since a schedule belongs to its length. Short trainings favor high learning rates, which
+diverge in long ones: if a trial of the first round had less than a quarter of the training's time, only the middle
+three are tried. AdamW's and Muon's learning rate scale together. The trainings are ordinary runs in the folder `tuning`
+of the comparison, so that an interrupted search continues.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from .halving import Trial, successive_halving
 from .run import Run
 
 FACTORS = (1.0, 0.5, 2.0, 0.25, 4.0)  # of the default; the first of equals wins
-ROUNDS = (len(FACTORS), 2)
+MIN_SHARE = 0.25  # of the training's time for a trial of all factors, without which only the first three are tried
 FOLDER = "tuning"
 Trainer = Callable[[str, Config, bool], Run]  # folder, settings, whether it is a trial → the run
 
@@ -62,7 +64,8 @@ class Tuning:
     @property
     def at_edge(self) -> bool:
         """Whether the best is the lowest or the highest that was tried, so that a better one may lie beyond."""
-        return self.factor in (min(FACTORS), max(FACTORS))
+        factors = [trial.candidate for trial in self.trials]
+        return self.factor in (min(factors), max(factors))
 
     def record(self) -> Json:
         """Returns what comparison.json stores."""
@@ -130,7 +133,9 @@ def tune(label: str, config: Config, minutes: float, train: Trainer, folder: Pat
         sign = -1 if get_metric(monitor).direction == "higher" else 1
         return sign * float(run.summary["metrics"]["validation"][monitor])
 
-    trials = successive_halving(FACTORS, minutes, train_trial, ROUNDS, longest)
+    first_share = minutes / 2 / len(FACTORS)
+    factors = FACTORS if math.isinf(longest) or first_share >= MIN_SHARE * longest else FACTORS[:3]
+    trials = successive_halving(factors, minutes, train_trial, (len(factors), 2), longest)
     return Tuning(trials, defaults[0], minutes, sign)
 
 

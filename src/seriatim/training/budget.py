@@ -9,9 +9,9 @@
 Small batches make many updates, large ones precise updates. The best size grows with the number of targets that a
 training reads rather than with the model (Zhang et al. 2024, arXiv:2410.21676), here with its square root.
 
-The pace is measured with a few updates of a network that is thrown away. A budget of steps or epochs needs no pace, so
-that everything follows from the settings and the data. What is decided is stored in config.yaml: resuming and training
-again with that file decide nothing.
+The pace is measured with a few updates of a network that is thrown away, with the smallest batches first. A budget of
+steps or epochs needs no pace, so that everything follows from the settings and the data. What is decided is stored in
+config.yaml: resuming and training again with that file decide nothing.
 """
 
 from __future__ import annotations
@@ -60,6 +60,13 @@ class Plan:
     note: str
 
 
+class Pace(NamedTuple):
+    """What batches of a number of rows are like; what an update costs beside its rows makes large ones faster."""
+
+    rows: float  # that each process reads within the minutes, `accumulate` batches counted as one
+    targets: float  # of a row
+
+
 def make_plan(config: Config, task: Task[Encoded], device: torch.device, ranks: Ranks) -> Plan:
     """Returns the settings of a training with numbers for all that they leave open."""
     train, model, choices = config.train, config.model, []
@@ -69,16 +76,18 @@ def make_plan(config: Config, task: Task[Encoded], device: torch.device, ranks: 
         return rows * train.accumulate * ranks.world_size
 
     if train.timed:
-        rows = min(batch_size, MIN_BATCH_SIZE)
-        pace = measure_pace(config, task, device, ranks, rows)
-        while is_open(config, "width") and pace.rows < MIN_UPDATES * rows and model.width >= 2 * MIN_WIDTH:
-            model = model.with_width(model.width // 2)
-            pace = measure_pace(config.model_copy(update={"model": model}), task, device, ranks, rows)
+        largest = batch_size
         if train.batch_size is None:
-            targets = pace.targets * train.accumulate * ranks.world_size  # of a row
-            most = TARGETS_PER_ROOT * math.sqrt(pace.rows * targets) / targets
-            while batch_size >= 2 * MIN_BATCH_SIZE and batch_size > most:
+            while batch_size >= 2 * MIN_BATCH_SIZE:
                 batch_size //= 2
+        pace = measure_pace(config, task, device, ranks, batch_size)
+        while is_open(config, "width") and pace.rows < MIN_UPDATES * batch_size and model.width >= 2 * MIN_WIDTH:
+            model = model.with_width(model.width // 2)
+            pace = measure_pace(config.model_copy(update={"model": model}), task, device, ranks, batch_size)
+        if train.batch_size is None:
+            while 2 * batch_size <= min(largest, largest_batch(pace, train.accumulate * ranks.world_size)):
+                batch_size *= 2
+                pace = measure_pace(config.model_copy(update={"model": model}), task, device, ranks, batch_size)
             choices.append(f"batch size {batch_size}")
         updates = math.ceil(pace.rows / batch_size)
         if model.width != config.model.width:
@@ -123,6 +132,12 @@ def make_plan(config: Config, task: Task[Encoded], device: torch.device, ranks: 
     return Plan(planned, updates, passes, decided, note)
 
 
+def largest_batch(pace: Pace, batches: int) -> float:
+    """Returns the number of rows of a batch, of which an update has so many, at which updates are still enough."""
+    targets = pace.targets * batches
+    return TARGETS_PER_ROOT * math.sqrt(pace.rows * targets) / targets
+
+
 def is_open(config: Config, name: str) -> bool:
     """Returns whether a setting of the model was left out, by the user and by the task."""
     fixed = config.start is not None or (name == "width" and config.params is not None)
@@ -132,11 +147,6 @@ def is_open(config: Config, name: str) -> bool:
 def rounded(number: float) -> int:
     """Returns a number with two significant digits."""
     return round(int(number), -max(math.floor(math.log10(max(number, 1))) - 1, 0))
-
-
-class Pace(NamedTuple):
-    rows: float  # that each process reads within the minutes, `accumulate` batches counted as one
-    targets: float  # of a row
 
 
 def measure_pace(config: Config, task: Task[Encoded], device: torch.device, ranks: Ranks, rows: int) -> Pace:
