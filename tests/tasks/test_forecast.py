@@ -42,12 +42,13 @@ MODES = [
     for anchor, level in (("none", "fixed"), ("last", "running"), ("season", "running"), ("linear", "fixed"))
     for mode in ("direct", "recursive")
 ]
+CLASSICAL = [{"anchor": anchor, "mode": "direct", "level": "running"} for anchor in ("ets", "theta")]
 
 
 # Nothing of the future
 
 
-@pytest.mark.parametrize("how", MODES, ids=lambda how: "-".join(how.values()))
+@pytest.mark.parametrize("how", MODES + CLASSICAL, ids=lambda how: "-".join(how.values()))
 def test_forecasts_do_not_depend_on_the_future(how: dict[str, str], tmp_path: Path) -> None:
     """Values behind an origin are shuffled and removed: every forecast up to it stays, bit by bit."""
     values = waves()

@@ -15,15 +15,15 @@ import torch
 
 from forecast_cases import make_task, origins_at, waves, write_table
 from seriatim import api
-from seriatim.core.errors import Diagnostics
+from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.runs.average import average
 from seriatim.runs.configure import configure
-from seriatim.tasks.forecast import ForecastTask, make_forecasts
+from seriatim.tasks.forecast import ForecastTask, classical, forecast_origins, make_forecasts
 from seriatim.tasks.forecast.backtest import Forecasts, forecast_metrics
-from seriatim.tasks.forecast.classical import ExponentialSmoothing, Theta, smooth
-from seriatim.tasks.forecast.encoded import Origins
-from seriatim.tasks.forecast.intervals import calibrate, find_bounds, local_scale
+from seriatim.tasks.forecast.classical import ExponentialSmoothing, Theta
+from seriatim.tasks.forecast.intervals import SCALES, calibrate, find_bounds, local_scale
 from seriatim.tasks.forecast.simple import SimpleForecast
+from seriatim.tasks.processor import from_dict
 
 SMALL = {"model": {"width": 4}}
 
@@ -55,11 +55,12 @@ def test_the_anchor_is_the_best_on_the_validation_split() -> None:
     errors = {}
     encoded, origins = task.encoded["validation"], task.origins("validation")
     plain = replace(task.processor, anchor="none", anchor_lag=0, linear_weights="")
-    for name, processor in plain.anchor_candidates(task.encoded["train"], 24):
+    classical_anchors = [(name, plain.with_classical(name.lower(), f)) for name, f in task.classical_forecasts.items()]
+    for name, processor in [*plain.anchor_candidates(task.encoded["train"], 24), *classical_anchors]:
         candidate = replace(encoded, processor=processor)
         forecasts = make_forecasts(None, candidate, task.settings, origins)
         errors[name] = forecast_metrics(candidate, origins, forecasts)["mase"]
-    assert "the value 24 steps before" in errors
+    assert {"the value 24 steps before", "ETS", "theta"} <= errors.keys()
     assert errors["the value 168 steps before"] < errors["the value 24 steps before"]  # weekends differ
     assert note.startswith(f"anchor: {min(errors, key=lambda name: errors[name])}, ")
     forecasts = make_forecasts(None, encoded, task.settings, origins)
@@ -70,6 +71,45 @@ def test_an_anchor_that_is_named_is_kept(tmp_path: Path) -> None:
     task, _ = make_task(write_table(tmp_path, {"y": waves()}), anchor="last")
     assert (task.processor.anchor, task.processor.simple_forecast.lag) == ("last", 1)
     assert not any(note.startswith("anchor: ") for note in task.diagnostics.notes)
+
+
+@pytest.mark.parametrize(("anchor", "name"), [("ets", "ETS"), ("theta", "theta")])
+@pytest.mark.parametrize("log", [False, True])
+def test_a_statistical_anchor_alone_is_that_baseline(anchor: str, name: str, log: bool, tmp_path: Path) -> None:
+    columns = {"a": waves(), "b": [1000 * v for v in waves(seed=1)]}
+    task, _ = make_task(write_table(tmp_path, columns), anchor=anchor, log=log)
+    origins = task.origins("test")
+    alone = make_forecasts(None, task.encoded["test"], task.settings, origins).values
+    assert alone == pytest.approx(task.simple_forecasts("test", origins)[name], rel=1e-5)
+    stored, _ = task.processor.to_dict()
+    assert from_dict(stored, tmp_path) == task.processor
+    batch = task.collate(task.encoded["train"], np.array([3]))  # whose last targets are relative to the same forecast
+    position = origins_at(14 + 3)
+    expected = (
+        task.encoded["train"].values[17:20, 0]
+        - forecast_origins(None, task.encoded["train"], task.settings, position)[0, :, 0, 0]
+    )
+    assert batch.targets[0][0, -1, :, 0].numpy() == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_statistical_anchor_of_new_series_is_fitted_on_them(tmp_path: Path) -> None:
+    """A series that the run does not know is forecast as if it had been trained on."""
+    values = waves(seed=5)
+    task, _ = make_task(write_table(tmp_path, {"y": waves()}), anchor="ets")
+    known, _ = make_task(write_table(tmp_path, {"y": values}, "other.csv"), anchor="ets", season=7)
+    frame = pd.DataFrame({"date": pd.date_range("2024-01-01", periods=98), "name": "new", "y": values[:98]})
+    dataset = task.read(frame, columns={"series": "name"})
+    encoded = task.processor.encode_scaled(dataset, None)
+    end = origins_at(98)
+    new = make_forecasts(None, encoded, task.settings, end).values
+    assert new == pytest.approx(make_forecasts(None, known.encoded["train"], task.settings, end).values, rel=1e-5)
+
+
+def test_a_statistical_anchor_is_not_fed_back(tmp_path: Path) -> None:
+    with pytest.raises(SeriatimError, match=r"task\.anchor=ets forecasts all steps at once"):
+        make_task(write_table(tmp_path, {"y": waves()}), anchor="ets", mode="recursive")
+    task, _ = make_task(write_table(tmp_path, {"y": waves()}), mode="recursive")
+    assert task.processor.anchor not in ("ets", "theta")
 
 
 @pytest.mark.parametrize("mode", ["direct", "recursive"])
@@ -195,10 +235,38 @@ def test_the_scale_of_intervals_by_hand(tmp_path: Path) -> None:
     encoded, position = task.encoded["test"], 80
     y = encoded.scalers[0].apply(np.array(values)[:, None])[:, 0]
     changes = np.abs(y[7:position] - y[: position - 7])
-    expected = 0.25 * changes.mean() + 0.75 * changes[-14:].mean()
+    expected = 0.25 * changes.mean() + 0.75 * changes[-20:].mean()
     assert local_scale(encoded, origins_at(position))[0, 0] == pytest.approx(expected, rel=1e-5)
     steps = np.abs(np.diff(y[:5]))  # no season yet
     assert local_scale(encoded, origins_at(5))[0, 0] == pytest.approx(steps.mean(), rel=1e-5)
+
+
+def test_the_scale_of_intervals_over_several_steps_by_hand(tmp_path: Path) -> None:
+    values = waves()
+    values[30] = None
+    task, _ = make_task(write_table(tmp_path, {"a": values, "y": values}))
+    encoded, position = task.encoded["test"], 80
+    y = encoded.scalers[1].apply(np.array(values, dtype=float)[:, None])[:, 0]
+    changes = [np.nanmean([abs(y[t] - y[t - i]) for i in (1, 2, 3) if t >= i]) for t in range(1, position) if t != 30]
+    expected = 0.5 * np.mean(changes) + 0.5 * np.mean(changes[-20:])
+    origins = replace(origins_at(position), series=np.array([1]))
+    processor = replace(task.processor, interval_scale="steps-50")
+    assert local_scale(replace(encoded, processor=processor), origins)[0, 0] == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_scale_of_intervals_is_the_one_that_tells_errors(tmp_path: Path) -> None:
+    """Noise whose size changes every hundred steps is followed by recent changes; steady noise needs no scale."""
+    generator = np.random.default_rng(0)
+    noise = generator.normal(size=3000)
+    sizes = np.where(np.arange(3000) // 100 % 2, 10.0, 1.0)
+    names = {}
+    for name, values in {"steady": noise, "changing": noise * sizes}.items():
+        frame = pd.DataFrame({"date": pd.date_range("2024-01-01", periods=3000), "y": values})
+        task = prepare(frame, horizon=1, season=1, anchor="none", context_length=5)
+        task.finish(task.build())
+        names[name] = task.processor.interval_scale
+    assert SCALES[names["changing"]].recent > 0
+    assert SCALES[names["steady"]].recent == 0
 
 
 def test_intervals_do_not_depend_on_the_future(tmp_path: Path) -> None:
@@ -261,15 +329,15 @@ def test_smoothing_forecasts_a_trend_with_a_season_exactly() -> None:
         assert np.nanmax(np.abs(forecasts - task.encoded["test"].references(origins))) < 0.02
 
 
-def test_exponential_smoothing_follows_its_equations() -> None:
+def test_exponential_smoothing_follows_its_equations(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(0)
     y = 20 + np.cumsum(generator.normal(size=120)) + 4 * np.cos(2 * np.pi * np.arange(120) / 12)
     task = one_series(y)
     encoded = task.encoded["test"]
-    one = np.ones(1)
     seasonal = generator.normal(size=(12, 1))
-    model = ExponentialSmoothing(np.zeros(1, bool), seasonal, 0.3 * one, 0.1 * one, 0.2 * one, 0.9 * one)
-    forecasts = model.forecast(encoded, Origins(np.array([0]), np.array([100]), np.ones((1, 8), bool)))[0, :, 0]
+    model = ExponentialSmoothing(12, np.array([[84.0], [0.0], [0.3], [0.1], [0.2], [0.9]]))
+    monkeypatch.setattr(classical, "seasonal_factors", lambda *arguments: seasonal)
+    forecasts = model.forecast(encoded, origins_at(100, horizon=8))[0, :, 0]
     first, second = y[:12].mean(), y[12:24].mean()
     b = (second - first) / 12
     level, season = first - 6.5 * b, seasonal[:, 0].tolist()
@@ -285,10 +353,12 @@ def test_theta_is_smoothing_with_half_the_slope() -> None:
     generator = np.random.default_rng(0)
     y = 20 + 0.5 * np.arange(90) + generator.normal(size=90)
     task = one_series(y, season=1)
-    theta = Theta(np.array([0.4]), np.zeros((1, 1)), np.zeros(1, bool))
-    forecasts = theta.forecast(task.encoded["test"], Origins(np.array([0]), np.array([80]), np.ones((1, 8), bool)))
+    theta = Theta(1, np.array([[63.0], [0.0], [0.4]]))
+    forecasts = theta.forecast(task.encoded["test"], origins_at(80, horizon=8))
     slope = np.polyfit(np.arange(80), y[:80], 1)[0]
-    level = smooth(y[:80, None], np.array([0.4]))[-1, 0]
+    level = y[0]
+    for value in y[1:80]:
+        level += 0.4 * (value - level)
     drift = slope / 2 * (np.arange(8) + (1 - 0.6**80) / 0.4)
     assert forecasts[0, :, 0] == pytest.approx(level + drift, rel=1e-9)
 
@@ -299,7 +369,7 @@ def test_statistical_baselines_agree_with_statsforecast() -> None:
     t = np.arange(200)
     y = (100 + 0.4 * t) * (1 + 0.2 * np.sin(2 * np.pi * t / 12)) + 2 * generator.normal(size=200)
     task = one_series(y, horizon=12)
-    origin = Origins(np.array([0]), np.array([180]), np.ones((1, 12), bool))
+    origin = origins_at(180, horizon=12)
     expected = models.Theta(12).forecast(y=y[:180], h=12)["mean"]
     theta = Theta.fit(task.encoded["train"], 12).forecast(task.encoded["test"], origin)[0, :, 0]
     assert theta == pytest.approx(expected, rel=0.03)

@@ -39,7 +39,9 @@ class Scaler:
         return cls(shift, np.where(flat, 1.0, scale), logs)
 
     def apply(self, values: np.ndarray) -> np.ndarray:
-        return np.asarray((apply_log(values, self.logs) - self.shift) / self.scale)
+        """Returns scaled values (…,n) of the first n variables."""
+        count = values.shape[-1]
+        return np.asarray((apply_log(values, self.logs) - self.shift[:count]) / self.scale[:count])
 
     def invert(self, scaled: np.ndarray) -> np.ndarray:
         """Returns values (…,n) in the units of the data, of the first n variables."""
@@ -50,8 +52,8 @@ class Scaler:
 
 
 def apply_log(values: np.ndarray, logs: int) -> np.ndarray:
-    """Returns values (n,variables) with the logarithms of the first `logs` variables."""
-    return np.concatenate([np.log(values[:, :logs]), values[:, logs:]], axis=1) if logs else values
+    """Returns values (…,variables) with the logarithms of the first `logs` variables."""
+    return np.concatenate([np.log(values[..., :logs]), values[..., logs:]], axis=-1) if logs else values
 
 
 def constant_columns(values: np.ndarray) -> np.ndarray:

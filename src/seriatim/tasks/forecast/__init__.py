@@ -5,8 +5,8 @@ From `context_length` steps the network predicts the next `horizon` steps:
     loss = mean |y − ŷ|      or      mean max(q (y − ŷ), (q − 1)(y − ŷ)) over the quantiles q; scaled values
 
 All steps are predicted at once (direct), or one by one, each forecast being the next input (recursive). The network
-predicts the difference to an anchor: the mean, the last value, the value one season before, or a linear forecast,
-whichever is best on the validation split; there, the anchor alone remains the forecast unless the network improves it.
+predicts the difference to an anchor: the mean, the last value, the value one season before, a linear forecast, ETS or
+theta, whichever is best on the validation split; the anchor alone remains the forecast unless the network improves it.
 A causal model is trained on a forecast after every step that it reads. Prediction intervals are calibrated on the
 validation split. Evaluation is a backtest: forecast origins roll over the split, and a forecast sees only the steps
 before its origin.
@@ -54,9 +54,9 @@ from .backtest import (
     plot_forecast,
     window_errors,
 )
-from .classical import ExponentialSmoothing, Theta
+from .classical import ClassicalForecast, ExponentialSmoothing, Theta
 from .encoded import Origins, SeriesEncoded
-from .intervals import FEW_ERRORS, MAX_ORIGINS, apply_intervals, calibrate, calibration_errors
+from .intervals import FEW_ERRORS, MAX_ORIGINS, apply_intervals, calibrate, calibration_errors, choose_scale
 from .processor import ForecastProcessor, ForecastSettings
 from .simple import SimpleForecast, fit_linear
 
@@ -399,7 +399,11 @@ class ForecastTask(Task[SeriesEncoded]):
         encoded, origins = self.encoded["validation"], self.origins("validation")
         errors: dict[str, float] = {}
         best = self.processor
-        for name, processor in self.processor.anchor_candidates(self.encoded["train"], self.settings.steps):
+        candidates = list(self.processor.anchor_candidates(self.encoded["train"], self.settings.steps))
+        if self.settings.steps == self.settings.horizon:  # otherwise forecasts are fed back
+            for name, fitted in self.classical_forecasts.items():
+                candidates.append((name, self.processor.with_classical(name.lower(), fitted)))
+        for name, processor in candidates:
             candidate = replace(encoded, processor=processor)
             forecasts = make_forecasts(None, candidate, self.settings, origins)
             error = forecast_metrics(candidate, origins, forecasts).get(self.monitor, np.inf)
@@ -433,6 +437,10 @@ class ForecastTask(Task[SeriesEncoded]):
         encoded = self.encoded["validation"]
         origins = encoded.every_origin().sample(MAX_ORIGINS)
         scaled = forecast_origins(network, encoded, self.settings, origins)[..., median_index(self.settings.quantiles)]
+        if self.settings.intervals:
+            name = choose_scale(encoded, origins, scaled, self.settings.intervals)
+            self._use(replace(self.processor, interval_scale=name))
+            encoded = self.encoded["validation"]
         intervals = calibrate(calibration_errors(encoded, origins, scaled), self.settings.intervals)
         if intervals and intervals[0].count < FEW_ERRORS:  # few values, on which the weights were chosen, too
             anchor = forecast_origins(None, encoded, self.settings, origins)[..., 0]
@@ -498,31 +506,33 @@ class ForecastTask(Task[SeriesEncoded]):
         return {"loss": loss, **forecast_metrics(encoded, origins, forecasts), "values": float(known.sum())}
 
     @cached_property
-    def fitted_baselines(self) -> dict[str, SimpleForecast | ExponentialSmoothing | Theta]:
-        """The baselines that are fitted on the training split; empty without one."""
+    def linear_forecast(self) -> SimpleForecast | None:
+        """The linear forecast from the context, fitted on the training split; None without one."""
         train, processor = self.encoded.get("train"), self.processor
         if train is None:
+            return None
+        return SimpleForecast(weights=fit_linear(train, processor.context_length, processor.horizon))
+
+    @cached_property
+    def classical_forecasts(self) -> dict[str, ClassicalForecast]:
+        """ETS and theta, fitted on each series of the training split; none without one, or if series are divided."""
+        train, season = self.encoded.get("train"), self.processor.season
+        if train is None or self.processor.pooled:
             return {}
-        fitted: dict[str, SimpleForecast | ExponentialSmoothing | Theta] = {
-            "linear": SimpleForecast(weights=fit_linear(train, processor.context_length, processor.horizon))
-        }
-        if processor.pooled:  # others are fitted to each series
-            return fitted
-        season = processor.season
-        return fitted | {"ETS": ExponentialSmoothing.fit(train, season), "theta": Theta.fit(train, season)}
+        return {"ETS": ExponentialSmoothing.fit(train, season), "theta": Theta.fit(train, season)}
 
     def simple_forecasts(self, split: str, origins: Origins) -> dict[str, np.ndarray]:
         """Returns the forecasts (n,horizon,N) of the baselines in the units of the data."""
         encoded, season = self.encoded[split], self.processor.season
-        naive = {"naive": SimpleForecast(1)} | ({"seasonal naive": SimpleForecast(season)} if season > 1 else {})
-        results = {}
-        for name, baseline in (naive | self.fitted_baselines).items():
-            if isinstance(baseline, SimpleForecast):
-                rows = encoded.last_rows(origins)
-                scaled = baseline.after(encoded, origins.series, rows, self.processor.horizon)[:, 0]
-                results[name] = encoded.unscale(origins, scaled[..., None])[..., 0]
-            elif encoded.names == self.encoded["train"].names:
-                results[name] = baseline.forecast(encoded, origins)
+        simple = {"naive": SimpleForecast(1)} | ({"seasonal naive": SimpleForecast(season)} if season > 1 else {})
+        if self.linear_forecast is not None:
+            simple["linear"] = self.linear_forecast
+        results, rows = {}, encoded.last_rows(origins)
+        for name, baseline in simple.items():
+            scaled = baseline.after(encoded, origins.series, rows, self.processor.horizon)[:, 0]
+            results[name] = encoded.unscale(origins, scaled[..., None])[..., 0]
+        if "train" in self.encoded and encoded.names == self.encoded["train"].names:
+            results |= {name: model.forecast(encoded, origins) for name, model in self.classical_forecasts.items()}
         return results
 
     def baselines(self, split: str) -> dict[str, Metrics]:

@@ -1,8 +1,8 @@
-"""Exponential smoothing and the theta method, the statistical baselines of forecasting competitions.
+"""Exponential smoothing and the theta method, the statistical forecasts of competitions: baselines and anchors.
 
 Each series is filtered once, and the state after every step gives the forecast of every origin. Parameters are those of
 a grid that had the smallest squared error of one step in the training split; the season starts as that of a classical
-decomposition of that split by moving averages. Values are in the units of the data.
+decomposition of that split by moving averages. Values are in the units of the data, (T,S·N): all targets of all series.
 
 ETS(A,Ad,A), Holt and Winters with a damped trend (Gardner 1985), e_t = y_t − l − φb − s_{t−m}:
 
@@ -17,11 +17,14 @@ seasonally adjusted values with half the slope d of their regression on time,
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from .encoded import Origins, SeriesEncoded, fill_forward
+if TYPE_CHECKING:
+    from .encoded import Origins, SeriesEncoded
 
 ALPHAS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 0.95)
 BETAS = (0.0, 0.01, 0.05)
@@ -30,23 +33,6 @@ DAMPINGS = (0.9, 0.98)
 THETA_ALPHAS = np.linspace(0.02, 0.98, 49)
 MAX_EXPONENT, SMALLEST = 300.0, 1e-100  # the squares are numbers, too; a later value may be 0
 MAX_FITTED = 10_000  # steps of a series by which parameters are chosen
-
-
-def series_matrix(encoded: SeriesEncoded) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the targets (T,S·N) of all series, filled and aligned at their begin, and the steps (S·N,) of each."""
-    targets = encoded.values.shape[1]
-    matrix = np.zeros((int(encoded.sizes.max()), len(encoded.sizes), targets))
-    for number, values in enumerate(encoded.raw):
-        filled = fill_forward(values[:, :targets])
-        matrix[: len(filled), number] = filled
-        matrix[len(filled) :, number] = filled[-1]
-    return matrix.reshape(len(matrix), -1), np.repeat(encoded.sizes, targets)
-
-
-def pick(values: np.ndarray, encoded: SeriesEncoded, origins: Origins) -> np.ndarray:
-    """Returns states (T,S·N) after the last step before each origin, (n,N)."""
-    series = values.reshape(len(values), len(encoded.sizes), -1)
-    return np.asarray(series[origins.positions - 1, origins.series])
 
 
 def seasonal_factors(y: np.ndarray, sizes: np.ndarray, season: int, multiplies: np.ndarray) -> np.ndarray:
@@ -66,129 +52,192 @@ def seasonal_factors(y: np.ndarray, sizes: np.ndarray, season: int, multiplies: 
     return factors
 
 
-@dataclass(frozen=True)
-class ExponentialSmoothing:
-    """ETS(A,Ad,A), of the logarithms of positive series where that is better; parameters (S·N,) of each series."""
+class States(NamedTuple):
+    """The states after each step, of which ŷ_{t+j} = level_t + weight_j trend_t, combined with the season."""
 
-    logs: np.ndarray
-    seasonal: np.ndarray  # (season,S·N) before the first step
-    alpha: np.ndarray
-    beta: np.ndarray
-    gamma: np.ndarray
-    damping: np.ndarray
+    level: np.ndarray  # (T,S·N)
+    trend: np.ndarray  # (T,S·N)
+    season: np.ndarray  # (season+T,S·N), from one season before the first step on
+
+
+@dataclass(frozen=True)
+class ClassicalForecast(ABC):
+    """A forecast of each target of each series by its states.
+
+    Args:
+        season: In steps.
+        parameters: (P,S·N); the first is the number of steps that a target was fitted on.
+    """
+
+    season: int
+    parameters: np.ndarray
+    count: ClassVar[int]  # P
 
     @classmethod
-    def fit(cls, train: SeriesEncoded, season: int) -> ExponentialSmoothing:
-        y, sizes = series_matrix(train)
+    def fit(cls, train: SeriesEncoded, season: int) -> Self:
+        """Returns the forecast that fits these series best; without a season if one of them has not two of it."""
+        y, sizes = train.target_matrix()
         season = season if 2 * season <= sizes.min() else 1
-        grid = np.array(list(itertools.product(ALPHAS, BETAS, GAMMAS if season > 1 else (0.0,), DAMPINGS)))  # (G,4)
-        none, positive = np.zeros(y.shape[1], dtype=bool), y.min(axis=0) > 0
-        fitted, errors = [], []
-        for logs in (none, positive) if positive.any() else (none,):
-            transformed = np.where(logs, np.log(np.where(logs, y, 1.0)), y)
-            seasonal = seasonal_factors(transformed, sizes, season, none)
-            candidates = cls(logs, seasonal, *(column[:, None] for column in grid.T))
-            squares = candidates.filter(transformed[:MAX_FITTED, None], sizes)  # (G,S·N)
-            fitted.append((seasonal, grid[np.argmin(squares, axis=0)].T))
-            errors.append(squares.min(axis=0))
-        logs = errors[-1] < errors[0]
-        seasonal, parameters = (np.where(logs, last, first) for first, last in zip(fitted[0], fitted[-1], strict=True))
-        return cls(logs, seasonal, *parameters)
+        return cls(season, np.stack([sizes, *cls.choose(y, sizes, season)]).astype(np.float64))
 
-    def filter(self, y: np.ndarray, sizes: np.ndarray, states: np.ndarray | None = None) -> np.ndarray:
-        """Returns the sum of the squared errors of one step of y (T,…); stores level, trend and season (T,3,…)."""
-        m = len(self.seasonal)
-        first = y[:m].mean(axis=0)
-        trend = (y[m : 2 * m].mean(axis=0) - first) / m if len(y) >= 2 * m else np.zeros_like(first)
-        level = first - trend * (m + 1) / 2  # before the first step
-        season = list(self.seasonal)
-        total = np.zeros_like(first)
-        for t in range(len(y)):
-            trend = self.damping * trend
-            forecast = level + trend
-            error = y[t] - forecast - season[t % m]
-            level = forecast + self.alpha * error
-            trend = trend + self.beta * error
-            season[t % m] = season[t % m] + self.gamma * error
-            if t >= m:
-                raw = error
-                if self.logs.any():
-                    value, forecast = (np.where(self.logs, x, 0.0) for x in (y[t], y[t] - error))
-                    raw = np.where(self.logs, np.exp(value) - np.exp(np.minimum(forecast, MAX_EXPONENT)), error)
-                total = total + np.where(t < sizes, raw * raw, 0.0)
-            if states is not None:
-                states[t] = level, trend, season[t % m]
-        return total
+    @classmethod
+    @abstractmethod
+    def choose(cls, y: np.ndarray, sizes: np.ndarray, season: int) -> np.ndarray:
+        """Returns the parameters (P−1,S·N) that fit values (T,S·N) of these sizes best."""
+
+    @abstractmethod
+    def filter(self, y: np.ndarray) -> States:
+        """Returns the states of values (T,S·N)."""
+
+    @abstractmethod
+    def trend_weights(self, parameters: np.ndarray, positions: np.ndarray, step: np.ndarray) -> np.ndarray:
+        """Returns the weights (n,steps,N) of the trends, of parameters (P,n,1,N), positions (n,1,1), step (steps,1)."""
+
+    @abstractmethod
+    def combine(self, parameters: np.ndarray, line: np.ndarray, season: np.ndarray) -> np.ndarray:
+        """Returns forecasts (n,steps,N) from lines and seasons."""
+
+    def after(self, states: States, columns: np.ndarray, positions: np.ndarray, steps: int) -> np.ndarray:
+        """Returns the next forecasts (n,steps,N) of the targets in `columns` (n,N) after `positions` (n,) steps."""
+        step, rows, columns = np.arange(1, steps + 1)[:, None], positions[:, None, None] - 1, columns[:, None]
+        parameters = self.parameters[:, columns]  # (P,n,1,N)
+        weights = self.trend_weights(parameters, positions[:, None, None], step)
+        before = rows + step - self.season * -(-step // self.season)  # whole seasons before each step
+        line = states.level[rows, columns] + weights * states.trend[rows, columns]
+        return self.combine(parameters, line, states.season[before + self.season, columns])
 
     def forecast(self, encoded: SeriesEncoded, origins: Origins) -> np.ndarray:
         """Returns the forecasts (n,horizon,N) from origins on."""
-        y, sizes = series_matrix(encoded)
-        y = np.where(self.logs, np.log(np.maximum(np.where(self.logs, y, 1.0), SMALLEST)), y)
-        states = np.empty((len(y), 3, y.shape[1]))
-        self.filter(y, sizes, states)
-        level, trend, season = pick(states[:, 0], encoded, origins), pick(states[:, 1], encoded, origins), states[:, 2]
-        damping = self.damping.reshape(len(encoded.sizes), -1)[origins.series]
-        by_series = season.reshape(len(season), len(encoded.sizes), -1)
-        forecasts, factor = [], np.zeros_like(damping)
-        for step in range(1, encoded.processor.horizon + 1):
-            factor = factor + damping**step
-            last = origins.positions - 1 + step - len(self.seasonal) * -(-step // len(self.seasonal))
-            forecasts.append(level + factor * trend + by_series[np.maximum(last, 0), origins.series])
-        stacked = np.stack(forecasts, axis=1)
-        logs = self.logs.reshape(len(encoded.sizes), -1)[origins.series][:, None]
-        return np.asarray(np.where(logs, np.exp(np.minimum(stacked, MAX_EXPONENT)), stacked))
+        states = self.filter(encoded.target_matrix()[0])
+        columns = np.arange(self.parameters.shape[1]).reshape(len(encoded.sizes), -1)[origins.series]
+        return self.after(states, columns, origins.positions, encoded.processor.horizon)
 
 
-@dataclass(frozen=True)
-class Theta:
-    """The theta method; the seasonal factors (season,S·N) of positive series multiply, those of others add."""
+class ExponentialSmoothing(ClassicalForecast):
+    """ETS(A,Ad,A), of the logarithms of positive series where that is better.
 
-    alpha: np.ndarray
-    seasonal: np.ndarray
-    multiplies: np.ndarray
+    Parameters are the fitted steps, whether logarithms are smoothed, α, β, γ and φ.
+    """
+
+    count = 6
 
     @classmethod
-    def fit(cls, train: SeriesEncoded, season: int) -> Theta:
-        y, sizes = series_matrix(train)
-        season = season if 2 * season <= sizes.min() else 1
+    def choose(cls, y: np.ndarray, sizes: np.ndarray, season: int) -> np.ndarray:
+        grid = np.array(list(itertools.product(ALPHAS, BETAS, GAMMAS if season > 1 else (0.0,), DAMPINGS)))  # (G,4)
+        none, positive = np.zeros(y.shape[1], dtype=bool), y.min(axis=0) > 0
+        best, errors = [], []
+        for logs in (none, positive) if positive.any() else (none,):
+            values = to_logs(y, logs)
+            seasonal = seasonal_factors(values, sizes, season, none)
+            squares = smooth_all(values[:MAX_FITTED, None], seasonal, logs, sizes, *grid.T[:, :, None])  # (G,S·N)
+            best.append(grid[np.argmin(squares, axis=0)].T)
+            errors.append(squares.min(axis=0))
+        logs = errors[-1] < errors[0]
+        return np.stack([logs, *np.where(logs, best[-1], best[0])])
+
+    def filter(self, y: np.ndarray) -> States:
+        fitted, logs, alpha, beta, gamma, damping = self.parameters
+        values = to_logs(y, logs > 0)
+        seasonal = seasonal_factors(values, np.minimum(fitted, len(y)).astype(int), self.season, np.zeros_like(logs))
+        states = States(*(np.empty((len(y) + extra, y.shape[1])) for extra in (0, 0, self.season)))
+        states.season[: self.season] = seasonal
+        smooth_all(values, seasonal, logs > 0, fitted, alpha, beta, gamma, damping, states)
+        return states
+
+    def trend_weights(self, parameters: np.ndarray, positions: np.ndarray, step: np.ndarray) -> np.ndarray:
+        return np.cumsum(parameters[5] ** step, axis=1)
+
+    def combine(self, parameters: np.ndarray, line: np.ndarray, season: np.ndarray) -> np.ndarray:
+        return np.where(parameters[1] > 0, np.exp(np.minimum(line + season, MAX_EXPONENT)), line + season)
+
+
+def to_logs(y: np.ndarray, logs: np.ndarray) -> np.ndarray:
+    """Returns values (T,S·N) with the logarithms of some targets."""
+    return np.where(logs, np.log(np.maximum(np.where(logs, y, 1.0), SMALLEST)), y)
+
+
+def smooth_all(
+    y: np.ndarray,
+    seasonal: np.ndarray,
+    logs: np.ndarray,
+    sizes: np.ndarray,
+    alpha: np.ndarray,
+    beta: np.ndarray,
+    gamma: np.ndarray,
+    damping: np.ndarray,
+    states: States | None = None,
+) -> np.ndarray:
+    """Returns the sum (…,S·N) of the squared errors of one step of y (T,…,S·N) by ETS; stores its states."""
+    m = len(seasonal)
+    first = y[:m].mean(axis=0)
+    trend = (y[m : 2 * m].mean(axis=0) - first) / m if len(y) >= 2 * m else np.zeros_like(first)
+    level = first - trend * (m + 1) / 2  # before the first step
+    season = list(seasonal)
+    total = np.zeros_like(first)
+    for t in range(len(y)):
+        trend = damping * trend
+        forecast = level + trend
+        error = y[t] - forecast - season[t % m]
+        level = forecast + alpha * error
+        trend = trend + beta * error
+        season[t % m] = season[t % m] + gamma * error
+        if states is not None:
+            states.level[t], states.trend[t], states.season[t + m] = level, trend, season[t % m]
+        elif t >= m:
+            raw = error
+            if logs.any():
+                value, forecast = (np.where(logs, x, 0.0) for x in (y[t], y[t] - error))
+                raw = np.where(logs, np.exp(value) - np.exp(np.minimum(forecast, MAX_EXPONENT)), error)
+            total = total + np.where(t < sizes, raw * raw, 0.0)
+    return total
+
+
+class Theta(ClassicalForecast):
+    """The theta method; the seasonal factors of positive series multiply, those of others add.
+
+    Parameters are the fitted steps, whether factors multiply, and α.
+    """
+
+    count = 3
+
+    @classmethod
+    def choose(cls, y: np.ndarray, sizes: np.ndarray, season: int) -> np.ndarray:
         positive = y.min(axis=0) > 0
-        seasonal = seasonal_factors(y, sizes, season, positive)
-        adjusted = cls(np.empty(0), seasonal, positive).adjust(y)
+        factors = seasonal_factors(y, sizes, season, positive)
+        adjusted = adjust(y, factors, positive)
         level, total = adjusted[0] + np.zeros((len(THETA_ALPHAS), 1)), np.zeros((len(THETA_ALPHAS), y.shape[1]))
         for t in range(1, min(len(y), MAX_FITTED)):
             error = adjusted[t] - level  # (alphas,S·N)
             total += np.where(t < sizes, error * error, 0.0)
             level += THETA_ALPHAS[:, None] * error
-        return cls(THETA_ALPHAS[np.argmin(total, axis=0)], seasonal, positive)
+        return np.stack([positive, THETA_ALPHAS[np.argmin(total, axis=0)]])
 
-    def adjust(self, y: np.ndarray) -> np.ndarray:
-        """Returns values (T,S·N) without their season."""
-        factors = self.seasonal[np.arange(len(y)) % len(self.seasonal)]
-        return np.where(self.multiplies, y / np.where(factors == 0, 1.0, factors), y - factors)
-
-    def forecast(self, encoded: SeriesEncoded, origins: Origins) -> np.ndarray:
-        """Returns the forecasts (n,horizon,N) from origins on."""
-        y = self.adjust(series_matrix(encoded)[0])
+    def filter(self, y: np.ndarray) -> States:
+        fitted, multiplies, alpha = self.parameters
+        factors = seasonal_factors(y, np.minimum(fitted, len(y)).astype(int), self.season, multiplies > 0)
+        y = adjust(y, factors, multiplies > 0)
+        level = np.empty_like(y)
+        level[0] = y[0]
+        for t in range(1, len(y)):
+            level[t] = level[t - 1] + alpha * (y[t] - level[t - 1])
         time = np.arange(1, len(y) + 1)[:, None]
         with np.errstate(invalid="ignore", divide="ignore"):  # one value has no slope
             moments = np.cumsum(time * y, axis=0) - (time + 1) / 2 * np.cumsum(y, axis=0)
             slopes = np.nan_to_num(12 * moments / (time * (time**2 - 1.0)))
-        level, slope = pick(smooth(y, self.alpha), encoded, origins), pick(slopes, encoded, origins)
-        alpha = self.alpha.reshape(len(encoded.sizes), -1)[origins.series]
-        share = (1 - (1 - alpha) ** origins.positions[:, None]) / alpha
-        steps = np.arange(encoded.processor.horizon)
-        forecasts = level[:, None] + 0.5 * slope[:, None] * (steps[:, None] + share[:, None])
-        factors = self.seasonal.reshape(len(self.seasonal), len(encoded.sizes), -1)
-        phases = (origins.positions[:, None] + steps) % len(self.seasonal)
-        factors = factors[phases, origins.series[:, None]]
-        multiplies = self.multiplies.reshape(len(encoded.sizes), -1)[origins.series][:, None]
-        return np.asarray(np.where(multiplies, forecasts * factors, forecasts + factors))
+        return States(level, slopes, factors[np.arange(self.season + len(y)) % self.season])
+
+    def trend_weights(self, parameters: np.ndarray, positions: np.ndarray, step: np.ndarray) -> np.ndarray:
+        alpha = parameters[2]
+        return np.asarray(0.5 * (step - 1 + (1 - (1 - alpha) ** positions) / alpha))
+
+    def combine(self, parameters: np.ndarray, line: np.ndarray, season: np.ndarray) -> np.ndarray:
+        return np.where(parameters[1] > 0, line * season, line + season)
 
 
-def smooth(y: np.ndarray, alpha: np.ndarray) -> np.ndarray:
-    """Returns the level (T,S) of simple exponential smoothing after each step of y (T,S)."""
-    levels = np.empty_like(y)
-    levels[0] = y[0]
-    for t in range(1, len(y)):
-        levels[t] = levels[t - 1] + alpha * (y[t] - levels[t - 1])
-    return levels
+def adjust(y: np.ndarray, factors: np.ndarray, multiplies: np.ndarray) -> np.ndarray:
+    """Returns values (T,S·N) without their season."""
+    repeated = factors[np.arange(len(y)) % len(factors)]
+    return np.where(multiplies, y / np.where(repeated == 0, 1.0, repeated), y - repeated)
+
+
+CLASSICAL: dict[str, type[ClassicalForecast]] = {"ets": ExponentialSmoothing, "theta": Theta}

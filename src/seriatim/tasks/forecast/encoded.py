@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,7 @@ from ...data.series.scaling import Scaler
 from ...data.series.table import start_time
 from ..batching import evenly_spaced
 from ..processor import Encoded
+from .classical import CLASSICAL, SMALLEST, ClassicalForecast, States
 
 if TYPE_CHECKING:
     from .processor import ForecastProcessor
@@ -70,6 +72,7 @@ class SeriesEncoded(Encoded):
     known: np.ndarray  # (rows,K) float32, the future columns, scaled
     raw: list[np.ndarray]  # of each series the variables (steps,N+P+K) in the units of the data
     scalers: list[Scaler]
+    scaling_steps: int | None  # that what new series need is fitted on; None for all
     items: Origins
 
     @property
@@ -112,7 +115,35 @@ class SeriesEncoded(Encoded):
 
     def anchors(self, series: np.ndarray, rows: np.ndarray, steps: int) -> np.ndarray:
         """Returns what outputs for the next `steps` steps after `rows` (B,T) are added to, (B,T,steps,N)."""
-        return self.processor.simple_forecast.after(self, series, rows, steps)
+        if self.processor.anchor not in CLASSICAL:
+            return self.processor.simple_forecast.after(self, series, rows, steps)
+        model, states = self._classical
+        targets = self.values.shape[1]
+        positions = rows - self.starts[series][:, None] + 1
+        columns = np.repeat(series[:, None] * targets + np.arange(targets), rows.shape[1], axis=0)  # (B·T,N)
+        values = model.after(states, columns, positions.reshape(-1), steps).reshape(*rows.shape, steps, targets)
+        values = np.maximum(values, SMALLEST) if self.processor.logs else values
+        scaled = [self.scalers[s].apply(v) for s, v in zip(series.tolist(), values, strict=True)]
+        return np.stack(scaled).astype(np.float32)
+
+    @cached_property
+    def _classical(self) -> tuple[ClassicalForecast, States]:
+        model = self.processor.classical_forecast(self)
+        return model, model.filter(self.target_matrix()[0])
+
+    def target_matrix(self, steps: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the targets (T,S·N) of all series, filled and aligned at their begin, and the steps (S·N,) of each.
+
+        They are in the units of the data; `steps` limits them to the first ones.
+        """
+        targets = self.values.shape[1]
+        sizes = self.sizes if steps is None else np.minimum(self.sizes, steps)
+        matrix = np.zeros((int(sizes.max()), len(sizes), targets))
+        for number, (values, size) in enumerate(zip(self.raw, sizes.tolist(), strict=True)):
+            filled = fill_forward(values[:size, :targets])
+            matrix[:size, number] = filled
+            matrix[size:, number] = filled[-1]
+        return matrix.reshape(len(matrix), -1), np.repeat(sizes, targets)
 
     def backtest(self, stride: int | None) -> Origins:
         """Returns origins every `stride` steps of the split, so that each of its steps is forecast."""
@@ -166,7 +197,11 @@ class SeriesEncoded(Encoded):
 
 
 def encode_series(
-    processor: ForecastProcessor, dataset: Dataset, values: list[np.ndarray], scalers: list[Scaler]
+    processor: ForecastProcessor,
+    dataset: Dataset,
+    values: list[np.ndarray],
+    scalers: list[Scaler],
+    scaling_steps: int | None,
 ) -> SeriesEncoded:
     """Returns series as arrays; `values` are the variables (steps,N+P+K) of each."""
     horizon, targets, frequency = processor.horizon, len(processor.targets), Frequency.parse(dataset["frequency"][0])
@@ -210,6 +245,7 @@ def encode_series(
         known=known,
         raw=values,
         scalers=scalers,
+        scaling_steps=scaling_steps,
         items=all_windows(sizes, processor.context_length, horizon),
     )
     return replace(encoded, items=encoded.backtest(None)) if "history" in dataset else encoded

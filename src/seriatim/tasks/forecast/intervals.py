@@ -1,32 +1,56 @@
 """Prediction intervals by split conformal prediction (Vovk 2005; Lei et al. 2018), calibrated on the validation split.
 
 The errors of the forecasts of the validation split are taken for each step of the horizon, in units of a scale that is
-known before the forecast,
+known before the forecast: how much the series changed until then,
 
-    r = (y − ŷ) / s        s = ¼ mean |y_t − y_{t−season}| over all steps before it + ¾ over the last two seasons,
+    r = (y − ŷ) / s        s = (1 − w) · mean change over all steps before the forecast + w · over the last two seasons
 
-so that intervals widen where a series has become more variable. Of n sorted errors the interval of 1 − α reaches from
-the k-th to the (n + 1 − k)-th, k = ⌊(n + 1) α/2⌋; few errors are sorted without their sign, and the ⌈(n + 1)(1 − α)⌉-th
-is the half-width. If errors were exchangeable, at least 1 − α of the values would be covered. Those of a time series
-are not: they depend on each other, the series may change after the validation split, and the weights were chosen on it.
-Coverage is therefore reported, and intervals of few errors are at least as wide as those of the anchor alone.
+so that intervals widen where a series has become more variable. A change is |y_t − y_{t−season}|, or the mean of
+|y_t − y_{t−i}| for i up to the horizon; which one, and w, is what gives the intervals with the best score on the
+validation split (their width, and a penalty for values outside), no scale at all being a candidate, too. Of n sorted
+errors the interval of 1 − α reaches from the k-th to the (n + 1 − k)-th, k = ⌊(n + 1) α/2⌋; few errors are sorted
+without their sign, and the ⌈(n + 1)(1 − α)⌉-th is the half-width. If errors were exchangeable, at least 1 − α of the
+values would be covered. Those of a time series are not: they depend on each other, the series may change after the
+validation split, and the weights were chosen on it. Coverage is therefore reported, and intervals of few errors are at
+least as wide as those of the anchor alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 import numpy as np
 
+from ..batching import evenly_spaced
 from ..processor import Stored, check_numbers
 from .encoded import Origins, SeriesEncoded
 
 MIN_TAIL = 5  # errors outside each end of an interval from which on its ends are found one by one
-RECENT_WEIGHT = 0.75  # of the last two seasons in the scale
 SMALLEST_SCALE = 1e-6  # in units of the scaled series
+MIN_RECENT = 20  # steps, at least, that are called recent
+MAX_LAGS = 8  # of changes over up to the horizon
 FEW_ERRORS = 100  # of each step of the horizon
 MAX_ORIGINS = 5000  # whose errors are sorted
+
+
+class Scale(NamedTuple):
+    """The unit of errors."""
+
+    change: Literal["season", "steps", "none"]  # over a season, over one to `horizon` steps; none for 1
+    recent: float = 0.0  # weight of the last two seasons, or twice the horizon
+
+
+SCALES = {
+    "season-75": Scale("season", 0.75),
+    "season-50": Scale("season", 0.5),
+    "season": Scale("season"),
+    "steps-75": Scale("steps", 0.75),
+    "steps-50": Scale("steps", 0.5),
+    "steps": Scale("steps"),
+    "none": Scale("none"),
+}
 
 
 @dataclass(frozen=True)
@@ -87,6 +111,28 @@ def calibration_errors(encoded: SeriesEncoded, origins: Origins, forecasts: np.n
     return np.moveaxis(errors, 1, 2).reshape(-1, encoded.processor.horizon)
 
 
+def interval_score(encoded: SeriesEncoded, origins: Origins, errors: np.ndarray, percents: Sequence[int]) -> float:
+    """Returns the mean score of the intervals that are calibrated on errors (n·N,horizon), summed over percentages."""
+    scale, total = local_scale(encoded, origins).reshape(-1, 1), 0.0
+    for interval in calibrate(errors, percents):
+        lower, upper = np.array(interval.lower), np.array(interval.upper)
+        outside = np.maximum(lower - errors, 0.0) + np.maximum(errors - upper, 0.0)
+        total += float(np.nanmean(scale * (upper - lower + 200 / (100 - interval.percent) * outside)))
+    return total
+
+
+def choose_scale(encoded: SeriesEncoded, origins: Origins, forecasts: np.ndarray, percents: Sequence[int]) -> str:
+    """Returns the name of the scale whose intervals around scaled forecasts (n,horizon,N) have the best score."""
+    scores = {}
+    for name in SCALES:
+        candidate = replace(encoded, processor=replace(encoded.processor, interval_scale=name))
+        errors = calibration_errors(candidate, origins, forecasts)
+        if np.isnan(errors).all():
+            return encoded.processor.interval_scale
+        scores[name] = interval_score(candidate, origins, errors, percents)
+    return min(scores, key=lambda name: scores[name])
+
+
 def apply_intervals(encoded: SeriesEncoded, origins: Origins, forecasts: np.ndarray) -> np.ndarray:
     """Returns the ends of all intervals (n,horizon,N,I,2) around scaled forecasts (n,horizon,N), unscaled."""
     intervals = encoded.processor.intervals
@@ -100,25 +146,33 @@ def apply_intervals(encoded: SeriesEncoded, origins: Origins, forecasts: np.ndar
 def local_scale(encoded: SeriesEncoded, origins: Origins) -> np.ndarray:
     """Returns the scale (n,N) of errors from origins on; see the module."""
     processor, first, last = encoded.processor, encoded.starts[origins.series], encoded.last_rows(origins)[:, 0]
-    scale = np.full((len(origins), encoded.values.shape[1]), np.nan)
-    for lag in (processor.season, 1):  # a history shorter than a season has changes from step to step
-        recent = np.maximum(last - 2 * max(processor.season, processor.horizon), first + lag - 1)
-        sums, counts = change_sums(encoded, lag)
-        means = []
-        for begin in (np.minimum(first + lag - 1, last), np.minimum(recent, last)):
-            with np.errstate(invalid="ignore"):
-                means.append((sums[last] - sums[begin]) / (counts[last] - counts[begin]))
-        overall, latest = means
-        blended = np.where(np.isnan(latest), overall, (1 - RECENT_WEIGHT) * overall + RECENT_WEIGHT * latest)
+    kind, scale = SCALES[processor.interval_scale], np.full((len(origins), encoded.values.shape[1]), np.nan)
+    if kind.change == "none":
+        return np.ones_like(scale)
+    steps = 1 + evenly_spaced(processor.horizon, MAX_LAGS)
+    for lags in ([processor.season] if kind.change == "season" else steps.tolist(), [1]):  # a history may be short
+        recent = np.maximum(last - max(2 * processor.season, 2 * processor.horizon, MIN_RECENT), first)
+        sums, counts = change_sums(encoded, lags)
+        with np.errstate(invalid="ignore"):
+            overall, latest = ((sums[last] - sums[row]) / (counts[last] - counts[row]) for row in (first, recent))
+        blended = np.where(np.isnan(latest), overall, (1 - kind.recent) * overall + kind.recent * latest)
         scale = np.where(np.isnan(scale), blended, scale)
     return np.asarray(np.where(np.isnan(scale), 1.0, np.maximum(scale, SMALLEST_SCALE)))
 
 
-def change_sums(encoded: SeriesEncoded, lag: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the sums (rows,N) of |y_t − y_{t−lag}| up to each row, of known values, and how many they are."""
-    values, known = encoded.values.astype(np.float64), encoded.observed.copy()
-    known[lag:] &= encoded.observed[: max(len(known) - lag, 0)]
-    known[:lag] = False
-    changes = np.zeros_like(values)
-    changes[lag:] = np.abs(values[lag:] - values[: max(len(values) - lag, 0)])
-    return np.cumsum(np.where(known, changes, 0.0), axis=0), np.cumsum(known, axis=0)
+def change_sums(encoded: SeriesEncoded, lags: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the sums (rows,N) up to each row of the mean of |y_t − y_{t−lag}| over lags, and of how many rows.
+
+    Only known values of the same series count.
+    """
+    values, known = encoded.values.astype(np.float64), encoded.observed
+    rows = np.arange(len(values))
+    starts = np.repeat(encoded.starts, encoded.sizes + encoded.processor.horizon)
+    totals, counts = np.zeros_like(values), np.zeros_like(values)
+    for lag in lags:
+        before = np.maximum(rows - lag, 0)
+        exists = known & known[before] & (rows - lag >= starts)[:, None]
+        totals += np.where(exists, np.abs(values - values[before]), 0.0)
+        counts += exists
+    means = totals / np.maximum(counts, 1)
+    return np.cumsum(means, axis=0), np.cumsum(counts > 0, axis=0)

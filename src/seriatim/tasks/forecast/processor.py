@@ -23,8 +23,9 @@ from ...data.series.calendar import Frequency, useful_cycles
 from ...data.series.scaling import Scaler, Scaling, constant_columns
 from ...data.series.table import SEPARATE_NAME, describe_series, start_time
 from ..processor import Processor, TaskConfig, Tokenizers, check_numbers
+from .classical import CLASSICAL, ClassicalForecast
 from .encoded import SeriesEncoded, encode_series
-from .intervals import Interval
+from .intervals import SCALES, Interval
 from .simple import SimpleForecast, fit_linear
 
 WINDOWS_PER_WEIGHT = 2  # training windows for each weight that a linear anchor needs
@@ -56,10 +57,10 @@ class ForecastSettings(Settings):
         "auto", description="error that is minimized without quantiles (auto: absolute, as MASE does)"
     )
     season: int | None = Setting(None, ge=1, le=1_000_000, description="period in steps (default: by the frequency)")
-    anchor: Literal["auto", "none", "last", "season", "linear"] = Setting(
+    anchor: Literal["auto", "none", "last", "season", "linear", "ets", "theta"] = Setting(
         "auto",
         description="what the network predicts the difference to: the mean, the last value, the value one season "
-        "before, or the linear forecast (auto: the best of them on the validation split)",
+        "before, the linear forecast, ETS or theta (auto: the best of them on the validation split)",
     )
     level: Literal["auto", "fixed", "running"] = Setting(
         "auto", description="inputs as scaled, or relative to their running mean (auto: that, if split along time)"
@@ -110,7 +111,7 @@ class ForecastProcessor(Processor[SeriesEncoded]):
     context_length: int
     horizon: int
     season: int
-    anchor: str  # what outputs are added to: none, last, season or linear
+    anchor: str  # what outputs are added to: none, last, season, linear, ets or theta
     level: str  # fixed, or running: inputs relative to their running mean
     flags: tuple[int, ...]  # variables with an input that marks missing values
     cycles: Names  # of the calendar
@@ -122,19 +123,26 @@ class ForecastProcessor(Processor[SeriesEncoded]):
     naive_maes: tuple[tuple[float | None, ...], ...]  # of the seasonal naive forecast in training, by series and target
     linear_weights: str = ""  # (targets, lags + 1, steps) of float32 in base64, if the anchor is linear
     anchor_lag: int = 0  # season or number of lags of the anchor; 0: `season` or `context_length`
+    classical: tuple[tuple[float, ...], ...] = ()  # parameters of ETS or theta by series, if that is the anchor
     loss: str = "squared"  # absolute or squared, of a network without quantiles
     intervals: tuple[Interval, ...] = ()  # calibrated with the trained weights
+    interval_scale: str = "season-75"  # in units of which they are, see `intervals.py`
 
     version: ClassVar[int] = 2
-    from_weights: ClassVar[Names] = ("intervals",)
+    from_weights: ClassVar[Names] = ("intervals", "interval_scale")
 
     def __post_init__(self) -> None:
         if any(
             not isinstance(interval, Interval) or len(interval.lower) != self.horizon for interval in self.intervals
         ):
             raise ValueError(f"intervals are not of {self.horizon} steps")
+        if self.interval_scale not in SCALES:
+            raise ValueError(f"interval_scale is none of {', '.join(SCALES)}")
         check_numbers("shifts", self.shifts, len(self.series), len(self.variables))
         check_numbers("scales", self.scales, len(self.series), len(self.variables))
+        if self.anchor in CLASSICAL and not self.pooled:
+            count = CLASSICAL[self.anchor].count * len(self.targets)
+            check_numbers("classical", self.classical, len(self.series), count)
         check_numbers("naive_maes", self.naive_maes, len(self.series), len(self.targets))
 
     @classmethod
@@ -166,7 +174,7 @@ class ForecastProcessor(Processor[SeriesEncoded]):
             context_length=length,
             horizon=settings.horizon,
             season=season,
-            anchor="none" if settings.anchor == "auto" else settings.anchor,
+            anchor=settings.anchor if settings.anchor in ("last", "season") else "none",
             loss="absolute" if settings.loss == "auto" else settings.loss,
             level=settings.level if settings.level != "auto" else "fixed" if pooled else "running",
             flags=tuple(map(int, np.flatnonzero(missing))),
@@ -178,14 +186,35 @@ class ForecastProcessor(Processor[SeriesEncoded]):
             scales=tuple(tuple(scaler.scale.tolist()) for scaler in scalers),
             naive_maes=tuple(tuple(v if np.isfinite(v) else None for v in mae.tolist()) for mae in maes),
         )
-        return processor.with_linear(train, length, settings.steps) if settings.anchor == "linear" else processor
+        if settings.anchor not in ("linear", *CLASSICAL):
+            return processor
+        encoded = processor.encode_scaled(train, length)
+        if settings.anchor == "linear":
+            return processor.with_linear(encoded, length, settings.steps)
+        return processor.with_classical(settings.anchor, CLASSICAL[settings.anchor].fit(encoded, season))
 
-    def with_linear(self, train: Dataset | SeriesEncoded, lags: int, steps: int) -> Self:
+    def with_linear(self, train: SeriesEncoded, lags: int, steps: int) -> Self:
         """Returns the processor with a linear anchor, fitted on training series."""
-        if isinstance(train, Dataset):
-            train = replace(self, anchor="none").encode_scaled(train, self.context_length)
         weights = base64.b64encode(fit_linear(train, lags, steps).tobytes()).decode()
         return replace(self, anchor="linear", anchor_lag=lags, linear_weights=weights)
+
+    def with_classical(self, name: str, fitted: ClassicalForecast) -> Self:
+        """Returns the processor with ETS or theta, fitted on training series, as the anchor."""
+        rows = [] if self.pooled else fitted.parameters.T.reshape(len(self.series), -1).tolist()
+        return replace(self, anchor=name, anchor_lag=fitted.season, classical=tuple(map(tuple, rows)))
+
+    def classical_forecast(self, encoded: SeriesEncoded) -> ClassicalForecast:
+        """Returns the anchor of these series; new ones are fitted on the steps that their scaling is fitted on."""
+        kind = CLASSICAL[self.anchor]
+        rows = [None if self.pooled else self._rows.get(name) for name in encoded.names]
+        parameters = np.empty((len(rows), len(self.targets) * kind.count))
+        if None in rows:
+            y, sizes = encoded.target_matrix(encoded.scaling_steps)
+            parameters[:] = np.stack([sizes, *kind.choose(y, sizes, self.anchor_lag)]).T.reshape(parameters.shape)
+        for series, row in enumerate(rows):
+            if row is not None:
+                parameters[series] = self.classical[row]
+        return kind(self.anchor_lag, parameters.reshape(-1, kind.count).T)
 
     def anchor_candidates(self, train: SeriesEncoded, steps: int) -> Iterator[tuple[str, Self]]:
         """Yields processors with each anchor that the series are long enough for, and its name."""
@@ -289,7 +318,7 @@ class ForecastProcessor(Processor[SeriesEncoded]):
         scalers = [
             self.scaler(name, array[:scaling_steps]) for name, array in zip(dataset["series"], values, strict=True)
         ]
-        return encode_series(self, dataset, values, scalers)
+        return encode_series(self, dataset, values, scalers, scaling_steps)
 
 
 def variable_names(dataset: Dataset) -> dict[str, Names]:
@@ -318,6 +347,9 @@ def check_recursive(settings: ForecastSettings, past: Sequence[str]) -> None:
     """Raises an error if forecasts cannot be fed back."""
     if settings.mode != "recursive" or settings.horizon == 1:
         return
+    if settings.anchor in CLASSICAL:
+        cause = f"task.anchor={settings.anchor} forecasts all steps at once"
+        raise SeriatimError("task.recursive", cause, "choose task.mode=direct, or another anchor")
     if past:
         cause = f'a recursive forecast does not know the future of the column "{past[0]}"'
         remedy = (
