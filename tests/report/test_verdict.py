@@ -7,15 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from seriatim import report
 from seriatim.core.run_folder import RunFolder
 from seriatim.report import lessons
 from seriatim.report.charts import BinnedMetric, views_to_json
 from seriatim.report.run_data import SeededRun, read_runs
-from seriatim.report.significance import SHARES, pair_test, two_shares
+from seriatim.report.significance import MCNEMAR, RANDOMIZATION, SHARES, pair_test, two_shares
 from seriatim.report.verdict import Verdict
+from seriatim.tasks.metrics import mean_scores
 
 RunMaker = Callable[..., RunFolder]
 SPREAD = (-0.004, 0.0, 0.004)  # of three seeds around their mean
@@ -244,6 +247,27 @@ def test_classifiers_are_tested_over_examples(make_classifier: RunMaker, tmp_pat
     text = lessons([runs[2], near])[0]
     assert "cannot be told from the LSTM (0.15 points behind, p = 0.93)" in text
     assert not any(claim in text for claim in CLAIMS)
+
+
+def test_models_are_tested_on_the_same_examples(make_classifier: RunMaker, tmp_path: Path) -> None:
+    """Thirty that only one has right, ten that only the other has: McNemar tells them apart, shares do not."""
+    runs = [make_classifier(tmp_path / name, name, value) for name, value in (("rnn", 0.80), ("lstm", 0.82))]
+    wrong = np.zeros((2, 1000))
+    wrong[0, :200], wrong[1, :170], wrong[1, 200:210] = 1, 1, 1
+    for run, row in zip(runs, wrong, strict=True):
+        run.write_examples({"accuracy": mean_scores(1 - row)})
+    a, b = read_runs(runs)
+    assert pair_test(a, b) == (pytest.approx(binomtest(10, 40).pvalue), MCNEMAR)
+    assert two_shares(0.80, 0.82, 1000) > 0.2
+    assert "(p = 0.002; McNemar's exact test over the examples)" in lessons(runs)[0]
+    runs[0].write_examples({"accuracy": mean_scores(wrong[0, :999])})  # others: not the same examples
+    assert pair_test(*read_runs(runs))[1] == SHARES
+    (runs[0].path / "examples.json").write_text('{"accuracy": {"kind": "mean", "width": 7, "values": "AAAA"}}')
+    assert pair_test(*read_runs(runs))[1] == SHARES
+    runs[0].write_examples({"accuracy": mean_scores(wrong[0] + 0.5)})
+    assert pair_test(*read_runs(runs))[1] == RANDOMIZATION
+    runs[0].write_examples({"accuracy": mean_scores(wrong[0] * np.nan)})
+    assert pair_test(*read_runs(runs)) == (None, "")
 
 
 def test_models_without_a_seed_are_tested_over_examples(make_classifier: RunMaker, tmp_path: Path) -> None:

@@ -12,9 +12,13 @@ import math
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import numpy as np
 
 MISSING = "–"
+SCORE_WIDTHS = {"mean": 1, "ratio": 2, "f1": 3, "bleu": 10}  # numbers of each example; see `ExampleScores`
 MIN_SIGNIFICANT, MAX_DIGITS = 3, 4  # significant digits of a small value, and digits that a large value needs
 
 
@@ -30,16 +34,56 @@ class Metric:
     is_count: bool = False  # it counts what was evaluated
 
 
-class MetricValues(dict[str, float]):
-    """Metrics by name, with the signatures of those that depend on how they were computed, such as BLEU."""
+@dataclass(frozen=True)
+class ExampleScores:
+    """What each example contributes to a metric, by which two models are compared on the same examples.
 
-    def __init__(self, values: Mapping[str, float], signatures: Mapping[str, str] | None = None) -> None:
+    Args:
+        kind: How sums over the examples give the metric. "mean": of the values (n,1). "ratio": of two sums (n,2).
+            "f1": correct, predicted and expected ones (n,3). "bleu": the length of hypothesis and reference, matching
+            n-grams and all n-grams of one to four words (n,10).
+        values: (n,k), in the order of the examples of the split.
+    """
+
+    kind: Literal["mean", "ratio", "f1", "bleu"]
+    values: np.ndarray
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 2 or self.values.shape[1] != SCORE_WIDTHS.get(self.kind):
+            raise ValueError(f"scores of shape {self.values.shape} are none of a {self.kind}")
+
+
+class MetricValues(dict[str, float]):
+    """Metrics by name, with more about some of them.
+
+    Args:
+        values: The metrics.
+        signatures: How those that depend on it were computed, such as BLEU.
+        examples: What each example contributes.
+    """
+
+    def __init__(
+        self,
+        values: Mapping[str, float],
+        signatures: Mapping[str, str] | None = None,
+        examples: Mapping[str, ExampleScores] | None = None,
+    ) -> None:
         super().__init__(values)
-        self.signatures = dict(signatures or {})
+        self.signatures, self.examples = dict(signatures or {}), dict(examples or {})
+
+    def __or__(self, other: Mapping[str, float]) -> MetricValues:  # type: ignore[override]
+        return MetricValues({**self, **other}, self.signatures, self.examples)
+
+    def __ror__(self, other: Mapping[str, float]) -> MetricValues:  # type: ignore[override]
+        return MetricValues({**other, **self}, self.signatures, self.examples)
 
 
 def metric_signatures(values: Mapping[str, float]) -> dict[str, str]:
     return values.signatures if isinstance(values, MetricValues) else {}
+
+
+def example_scores(values: Mapping[str, float]) -> dict[str, ExampleScores]:
+    return values.examples if isinstance(values, MetricValues) else {}
 
 
 def _percentage(label: str, description: str, direction: Literal["lower", "higher"] = "higher") -> Metric:

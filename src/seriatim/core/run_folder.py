@@ -6,12 +6,14 @@ metrics.jsonl      the events of training, one per line; metrics of evaluations 
 samples.jsonl      step, tokens and text of what the model produced during training
 summary.json       metrics by split, baselines, size, time, notes on the data
 evaluation.json    split → charts and tables of the predictions, as JSON values of `report.charts`
+examples.json      metric → what each example of the validation split contributes to it
 inspection.json    charts of the inside of the model
 capabilities.json  name → declaration of what the run's predictor offers
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import datetime
 import itertools
@@ -25,7 +27,7 @@ from typing import Any, Self, TypeVar
 
 from .errors import SeriatimError, did_you_mean
 from .files import Json, locked, read_json_lines, write_errors, write_text
-from .metrics import finite
+from .metrics import ExampleScores, finite
 
 J = TypeVar("J", Json, list[Any])
 FORMAT = 1  # of the run folder; folders of this format open in every later version
@@ -121,6 +123,19 @@ class RunFolder:
         """Returns the views of the predictions by split, as JSON values of `report.charts`."""
         return self.read_json("evaluation.json", {})
 
+    def examples(self) -> dict[str, ExampleScores]:
+        """Returns what each example of the validation split contributes to metrics, by their name."""
+        import numpy as np
+
+        scores = {}
+        for name, stored in self.read_json("examples.json", {}).items():
+            try:
+                values = np.frombuffer(base64.b64decode(stored["values"]), np.float32).reshape(-1, stored["width"])
+                scores[name] = ExampleScores(stored["kind"], values)
+            except (KeyError, TypeError, ValueError) as error:
+                raise damaged(self.path / "examples.json", f"{name}: {error}") from None
+        return scores
+
     def inspection(self) -> list[Json]:
         """Returns the charts of the inside of the model, as JSON values of `report.charts`."""
         return self.read_json("inspection.json", [])
@@ -149,6 +164,18 @@ class RunFolder:
     def write_evaluation(self, views: Mapping[str, Sequence[Mapping[str, object]]]) -> None:
         """Writes views by split; they come from `report.charts.views_to_json`."""
         self._write("evaluation.json", dict(views))
+
+    def write_examples(self, scores: Mapping[str, ExampleScores]) -> None:
+        """Writes what each example of the validation split contributes to metrics; float32 in base64."""
+        packed = {
+            name: {
+                "kind": score.kind,
+                "width": score.values.shape[1],
+                "values": base64.b64encode(score.values.astype("<f4").tobytes()).decode(),
+            }
+            for name, score in scores.items()
+        }
+        self._write("examples.json", packed)
 
     def write_inspection(self, views: Sequence[Mapping[str, object]]) -> None:
         """Writes the charts of an inspection; they come from `report.charts.views_to_json`."""

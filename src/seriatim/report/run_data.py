@@ -18,7 +18,7 @@ from ..core import registry
 from ..core.config import drop_path
 from ..core.errors import SeriatimError
 from ..core.files import Json
-from ..core.metrics import displayed_metrics, finite, get_metric, main_metric, merge_metrics
+from ..core.metrics import ExampleScores, displayed_metrics, finite, get_metric, main_metric, merge_metrics
 from ..core.run_folder import RunFolder
 from .charts import View, views_from_json
 from .formatting import one_line
@@ -207,6 +207,14 @@ class RunData:
     def baselines(self, split: str) -> dict[str, Json]:
         """Returns the metrics of simple methods on a split, by their name."""
         return dict(self.summary.get("baselines", {}).get(split, {}))
+
+    @cached_property
+    def examples(self) -> dict[str, ExampleScores]:
+        """What each example of the validation split contributes to a metric, of a single run."""
+        try:
+            return self.folder.examples() if len(self.runs) == 1 else {}
+        except SeriatimError:  # damaged: a test less
+            return {}
 
     @property
     def splits(self) -> list[str]:

@@ -1,9 +1,12 @@
 """Whether models differ by more than chance: tests over seeds or over examples, corrected for how many there are.
 
 Over seeds it is Welch's t-test (1947) of two means with unequal variances; a model without a seed is a constant, which
-gives the t-test of one mean. With one seed there is a test only for a share of examples, such as accuracy: the
-two-proportion z-test, which says whether the two trained models differ on other examples, not what other seeds do.
-Several pairs are corrected by Holm's method (1979).
+gives the t-test of one mean. With one seed there is a test over the examples, if the runs recorded what each of them
+contributes. It says whether the two trained models differ on other examples, not what other seeds do. For right and
+wrong it is McNemar's exact test (1947): of the examples that only one model has right, either model should have half.
+For other metrics (F1, BLEU, errors) it is approximate randomization (Noreen 1989): how often the difference is as large
+if the outputs of the two models are exchanged, example by example, at random. Runs that recorded nothing have the
+two-proportion z-test of a share of examples. Several pairs are corrected by Holm's method (1979).
 """
 
 from __future__ import annotations
@@ -13,11 +16,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, variance
 
-from ..core.metrics import finite
+import numpy as np
+
+from ..core.metrics import ExampleScores, finite
 from .run_data import RunData
 
 ALPHA = 0.05  # a difference is one if chance explains it with a smaller probability
 WELCH, SHARES = "Welch's t-test over seeds", "two-proportion z-test over the examples"
+MCNEMAR, RANDOMIZATION = "McNemar's exact test over the examples", "approximate randomization over the examples"
+TRIALS, MAX_CELLS = 5_000, 4_000_000  # of a randomization, and trials · examples at a time
 SHARES_OF_EXAMPLES = ("accuracy", "error", "exact_match")  # metrics that are a mean of right or wrong
 INDEPENDENT = ("examples", "questions", "sentences")  # counts of what may be taken as independent
 
@@ -66,10 +73,16 @@ def pair_test(a: RunData, b: RunData) -> tuple[float | None, str]:
     if len(first) + len(second) > 2 and all(len(values) > 1 or (values and run.gradient_free) for values, run in pairs):
         p = welch(first, second)
         return p, "" if p is None else WELCH
+    if not len(first) == len(second) == 1:
+        return None, ""
+    own, other = (run.examples.get(a.main) for run in (a, b))
+    if own is not None and other is not None and (own.kind, own.values.shape) == (other.kind, other.values.shape):
+        both = np.stack([own.values, other.values])
+        if own.kind == "mean" and np.isin(both, (0, 1)).all():
+            return mcnemar(own, other), MCNEMAR
+        return (randomization(own, other), RANDOMIZATION) if np.isfinite(both).all() else (None, "")
     count = min(example_count(run, "validation", a.main) for run in (a, b))
-    if count and len(first) == len(second) == 1:
-        return two_shares(first[0], second[0], count), SHARES
-    return None, ""
+    return (two_shares(first[0], second[0], count), SHARES) if count else (None, "")
 
 
 def p_value(run: RunData, split: str, metric: str, value: float) -> float | None:
@@ -106,6 +119,49 @@ def two_shares(a: float, b: float, count: float) -> float:
     if not 0 < pooled < 1:
         return 1.0
     return math.erfc(abs(a - b) / math.sqrt(2 * pooled * (1 - pooled) / count) / math.sqrt(2))
+
+
+def mcnemar(a: ExampleScores, b: ExampleScores) -> float:
+    """Returns the two-sided p-value of McNemar's exact test of scores that are 0 or 1."""
+    difference = a.values[:, 0] - b.values[:, 0]
+    first, second = int((difference > 0).sum()), int((difference < 0).sum())
+    # P(X ≤ k) of n fair coins is the incomplete beta function I_½(n − k, k + 1).
+    return min(1.0, 2 * incomplete_beta(0.5, max(first, second), min(first, second) + 1)) if first != second else 1.0
+
+
+def randomization(a: ExampleScores, b: ExampleScores, trials: int = TRIALS) -> float:
+    """Returns the p-value of the difference of a metric by approximate randomization, always the same."""
+    first, second = (scores.values.astype(np.float64) for scores in (a, b))
+    sums, exchanged = (first.sum(axis=0), second.sum(axis=0)), first - second
+    count = len(first)
+
+    def differences(moved: np.ndarray) -> np.ndarray:
+        """Returns the absolute differences (trials,) after moving sums (trials,k) from the first to the second."""
+        return np.abs(combine(a.kind, sums[0] - moved, count) - combine(a.kind, sums[1] + moved, count))
+
+    observed = float(differences(np.zeros_like(sums[0])[None])[0])
+    generator, extreme = np.random.default_rng(0), 0
+    size = max(MAX_CELLS // max(count, 1), 1)
+    for start in range(0, trials, size):
+        coins = generator.integers(0, 2, (min(size, trials - start), count), dtype=np.int8)
+        extreme += int((differences(coins.astype(np.float32) @ exchanged) >= observed * (1 - 1e-9)).sum())
+    return (extreme + 1) / (trials + 1)
+
+
+def combine(kind: str, sums: np.ndarray, count: int) -> np.ndarray:
+    """Returns the metric (n,) of sums (n,k) over `count` examples; see `ExampleScores`."""
+    if kind == "mean":
+        return np.asarray(sums[:, 0] / max(count, 1))
+    if kind == "ratio":
+        return np.asarray(sums[:, 0] / np.maximum(sums[:, 1], 1))
+    if kind == "f1":
+        return np.asarray(2 * sums[:, 0] / np.maximum(sums[:, 1] + sums[:, 2], 1))
+    lengths, (correct, total) = sums[:, :2], np.split(np.round(sums[:, 2:]), 2, axis=1)
+    halvings = np.cumsum(correct == 0, axis=1)  # as sacreBLEU smooths: the k-th order without a match has 1/2^k of one
+    precisions = np.where(correct > 0, correct, 0.5**halvings) / np.maximum(total, 1)
+    penalty = np.minimum(1 - lengths[:, 1] / np.maximum(lengths[:, 0], 1), 0.0)
+    some = (total > 0).all(axis=1) & (correct > 0).any(axis=1)
+    return np.asarray(np.where(some, 100 * np.exp(penalty + np.log(precisions).mean(axis=1)), 0.0))
 
 
 def holm(values: Sequence[float]) -> list[float]:

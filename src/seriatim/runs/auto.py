@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -33,6 +33,7 @@ from ..core.metrics import describe_metric, format_metric, get_metric, label_in_
 from ..core.run_folder import damaged
 from ..data.source import DataInput
 from ..report.formatting import format_duration
+from ..report.significance import ALPHA, format_p
 from ..training.config import ENDS, Config
 from ..training.events import Callback
 from .compare import Comparison, check_same_settings
@@ -281,7 +282,8 @@ class Search:
         rounds = f" after {len(self.rounds)} round{'' if len(self.rounds) == 1 else 's'}" if self.rounds else ""
         reason = (
             f"model: {best}, the best of {len(finished)}{rounds}: validation {describe_metric(shown, metrics[shown])}; "
-            f"{left}it has {format_duration(seconds[best])} of the {format_duration(sum(seconds.values()))} of all "
+            f"{left}{describe_ties(best, [finished[name] for name in ordered])}"
+            f"it has {format_duration(seconds[best])} of the {format_duration(sum(seconds.values()))} of all "
             "trainings"
         )
         if join_ranks().is_first:
@@ -315,6 +317,17 @@ class Search:
             self.notify(f"comparison: {self.path / 'report.html'}")
         ranks.barrier()
         return Run(self.folder)
+
+
+def describe_ties(best: str, runs: Sequence[Run]) -> str:
+    """Returns which models the best cannot be told from, by the tests of a comparison; "" if it is told from all."""
+    others = {str(row["label"]): row["p"] for row in report.comparison_rows(runs) if row["label"] != best}
+    tied = [f"{name} ({format_p(p)})" for name, p in others.items() if p is not None and p >= ALPHA]
+    if tied:
+        return f"a tie: the difference to {', '.join(tied)} may be chance; "
+    if others and all(p is None for p in others.values()):
+        return "one seed cannot tell whether the differences are chance; "
+    return ""
 
 
 def place_run(source: Path, target: Path, reason: str) -> None:

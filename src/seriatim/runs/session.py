@@ -19,7 +19,7 @@ from ..core.config import validate
 from ..core.device import Ranks, flush_denormals, join_ranks, pick_device, retain_freed_memory
 from ..core.errors import Diagnostics, SeriatimError
 from ..core.files import Json, WriteError, load_tensors, remove_partial, save_tensors, write_json
-from ..core.metrics import metric_signatures
+from ..core.metrics import example_scores, metric_signatures
 from ..core.run_folder import FORMAT, RunFolder, fresh_folder, locked_folder
 from ..data.tokenizers import Tokenizer
 from ..nn.network import check_memory, load_weights, weights
@@ -43,7 +43,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 TRAINING_COPIES = 4  # of the weights: themselves, gradients, the two averages of Adam
-RECORDS = (WEIGHTS, "metrics.jsonl", "samples.jsonl", "summary.json", "evaluation.json", "inspection.json")
+RECORDS = (
+    WEIGHTS,
+    "metrics.jsonl",
+    "samples.jsonl",
+    "summary.json",
+    "evaluation.json",
+    "inspection.json",
+    "examples.json",
+)
 # Where the time goes: reading data and deciding what is left open; training; evaluating on the way; …
 TIMES = ("reading", "training", "evaluation", "final_evaluation", "inspection")
 MIN_INSPECTED_STEPS = 100  # of training, before which a network has nothing to show inside
@@ -400,7 +408,7 @@ class Session:
     # Records
 
     def summarize(self, task: Task[Encoded], outcome: Outcome, model: Any = None) -> None:
-        """Writes summary.json and, once trained, evaluation.json, inspection.json, the model card and the report.
+        """Writes summary.json and, once trained, examples, evaluation and inspection.json, model card and report.
 
         Args:
             task: With its data.
@@ -463,6 +471,8 @@ class Session:
             name: text for values in metrics.values() for name, text in metric_signatures(values).items()
         }:
             summary["signatures"] = signatures
+        if splits and not self.trial and (scores := example_scores(metrics["validation"])):
+            run.write_examples(scores)
         run.write_summary(summary)
         if not splits or self.trial:
             return

@@ -212,7 +212,7 @@ class EncoderDecoderTask(Task[E]):
         loss = -float(log_probs.mean(dtype=np.float64))
         values = {"accuracy": float(correct.mean()), "loss": loss, "perplexity": perplexity(loss)}
         values |= {"tokens": float(len(log_probs))}
-        return MetricValues(quality | self.forced_metrics(predictor, split, items, forced) | values, quality.signatures)
+        return quality | self.forced_metrics(predictor, split, items, forced) | values
 
     def needs_alignment(self, predictor: EncoderDecoderPredictor[E], split: str) -> bool:
         """Returns whether `forced_metrics` needs the weights over the source."""

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.metrics import MetricValues
+from ..core.metrics import ExampleScores, MetricValues
 
 Scores = Sequence[np.ndarray] | np.ndarray
 References = Sequence[Sequence[str]]  # of each input, one or more
@@ -44,20 +44,27 @@ def perplexity(loss: float) -> float:
 # Classes
 
 
-def class_metrics(scores: Scores, references: np.ndarray) -> dict[str, float]:
+def class_metrics(scores: Scores, references: np.ndarray) -> MetricValues:
     """Returns accuracy, macro F1 and error of scores (n,classes) against class indices (n,)."""
     scores = np.stack(list(scores))
-    counts = class_counts(scores.argmax(axis=1), references, scores.shape[1])
+    predictions = scores.argmax(axis=1)
+    counts = class_counts(predictions, references, scores.shape[1])
     accuracy = float(counts[0].sum() / len(references))
-    return {
+    values = {
         "accuracy": accuracy,
         "macro_f1": mean_f1(*counts),
         "error": 1 - accuracy,
         "examples": float(len(references)),
     }
+    return MetricValues(values, examples={"accuracy": mean_scores(predictions == references)})
 
 
-def multi_label_metrics(logits: Scores, references: np.ndarray) -> dict[str, float]:
+def mean_scores(values: np.ndarray | Sequence[float]) -> ExampleScores:
+    """Returns the scores of a metric that is the mean of values (n,)."""
+    return ExampleScores("mean", np.asarray(values, dtype=np.float32)[:, None])
+
+
+def multi_label_metrics(logits: Scores, references: np.ndarray) -> MetricValues:
     """Returns subset accuracy, micro and macro F1 of logits (n,labels) against multi-hot references (n,labels).
 
     The error is 1 − micro F1.
@@ -65,13 +72,17 @@ def multi_label_metrics(logits: Scores, references: np.ndarray) -> dict[str, flo
     counts, predicted, expected = multi_label_counts(logits, references)
     correct, predictions, targets = counts
     micro_f1 = float(2 * correct.sum() / max(predictions.sum() + targets.sum(), 1))
-    return {
-        "accuracy": float((predicted == expected).all(axis=1).mean()),
+    exact = (predicted == expected).all(axis=1)
+    values = {
+        "accuracy": float(exact.mean()),
         "micro_f1": micro_f1,
         "macro_f1": mean_f1(*counts),
         "error": 1 - micro_f1,
         "examples": float(len(references)),
     }
+    by_example = np.stack([(predicted & expected).sum(axis=1), predicted.sum(axis=1), expected.sum(axis=1)], axis=1)
+    examples = {"accuracy": mean_scores(exact), "micro_f1": ExampleScores("f1", by_example.astype(np.float32))}
+    return MetricValues(values, examples=examples)
 
 
 Counts = tuple[np.ndarray, np.ndarray, np.ndarray]  # of each class (classes,): correct, predicted, expected
@@ -114,12 +125,12 @@ def mean_f1(correct: np.ndarray, predicted: np.ndarray, expected: np.ndarray) ->
 # Numbers
 
 
-def regression_metrics(predictions: np.ndarray, references: np.ndarray) -> dict[str, float]:
+def regression_metrics(predictions: np.ndarray, references: np.ndarray) -> MetricValues:
     """Returns MSE, MAE, R², Spearman's and Pearson's correlation of values (n,targets), as means over the targets."""
     predictions, references = predictions.astype(np.float64), references.astype(np.float64)
     errors = predictions - references
     pairs = list(zip(references.T, predictions.T, strict=True))
-    return {
+    values = {
         "mse": float((errors**2).mean()),
         "mae": float(np.abs(errors).mean()),
         "r2": float(np.mean([r_squared(*pair) for pair in pairs])),
@@ -127,6 +138,8 @@ def regression_metrics(predictions: np.ndarray, references: np.ndarray) -> dict[
         "pearson": float(np.mean([pearson(*pair) for pair in pairs])),
         "examples": float(len(references)),
     }
+    by_example = {"mse": (errors**2).mean(axis=1), "mae": np.abs(errors).mean(axis=1)}
+    return MetricValues(values, examples={name: mean_scores(errors) for name, errors in by_example.items()})
 
 
 def ranks(values: np.ndarray) -> np.ndarray:
@@ -206,7 +219,11 @@ def translation_metrics(hypotheses: Sequence[str], references: References, scori
     values = {name: value for name, (value, _) in scores.items()}
     values = order_by_scoring(values, hypotheses, references, scoring.closed)
     signatures = {name: signature for name, (_, signature) in scores.items()}
-    return MetricValues(values | {"sentences": float(len(hypotheses))}, signatures)
+    examples = {
+        "bleu": ExampleScores("bleu", bleu_counts(hypotheses, first, scoring.tokenize)),
+        "exact_match": mean_scores(exact_matches(hypotheses, references)),
+    }
+    return MetricValues(values | {"sentences": float(len(hypotheses))}, signatures, examples)
 
 
 def order_by_scoring(
@@ -225,6 +242,18 @@ def bleu(
 
     metric = BLEU(tokenize=tokenize, max_ngram_order=order, force=True)
     return float(metric.corpus_score(list(hypotheses), _streams(references)).score), str(metric.get_signature())
+
+
+def bleu_counts(hypotheses: Sequence[str], references: References, tokenize: str = "13a") -> np.ndarray:
+    """Returns of each sentence (n,10) both lengths, matching and all n-grams of one to four words."""
+    from sacrebleu.metrics import BLEU
+
+    metric = BLEU(tokenize=tokenize, force=True)
+    scores = [
+        metric.corpus_score([text], _streams([group])) for text, group in zip(hypotheses, references, strict=True)
+    ]
+    counts = [(score.sys_len, score.ref_len, *score.counts, *score.totals) for score in scores]
+    return np.array(counts, dtype=np.float32).reshape(len(hypotheses), 2 + 2 * MAX_ORDER)
 
 
 def longest_ngram(references: References, tokenize: str = "13a") -> int:
@@ -303,13 +332,18 @@ def caption_metrics(hypotheses: Sequence[str], references: References, closed: b
     captions = [caption_words(text) for text in hypotheses]
     reference_words = [[caption_words(text) for text in group] for group in references]
     scores = coco_bleu(captions, reference_words)
-    values = {"cider": float(np.mean(cider(captions, reference_words)))}
+    ciders = cider(captions, reference_words)
+    values = {"cider": float(np.mean(ciders))}
     values |= {f"bleu{order}": 100 * scores[order - 1] for order in range(MAX_ORDER, 0, -1)}
     values = order_by_scoring(values, hypotheses, references, closed)
     several = f"refs:{'all' if any(len(group) > 1 for group in references) else 1}"
     signatures = {f"bleu{order}": f"coco|{several}|{COCO_WORDS}|len:closest" for order in range(MAX_ORDER, 0, -1)}
     signatures = {"cider": f"coco CIDEr-D|{several}|{COCO_WORDS}|df:refs"} | signatures
-    return MetricValues(values | {"captions": float(len(hypotheses))}, signatures)
+    examples = {
+        "cider": mean_scores(ciders),
+        "exact_match": mean_scores(exact_matches(hypotheses, references)),
+    }
+    return MetricValues(values | {"captions": float(len(hypotheses))}, signatures, examples)
 
 
 Words = Sequence[str]

@@ -21,12 +21,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...core.errors import Diagnostics
+from ...core.metrics import MetricValues
 from ...data.dataset import Dataset, factorize
 from ...data.formats.squad import shorten
 from ...data.kinds import FLAG, KINDS, LABEL, NUMBER, TEXT, Cell, Kind, check_characters
 from ...data.schema import Field, Schema
 from ...data.split import Fractions, SplitPolicy, assign_rows, take_splits
 from ..codecs import plural, text_key
+from ..metrics import mean_scores
 
 FEW_ARTICLES = 10  # below which rows are grouped by passage
 Answer = tuple[str, int]  # text and start in the passage
@@ -253,9 +255,7 @@ def score_answers(
     return exact, f1
 
 
-def answer_metrics(
-    predictions: Sequence[str], references: Sequence[Sequence[str]], unanswerable: bool
-) -> dict[str, float]:
+def answer_metrics(predictions: Sequence[str], references: Sequence[Sequence[str]], unanswerable: bool) -> MetricValues:
     """Returns the means over all questions; in version 2.0 also over those with and those without an answer."""
     exact, f1 = score_answers(predictions, references, unanswerable)
     metrics = {"exact_match": float(exact.mean()), "f1": float(f1.mean())}
@@ -264,7 +264,8 @@ def answer_metrics(
         for name, mask in (("has_answer", answered), ("no_answer", ~answered)):
             if mask.any():
                 metrics |= {f"{name}_exact_match": float(exact[mask].mean()), f"{name}_f1": float(f1[mask].mean())}
-    return metrics | {"error": 1 - metrics["f1"], "questions": float(len(predictions))}
+    values = metrics | {"error": 1 - metrics["f1"], "questions": float(len(predictions))}
+    return MetricValues(values, examples={"exact_match": mean_scores(exact), "f1": mean_scores(f1)})
 
 
 def nearest_names(question: str, passage: str) -> str:

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from ...core.config import Settings
 from ...core.device import numpy_stream
 from ...core.errors import Diagnostics, SeriatimError
+from ...core.metrics import MetricValues
 from ...core.state import State
 from ...data.dataset import Dataset
 from ...data.kinds import LABEL, NUMBER
@@ -43,6 +44,7 @@ from ...nn.network import Network, StepHead, as_float32, assemble
 from ...report.charts import View
 from ..base import Metrics, Output, Task
 from ..batching import MAX_ELEMENTS, Batch, Sampler, device_of
+from ..metrics import mean_scores
 from ..predictor import Predictor, Record, Usage, capability
 from ..processor import TaskConfig
 from .backtest import (
@@ -503,7 +505,11 @@ class ForecastTask(Task[SeriesEncoded]):
         if limit is None and self.processor.intervals:
             ends = apply_intervals(encoded, origins, scaled[..., median_index(settings.quantiles)])
             forecasts = replace(forecasts, intervals=ends)
-        return {"loss": loss, **forecast_metrics(encoded, origins, forecasts), "values": float(known.sum())}
+        values = {"loss": loss, **forecast_metrics(encoded, origins, forecasts), "values": float(known.sum())}
+        if limit is not None:
+            return values
+        errors = window_errors(encoded, origins, forecasts)
+        return MetricValues(values, examples={"mase": mean_scores(errors[~np.isnan(errors)])})
 
     @cached_property
     def linear_forecast(self) -> SimpleForecast | None:

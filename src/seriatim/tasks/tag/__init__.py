@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from ...core import registry
 from ...core.config import Settings
 from ...core.errors import Diagnostics
+from ...core.metrics import ExampleScores, MetricValues
 from ...core.state import State
 from ...data.dataset import Dataset
 from ...data.entities import EntityScore, find_spans, score_entities
@@ -320,13 +321,21 @@ class TagTask(Task[TagEncoded]):
 
     def _word_metrics(self, encoded: TagEncoded, words: np.ndarray, predictions: np.ndarray) -> Metrics:
         """Returns the metrics of the predicted tags (n,) of words (n,), which are whole sentences."""
-        accuracy = float((encoded.targets[words] == predictions).mean())
+        correct = encoded.targets[words] == predictions
+        accuracy = float(correct.mean())
         metrics, error = {"accuracy": accuracy}, 1 - accuracy
+        sentences = np.searchsorted([end for _, end in encoded.bounds], words, side="right")
+        counts = [np.bincount(sentences, weights, len(encoded.bounds)) for weights in (correct, np.ones(len(words)))]
+        examples = {"accuracy": ExampleScores("ratio", np.stack(counts, axis=1).astype(np.float32))}
         if self.processor.scheme != "none":
-            score, _ = score_entities(*self.tag_pairs(encoded, words, predictions))
+            pairs = zip(*self.tag_pairs(encoded, words, predictions), strict=True)
+            scores = [score_entities([reference], [predicted])[0] for reference, predicted in pairs]
+            by_sentence = np.array([(s.correct, s.predicted, s.reference) for s in scores], np.float32).reshape(-1, 3)
+            score = EntityScore(*by_sentence.sum(axis=0, dtype=np.float64).astype(int).tolist())
             metrics |= {"precision": score.precision, "recall": score.recall, "f1": score.f1}
+            examples["f1"] = ExampleScores("f1", by_sentence)
             error = 1 - score.f1
-        return metrics | {"error": error, "words": float(len(words))}
+        return MetricValues(metrics | {"error": error, "words": float(len(words))}, examples=examples)
 
     def tag_pairs(
         self, encoded: TagEncoded, words: np.ndarray, predictions: np.ndarray
