@@ -65,11 +65,9 @@ def train(
         silent = lambda text: None  # noqa: E731
         return train_best(
             task,
-            data,
-            validation=validation,
-            test=test,
-            settings=settings,
-            out=out,
+            source,
+            settings,
+            out,
             data_dir=data_dir,
             callbacks=lambda name: callbacks,
             notify=notify or silent,

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import seriatim
 from seriatim import cli
 from seriatim.core.errors import SeriatimError
-from seriatim.runs.auto import RESULT, plan_rounds, rank_key
+from seriatim.runs.auto import RESULT, describe_ties, plan_rounds, rank_key
+from seriatim.runs.configure import configure
 from seriatim.tasks import load as load_task
 from seriatim.training.events import Event, Stepped
 
@@ -50,6 +52,31 @@ def test_the_better_value_is_first_and_no_number_last() -> None:
     assert sorted(lower, key=lambda name: rank_key(lower[name], "error", "val_")) == ["c", "b", "a", "d"]
     higher = {name: {"accuracy": value, "loss": loss} for name, (value, loss) in rows.items()}
     assert sorted(higher, key=lambda name: rank_key(higher[name], "accuracy")) == ["b", "a", "c", "d"]
+
+
+def test_models_with_the_same_processor_share_their_data(book: Path) -> None:
+    tasks = {}
+    for name, tokenizer in (("gru", "char"), ("lstm", "char"), ("rnn", "word")):
+        config = configure("language", str(book), name, {"task": {"tokenizer": {"kind": tokenizer}}}, context_length=9)
+        tasks[name] = load_task("language").prepare(config.task_config())
+    before = tasks["lstm"].batch(3, 0, 2, 2)
+    assert tasks["lstm"].share_data(tasks["gru"])
+    assert tasks["lstm"].encoded is tasks["gru"].encoded
+    assert tasks["lstm"].config.model.name == "lstm"
+    after = tasks["lstm"].batch(3, 0, 2, 2)
+    assert torch.equal(before.inputs, after.inputs)
+    assert not tasks["rnn"].share_data(tasks["gru"])
+    assert tasks["rnn"].encoded is not tasks["gru"].encoded
+
+
+def test_a_tie_is_called_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"label": "gru", "p": None}, {"label": "lstm", "p": 0.4}, {"label": "rnn", "p": 0.01}]
+    monkeypatch.setattr("seriatim.report.comparison_rows", lambda runs: rows)
+    assert describe_ties("gru", []) == "a tie: the difference to lstm (p = 0.40) may be chance; "
+    rows[1]["p"] = 0.02
+    assert describe_ties("gru", []) == ""
+    rows[1]["p"] = rows[2]["p"] = None
+    assert "one seed cannot tell" in describe_ties("gru", [])
 
 
 def test_the_best_model_is_an_ordinary_run_with_its_comparison(book: Path, tmp_path: Path) -> None:

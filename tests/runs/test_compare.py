@@ -25,11 +25,13 @@ from seriatim.runs.configure import configure
 from seriatim.runs.jobs import EVENTS, Workers, WorkerWriteError
 from seriatim.runs.tuning import tune
 from seriatim.tasks import NAMES
+from seriatim.tasks import load as load_task
 from seriatim.training.config import learning_rates, make_config
 from seriatim.training.events import Event, Stepped
 from seriatim.training.loop import Loop
 
 GOLDEN = Path(__file__).parents[1] / "golden"
+several_processors = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="--jobs 2 needs two processors")
 SMALL: dict[str, Any] = {"params": "4k", "steps": 6, "batch_size": 2, "context_length": 12}
 
 
@@ -98,6 +100,21 @@ def test_every_model_is_trained_with_every_seed(book: Path, tmp_path: Path) -> N
     assert stored["verdict"] == resumed.verdict() != ""
 
 
+def test_what_seeds_have_in_common_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Baselines follow from the data, and the page of a comparison shows the views of the first seed."""
+    reported: list[str] = []
+    monkeypatch.setattr("seriatim.report.write_run_report", lambda run: reported.append(run.path.name))
+    task, evaluated = load_task("classify"), []
+    baselines = task.baselines
+    monkeypatch.setattr(task, "baselines", lambda self, split: evaluated.append(split) or baselines(self, split))
+    rows = [(f"{word} {n % 7} words", label) for n in range(60) for word, label in (("good", "a"), ("bad", "b"))]
+    comparison = seriatim.compare("classify", rows, ["mlp", "gru"], seeds=2, steps=2, batch_size=2, out=tmp_path)
+    assert reported == ["mlp", "gru"]
+    assert evaluated == ["validation", "test"]
+    assert len({str(run.summary["baselines"]) for run in comparison.runs}) == 1
+    assert comparison.runs[0].summary["baselines"]["test"].keys() >= {"most frequent"}
+
+
 @pytest.mark.parametrize("failing_step", [0, 3])  # before the first checkpoint and after it
 def test_a_seed_that_fails_is_named_and_the_others_are_trained(
     failing_step: int, book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -148,6 +165,20 @@ def test_other_settings_are_refused(book: Path, tmp_path: Path) -> None:
         seriatim.compare("language", book, models=models, out=tmp_path / models[0], **short)  # nothing is trained
         with pytest.raises(SeriatimError, match="train") as caught:
             seriatim.compare("language", book, models=models, out=tmp_path / models[0], **(short | {"steps": 9}))
+        assert caught.value.code == "compare.differs"
+
+
+def test_what_a_run_decided_is_compared_if_it_is_named(book: Path, tmp_path: Path) -> None:
+    """A batch size that was left open continues with another open one, and is not mistaken for one that is named."""
+    short = {"params": "4k", "minutes": 0.002, "context_length": 12}
+    run = seriatim.compare("language", book, ["gru"], out=tmp_path, **short).runs[0]
+    decided = run.config.train.batch_size
+    assert "train.batch_size" in run.summary["decided"]
+    seriatim.compare("language", book, ["gru"], out=tmp_path, **short)
+    seriatim.compare("language", book, ["gru"], out=tmp_path, batch_size=decided, **short)
+    for other in ({"batch_size": decided + 1}, {"settings": {"model": {"dropout": 0.7}}}):
+        with pytest.raises(SeriatimError) as caught:
+            seriatim.compare("language", book, ["gru"], out=tmp_path, **short, **other)
         assert caught.value.code == "compare.differs"
 
 
@@ -365,10 +396,9 @@ def test_no_time_to_tune_is_refused(book: Path, tmp_path: Path) -> None:
 # Several at a time
 
 
+@several_processors
 def test_two_trainings_at_a_time_give_the_same_models(book: Path, tmp_path: Path) -> None:
     """In processes of their own, with events, notes and errors passed on."""
-    if len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("one processor")
     events: dict[str, list[Event]] = {}
 
     def callbacks(name: str) -> list[Any]:
@@ -392,9 +422,8 @@ def test_two_trainings_at_a_time_give_the_same_models(book: Path, tmp_path: Path
     assert any("train: " in note for note in notes)
 
 
+@several_processors
 def test_a_signal_stops_all_trainings_and_the_command_continues(book: Path, tmp_path: Path) -> None:
-    if len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("one processor")
     command = [sys.executable, "-m", "seriatim", "compare", "language", "--data", str(book), "--models", "gru,lstm"]
     command += ["--params", "4k", "--batch-size", "2", "--context-length", "12", "--no-report", "--jobs", "2"]
     command += ["--out", str(tmp_path / "c"), "--set", "train.evaluate_steps=5"]

@@ -56,6 +56,7 @@ def train(
     from ..core.config import dump_yaml
     from ..runs.auto import CANDIDATES, is_auto, train_best
     from ..runs.configure import MODELINE, add_plugins, configure
+    from ..runs.evaluate import Data
     from .progress import TrainingProgress
 
     add_plugins(plugin)
@@ -65,9 +66,9 @@ def train(
             raise SeriatimError("auto.option", "--model auto has no settings of one model", "name a --model")
         run = train_best(
             task,
-            data,
-            settings=settings,
-            out=out,
+            Data(data),
+            settings,
+            out,
             data_dir=data_dir,
             callbacks=lambda label: [] if quiet else [TrainingProgress(label)],
             notify=silent if quiet else note,

@@ -365,11 +365,12 @@ def run_figures(run: RunData) -> list[Figure]:
     if (time_budget := run.number("time_budget")) is not None:
         work = f"of {format_duration(time_budget)}, {work}"
     stages = list_stages(run)
+    in_all = "Processor time in all" if run.setting("train", "clock") == "cpu" else "Time in all"
     return [
         *figures,
         Figure("Entries" if run.gradient_free else "Parameters", with_prefix(run.number("parameters")), off),
         Figure("Training time", format_duration(run.number("seconds")), work),
-        *([Figure("Time in all", format_duration(sum(run.times.values())), stages)] if stages else []),
+        *([Figure(in_all, format_duration(sum(run.times.values())), stages)] if stages else []),
         Figure(
             f"{run.unit.capitalize()} read",
             with_prefix(run.number("tokens")),

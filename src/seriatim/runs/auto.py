@@ -31,9 +31,9 @@ from ..core.errors import SeriatimError
 from ..core.files import Json, WriteError, write_json
 from ..core.metrics import describe_metric, format_metric, get_metric, label_in_sentence, main_metric
 from ..core.run_folder import damaged
-from ..data.source import DataInput
 from ..report.formatting import format_duration
 from ..report.significance import ALPHA, format_p
+from ..tasks.base import Encoded, Task
 from ..training.config import ENDS, Config
 from ..training.events import Callback
 from .compare import Comparison, check_same_settings
@@ -54,26 +54,22 @@ def is_auto(model: str | None, settings: Mapping[str, object] | None) -> bool:
 
 
 def train_best(
-    task: str | None = None,
-    data: DataInput | None = None,
+    task: str | None,
+    data: Data,
+    settings: Mapping[str, object] | None,
+    out: str | Path | None,
     *,
-    validation: DataInput | None = None,
-    test: DataInput | None = None,
-    settings: Mapping[str, object] | None = None,
-    out: str | Path | None = None,
     data_dir: str | None = None,
-    callbacks: Callable[[str], Iterable[Callback]] = lambda model: (),
-    notify: Notify = lambda text: None,
-    report: bool = True,
+    callbacks: Callable[[str], Iterable[Callback]],
+    notify: Notify,
+    report: bool,
     **short: Any,
 ) -> Run:
     """Trains the models that fit, keeps the best and returns its run, or the one that a signal interrupted.
 
     Args:
         task: The name of the task.
-        data: The source of the data, a path or data in memory.
-        validation: The source of the validation split.
-        test: The source of the test split.
+        data: The sources of the data.
         settings: Nested settings of all models.
         out: The run folder; a search that it holds in part is continued.
         data_dir: The folder of catalogue data sets.
@@ -82,8 +78,7 @@ def train_best(
         report: Whether to write report.html and the model card of each run.
         short: Options by their short names; `minutes` is the training time of all models together.
     """
-    memory = Data(data, validation, test)
-    values = merge(expand_names(settings or {}), {"data": memory.settings()})
+    values = merge(expand_names(settings or {}), {"data": data.settings()})
     model = {key: value for key, value in (values.pop("model", None) or {}).items() if key != "name"}
     noted: set[str] = set()
 
@@ -96,8 +91,9 @@ def train_best(
         own = {"model": model | ({} if name is None else {"name": name})}
         budget = {} if minutes is None else {"minutes": minutes}
         config = configure(task, None, None, merge(values, own), **(short | budget))
-        return Session(config, folder, memory, data_dir, notify=note_once, report=report)
+        return Session(config, folder, data, data_dir, notify=note_once, report=report, alike=alike)
 
+    alike: list[Task[Encoded]] = []
     first = make_session(None, Path())
     seconds = check_budget(first.config)
     names = first.prepare(join_ranks()).candidates()
@@ -107,7 +103,7 @@ def train_best(
         session = make_session(names[0], folder)
         session.callbacks = callbacks(names[0])
         run = session.start()
-        run.memory = memory
+        run.memory = data
         return run
     search = Search(folder, seconds, callbacks, notify)
     if has_started(folder) and not search.path.is_dir():
@@ -120,7 +116,7 @@ def train_best(
             run = search.conclude()
         else:
             run = search.run(names, lambda name, minutes: make_session(name, search.path / name, minutes))
-    run.memory = memory
+    run.memory = data
     return run
 
 

@@ -102,7 +102,7 @@ def compare(
         seeds: How many seeds each model is trained with, from `seed` on, or the seeds themselves. By default one.
         tune_minutes: How long to search for the learning rate of each model (and size) before it is trained.
         jobs: How many trainings at a time; more than one are in processes of their own, on one thread each.
-        report: Whether each run has a report.html and views of the inside of its own.
+        report: Whether the run of the first seed of each model has a report.html and views of the inside of its own.
         validation: The source of the validation split.
         test: The source of the test split.
         settings: Nested settings of all models.
@@ -130,12 +130,17 @@ def compare(
     for _, folder, config in trainings:
         check_same_settings(path / folder, config, tuned=tune_minutes is not None)
 
+    # The page of the comparison shows views of the first seed only; `seriatim report` writes those of another.
+    reported = {folder for model, folder, _ in trainings if report and model == folder}
+    baselines: dict[str, Json] = {}
+
     def train(folder: str, config: Config, trial: bool) -> Run:
-        session = Session(config, path / folder, memory, data_dir, callbacks(folder), notify, report, trial=trial)
+        session = Session(config, path / folder, memory, data_dir, callbacks(folder), notify, folder in reported)
+        session.trial, session.known_baselines = trial, baselines
         return train_or_resume(session)
 
     plugins = [str(file) for file in ([plugin] if isinstance(plugin, str | Path) else plugin or ())]
-    workers = Workers(path, jobs, data_dir, plugins, callbacks, notify, report) if jobs > 1 else None
+    workers = Workers(path, jobs, data_dir, plugins, callbacks, notify, reported) if jobs > 1 else None
     with locked_by_first_rank(path, join_ranks()):
         trainer = Trainings(path, train if workers is None else workers.train, workers, notify)
         if tune_minutes is not None:
@@ -327,7 +332,8 @@ def parse_seeds(seeds: int | str | Sequence[int], first: int) -> list[int]:
 def check_same_settings(folder: Path, config: Config, tuned: bool = False) -> None:
     """Raises SeriatimError if a folder holds a run with other settings, sizes that a budget solves for aside.
 
-    If the learning rate is `tuned`, it may be another.
+    What the run decided by itself is not compared as long as it is left open. If the learning rate is `tuned`, it may
+    be another.
     """
     if not has_started(folder):
         return
@@ -339,9 +345,14 @@ def check_same_settings(folder: Path, config: Config, tuned: bool = False) -> No
     if config.params is not None:
         solved = {"order", "entries"} if config.model.gradient_free else {"width", "heads", config.model.budget_field}
     requested = config.model_dump(mode="json")
-    for path in Run(folder).summary.get("decided", []):
-        drop_path(stored, path)
-        drop_path(requested, path)
+    for path in map(str, Run(folder).summary.get("decided", [])):
+        section, _, name = path.partition(".")
+        named = (
+            name in config.model.model_fields_set if section == "model" else requested[section].get(name) is not None
+        )
+        if not named:  # open now as it was then
+            drop_path(stored, path)
+            drop_path(requested, path)
     for values in (stored, requested):
         values["model"] = {name: value for name, value in values["model"].items() if name not in solved}
         if tuned:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import asdict
 from pathlib import Path
@@ -53,7 +53,7 @@ class Workers:
         plugins: The user's own files.
         callbacks: Returns the callbacks of a training, by the name of its folder.
         notify: Called with each note.
-        report: Whether each run has a report of its own.
+        reported: The folders of runs that have a report of their own.
     """
 
     def __init__(
@@ -64,10 +64,10 @@ class Workers:
         plugins: Sequence[str],
         callbacks: Callable[[str], Iterable[Callback]],
         notify: Notify | None,
-        report: bool = True,
+        reported: Collection[str] = (),
     ) -> None:
         self.path, self.jobs, self.data_dir, self.plugins = path, jobs, data_dir, list(plugins)
-        self.callbacks, self.notify, self.report = callbacks, notify, report
+        self.callbacks, self.notify, self.reported = callbacks, notify, reported
         self.lock = threading.Lock()
         self.processes: set[subprocess.Popen[str]] = set()
         self.signal = ""  # that ended the trainings
@@ -83,7 +83,8 @@ class Workers:
         settings = config.model_dump(mode="json", exclude_unset=True)  # what is set may matter
         task = config.task.model_dump(mode="json")  # a trial has other minutes: they are not to decide anew
         settings["task"] = {k: v for k, v in task.items() if not isinstance(v, dict)} | settings["task"]
-        job = {"settings": settings, "folder": str(self.path / folder), "trial": trial, "report": self.report}
+        report = folder in self.reported
+        job = {"settings": settings, "folder": str(self.path / folder), "trial": trial, "report": report}
         job |= {"data_dir": self.data_dir, "plugins": self.plugins}
         command = [sys.executable, "-m", "seriatim.runs.jobs"]
         environment = os.environ | dict.fromkeys(THREADS, "1")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +31,7 @@ from ..training.checkpoint import Checkpoints
 from ..training.config import ENDS, MAX_EVALUATED, Config, TrainSettings, learning_rates
 from ..training.cost import parameter_count, peak_memory, reset_peak_memory, solve_width
 from ..training.events import Callback, Decoding, Outcome, Recorder, Stopped
-from ..training.loop import Loop, check_monitor, fit_events, stop_signals
+from ..training.loop import CLOCKS, Loop, check_monitor, fit_events, stop_signals
 from .capabilities import predictor_capabilities
 from .evaluate import Data, Notify, check_fingerprint
 from .run import WEIGHTS, Run, save_task
@@ -99,6 +98,8 @@ class Session:
         pause: After how many seconds of training to stop before the end, and the reason to give; after "paused" the
             model is not evaluated on all rows, because the training will be resumed.
         task: The task with its data, once prepared.
+        alike: Tasks of other sessions; the data of one that is the same is used instead of a second copy of it.
+        known_baselines: The baselines that sessions on the same data have evaluated; they are not evaluated again.
     """
 
     config: Config
@@ -112,6 +113,8 @@ class Session:
     trial: bool = False
     pause: tuple[float, str] | None = None
     task: Task[Encoded] | None = None
+    alike: list[Task[Encoded]] | None = None
+    known_baselines: dict[str, Json] = field(default_factory=dict)
     times: dict[str, float] = field(default_factory=dict)  # stage → seconds; see `TIMES`
     decided: list[str] = field(default_factory=list)  # settings that were open, and follow from the budget
 
@@ -210,10 +213,11 @@ class Session:
 
     @contextlib.contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
-        """Adds the time of the block to that of a stage."""
-        began = time.perf_counter()
+        """Adds the time of the block to that of a stage, by the clock of the training."""
+        now = CLOCKS[self.config.train.clock]
+        began = now()
         yield
-        self.times[stage] = self.times.get(stage, 0.0) + time.perf_counter() - began
+        self.times[stage] = self.times.get(stage, 0.0) + now() - began
 
     def _note(self, text: str) -> None:
         if self.notify is not None:
@@ -233,6 +237,8 @@ class Session:
         with self._timed("reading"):
             task = on_first_rank(ranks, prepare)
             self.task = prepare() if task is None else task
+        if self.alike is not None and not any(self.task.share_data(other) for other in self.alike):
+            self.alike.append(self.task)
         return self.task
 
     def _remove_records(self, *names: str) -> None:
@@ -446,7 +452,7 @@ class Session:
             save_task(self.folder, task, run.settings)
         with self._timed("final_evaluation"):
             metrics = {split: self._evaluate(task, model, split, stopped) for split in splits}
-            baselines = {split: values for split in splits if (values := task.baselines(split))}
+            baselines = {split: values for split in splits if (values := self._baselines(task, split))}
         predictor = task.predictor(model)
         best_sample = next((line["text"] for line in run.samples() if line["step"] == stopped.best_step), "")
         summary |= {
@@ -500,6 +506,15 @@ class Session:
             return task.evaluate(model, split)
         finally:
             task.on_progress = None
+
+    def _baselines(self, task: Task[Encoded], split: str) -> Json:
+        """Returns the metrics of simple methods, which follow from the data and the settings of the task alone."""
+        settings = {"task": self.config.task, "data": self.config.data}
+        parts = [task.fingerprint(), split, *(value.model_dump_json() for value in settings.values())]
+        key = " ".join(parts)
+        if key not in self.known_baselines:
+            self.known_baselines[key] = task.baselines(split)
+        return self.known_baselines[key]
 
     def _write_inspection(self, task: Task[Encoded], predictor: Any) -> None:
         """Writes inspection.json: what the report shows of the inside of the network."""

@@ -341,6 +341,16 @@ class Task(ABC, Generic[E]):
         """Returns a hash of the training split: a run that is resumed must have the same."""
         return self.datasets["train"].fingerprint()
 
+    def share_data(self, other: Task[E]) -> bool:
+        """Uses the data of a task with the same processor and data set instead of its own; returns whether it is."""
+        if type(self) is not type(other) or self.fingerprint() != other.fingerprint():
+            return False
+        if not self.processor.equals(other.processor):
+            return False
+        self.processor, self.datasets, self.encoded = other.processor, other.datasets, other.encoded
+        self._sampler = self.make_sampler(self.encoded["train"])
+        return True
+
     def candidates(self) -> tuple[str, ...]:
         """Returns the models worth trying on this data, for `--model auto`."""
         return self.compared_models

@@ -89,6 +89,11 @@ class Stored:
         tokenizers: TokenizerFiles = {}
         return pack(self, tokenizers), tokenizers
 
+    def equals(self, other: Stored) -> bool:
+        """Returns whether another object would be stored alike."""
+        (own, files), (values, other_files) = self.to_dict(), other.to_dict()
+        return own == values and all(files[name].to_json() == other_files[name].to_json() for name in files)
+
 
 @singledispatch
 def pack(value: object, tokenizers: TokenizerFiles) -> Json:
