@@ -400,3 +400,15 @@ def test_a_run_that_cannot_be_read_does_not_hide_the_others(
     out, err = capsys.readouterr()
     assert str(tmp_path / "lstm") in out
     assert str(tmp_path / "broken") in err
+
+
+def test_a_count_that_is_none_says_how_to_write_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["train", "language", "--data", "book.txt", "--params", "20kk"]) == 2
+    assert "params: a number, which may end in k, M or G: 20000, 20k, 1.5M (got '20kk')" in capsys.readouterr().err
+
+
+def test_an_option_of_training_at_prediction_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["forecast", "runs/none", "--horizon", "5"]) == 2
+    error = capsys.readouterr().err
+    assert "No such option: --horizon" in error
+    assert "--horizon belongs to `train`, and a run keeps its value: train again for another one" in error

@@ -248,6 +248,28 @@ def test_the_first_options_that_work_are_used(machine: Machine) -> None:
     assert "native" not in machine.log.read_text().splitlines()[-1]
 
 
+WEAKER = {"*native*": "threads and the vector instructions of this processor", "*openmp*": "threads"}
+
+
+@pytest.mark.parametrize("refused", WEAKER)
+def test_weaker_options_are_told(refused: str, machine: Machine, capfd: pytest.CaptureFixture[str]) -> None:
+    machine.set_compiler(compile=f'case "$*" in {refused}) echo error: no such thing >&2; exit 1;; esac; {COMPILE}')
+    assert machine.load()
+    assert f"built without {WEAKER[refused]}" in capfd.readouterr().err
+    assert f"built without {WEAKER[refused]}" in kernels.status()["warning"]
+    assert "error: no such thing" in kernels.status()["warning"]
+    kernels.load.cache_clear()  # the next process does not build, and still knows
+    assert machine.load()
+    assert "warning" in kernels.status()
+    assert capfd.readouterr().err == ""
+
+
+def test_other_options_that_are_as_good_are_not(machine: Machine) -> None:
+    machine.set_compiler(compile=f'case "$*" in *march*) exit 1;; esac; {COMPILE}')
+    assert machine.load()
+    assert "warning" not in kernels.status()
+
+
 def test_a_library_that_cannot_be_loaded_is_built_again_once(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """As when torch was replaced by another build of the same version."""
     machine.load()

@@ -126,7 +126,14 @@ def print_usage_error(error: Any) -> int:
         print(error.format_message())
         return 2
     command = error.ctx.command_path if error.ctx else "seriatim"
-    print_error(SeriatimError("usage", error.format_message(), f"`{command} --help` shows how it is called"))
+    message, remedy = error.format_message(), f"`{command} --help` shows how it is called"
+    if type(error).__name__ == "NoSuchOption":
+        from ..runs.configure import SHORT_NAMES
+
+        if error.option_name.lstrip("-").replace("-", "_") in SHORT_NAMES:
+            message = f"No such option: {error.option_name}"  # those that look alike would mislead
+            remedy = f"{error.option_name} belongs to `train`, and a run keeps its value: train again for another one"
+    print_error(SeriatimError("usage", message, remedy))
     return 2
 
 

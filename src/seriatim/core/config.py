@@ -41,7 +41,14 @@ def parse_count(value: object) -> object:
     return value
 
 
-Count = Annotated[int, Field(ge=1, le=10**12), BeforeValidator(parse_count)]
+def _read_count(value: object) -> object:
+    value = parse_count(value)
+    if isinstance(value, str):
+        raise ValueError("a number, which may end in k, M or G: 20000, 20k, 1.5M")
+    return value
+
+
+Count = Annotated[int, Field(ge=1, le=10**12), BeforeValidator(_read_count)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 S = TypeVar("S", bound=BaseModel)
