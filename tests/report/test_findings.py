@@ -80,6 +80,15 @@ def test_an_interval_that_does_not_cover_is_named(
     assert all(text.startswith(f"The GRU gave intervals that are {said}: {share}") for text in texts)
 
 
+@pytest.mark.parametrize(("horizon", "said"), [(1, True), (40, False)])
+def test_the_values_of_one_forecast_are_not_many(horizon: int, said: bool, make_run: RunMaker, tmp_path: Path) -> None:
+    """Of 400 values 88 % are within an 80 % interval: too many for chance, unless they are ten forecasts."""
+    metrics = {"validation": {"loss": 0.1, "coverage": 0.88, "values": 400.0}}
+    settings = {"task": FORECASTS["task"] | {"horizon": horizon}}
+    run = make_run(tmp_path, "gru", 0.1, task="forecast", metrics=metrics, settings=settings)
+    assert any("too wide" in text for text in lessons([run])) == said
+
+
 def test_a_time_budget_that_was_not_used_is_named(make_run: RunMaker, tmp_path: Path) -> None:
     early = make_run(tmp_path / "early", "gru", seconds=21.0)
     (text,) = (text for text in lessons([early]) if "unused" in text)

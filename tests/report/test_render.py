@@ -125,6 +125,9 @@ def test_curves_have_the_colors_of_their_models_and_dashed_twins() -> None:
     assert colors["gpt"] == LIGHT.model_colors["gpt"]
     assert colors["unigram"] == LIGHT.muted
     assert len({colors[name] for name in ("rnn", "gpt", "theory", "rnn again")}) == 4
+    baselines = series_colors(["gru", "naive", "linear", "theta"], LIGHT, {"naive", "linear", "theta"})
+    assert len(set(baselines.values())) == 4
+    assert (baselines["gru"], baselines["naive"]) == (LIGHT.model_colors["gru"], LIGHT.muted)
     series = tuple(Series(name, (0, 1), (1, 2), dashed=name == "rnn, before") for name in names[:3])
     svg = to_svg(Lines(title="t", series=series, x="x", y="y"))
     assert svg.count('stroke-dasharray="5,4"') == 2  # and in the legend
@@ -156,6 +159,8 @@ def test_axes_of_percentages_never_repeat_a_label() -> None:
         assert len({f"{100 * tick:.{decimals}f}" for tick in ticks}) == 6
     assert plots.axis_ticks(0.05, 30) == [0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20]
     assert plots.axis_ticks(0.05, 3e4) == [0.1, 1, 10, 100, 1000, 10000]
+    assert plots.axis_ticks(3e10, 6.8e10) == [3e10, 4e10, 5e10, 6e10]
+    assert plots.axis_ticks(1.9, 3.1) == [2, 2.5, 3]
 
 
 # Points

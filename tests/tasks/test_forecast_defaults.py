@@ -53,7 +53,8 @@ def test_the_anchor_is_the_best_on_the_validation_split() -> None:
     task = prepare(hourly(3, 24 * 7 * 6), horizon=24)
     note = next(note for note in task.diagnostics.notes if note.startswith("anchor: "))
     errors = {}
-    encoded, origins = task.encoded["validation"], task.origins("validation")
+    encoded = task.encoded["validation"]
+    origins = encoded.every_origin()
     plain = replace(task.processor, anchor="none", anchor_lag=0, linear_weights="")
     classical_anchors = [(name, plain.with_classical(name.lower(), f)) for name, f in task.classical_forecasts.items()]
     for name, processor in [*plain.anchor_candidates(task.encoded["train"], 24), *classical_anchors]:

@@ -20,7 +20,7 @@ from ..core.metrics import (
     metric_label,
 )
 from .charts import Scatter, Table, View
-from .findings import capitalized, format_difference, format_spread, the
+from .findings import against_baselines, capitalized, format_difference, format_spread, the
 from .formatting import clean_text, format_change, format_duration, format_number, with_prefix
 from .pages import (
     MAX_SAMPLE,
@@ -89,14 +89,16 @@ def comparison_page(runs: Sequence[RunData], failed: Mapping[str, str], tuning: 
     direction = get_metric(first.main).direction
     cost_note = f"{direction.capitalize()} is better, further left is cheaper."
     command = comparison_command(runs, failed, common, tuning)
+    compared = [*verdict.ordered[:1], *verdict.rivals]
+    answer = [text for text in (verdict.sentence(), against_baselines(compared)) if text]
     sections = [
-        Section("", paragraphs=[text] if (text := verdict.sentence()) else [], code=longer_training(verdict)),
+        Section("", paragraphs=answer, code=longer_training(verdict)),
         Section("Results", metric_notes(first), result_table(ordered, verdict)),
         Section("Not trained", failures=list(failed.items())),
-        Section("What to notice", lessons=lessons(runs, verdict)[1 if verdict.sentence() else 0 :]),
+        Section("What to notice", lessons=[text for text in lessons(runs, verdict) if text not in answer]),
         scaling_section(runs, curves),
         learning_section([run for run in runs if run in best], ordered[0].main, of_sizes),
-        Section("Quality and cost", [cost_note], views=cost_charts(ordered)),
+        Section("Quality and cost", [cost_note], cost_table(ordered), cost_charts(ordered)),
         tuning_section(tuning),
         sample_section(best),
         Section(f"Predictions on the {next(iter(splits), '')} split", views=joined),
@@ -189,14 +191,11 @@ def result_table(ordered: Sequence[RunData], verdict: Verdict) -> ResultTable:
     columns = [
         column for column in columns if any(run.metrics(column[2]).get(column[1]) is not None for run in ordered)
     ]
-    costs = [
-        (head, cells) for head, cells in cost_cells(ordered).items() if any(cell.value is not None for cell in cells)
-    ]
     best, several = (verdict.ordered or ordered)[0], len(verdict.ordered) > 1
     equal = [best, *verdict.tied] if several and len(verdict.tied) < len(verdict.rivals) else []
     colors = dots(ordered)
     rows = []
-    for n, run in enumerate(ordered):
+    for run in ordered:
         cells: list[ResultCell | None] = []
         for _, metric, split in columns:
             value = run.metrics(split).get(metric)
@@ -218,19 +217,39 @@ def result_table(ordered: Sequence[RunData], verdict: Verdict) -> ResultTable:
             share = reached_share(best, run) if behind else None
             cells.append(None if share is None else ResultCell(None, f"{share:.2g} of its time"))
         style = "best" if equal == [run] else ""
-        rows.append(ResultRow(run.label, (*cells, *(cells_of[n] for _, cells_of in costs)), style, colors[run.label]))
+        rows.append(ResultRow(run.label, tuple(cells), style, colors[run.label]))
     baselines = {split: shared_baselines(ordered, split) for split in ("validation", "test")}
     for baseline in dict.fromkeys(name for own in baselines.values() for name in own):
         own = [(metric, baselines[split].get(baseline, {}).get(metric)) for _, metric, split in columns]
         cells = [ResultCell(finite(value), format_metric(metric, value)) for metric, value in own]
-        rows.append(ResultRow(baseline, (*cells, *[None] * (2 * several + len(costs))), "baseline"))
+        rows.append(ResultRow(baseline, (*cells, *[None] * (2 * several)), "baseline"))
     heads = (
         "Model",
         *(head for head, *_ in columns),
         *(["Behind the best", "Reached by the best in"] if several else []),
     )
     caption = result_caption(ordered, others, any(baselines.values()), verdict, bool(equal))
-    return ResultTable(caption, (*heads, *(head for head, _ in costs)), tuple(rows))
+    return ResultTable(caption, heads, tuple(rows))
+
+
+def cost_table(ordered: Sequence[RunData]) -> ResultTable:
+    """Returns a row per model with what it cost; columns without numbers are left out."""
+    main, colors = ordered[0].main, dots(ordered)
+    quality = [ResultCell(finite(run.reached()), format_metric(main, run.reached())) for run in ordered]
+    costs = {
+        head: cells for head, cells in cost_cells(ordered).items() if any(cell.value is not None for cell in cells)
+    }
+    columns = {f"Validation {label_in_sentence(main)}": quality, **costs}
+    rows = [
+        ResultRow(run.label, tuple(cells[n] for cells in columns.values()), colors=colors[run.label])
+        for n, run in enumerate(ordered)
+    ]
+    budgets = {run.budget for run in ordered if run.budget is not None}
+    parts = ["What each model cost."]
+    if len(budgets) == 1:
+        parts.append(f"Below the parameters: their distance from the budget of {with_prefix(budgets.pop())}.")
+    parts += ["Time is that of training, evaluations not counted."] if any(run.time_budget for run in ordered) else []
+    return ResultTable(" ".join(parts), ("Model", *columns), tuple(rows))
 
 
 def result_caption(
@@ -246,13 +265,6 @@ def result_caption(
     parts += ["In bold: the best, and what cannot be told from it."] if marked else []
     parts += [f"Losses in {first.loss_unit} per token."] if first.loss_unit else []
     parts += ["All other metrics are on the validation split."] if others else []
-    budgets = {run.budget for run in ordered if run.budget is not None}
-    parts += (
-        [f"Below the parameters: their distance from the budget of {with_prefix(budgets.pop())}."]
-        if len(budgets) == 1
-        else []
-    )
-    parts += ["Time is that of training, evaluations not counted."] if any(run.time_budget for run in ordered) else []
     parts += ["The last rows are baselines, simple methods to compare models with."] if baselines else []
     return " ".join(parts)
 

@@ -234,10 +234,14 @@ class Facts:
 
     @property
     def tolerance(self) -> float:
-        """How far the coverage of an interval may be from its nominal share: two standard errors, at least 5 points."""
+        """How far the coverage of an interval may be from its nominal share: two standard errors, at least 5 points.
+
+        The values of one forecast are too high or too low together: they count as one.
+        """
         nominal = (self.missed or (0.0, 0.0))[1]
         count = finite(self.run.metrics(self.run.splits[-1]).get("values")) if self.run.splits else None
-        return max(MISSED, 2 * math.sqrt(nominal * (1 - nominal) / count)) if count else MISSED
+        forecasts = max((count or 0) / max(finite(self.run.setting("task", "horizon")) or 1, 1), 1)
+        return max(MISSED, 2 * math.sqrt(nominal * (1 - nominal) / forecasts)) if count else MISSED
 
     @property
     def coverage(self) -> str:
@@ -359,7 +363,7 @@ WARNINGS = (
         lambda facts: facts.run.reason != "eliminated" and last_improvement(facts.run),
         "stopped while still improving",
         "the last evaluation was {0.gain} better than the one before",
-        "A longer training would help.",
+        "A longer training is likely to help.",
     ),
 )
 OF_ONE_RUN = (
@@ -375,7 +379,7 @@ OF_ONE_RUN = (
         "stopped improving",
         "best at step {0.best_step} of {0.step}, and within {0.noise} of it at the end",
     ),
-    Finding(lambda facts: facts.memorized, "memorized part of what it knows", "{0.memorized}"),
+    Finding(lambda facts: facts.memorized, "fits the training split better than the validation split", "{0.memorized}"),
 )
 
 

@@ -25,6 +25,8 @@ HEIGHT = 250  # pixels of a plot
 MAX_SERIES, MAX_POINTS, MAX_SCATTER, MAX_BARS = 60, 600, 2_000, 40
 MAX_PLACED_LABELS = 60  # labels that are moved away from their point if they would cover others
 LETTER, LINE = 6.2, 15  # pixels of a letter and of a line of text
+# Labels of a time axis without a digit are months, which have no room for all of their letters.
+SHORT_MONTHS = "test(/[0-9]/, datum.label) ? datum.label : slice(datum.label, 0, 3)"
 
 
 def data(records: Records) -> alt.Chart:
@@ -39,10 +41,17 @@ def index_axis(names: Sequence[str], title: str, **options: Any) -> alt.Axis:
 
 
 def axis_ticks(low: float, high: float) -> list[float]:
-    """Returns the ticks of a logarithmic axis: 1, 2, 5, 10, …, over more than three decades powers of ten."""
-    digits = (1, 2, 5) if math.log10(high / low) < 3 else (1,)
+    """Returns the ticks of a logarithmic axis: 1, 2, 5, 10, …, over more than three decades powers of ten.
+
+    Where these are fewer than three, all digits, then halves of them.
+    """
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    return [tick for power in powers for digit in digits if low <= (tick := digit * 10.0**power) <= high]
+    ticks: list[float] = []
+    for digits in ((1, 2, 5) if high / low < 1000 else (1,), range(1, 10), [n / 2 for n in range(2, 20)]):
+        ticks = [tick for power in powers for digit in digits if low <= (tick := digit * 10.0**power) <= high]
+        if len(ticks) > 2:
+            break
+    return ticks
 
 
 def value_axis(title: str, values: Sequence[float], log: bool, metric: str = "", **options: Any) -> alt.Axis:
@@ -50,7 +59,8 @@ def value_axis(title: str, values: Sequence[float], log: bool, metric: str = "",
     low, high = min(values, default=0.0), max(values, default=1.0)
     options = {"title": one_line(title, 80) or None, "tickCount": 5, "labelOverlap": True, **options}
     if log and 0 < low < high:
-        options["values"] = axis_ticks(low, high) if high / low > 3 else alt.Undefined
+        ticks = axis_ticks(low, high)
+        options["values"] = ticks if len(ticks) > 2 else alt.Undefined
         options["format"] = "~s" if low >= 1 else ",.6~g" if low >= 1e-3 and high < 1e5 else ".0e"
     elif metric and get_metric(metric).percent:
         options["format"] = f".{max(0, -math.floor(math.log10(max(100 * (high - low) / 6, 1e-6))))}%"
@@ -415,7 +425,7 @@ def draw_forecast(chart: ForecastPlot, theme: Theme, width: int) -> Drawing:
     color = color_by("line", colors)
     scale = alt.Scale(type="utc", nice=False) if is_time else alt.Scale(nice=False, zero=False)
     axis = (
-        alt.Axis(title=None, grid=False, labelOverlap=True, tickCount=6)
+        alt.Axis(title=None, grid=False, tickCount=6, labelOverlap=True, labelSeparation=8, labelExpr=SHORT_MONTHS)
         if is_time
         else value_axis("", [record["x"] for record in [*history, *forecast]], False, grid=False)
     )

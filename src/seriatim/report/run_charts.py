@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
-from ..core.metrics import finite, get_metric, is_better, label_in_sentence, metric_label
+from ..core.metrics import finite, format_metric, get_metric, is_better, label_in_sentence, metric_label
 from .charts import Annotation, BinnedMetric, Lines, Scatter, Series, View
 from .formatting import format_number, one_line, with_prefix
 from .run_data import BrokenView, Point, RunData, shared_baselines
@@ -58,17 +59,21 @@ def training_curves(runs: Sequence[RunData], over: Axis = "seconds", metric: str
             series.append(Series(name, xs, ys, run.gradient_free, thin, run.label))
     low, high = value_range(runs, training, validation, metric)
     baselines: list[Series] = []
+    beyond: list[str] = []
     for name, values in shared_baselines(runs, "validation").items():
         value = finite(values.get(metric))
         room = high - low
         if value is not None and low - room <= value <= high + room:  # else the curves would be squeezed
             low, high = min(low, value - 0.03 * room), max(high, value + 0.03 * room)
             baselines.append(Series(name, (first, factor * longest), (value, value), True, False, name))
+        elif value is not None:
+            beyond.append(f"{name} {format_metric(metric, value)}")
     hints = ["thick: validation, thin: training" if any(training.values()) else "on the validation split"]
     hints += ["thick: mean of the seeds, thin: each seed"] if several else []
     dashed = ["fitted in one pass"] if any(line.dashed for line in series) else []
     dashed += ["baselines"] if baselines else []
     hints += [f"dashed: {' and '.join(dashed)}"] if dashed else []
+    hints += [f"outside: {', '.join(beyond)}"] if beyond else []
     per = f", {runs[0].loss_unit} per token" if runs and runs[0].loss_unit and metric == "loss" else ""
     return Lines(
         title=f"{metric_label(metric)}{per}",
@@ -187,12 +192,14 @@ def cost_charts(runs: Sequence[RunData]) -> list[Scatter]:
             main, room = scored[0].main, 2 * (max(values) - min(values))
             levels = {run.label: run.reached() for run in scored if run not in costed}
             levels |= {name: finite(own.get(main)) for name, own in shared_baselines(runs, "validation").items()}
-            notes = [
-                Annotation(name, y=value)
-                for name, value in levels.items()
-                if value is not None and min(values) - room <= value <= max(values) + room
-            ]
-            charts.append(quality_scatter(costed, costs, values, main, title, "validation", levels=notes))
+            known = {name: float(value) for name, value in levels.items() if value is not None}
+            near = {name for name, value in known.items() if min(values) - room <= value <= max(values) + room}
+            notes = [Annotation(name, y=value) for name, value in known.items() if name in near]
+            outside = [f"{name} {format_metric(main, value)}" for name, value in known.items() if name not in near]
+            chart = quality_scatter(costed, costs, values, main, title, "validation", levels=notes)
+            if outside:
+                chart = replace(chart, note=f"ringed: the Pareto front; outside: {', '.join(outside)}")
+            charts.append(chart)
     return charts
 
 

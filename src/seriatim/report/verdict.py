@@ -197,7 +197,7 @@ def throughput(runs: Sequence[RunData]) -> str:
     if high / low < SLOWER:
         pace = " to ".join(dict.fromkeys((with_prefix(low), with_prefix(high))))
         return f"All networks process {fast.unit} at about the same speed, {pace} per second."
-    why, element = "", fast.unit.removesuffix("s")
+    why, element = "", "token" if fast.unit == "tokens" else "element"
     if slow.model in STEPWISE and fast.model not in STEPWISE:
         why = f": a recurrent network goes from {element} to {element}, the other processes a whole sequence at once"
     return (

@@ -395,10 +395,11 @@ class ForecastTask(Task[SeriesEncoded]):
     # What the validation split decides
 
     def select(self) -> None:
-        """Chooses the anchor that forecasts the validation split best without a network."""
+        """Chooses the anchor that forecasts the validation split best without a network, from every origin in it."""
         if self.settings.anchor != "auto" or "validation" not in self.encoded:
             return
-        encoded, origins = self.encoded["validation"], self.origins("validation")
+        encoded = self.encoded["validation"]
+        origins = encoded.every_origin().sample(MAX_ORIGINS)
         errors: dict[str, float] = {}
         best = self.processor
         candidates = list(self.processor.anchor_candidates(self.encoded["train"], self.settings.steps))
