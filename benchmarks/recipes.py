@@ -74,6 +74,13 @@ PROBLEMS = {
         30,
         "batch_size=16 task.context_length=64 task.tokenizer.kind=bpe task.tokenizer.vocab_size=2000",
     ),
+    # head -c 150000 and head -c 50000 of tiny-shakespeare: many passes over little data
+    "small-text": Problem(
+        "language", "small.txt", "gpt lstm tcn", 300_000, 25, "batch_size=16 task.context_length=128", "loss", 5
+    ),
+    "tiny-text": Problem(
+        "language", "tiny.txt", "gpt lstm", 300_000, 25, "batch_size=16 task.context_length=128", "loss", 8
+    ),
     "names": Problem("language", "names", "gpt lstm gru tcn rnn mlp", 50_000, 10),
     "fra-eng": Problem("translate", "fra-eng", "bahdanau transformer seq2seq", None, 90),
     "rt-polarity": Problem("classify", "rt-polarity", "gru lstm tcn bert mlp", 500_000, 15, "", "error", 5),
@@ -83,6 +90,7 @@ PROBLEMS = {
     "sunspots": Problem("forecast", "sunspots", "gru lstm tcn mlp", 20_000, 10, "task.horizon=12", "loss", 5),
     "gb1": Problem("regress", "gb1", "gru tcn mlp", 100_000, 15, "", "loss", 5),
     "jsb": Problem("music", "jsb-chorales", "lstm gru tcn", 200_000, 15, "", "loss", 5),
+    "nottingham": Problem("music", "nottingham", "lstm gru tcn", 200_000, 15, "", "loss", 5),
 }
 
 

@@ -16,6 +16,7 @@ from seriatim.core.errors import SeriatimError
 from seriatim.runs.configure import configure
 from seriatim.training import budget
 from seriatim.training.budget import Pace, check_batch_memory, make_plan, measure_pace
+from seriatim.training.cost import parameter_count
 from task_helpers import prepare
 
 TEXT = "the cat sat on the mat, and the dog saw the cat that sat on the mat. " * 300
@@ -85,6 +86,22 @@ def test_dropout_does_not_depend_on_how_gradients_are_accumulated(book: Path, mo
         made = plan(book, monkeypatch, rows, train=train, model={"width": 200})
         dropouts.append(made.config.model.dropout)
     assert dropouts[0] == dropouts[1] > 0
+
+
+def test_a_transformer_gets_dropout_later(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GPT applies it in every block, and loses by it where an LSTM of the same size gains (docs/results.md)."""
+
+    def dropout(model: str, onset: float) -> float:
+        config = configure("language", str(book), model, {"train": {"minutes": 1, "batch_size": 4}})
+        task = tasks.load("language").prepare(config.task_config())
+        targets = 128 * 4 * task.steps_per_epoch(4)
+        rows = onset * targets**2 / 128 / parameter_count(config.model, task.network)
+        monkeypatch.setattr(budget, "measure_pace", lambda *rest: Pace(rows, 128.0))
+        monkeypatch.setattr(budget, "MIN_UPDATES", 0)
+        return float(make_plan(config, task, torch.device("cpu"), Ranks()).config.model.dropout)
+
+    assert [dropout("lstm", ratio) for ratio in (0.9, 25, 250)] == [0.0, 0.2, 0.4]
+    assert [dropout("gpt", ratio) for ratio in (0.9, 25, 250)] == [0.0, 0.0, 0.1]
 
 
 def test_the_pace_is_measured_and_leaves_the_random_numbers(book: Path) -> None:

@@ -125,6 +125,7 @@ class Bert(Backbone):
 
 class Settings(TransformerSettings):
     title: ClassVar[str] = "BERT"
+    dropout_onset: ClassVar[float] = 30.0
     causal: ClassVar[bool] = False
     muon_lr: ClassVar[float | None] = None  # with norms after each part, orthogonal updates do not train it
     embedding_std: ClassVar[float | None] = INIT_STD

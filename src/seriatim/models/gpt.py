@@ -132,6 +132,7 @@ class GPT(Backbone):
 
 class Settings(TransformerSettings):
     title: ClassVar[str] = "GPT"
+    dropout_onset: ClassVar[float] = 30.0
     embedding_std: ClassVar[float | None] = INIT_STD
     output_bias: ClassVar[bool] = False
 

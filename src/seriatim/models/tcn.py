@@ -112,6 +112,7 @@ class TCN(Backbone):
 
 class Settings(BackboneSettings):
     title: ClassVar[str] = "TCN"
+    dropout_onset: ClassVar[float] = 5.0
 
     width: int = Field(128, ge=1, le=65_536, description="channels of every level; `--params` solves for it")
     levels: int = Field(4, ge=1, le=24, description="residual blocks; the dilation doubles with each")

@@ -146,6 +146,7 @@ class Transformer(EncoderDecoderBackbone):
 
 class Settings(TransformerSettings, EncoderDecoderSettings):
     title: ClassVar[str] = "Transformer"
+    dropout_onset: ClassVar[float] = 30.0
     muon_lr: ClassVar[float | None] = 0.02  # at 0.05 it learns less than with AdamW
 
     preset: Literal["tiny", "small", "base", "big"] = Field(

@@ -102,6 +102,7 @@ class ViT(Backbone):
 
 class Settings(TransformerSettings):
     title: ClassVar[str] = "ViT"
+    dropout_onset: ClassVar[float] = 30.0
     causal: ClassVar[bool] = False
     images_only: ClassVar[bool] = True
     pooler: ClassVar[bool] = False

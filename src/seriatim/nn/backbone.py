@@ -133,6 +133,7 @@ class BackboneSettings(ModelSettings):
     pooler: ClassVar[bool] = True  # whether a linear layer and tanh follow the first element's output, as in BERT
     output_bias: ClassVar[bool] = True  # whether the scores of the next token have a bias
     muon_lr: ClassVar[float | None] = 0.05
+    dropout_onset: ClassVar[float] = 1.0  # parameters · passes / targets from which a time budget adds dropout
     budget_field: ClassVar[str] = "embedding"  # a second size, to meet a parameter budget between two widths
 
     width: int = Field(256, ge=1, le=65_536, description="size of the hidden vectors; `--params` solves for it")

@@ -2,7 +2,8 @@
 
     batch size       the task's, halved until an update has at most 3 · √(all targets that are read) targets
     width            the model's, halved while fewer than `MIN_UPDATES` fit (unless width or --params is set)
-    dropout          0.15 · log10(parameters · passes / targets of the training split), if time is the budget
+    dropout          0.15 · log10(parameters · passes / targets of the training split / the model's `dropout_onset`), if
+                     time is the budget; the onset is later for models that apply it in every block
     evaluations      ten, or one for each pass if there are more, up to `MAX_EVALUATIONS`
     evaluate_limit   so many elements that evaluations cost a small share of the training
 
@@ -106,7 +107,7 @@ def make_plan(config: Config, task: Task[Encoded], device: torch.device, ranks: 
     changes: dict[str, object] = {"batch_size": batch_size}
     if train.timed and is_open(config, "dropout"):
         targets = pace.targets * pace.rows * train.accumulate * ranks.world_size / passes  # of the training split
-        ratio = parameter_count(model, task.network) * passes / targets
+        ratio = parameter_count(model, task.network) * passes / targets / model.dropout_onset
         dropout = round(min(max(DROPOUT_PER_DECADE * math.log10(ratio), 0.0), MAX_DROPOUT), 1)
         if dropout > model.dropout:
             model = model.model_copy(update={"dropout": dropout})
