@@ -96,7 +96,7 @@ def write_pairs(folder: Path) -> None:
 
 
 def write_questions(folder: Path) -> None:
-    """Writes questions about passages, as SQuAD."""
+    """Writes questions about passages, as SQuAD, and with choices, as COPA."""
     towns = ("Oslo", "Rome", "Paris", "Bonn", "Cairo", "Lima", "Bern", "Kyiv", "Riga", "Quito", "Delhi", "Seoul")
     articles = []
     for town in towns:
@@ -111,6 +111,13 @@ def write_questions(folder: Path) -> None:
     for name in ("squad.json", "train-v1.1.json"):
         (folder / name).write_text(text, encoding="utf-8")
     (folder / "dev-v1.1.json").write_text(json.dumps({"version": "1.1", "data": articles[:2]}), encoding="utf-8")
+    pairs = [(town, towns[n - 1]) for n, town in enumerate(towns)] * 3
+    causes = [
+        {"premise": f"{a} is wet.", "question": "cause", "choice1": f"It rained in {a}.", "choice2": f"{b} is dry."}
+        | {"label": 0}
+        for a, b in pairs
+    ]
+    write_lines(folder / "copa.jsonl", [json.dumps(row) for row in causes])
     (folder / "article.txt").write_text("Oslo won against Bergen. There were seven games.\n", encoding="utf-8")
 
 

@@ -28,7 +28,7 @@ FENCE = re.compile(
 REPLACEMENTS = {
     "language": "book.txt", "classify": "reviews.csv", "regress": "proteins.csv", "tag": "words.conll",
     "translate": "pairs.tsv", "answer": "squad.json", "forecast": "hours.csv", "music": "chorales",
-    "caption": "photos", "pretrain": "book.txt",
+    "caption": "photos", "pretrain": "book.txt", "choose": "copa.jsonl",
 }  # fmt: skip
 GENERATED_AT_ONCE = {"curve"}
 

@@ -16,7 +16,10 @@ import seriatim
 
 ROOT = Path(seriatim.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
-TASKS = {"answer", "caption", "classify", "forecast", "language", "music", "pretrain", "regress", "tag", "translate"}
+TASKS = {
+    "answer", "caption", "choose", "classify", "forecast", "language", "music", "pretrain", "regress", "tag",
+    "translate",
+}  # fmt: skip
 
 BELOW_TASKS = {"core", "kernels", "nn", "models", "data", "decode", "report"}
 MAY_IMPORT = {

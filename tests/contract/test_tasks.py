@@ -92,6 +92,18 @@ def questions(folder: Path) -> Path:
     return write_lines(folder / "questions.jsonl", rows)
 
 
+def choices(folder: Path) -> Path:
+    """Two to four choices, of which the right one has a word of the context."""
+    draw = np.random.default_rng(9)
+    rows = []
+    for number in range(60):
+        words = draw.choice(WORDS, 6, replace=False).tolist()
+        texts = [f"it is {word}" for word in words[1 : 3 + number % 3]]
+        texts[label := number % len(texts)] = f"it is {words[0]} {words[0]}"
+        rows.append({"context": " ".join(words[:2]), "choices": texts, "label": label})
+    return write_lines(folder / "choices.jsonl", rows)
+
+
 def series(folder: Path) -> Path:
     time = np.arange(200)
     wave = np.sin(time / 4) + 0.1 * np.random.default_rng(4).normal(size=200)
@@ -166,6 +178,10 @@ def columns(**roles: str) -> dict[str, Any]:
 LSTM_BOTH: Case = ("lstm", {"bidirectional": True})
 MANY_TEXTS = ["a fine film", "dull", "", "warm light and a dull film that people will see twice"]
 QUESTION = [{"context": "a fine film full of light", "question": "what follows fine?"}]
+CHOICES = [
+    {"context": "a fine film", "choices": ["it is fine", "it is dull"]},
+    {"context": "dull people", "choices": ["it is warm light", "it is dull dull", "it is a film"]},
+]
 CASES = {
     "classify": TaskCase(
         "classify",
@@ -201,6 +217,7 @@ CASES = {
         QUESTION,
     ),
     "answer-or-none": TaskCase("answer", questions, {}, (("bert", {}),), QUESTION),
+    "choose": TaskCase("choose", choices, {}, (("gru", {}), ("gpt", {}), ("bert", {})), CHOICES),
     "forecast": TaskCase(
         "forecast", series, {"task": {"context_length": 12, "horizon": 3}}, (("gru", {}), ("mlp", {}))
     ),

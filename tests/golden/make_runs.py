@@ -21,6 +21,14 @@ RUNS: dict[str, tuple[str, str, str, dict[str, Any], str, Any]] = {
     "regress": ("regress", "data/proteins.csv", "tcn", {"width": 4, "levels": 1}, "regress", ["MKV", "MKVMKV"]),
     "tag": ("tag", "data/words.conll", "lstm", {"width": 4}, "tag", ["Mary lives in Oslo ."]),
     "answer": ("answer", "data/squad.json", "gru", {"width": 4}, "answer", [("Oslo has hills.", "What has hills?")]),
+    "choose": (
+        "choose",
+        "data/copa.jsonl",
+        "gru",
+        {"width": 4},
+        "answer",
+        [{"context": "Oslo is wet.", "question": "cause", "choices": ["It rained in Oslo.", "Rome is dry."]}],
+    ),
     "translate": (
         "translate",
         "data/pairs.tsv",

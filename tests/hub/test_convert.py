@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +148,21 @@ def translated(network: Any, batch: dict[str, Tensor]) -> Outputs:
     return [network(batch["ids"], batch["target"], batch["real"])]
 
 
+def choices(name: str) -> Callable[[Any, dict[str, Tensor]], Outputs]:
+    """The scores of all rows as choices of one question."""
+
+    def chosen(peer: Any, batch: dict[str, Tensor]) -> Outputs:
+        last = {"mc_token_ids": batch["real"].sum(dim=1) - 1} if name == "mc_logits" else {}
+        given = {key: value[None] for key, value in (asked(batch) | last).items()}
+        return [getattr(peer(**given), name)]
+
+    return chosen
+
+
+def chosen(network: Any, batch: dict[str, Tensor]) -> Outputs:
+    return [network(batch["ids"], batch["real"])[0].T]
+
+
 def both_of_body(peer: Any, batch: dict[str, Tensor]) -> Outputs:
     result = peer(**asked(batch))
     return [result.last_hidden_state[batch["real"]], result.pooler_output]
@@ -182,6 +197,8 @@ CASES = [
     ),
     Case("BertForTokenClassification", "bert", steps("logits"), placed, ({}, LABELS | WIDE), "tag"),
     Case("BertForQuestionAnswering", "bert", steps("start_logits", "end_logits"), spans, ({}, DEEP), "answer"),
+    Case("BertForMultipleChoice", "bert", choices("logits"), chosen, ({}, DEEP), "choose"),
+    Case("GPT2DoubleHeadsModel", "bpe", choices("mc_logits"), chosen, (GPT,), "choose", plain),
     Case(
         "GPT2LMHeadModel",
         "bpe",
@@ -313,6 +330,47 @@ def test_and_goes_back_as_it_was(bridge: Any) -> None:
     assert not any(info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
     for one, other in zip(case.theirs(again.eval(), batch), case.theirs(peer, batch), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
+
+
+QUESTION = "The old cat saw a new hat."
+ANSWERS = ["The man sat.", "A dog bit the unhappy man; he wasn't amused!", "über die Brücke"]
+
+
+def test_an_answer_is_theirs(tokens: dict[str, Tokenizer], tmp_path: Path) -> None:
+    """From texts to probabilities: BERT reads a pair of texts for each choice, and their tokenizer gives the same."""
+    case = next(case for case in CASES if case.architecture == "BertForMultipleChoice")
+    case = replace(case, shapes=({"max_position_embeddings": 64},))
+    run = import_model(saved(random_peer(case, 0, tokens["bert"]), tmp_path / "theirs", tokens["bert"]), tmp_path / "r")
+    back = export_model(run.path, tmp_path / "back")
+    peer, tokenizer = (
+        transformers.AutoModelForMultipleChoice.from_pretrained(back).eval(),
+        transformers.AutoTokenizer.from_pretrained(back),
+    )
+    given = tokenizer([QUESTION] * len(ANSWERS), ANSWERS, return_tensors="pt", padding=True)
+    expected = peer(**{name: tensor[None] for name, tensor in given.items()}).logits[0].softmax(dim=0)
+    record = run.answer(QUESTION, choices=ANSWERS, probabilities=True)
+    torch.testing.assert_close(torch.tensor(record["probabilities"]), expected, **CLOSE)
+    assert record["choice"] == int(expected.argmax())
+    assert record["answer"] == ANSWERS[record["choice"]]
+
+
+@pytest.mark.parametrize("normalize", ["none", "tokens", "characters"])
+def test_a_likelihood_is_theirs(normalize: str, tokens: dict[str, Tokenizer], tmp_path: Path) -> None:
+    """log p(choice | question) of a GPT-2 that was imported, and its softmax over the choices."""
+    case = next(case for case in CASES if case.architecture == "GPT2LMHeadModel")
+    case, tokenizer = replace(case, shapes=(GPT | {"n_positions": 128},)), tokens["bpe"]
+    peer = random_peer(case, 0, tokenizer)
+    run = import_model(saved(peer, tmp_path / "theirs", tokenizer), tmp_path / "r")
+    expected = []
+    for answer in ANSWERS:
+        ids = torch.tensor(tokenizer.encode(f"{QUESTION} {answer}", strict=False)).long()
+        before = len(tokenizer.encode(QUESTION, strict=False))
+        log_probs = peer(ids[None]).logits[0].log_softmax(dim=-1)
+        scores = log_probs[before - 1 : -1].gather(1, ids[before:, None])
+        size = {"none": 1, "tokens": len(scores), "characters": len(answer)}[normalize]
+        expected.append(scores.sum() / size)
+    record = run.answer(QUESTION, choices=ANSWERS, probabilities=True, normalize=normalize)
+    torch.testing.assert_close(torch.tensor(record["probabilities"]), torch.stack(expected).softmax(dim=0), **CLOSE)
 
 
 # Networks of ours, as they are trained by default and otherwise

@@ -18,7 +18,10 @@ TRAIN, USE, UNDERSTAND, EXCHANGE, MACHINE = (
     "Exchange",
     "Machine",
 )  # panels of --help
-TASKS = ("answer", "caption", "classify", "forecast", "language", "music", "pretrain", "regress", "tag", "translate")
+TASKS = (
+    "answer", "caption", "choose", "classify", "forecast", "language", "music", "pretrain", "regress", "tag",
+    "translate",
+)  # fmt: skip
 
 
 def model_names() -> list[str]:

@@ -14,6 +14,7 @@ from .base import Encoded, Task
 NAMES = (
     "answer",
     "caption",
+    "choose",
     "classify",
     "forecast",
     "language",

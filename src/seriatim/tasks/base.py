@@ -18,8 +18,9 @@ from ..core.errors import Diagnostics, SeriatimError
 from ..core.state import State
 from ..data.check import check
 from ..data.dataset import Dataset
+from ..data.formats import normalize_name
 from ..data.kinds import Kind
-from ..data.reader import read_dataset
+from ..data.reader import options_of_source, read_dataset, read_header
 from ..data.schema import Schema
 from ..data.source import DataInput, Source, open_source
 from ..data.split import Fractions, SplitPolicy, Stratified, split
@@ -187,6 +188,9 @@ class Task(ABC, Generic[E]):
         named = {**source.splits, **named}  # a file that is named replaces only the split of its name
         source = named.pop("train", source)
         rows = cls.read_training_data(source, config, diagnostics)
+        if "test" in named and specs["test"] is None and cls._lacks_targets(named["test"], config, rows):
+            diagnostics.note(f"{named['test'].name}: has no targets, and is left out")
+            del named["test"]
         predefined = {name: cls.read_training_data(part, config, diagnostics, rows) for name, part in named.items()}
         for dataset in (rows, *predefined.values()):
             check(dataset, cls.schema, diagnostics)
@@ -202,6 +206,17 @@ class Task(ABC, Generic[E]):
         if fitted:
             task.select()
         return task
+
+    @classmethod
+    def _lacks_targets(cls, source: Source, config: TaskConfig, like: Dataset) -> bool:
+        """Returns whether a table has no column that could be a target, as the test splits of some benchmarks."""
+        roles = [field.role for field in cls.schema.fields if field.target and field.required and field.role in like]
+        options = options_of_source(source, config.data.read_options(), config.data.columns, trained=False)
+        header, _ = read_header(source, cls.schema, options, Diagnostics())
+        present = set(map(normalize_name, header.columns))
+        trained = {normalize_name(column.name) for role in roles for column in like.columns[role]}
+        usual = any(cls.schema.has_usual_name(role, header) for role in roles)
+        return bool(roles) and bool(present) and not (usual or trained & present)
 
     def with_data(
         self,

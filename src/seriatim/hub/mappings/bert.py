@@ -1,4 +1,4 @@
-"""BERT with its heads: pretraining, classification, regression, tagging and question answering."""
+"""BERT with its heads: pretraining, classification, regression, tagging, question answering and multiple choice."""
 
 from __future__ import annotations
 
@@ -155,6 +155,13 @@ MAPPINGS = (
                 "question-answering",
                 tuple(layer_maps("head.output", "qa_outputs")),
                 make=lambda settings, inputs, outputs: SpanHead(settings.width),
+            ),
+            HubHead(
+                "BertForMultipleChoice",
+                "multiple-choice",
+                _CLASSIFIER,
+                task_settings={"pooling": "first"},
+                make=lambda settings, inputs, outputs: _pooled(settings, inputs, 1),
             ),
         ),
         (r".*position_ids", r"cls\.predictions\.decoder\..*"),

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ...core.files import Json
 from ...models.gpt import INIT_STD, Settings
+from ...nn.network import VectorHead
 from ..mapping import (
     ACTIVATIONS,
     Config,
@@ -120,7 +121,17 @@ MAPPINGS = (
         _gpt2_settings,
         _gpt2_config,
         _body("wte", "wpe", "ln_f"),
-        (HubHead("GPT2LMHeadModel", "causal-lm"), HubHead("GPT2Model", "causal-lm", prefixed=False)),
+        (
+            HubHead("GPT2LMHeadModel", "causal-lm"),
+            HubHead("GPT2Model", "causal-lm", prefixed=False),
+            HubHead(
+                "GPT2DoubleHeadsModel",
+                "multiple-choice",
+                tuple(layer_maps("head.output", "multiple_choice_head.summary")),
+                task_settings={"pooling": "last"},
+                make=lambda settings, inputs, outputs: VectorHead(settings.width, 1, "last"),
+            ),
+        ),
         _CONSTANTS,
         supports=lambda settings: settings.norm == "before",
     ),

@@ -1,4 +1,4 @@
-"""The predictor of language models: generate, next, score, and embeddings; the same for networks and n-grams.
+"""The predictor of language models: generate, next, score, answer, and embeddings; for networks and n-grams alike.
 
 A text is read as what follows a line end: the token of the line end is put before it (`task.line_start`).
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 import torch
@@ -38,6 +38,7 @@ from ...models.ngram import NGram
 from ...nn.network import Network
 from ..base import Task
 from ..batching import Batch
+from ..choices import INPUTS, OUTPUTS, ChoiceOptions, Labels, answer_record, choice_rows, continuations, with_choices
 from ..decoding import SCORE_OUTPUTS, nbest_record, own_streams, score_record
 from ..embedding import EmbeddingPredictor, TextReader, no_vectors
 from ..inspection import ScoredTokens, TokenReadout, TokenScorer
@@ -64,6 +65,12 @@ class NextOptions(Settings):
 
 class ScoreOptions(Settings):
     int8: bool = INT8
+
+
+class LikelihoodOptions(ChoiceOptions):
+    normalize: Literal["none", "tokens", "characters"] = Setting(
+        "none", description="divide the log-probability of a choice by its length, so that short ones have no advantage"
+    )
 
 
 class LanguageModelPredictor(EmbeddingPredictor):
@@ -162,6 +169,31 @@ class LanguageModelPredictor(EmbeddingPredictor):
         engine = self.quantize().engine if options.int8 else self.engine
         encoded = [self.encode_scored(text) for text in dataset["text"]]
         return [score_record(self.tokenizer, ids[1:].tolist(), engine.score(ids)) for ids in encoded]
+
+    @capability(outputs=OUTPUTS, options=LikelihoodOptions, inputs=INPUTS)
+    def answer(self, dataset: Dataset, options: LikelihoodOptions) -> list[Record]:
+        """Choose the answer to each question among its choices: the likeliest continuation of the question."""
+        rows = with_choices(dataset, options.choices)
+        records = []
+        for choices, (prompt, texts) in zip(choice_rows(rows), continuations(rows), strict=True):
+            scores = np.array([self.score_continuation(prompt, text, options.normalize) for text in texts])
+            records.append(answer_record(choices, scores, Labels("0"), options.probabilities))
+        return records
+
+    def score_continuation(self, prompt: str, text: str, normalize: str = "none") -> float:
+        """Returns log p(text | prompt), of all tokens of both together that are not those of the prompt alone.
+
+        Args:
+            prompt: What the model reads before.
+            text: The continuation, with a space in front where there is one.
+            normalize: "none", or whether the sum is divided by the number of "tokens" or "characters".
+        """
+        prefix, whole = self.encode_prompt(prompt), self.text_ids(prompt + text)
+        ids = np.concatenate([prefix[: len(prefix) - len(self.text_ids(prompt))], whole])
+        before = min(len(prefix), len(ids) - 1)  # a token may span the end of the prompt
+        log_probs = self.engine.score(ids)[before - 1 :]
+        size = {"tokens": len(log_probs), "characters": len(text.strip())}.get(normalize, 1)
+        return float(log_probs.sum()) / max(size, 1)
 
     # Decoding
 

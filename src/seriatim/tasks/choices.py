@@ -1,0 +1,219 @@
+"""Multiple choice: the columns of questions with choices in their usual layouts, and how a model reads them.
+
+    COPA            premise, question ("cause" or "effect"), choice1, choice2, label
+    SWAG            sent1, sent2, ending0 … ending3, label: a choice is sent2 with an ending
+    lists           question, choices (a list of texts, its JSON, or {"text": […]}), label
+
+A label is the number of a choice from 0 or from 1, a letter, or the text of the choice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from pydantic import Field as Setting
+
+from ..core.config import Settings
+from ..core.errors import Diagnostics, SeriatimError
+from ..data.dataset import Column, Dataset
+from ..data.kinds import KINDS, LABEL, NUMBER, NUMBERS, TEXT, TOKENS, Cell, Kind, check_characters
+from ..data.schema import Field, Schema
+from .predictor import Record
+
+COPA_QUESTIONS = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
+COPA_CONNECTORS = {"cause": "because", "effect": "so"}  # between the premise and a choice, for a language model
+FIRST_LETTER = "A"
+UNKNOWN_LABELS = ("", "-1")  # of the test splits of benchmarks
+MIN_CHOICES = 2
+OUTPUTS = {"answer": TEXT, "choice": LABEL, "probability": NUMBER, "probabilities": NUMBERS}
+
+
+def parse_choices(cell: Cell) -> tuple[str, ...]:
+    """Returns the texts of a cell: one text, a list of texts, its JSON, or {"text": […]} as in CommonsenseQA."""
+    if isinstance(cell, str) and cell.lstrip()[:1] in ("[", "{"):
+        try:
+            parsed = json.loads(cell)
+        except ValueError:
+            parsed = cell
+        cell = parsed if isinstance(parsed, list | dict) else cell
+    if isinstance(cell, dict):
+        cell = cell.get("text")
+    texts = (
+        (cell,) if isinstance(cell, str) else tuple(cell if isinstance(cell, list | tuple | np.ndarray) else (None,))
+    )
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("not a list of texts")
+    for text in texts:
+        check_characters(text)
+    return tuple(text.strip() for text in texts)
+
+
+CHOICES = Kind("list of choices", parse_choices, size=lambda texts: sum(map(len, texts)))
+KINDS[CHOICES.name] = CHOICES
+
+CONTEXT = Field(
+    "context",
+    (TEXT,),
+    ("premise", "sent1", "ctx", "startphrase", "passage", "article", "sentence", "goal", "question_stem", "question"),
+)
+QUESTION = Field("question", (TEXT,), required=False)
+STEM = Field("stem", (TEXT,), ("sent2",), required=False)  # with which every choice begins
+CHOICE_FIELD = Field(
+    "choices",
+    (CHOICES, TOKENS),
+    ("options", "endings", "alternatives"),
+    max_columns=None,
+    alias_pattern=r"(choice|option|ending|alternative|sol|solution|answer)[ _]?([0-9]|[a-h])",
+)
+LABEL_FIELD = Field("label", (LABEL,), ("answer", "answerKey", "correct", "gold", "target", "y"), target=True)
+
+
+def check_choices(dataset: Dataset, diagnostics: Diagnostics) -> None:
+    """Reports the rows with fewer than two choices, and those with an empty one before another."""
+    if "choices" not in dataset:
+        return
+    for row, choices in enumerate(choice_rows(dataset)):
+        if len(choices) < MIN_CHOICES or not all(choices):
+            noun = "choice" if len(choices) == 1 else "choices"
+            few = f"{len(choices)} {noun}, at least {MIN_CHOICES} are needed"
+            problem = "an empty choice" if len(choices) >= MIN_CHOICES else few
+            diagnostics.report("data.choices", f"{dataset.locations[row]}: {problem}", "correct or remove the row")
+
+
+SCHEMA = Schema((CONTEXT, QUESTION, STEM, CHOICE_FIELD, LABEL_FIELD), constraints=(check_choices,))
+INPUTS = replace(  # the choices may also be an option, the same for all questions
+    SCHEMA.inputs(),
+    fields=(CONTEXT, QUESTION, STEM, replace(CHOICE_FIELD, required=False)),
+    positions=("context", "choices"),
+)
+
+
+class ChoiceOptions(Settings):
+    choices: list[str] = Setting(default=[], description="the choices of all questions; repeat the option for each")
+    probabilities: bool = Setting(False, description="return the probability of each choice")
+
+
+def choice_rows(dataset: Dataset) -> list[tuple[str, ...]]:
+    """Returns the choices of each row, from one column of lists or several columns; without empty ones at the end."""
+    rows = []
+    for cells in zip(*(column.values for column in dataset.columns["choices"]), strict=True):
+        choices = [text for cell in cells for text in cell]
+        while choices and not choices[-1]:
+            choices.pop()
+        rows.append(tuple(choices))
+    return rows
+
+
+def with_choices(dataset: Dataset, choices: Sequence[str]) -> Dataset:
+    """Returns questions with the same choices for all, or with their own if none are given; raises if a row has none.
+
+    Args:
+        dataset: Questions, with a role `choices` or without.
+        choices: At least two texts, or nothing.
+    """
+    if choices:
+        column = Column("choices", CHOICES, CHOICES.store([parse_choices(list(choices))] * len(dataset)))
+        dataset = replace(dataset, columns={**dataset.columns, "choices": (column,)})
+    if "choices" not in dataset:
+        cause = f"{dataset.name}: the questions have no choices"
+        raise SeriatimError("predict.choices", cause, 'pass them: --choices "one" --choices "another", or choices=[…]')
+    problems = Diagnostics()
+    check_choices(dataset, problems)
+    problems.raise_problems()
+    return dataset
+
+
+def _role(dataset: Dataset, role: str) -> Sequence[str]:
+    return [text.strip() for text in dataset[role]] if role in dataset else [""] * len(dataset)
+
+
+def _join(*texts: str) -> str:
+    return " ".join(text for text in texts if text)
+
+
+def text_pairs(dataset: Dataset) -> tuple[list[str], list[str], np.ndarray]:
+    """Returns the two texts of every choice of every question, and the number of choices of each question (rows,).
+
+    The first text is the context with the question, the second one is the choice with its stem before it.
+    """
+    first, second, counts = [], [], []
+    roles = zip(*(_role(dataset, role) for role in ("context", "question", "stem")), strict=True)
+    for (context, question, stem), choices in zip(roles, choice_rows(dataset), strict=True):
+        first += [_join(context, COPA_QUESTIONS.get(question, question))] * len(choices)
+        second += [_join(stem, choice) for choice in choices]
+        counts.append(len(choices))
+    return first, second, np.array(counts, np.int64)
+
+
+def continuations(dataset: Dataset) -> list[tuple[str, list[str]]]:
+    """Returns for each question the text that a language model reads, and its continuation by each choice."""
+    rows = []
+    roles = zip(*(_role(dataset, role) for role in ("context", "question", "stem")), strict=True)
+    for (context, question, stem), choices in zip(roles, choice_rows(dataset), strict=True):
+        if question in COPA_CONNECTORS:
+            prompt = f"{context.rstrip(' .')} {COPA_CONNECTORS[question]}"
+            rows.append((prompt, [f" {choice[:1].lower()}{choice[1:]}" for choice in choices]))
+        else:
+            rows.append((_join(context, question, stem), [f" {choice}" for choice in choices]))
+    return rows
+
+
+# Labels
+
+
+@dataclass(frozen=True)
+class Labels:
+    """How labels name choices: `first` is the label of the first one, "0", "1" or "A"; "" if they are the texts."""
+
+    first: str
+
+    @classmethod
+    def detect(cls, labels: Sequence[str], choices: Sequence[tuple[str, ...]]) -> Labels:
+        """Returns the style of the labels of a data set."""
+        if all(label.isdecimal() for label in labels):
+            last = any(int(label) == len(row) for label, row in zip(labels, choices, strict=True))
+            return cls("1" if last and "0" not in labels else "0")
+        letters = all(len(label) == 1 and label.isascii() and label.isalpha() for label in labels)
+        return cls(FIRST_LETTER if letters else "")
+
+    def index(self, label: str, choices: tuple[str, ...]) -> int | None:
+        """Returns the number of the choice from 0 on that a label names; None if it names none."""
+        index = -1
+        if self.first == "":
+            index = choices.index(label) if label in choices else -1
+        elif self.first == FIRST_LETTER:
+            index = ord(label.upper()) - ord(FIRST_LETTER) if len(label) == 1 else -1
+        elif label.isdecimal():
+            index = int(label) - int(self.first)
+        return index if 0 <= index < len(choices) else None
+
+    def name(self, index: int) -> str | int:
+        """Returns the label of a choice; its number from 0 on if labels are texts."""
+        return chr(ord(FIRST_LETTER) + index) if self.first == FIRST_LETTER else index + int(self.first or "0")
+
+
+def answer_record(choices: tuple[str, ...], scores: np.ndarray, labels: Labels, probabilities: bool) -> Record:
+    """Returns the record of an answer.
+
+    Args:
+        choices: The texts (C,).
+        scores: Their scores (C,); their softmax gives the probabilities.
+        labels: How choices are named.
+        probabilities: Whether the record has the probability of each choice.
+    """
+    if not np.isfinite(scores).any():  # an n-gram without smoothing may exclude all of them
+        scores = np.zeros(len(choices))
+    shares = np.exp(scores.astype(np.float64) - scores.max())
+    shares /= shares.sum()
+    best = int(scores.argmax())
+    record: Record = {"answer": choices[best], "choice": labels.name(best), "probability": float(shares[best])}
+    return record | ({"probabilities": shares.tolist()} if probabilities else {})
+
+
+def chance(counts: np.ndarray) -> Mapping[str, float]:
+    """Returns the expected metrics of a choice at random, for questions with these numbers of choices (n,)."""
+    accuracy = float(np.mean(1 / counts))
+    return {"loss": float(np.log(counts).mean()), "accuracy": accuracy, "error": 1 - accuracy}

@@ -1,0 +1,415 @@
+"""Choose the answer to a question among several: multiple choice, as in COPA, SWAG and RACE.
+
+    p(choice c) = softmax_c(w · pool(h_c) + b)        h_c = backbone([CLS] question [SEP] choice c [SEP])
+
+Every choice is read with the question by itself, and gets one score (Radford et al. 2018; Devlin et al. 2019). Trained
+by cross-entropy over the choices of a question, of which there may be any number. A language model answers without
+training: see the command `answer` of the task language.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Self, cast
+
+import numpy as np
+import torch
+from pydantic import Field as Setting
+from torch import Tensor, nn
+
+from ..core import registry
+from ..core.config import Settings
+from ..core.errors import Diagnostics, SeriatimError
+from ..core.state import State
+from ..data.dataset import Column, Dataset
+from ..data.kinds import TEXT
+from ..data.sequences import Sequences
+from ..data.source import DataInput, Source
+from ..data.split import Fractions, SplitPolicy, assign_rows, take_splits
+from ..data.tokenizers import TokenizerSettings, default_kind
+from ..nn.backbone import BackboneSettings, ModelSettings
+from ..nn.loss import distillation_loss
+from ..nn.network import Network, Pooling, VectorHead, as_float32, assemble
+from ..report.charts import Cell, Table, View
+from .base import IGNORED, Metrics, Output, Task
+from .batching import Batch, evenly_spaced, padding_mask
+from .choices import (
+    INPUTS,
+    OUTPUTS,
+    SCHEMA,
+    UNKNOWN_LABELS,
+    ChoiceOptions,
+    Labels,
+    answer_record,
+    chance,
+    choice_rows,
+    text_pairs,
+    with_choices,
+)
+from .codecs import TextCodec, plural, text_key
+from .embedding import EmbeddingPredictor, TextReader
+from .inspection import ExplainedOutput, Explainer
+from .predictor import Predictor, Record, Usage, capability
+from .processor import Encoded, Processor, TaskConfig, Tokenizers, Values, length_mismatches, tokenizer_mismatches
+
+FEW_CONTEXTS = 10
+FIRST_KEY = "seriatim_first_choice"  # in config.json of an exported model
+SAMPLED_QUESTIONS = 3
+MAX_MISTAKES = 20
+MAX_CHARACTERS = 300  # of a text in a table
+MAX_QUESTIONS = 10  # kinds of questions in a table, such as "cause" and "effect"
+
+
+class ChooseSettings(Settings):
+    name: str = Setting("choose", description="the task: see `seriatim list tasks`")
+    context_length: int | None = Setting(
+        None, ge=1, le=1_000_000, description="longest question with a choice; of longer ones the longer is truncated"
+    )
+    pooling: Pooling = Setting(
+        "mean", description="how the outputs of all elements become one vector (default of causal models: last)"
+    )
+    tokenizer: Annotated[TokenizerSettings | None, default_kind(kind="word", lowercase=True)] = Setting(
+        None, description="how text is tokenized (default: lowercase words, or characters of texts without words)"
+    )
+
+
+class ByContext(SplitPolicy):
+    """Random contexts with all their questions, or single questions if there are fewer than `FEW_CONTEXTS`."""
+
+    def divide(self, dataset: Dataset, fractions: Fractions) -> list[Dataset]:
+        groups = dataset.group_ids(["context"], text_key)
+        if groups.max(initial=-1) + 1 < FEW_CONTEXTS:
+            groups = np.arange(len(dataset))
+        return take_splits(dataset, assign_rows(None, int(groups.max(initial=-1)) + 1, fractions)[groups])
+
+    def describe(self) -> str:
+        return f"by context, or by question if there are fewer than {FEW_CONTEXTS}"
+
+
+# Processor
+
+
+@dataclass(frozen=True)
+class ChooseEncoded(Encoded):
+    """Questions: the choices of all of them are the inputs, one after another."""
+
+    ends: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # (n,) where the choices of each end
+
+    @property
+    def counts(self) -> np.ndarray:
+        """The number of choices of each question (n,)."""
+        return np.diff(self.ends, prepend=0)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """The elements of each question in a batch (n,): all its choices, as long as the longest."""
+        if not len(self.ends):
+            return np.zeros(0, np.int64)
+        return self.counts * np.maximum.reduceat(self.inputs.lengths, self.ends - self.counts)
+
+    def choices(self, items: np.ndarray) -> np.ndarray:
+        """Returns the inputs that are the choices of these questions, one question after another."""
+        counts = self.counts[items]
+        ends = np.cumsum(counts)
+        return np.arange(int(counts.sum())) + np.repeat(self.ends[items] - ends, counts)
+
+    def single(self) -> ChooseEncoded:
+        """Returns each choice as a question of its own, without targets: what `inspect` shows."""
+        return ChooseEncoded(self.inputs, ends=np.arange(1, len(self.inputs) + 1))
+
+
+@dataclass(frozen=True)
+class ChooseProcessor(Processor[ChooseEncoded]):
+    """Encodes the question with each choice as a pair of texts, and labels by the number of the choice."""
+
+    text: TextCodec
+    first: str  # the label of the first choice; see `Labels`
+
+    @classmethod
+    def fit(cls, train: Dataset, config: TaskConfig, pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:
+        labels, choices = train["label"].tolist(), choice_rows(train)
+        first = Labels.detect(labels, choices).first
+        counts = np.unique([len(row) for row in choices])
+        number = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        named = f"counted from {first}" if first else "the texts of the choices"
+        diagnostics.note(f"{number} choices; labels are {named}")
+        return cls(TextCodec.fit(pair_dataset(train)[0], "pair", config, pretrained, diagnostics), first)
+
+    @classmethod
+    def from_pretrained(
+        cls, tokenizers: Tokenizers, max_length: int, labels: tuple[str, ...] = (), config: Values | None = None
+    ) -> Self:
+        codec = TextCodec(tokenizers["tokenizer"], max_length, max_length, texts=2)
+        return cls(codec, str((config or {}).get(FIRST_KEY, "0")))
+
+    def encode(self, dataset: Dataset, diagnostics: Diagnostics) -> ChooseEncoded:
+        pairs, counts = pair_dataset(dataset)
+        inputs = self.text.encode(pairs, "pair") if len(pairs) else Sequences.of([], None)
+        targets = self.encode_labels(dataset, diagnostics) if "label" in dataset else None
+        return ChooseEncoded(inputs, targets, ends=np.cumsum(counts))
+
+    def encode_labels(self, dataset: Dataset, diagnostics: Diagnostics) -> np.ndarray:
+        """Returns the number of the right choice of each question from 0 on (n,); reports labels that name none."""
+        labels, targets = Labels(self.first), np.zeros(len(dataset), np.int64)
+        for row, (label, choices) in enumerate(zip(dataset["label"], choice_rows(dataset), strict=True)):
+            index = labels.index(label, choices)
+            if index is None:
+                cause = f'{dataset.locations[row]}: the label "{label}" names none of the {len(choices)} choices'
+                style = f"labels count from {self.first}" if self.first else "a label is the text of a choice"
+                diagnostics.report("data.label", cause, f"correct it; {style}")
+            targets[row] = IGNORED if index is None else index
+        return targets
+
+
+def pair_dataset(dataset: Dataset) -> tuple[Dataset, np.ndarray]:
+    """Returns a row for every choice of every question, with the role `pair` of two texts, and the counts (rows,)."""
+    first, second, counts = text_pairs(dataset)
+    columns = tuple(Column(name, TEXT, TEXT.store(texts)) for name, texts in (("question", first), ("choice", second)))
+    locations = dataset.take(np.repeat(np.arange(len(dataset)), counts)).locations
+    return Dataset(dataset.name, {"pair": columns}, locations), counts
+
+
+# Predictor
+
+
+class ChoosePredictor(EmbeddingPredictor):
+    task: ChooseTask
+    processor: ChooseProcessor
+
+    @capability(outputs=OUTPUTS, options=ChoiceOptions, inputs=INPUTS)
+    def answer(self, dataset: Dataset, options: ChoiceOptions) -> list[Record]:
+        """Choose the answer to each question among its choices, or among those of --choices."""
+        return self.find_answers(with_choices(dataset, options.choices), options.probabilities)
+
+    def find_answers(self, rows: Dataset, probabilities: bool = False) -> list[Record]:
+        """Returns the record of each question with its choices; see `answer_record`."""
+        scores = self.scores(self.processor.encode(rows.without("label"), Diagnostics()))
+        labels = Labels(self.processor.first)
+        return [
+            answer_record(choices, values[: len(choices)], labels, probabilities)
+            for choices, values in zip(choice_rows(rows), scores, strict=True)
+        ]
+
+    def text_reader(self) -> TextReader:
+        return TextReader(self, self.processor.text.tokenizer, self.processor.text.max_length)
+
+    # Inspection: a question with one choice
+
+    @property
+    def texts_per_input(self) -> tuple[int, ...]:
+        return (2,)
+
+    def encode_inputs(self, inputs: DataInput) -> ChooseEncoded:
+        """Returns questions with one choice or more; each choice is an item."""
+        return self.processor.encode(self.task.read(inputs, INPUTS), Diagnostics()).single()
+
+    def element_names(self, encoded: ChooseEncoded, item: int) -> list[str]:
+        return self.processor.text.element_names(encoded.inputs[item])
+
+    def explainer(self) -> Explainer:
+        return self.explain_score
+
+    def explain_score(
+        self, encoded: ChooseEncoded, item: int, output: Tensor, target: str | None, position: int | None
+    ) -> ExplainedOutput:
+        """Returns the score of a choice; see `Explainer`."""
+        if target is not None or position is not None:
+            option = "target" if target is not None else "position"
+            raise SeriatimError(f"inspect.{option}", "a choice has one score", f"omit --{option}")
+        return ExplainedOutput("the score of the choice", lambda scores: scores[:, 0])
+
+    def usage(self, run: str) -> list[Usage]:
+        question, choices = "The ground is wet. Why?", ("It rained.", "The sun shone.")
+        options = " ".join(f'--choices "{choice}"' for choice in choices)
+        return [
+            Usage(
+                f'seriatim answer {run} "{question}" {options}',
+                f'print(run.answer("{question}", choices={list(choices)}))',
+            ),
+            Usage(
+                f"seriatim answer {run} --data FILE --probabilities --out predictions.jsonl",
+                'print(run.answer(Path("FILE"), probabilities=True).to_frame())',
+            ),
+        ]
+
+
+# Task
+
+
+class ChooseTask(Task[ChooseEncoded]):
+    name = "choose"
+    schema = SCHEMA
+    split_policy = ByContext()
+    settings_type = ChooseSettings
+    processor_type = ChooseProcessor
+    predictor_type = ChoosePredictor
+    monitor = "error"
+    unit = "questions"
+    batch_size = 16
+    teacher_tokenizer = True
+    default_model = "gru"
+    default_model_reason = "a GRU is fast on a CPU; good choices need a pretrained BERT or GPT (--from)"
+    hub_head = "multiple-choice"
+    processor: ChooseProcessor
+
+    @classmethod
+    def resolve_settings(cls, settings: Settings, values: Values) -> Settings:
+        """Returns the settings; the last element of a causal model has read both texts."""
+        model_class: type[ModelSettings] = registry.models.load(str(values["model"]["name"])).Settings
+        causal = model_class.model_validate(values["model"]).traits.causal
+        is_open = "pooling" not in settings.model_fields_set
+        return settings.model_copy(update={"pooling": "last"}) if is_open and causal else settings
+
+    def hub_config(self) -> Values:
+        return {FIRST_KEY: self.processor.first}
+
+    @classmethod
+    def read_training_data(
+        cls, source: Source, config: TaskConfig, diagnostics: Diagnostics, like: Dataset | None = None
+    ) -> Dataset:
+        """Returns the questions of a source; none of a split whose labels are not published."""
+        rows = super().read_training_data(source, config, diagnostics, like)
+        if like is None or not len(rows) or not all(label in UNKNOWN_LABELS for label in rows["label"]):
+            return rows
+        diagnostics.note(f"{rows.name}: has no labels, and is left out")
+        return rows.take(np.arange(0))
+
+    def examples(self, split: str) -> ChooseEncoded:
+        return self.encoded[split].single()
+
+    def note_encoded(self, split: str, encoded: ChooseEncoded) -> None:
+        limit = self.processor.text.max_length
+        if limit is not None and split != "train" and (full := int((encoded.inputs.lengths == limit).sum())):
+            self.diagnostics.note(f"{split}: {plural(full, 'choice')} fill the {limit} elements that the model reads")
+
+    # Network
+
+    def network(self, model: BackboneSettings) -> Network:
+        codec, pooling = self.processor.text, self.settings.pooling
+        if pooling == "first" and model.traits.causal:
+            cause = f"{model.name} is causal: the output of the first element depends on nothing but this element"
+            raise SeriatimError("task.pooling", cause, "choose last, mean, max or attention: --pooling")
+        module, width = codec.input_module(model)
+        dropout = model.dropout if pooling == "first" else 0.0
+
+        def head(backbone: nn.Module) -> VectorHead:
+            directions = cast(int, backbone.directions)
+            return VectorHead(cast(int, backbone.width), 1, pooling, directions, dropout, model.pooler)
+
+        return assemble(model, module, width, codec.sequence_length(module), head)
+
+    def collate(self, encoded: ChooseEncoded, items: np.ndarray) -> Batch:
+        """Returns the choices of all questions (choices,T); the targets are the right ones (B,) and a mask (B,C).
+
+        C is the largest number of choices; the mask is False where a question has fewer.
+        """
+        tokens, mask = encoded.inputs.padded(encoded.choices(items))
+        counts = encoded.counts[items]
+        exists = torch.from_numpy(np.arange(int(counts.max(initial=1))) < counts[:, None])
+        targets = np.full(len(items), IGNORED) if encoded.targets is None else encoded.targets[items]
+        return Batch(torch.from_numpy(tokens), (torch.from_numpy(targets), exists), len(items), padding_mask(mask))
+
+    def forward(self, network: Network, batch: Batch, state: State = None) -> Output:
+        """Returns the scores of the choices (B,C), −∞ where there is none."""
+        values, _ = network(batch.inputs, batch.mask)  # (choices,1)
+        values, (_, exists) = as_float32(values)[:, 0], batch.targets
+        return Output(values.new_full(exists.shape, -torch.inf).masked_scatter(exists, values))
+
+    def loss(self, output: Output, batch: Batch, smoothing: float = 0.0) -> Tensor:
+        targets, exists = batch.targets
+        log_probs = output.scores.log_softmax(dim=-1)
+        losses = -log_probs.gather(1, targets.clamp(min=0)[:, None])[:, 0]  # (B,)
+        if smoothing:
+            spread = -log_probs.masked_fill(~exists, 0.0).sum(dim=-1) / exists.sum(dim=-1)
+            losses = (1 - smoothing) * losses + smoothing * spread
+        return torch.where(targets != IGNORED, losses, 0.0).sum()
+
+    def distillation_loss(self, output: Output, teacher: Output, temperature: float) -> Tensor:
+        return distillation_loss(output.scores, teacher.scores, temperature)
+
+    def teacher_mismatches(self, teacher: Predictor) -> list[str]:
+        ours, theirs = self.processor.text, cast(ChooseProcessor, teacher.processor).text
+        limit = teacher.task.config.model.traits.context_length
+        return [
+            *tokenizer_mismatches(ours.tokenizer, theirs.tokenizer),
+            *length_mismatches("questions with a choice", ours.longest, limit),
+        ]
+
+    # Evaluation
+
+    def metrics(self, network: nn.Module, split: str, items: np.ndarray, scores: Sequence[np.ndarray]) -> Metrics:
+        targets = self.encoded[split].targets[items]
+        accuracy = float(np.mean([values.argmax() == target for values, target in zip(scores, targets, strict=True)]))
+        return {"accuracy": accuracy, "error": 1 - accuracy, "questions": float(len(items))}
+
+    def baselines(self, split: str) -> dict[str, Metrics]:
+        """Returns the metrics of chance, of the most frequent position, and of the words that a choice shares."""
+        encoded = self.encoded[split]
+        position = int(np.bincount(self.encoded["train"].targets).argmax())
+        first, second, counts = text_pairs(self.datasets[split])
+        shared = [shared_words(*pair) for pair in zip(first, second, strict=True)]
+        likely = [np.argmax(values) for values in np.split(shared, np.cumsum(counts)[:-1])]
+        accuracies = {
+            "always the most frequent position": float(np.mean(encoded.targets == position)),
+            "most words of the question": float(np.mean(encoded.targets == likely)),
+        }
+        return {"chance": dict(chance(encoded.counts))} | {
+            name: {"accuracy": accuracy, "error": 1 - accuracy} for name, accuracy in accuracies.items()
+        }
+
+    def sample(self, network: nn.Module) -> str:
+        """Returns questions of the validation split with their answers, wrong ones with the reference."""
+        rows = self.datasets["validation"]
+        rows = rows.take(evenly_spaced(len(rows), SAMPLED_QUESTIONS))
+        records = ChoosePredictor(self, network.eval()).find_answers(rows)
+        references = self.processor.encode_labels(rows, Diagnostics()).tolist()
+        lines = []
+        for row, (record, choices) in enumerate(zip(records, choice_rows(rows), strict=True)):
+            answer, reference = record["answer"], choices[references[row]]
+            suffix = "" if answer == reference else f" (is {reference})"
+            lines.append(f"{rows['context'][row].strip()} — {answer}{suffix}")
+        return "\n".join(lines)
+
+    def views(self, predictor: Predictor, split: str) -> list[View]:
+        encoded, rows = self.encoded[split], self.datasets[split]
+        scores = predictor.scores(encoded)
+        predictions = np.array([values.argmax() for values in scores])
+        right = predictions == encoded.targets
+        views = [self._by_position(predictions, encoded.targets)]
+        if "question" in rows and 1 < len(kinds := sorted(set(rows["question"]))) <= MAX_QUESTIONS:
+            masks = {kind: np.array([text == kind for text in rows["question"]]) for kind in kinds}
+            table = tuple((kind, float(right[mask].mean()), int(mask.sum())) for kind, mask in masks.items())
+            views.append(Table(title="Accuracy by question", columns=("question", "accuracy", "questions"), rows=table))
+        return [*views, *self._mistakes(split, scores, predictions)]
+
+    def _by_position(self, predictions: np.ndarray, targets: np.ndarray) -> View:
+        """Returns how often each position is right and chosen: a model that prefers one shows here."""
+        labels = Labels(self.processor.first)
+        rows = []
+        for index in range(int(max(predictions.max(), targets.max())) + 1):
+            mask = targets == index
+            accuracy = float((predictions[mask] == index).mean()) if mask.any() else None
+            rows.append((str(labels.name(index)), accuracy, int(mask.sum()), int((predictions == index).sum())))
+        columns = ("right choice", "accuracy", "right", "chosen")
+        return Table(title="Accuracy by position of the right choice", columns=columns, rows=tuple(rows))
+
+    def _mistakes(self, split: str, scores: Sequence[np.ndarray], predictions: np.ndarray) -> list[View]:
+        """Returns a table of the wrong answers with the highest probability."""
+        rows, targets = self.datasets[split], self.encoded[split].targets
+        probabilities = np.array([np.exp(values.max() - np.logaddexp.reduce(values)) for values in scores])
+        wrong = np.flatnonzero(predictions != targets)
+        choices = choice_rows(rows)
+        table: list[tuple[Cell, ...]] = []
+        for row in wrong[np.argsort(-probabilities[wrong], kind="stable")][:MAX_MISTAKES].tolist():
+            texts = (rows["context"][row].strip(), choices[row][predictions[row]], choices[row][targets[row]])
+            shortened = (text[:MAX_CHARACTERS] for text in texts)
+            table.append((str(rows.locations[row]), *shortened, round(float(probabilities[row]), 3)))
+        columns = ("location", "context", "prediction", "reference", "probability")
+        return [Table(title="Most confident mistakes", columns=columns, rows=tuple(table))] if table else []
+
+
+def shared_words(first: str, second: str) -> float:
+    """Returns the share of the words of the second text that the first one has, too."""
+    known, words = set(first.lower().split()), second.lower().split()
+    return sum(word in known for word in words) / max(len(words), 1)
