@@ -42,6 +42,12 @@ def write_texts(folder: Path, book: str) -> None:
     write_lines(folder / "texts.txt", texts)
     write_lines(folder / "texts.csv", ["review", *texts])
     write_lines(folder / "texts.jsonl", [json.dumps({"text": text}) for text in texts])
+    for split in ("train", "test"):
+        for word, label in (("fine", "pos"), ("dull", "neg")):
+            reviews = folder / "aclImdb" / split / label
+            reviews.mkdir(parents=True)
+            for n in range(20):
+                (reviews / f"{n}_{n % 10 + 1}.txt").write_text(f"a {word} film number {n}", encoding="utf-8")
     films = folder / "films"
     films.mkdir()
     for word, name in (("fine café", "pos"), ("dull café", "neg")):
@@ -96,7 +102,7 @@ def write_pairs(folder: Path) -> None:
 
 
 def write_questions(folder: Path) -> None:
-    """Writes questions about passages, as SQuAD, and with choices, as COPA."""
+    """Writes questions about passages, as SQuAD, with choices, as COPA, and about words, as WiC."""
     towns = ("Oslo", "Rome", "Paris", "Bonn", "Cairo", "Lima", "Bern", "Kyiv", "Riga", "Quito", "Delhi", "Seoul")
     articles = []
     for town in towns:
@@ -118,6 +124,13 @@ def write_questions(folder: Path) -> None:
         for a, b in pairs
     ]
     write_lines(folder / "copa.jsonl", [json.dumps(row) for row in causes])
+    senses = [("She sat on the bank .", "The bank lent money ."), ("It is a bank .", "The bank is open .")] * 20
+    words = [
+        {"word": "bank", "sentence1": a, "start1": a.index("bank"), "end1": a.index("bank") + 4, "sentence2": b}
+        | {"start2": b.index("bank"), "end2": b.index("bank") + 4, "label": n % 2 == 1}
+        for n, (a, b) in enumerate(senses)
+    ]
+    write_lines(folder / "wic.jsonl", [json.dumps(row) for row in words])
     (folder / "article.txt").write_text("Oslo won against Bergen. There were seven games.\n", encoding="utf-8")
 
 

@@ -44,12 +44,15 @@ def test_texts_with_splits_above_the_classes(tmp_path: Path, archived: bool) -> 
             for number in range(count):
                 write(tmp_path / f"d/imdb/{split}/{label}/{number}.txt", f"{split} {label}\n{number}\n")
         write(tmp_path / f"d/imdb/{split}/urls.txt", "no example")
+        write(tmp_path / f"d/imdb/{split}/labeledBow.feat", "9 0:9 1:1")
+    write(tmp_path / "d/imdb/imdb.vocab", "the")
+    write(tmp_path / "d/imdb/README", "about")
     write(tmp_path / "d/imdb/train/unsup/0.txt", "nobody knows")
     source = tmp_path / "d"
     if archived:
         source = tmp_path / "d.zip"
         with zipfile.ZipFile(source, "w") as archive:
-            for path in sorted((tmp_path / "d").rglob("*.txt")):
+            for path in sorted(file for file in (tmp_path / "d").rglob("*") if file.is_file()):
                 archive.write(path, path.relative_to(tmp_path / "d"))
     diagnostics = Diagnostics()
     splits = prepare("classify", source, diagnostics=diagnostics).datasets
@@ -59,7 +62,11 @@ def test_texts_with_splits_above_the_classes(tmp_path: Path, archived: bool) -> 
     assert Counter([*splits["train"]["target"], *splits["validation"]["target"]]) == {"neg": 8, "pos": 8}
     assert Counter(splits["validation"]["target"]) == {"neg": 1, "pos": 1}
     assert all(text.startswith("train") for text in splits["train"]["input"])
-    assert any("2 files without a class are left out" in note for note in diagnostics.notes)
+    assert any("3 files without a class are left out" in note for note in diagnostics.notes)
+    assert any("outside of them are left out" in note and "imdb.vocab" in note for note in diagnostics.notes)
+    assert {str(place).removeprefix(f"{source.name}/") for place in splits["test"].locations} == {
+        f"imdb/test/{label}/{number}.txt" for label in ("neg", "pos") for number in range(2)
+    }
 
 
 def test_other_tasks_read_the_files_as_text(tmp_path: Path) -> None:

@@ -52,6 +52,25 @@ def test_targets_of_every_form(tmp_path: Path) -> None:
     refused("data.target", "d.jsonl, line 2", "1 numbers to predict", name="regress", data=ragged, **NO_SPLIT)
 
 
+def test_proteins_as_tape_stores_them(tmp_path: Path) -> None:
+    """A JSON file per split, the sequence in "primary" and a list of one number: no option is needed."""
+    for split, count in (("train", 8), ("valid", 3), ("test", 2)):
+        rows = [
+            {"primary": "MKV" * (1 + n), "protein_length": 3, "stability_score": [n / 2], "id": str(n)}
+            for n in range(count)
+        ]
+        write(tmp_path / f"stability_{split}.json", json.dumps(rows))
+    task = prepare("regress", tmp_path)
+    assert {name: len(rows) for name, rows in task.datasets.items()} == {"train": 8, "validation": 3, "test": 2}
+    assert task.encoded["test"].targets.tolist() == [[0.0], [0.5]]
+    assert task.processor.input.tokenizer.decode(task.encoded["test"].inputs[1]) == "MKVMKV"
+    table = "sequence,stability_score,split\nMKV,1,train\nMKVV,2,train\nMK,3,valid\nM,4,test\n"
+    splits = prepare("regress", write(tmp_path / "stability.csv", table)).datasets
+    assert {name: rows["target"].tolist() for name, rows in splits.items()} == {
+        "train": [1.0, 2.0], "validation": [3.0], "test": [4.0],
+    }  # fmt: skip
+
+
 def test_numbers_that_are_missing_or_wrong(tmp_path: Path) -> None:
     for cell, code in (("", "number"), ("nan", "number"), ("inf", "number"), ("1_0", "cell")):
         path = write(tmp_path / "a.csv", f"text,y\nx,1\ny,{cell}\nz,2\n")

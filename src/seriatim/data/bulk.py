@@ -214,9 +214,9 @@ def can_read(source: Source, options: ReadOptions, kinds: Mapping[str, Kind], se
         return False
     known = all(stream.stamp is not None for stream in source.streams) and "\n".encode(options.encoding) == b"\n"
     plain = options.errors == "strict" and options.text_unit != "document"
-    if any(find_byte_order_mark(stream.first_bytes())[1] not in ("", "utf-8") for stream in source.streams):
+    if not (known and plain and isinstance(find_format(source, options), (Delimited, JsonLines, Text))):
         return False
-    return known and plain and isinstance(find_format(source, options), (Delimited, JsonLines, Text))
+    return all(find_byte_order_mark(stream.first_bytes())[1] in ("", "utf-8") for stream in source.streams)
 
 
 def read_table(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
-import itertools
 import lzma
 import os
 import re
@@ -282,32 +281,72 @@ def _open_path(path: Path, member: str = "") -> Source:
     """Returns the source of a file, a folder, an archive, or the members of one that `member` names."""
     if path.is_dir():
         path = path if path.name not in ("", "..") else path.resolve()
-        inner = [(file, file.relative_to(path)) for file in itertools.islice(path.rglob("*"), limits.FILES.value + 1)]
-        limits.FILES.check(len(inner), str(path))
-        files = [(f, r.as_posix()) for f, r in inner if not any(p.startswith(".") for p in r.parts) and f.is_file()]
-        files.sort(key=lambda pair: pair[1])
+        files = _list_files(path)
         if not files:
             raise SeriatimError("data.empty", f"the folder {path} holds no files", "name a folder with data")
-        streams = tuple(s for file, relative in files for s in _open_file(file, f"{path.name}/{relative}"))
+        real = os.path.realpath(path)
+        streams = tuple(
+            stream
+            for name, entry in files
+            for stream in _open_file(
+                entry.path,
+                f"{path.name}/{name}",
+                status=entry.stat(),
+                real_path=os.path.realpath(entry.path) if entry.is_symlink() else os.path.join(real, name),
+            )
+        )
         return _with_splits(path.name, streams)
     if not path.is_file():
         cause = f"{path} is neither a file nor a folder"
         raise SeriatimError("data.unreadable", cause, "a pipe is read once only: write its contents to a file")
-    streams = _open_file(path, path.name, member)
+    streams = _open_file(str(path), path.name, member)
     if path.suffix.lower() != ".zip":
         return Source(path.name, streams)
     return _with_splits(f"{path.name}/{member}" if member else path.name, streams)
 
 
-def _open_file(path: Path, name: str, member: str = "") -> tuple[Stream, ...]:
-    """Returns one stream for a plain or compressed file, one per member for a zip archive."""
-    status = path.stat()
-    stamp = (str(path.resolve()), status.st_size, status.st_mtime_ns)
-    suffix = path.suffix.lower()
+def _list_files(folder: Path) -> list[tuple[str, os.DirEntry[str]]]:
+    """Returns the files of a folder and of those in it by their relative paths, in order; without hidden ones.
+
+    (`Path.rglob` takes ten times as long, which is felt with a file for each of a hundred thousand texts.)
+    """
+    files: list[tuple[str, os.DirEntry[str]]] = []
+    waiting, count, limit = [("", str(folder))], 0, limits.FILES.value
+    while waiting:
+        prefix, path = waiting.pop()
+        with os.scandir(path) as entries:
+            for entry in entries:
+                count += 1
+                if count > limit:
+                    raise limits.FILES.error(count, str(folder))
+                if entry.name.startswith("."):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append((f"{prefix}{entry.name}/", entry.path))
+                elif entry.is_file():
+                    files.append((prefix + entry.name, entry))
+    return sorted(files, key=lambda pair: pair[0])
+
+
+def _open_file(
+    path: str, name: str, member: str = "", status: os.stat_result | None = None, real_path: str | None = None
+) -> tuple[Stream, ...]:
+    """Returns one stream for a plain or compressed file, one per member for a zip archive.
+
+    Args:
+        path: The file.
+        name: As messages show it.
+        member: A file or folder in an archive; by default all.
+        status: Of the file, if it is known.
+        real_path: Its path without links, if that is known.
+    """
+    status = os.stat(path) if status is None else status
+    stamp = (os.path.realpath(path) if real_path is None else real_path, status.st_size, status.st_mtime_ns)
+    suffix = os.path.splitext(path)[1].lower()
     if suffix == ".zip":
-        with reading(str(path)), zipfile.ZipFile(path) as archive:
+        with reading(path), zipfile.ZipFile(path) as archive:
             sizes = {info.filename: info.file_size for info in archive.infolist() if not info.is_dir()}
-            limits.FILES.check(len(archive.infolist()), str(path))
+            limits.FILES.check(len(archive.infolist()), path)
             check_decompressed(name, sum(info.file_size for info in archive.infolist()), status.st_size)
         members = [m for m in sorted(sizes) if not any(p.startswith((".", "__MACOSX")) for p in PurePosixPath(m).parts)]
         if member:
@@ -324,11 +363,11 @@ def _open_file(path: Path, name: str, member: str = "") -> tuple[Stream, ...]:
     if suffix in COMPRESSED:
         opener = partial(_open_compressed, path, name)
         return (Stream(name, file_extension(name), opener, COMPRESSION_RATIO * stamp[1], stamp),)
-    return (Stream(name, file_extension(name), partial(cast(Any, path.open), "rb"), stamp[1], stamp),)
+    return (Stream(name, file_extension(name), partial(cast(Any, open), path, "rb"), stamp[1], stamp),)
 
 
-def _open_compressed(path: Path, name: str) -> io.BufferedIOBase:
-    return Decompressed(name, OPENERS[path.suffix.lower()](path), path.stat().st_size)
+def _open_compressed(path: str, name: str) -> io.BufferedIOBase:
+    return Decompressed(name, OPENERS[os.path.splitext(path)[1].lower()](path), os.stat(path).st_size)
 
 
 @lru_cache(maxsize=8)
@@ -352,7 +391,7 @@ def _open_aligned(name: str) -> Source | None:
     pairs = [(expand_user(name[:c].strip()), expand_user(name[c + 1 :].strip())) for c in commas]
     for pair in pairs:
         if all(map(os.path.isfile, pair)):
-            streams = tuple(stream for path in pair for stream in _open_file(path, path.name))
+            streams = tuple(stream for path in pair for stream in _open_file(str(path), path.name))
             return Source(",".join(path.name for path in pair), streams, aligned=True)
     missing = next(
         (path for pair in pairs for path in pair if any(map(os.path.isfile, pair)) and not os.path.isfile(path)), None
@@ -374,23 +413,22 @@ def split_of_name(name: str) -> str:
 
 def is_about(stream: Stream) -> bool:
     """Returns whether a file is about the data, such as README.md."""
-    return PurePosixPath(stream.name).name.lower().startswith(NO_DATA)
+    return stream.parts[-1].lower().startswith(NO_DATA)
 
 
 def _with_splits(name: str, streams: tuple[Stream, ...]) -> Source:
     """Returns a source of several files, with splits if the names of their folders, or of all files, tell them."""
-    paths = [PurePosixPath(stream.name).parts[1:] for stream in streams]
+    paths = [stream.parts[1:] for stream in streams]
     while paths and all(len(parts) > 1 for parts in paths) and len({parts[0] for parts in paths}) == 1:
         paths = [parts[1:] for parts in paths]  # a folder around all others tells nothing
-    by_folder = [SPLIT_ALIASES.get(parts[0].lower(), "") if len(parts) > 1 else "" for parts in paths]
-    by_file = ["" if is_about(s) else split_of_name(p[-1]) for s, p in zip(streams, paths, strict=True)]
-    data = [split for stream, split in zip(streams, by_file, strict=True) if not is_about(stream)]
-    if "train" in by_folder:
-        split_names, what = by_folder, "folders"
-    elif len(data) > 1 and all(data) and "train" in data:
-        split_names, what = by_file, "files"
-    else:
-        return Source(name, streams)
+    split_names = [SPLIT_ALIASES.get(parts[0].lower(), "") if len(parts) > 1 else "" for parts in paths]
+    what = "folders"
+    if "train" not in split_names:
+        split_names = ["" if is_about(s) else split_of_name(p[-1]) for s, p in zip(streams, paths, strict=True)]
+        what = "files"
+        data = [split for stream, split in zip(streams, split_names, strict=True) if not is_about(stream)]
+        if len(data) < 2 or not all(data) or "train" not in data:
+            return Source(name, streams)
     members: dict[str, list[Stream]] = {}
     for stream, split in zip(streams, split_names, strict=True):
         members.setdefault(split, []).append(stream)
@@ -430,7 +468,7 @@ def _open_catalogue(name: str, data_dir: str | None, progress: Progress | None) 
     located = locate(entry.name, data_dir, progress)
     splits = {}
     for split, files in located.files.items():
-        streams = tuple(stream for file in files for stream in _open_file(file.path, file.path.name, file.member))
+        streams = tuple(stream for file in files for stream in _open_file(str(file.path), file.path.name, file.member))
         splits[split] = Source(
             streams[0].name if len(streams) == 1 else entry.name,
             streams,

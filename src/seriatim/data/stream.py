@@ -13,13 +13,14 @@ import encodings.aliases
 import io
 import json
 import lzma
+import os
 import struct
 import sys
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from ..core import limits
@@ -79,6 +80,11 @@ class Stream:
     open: Callable[[], io.BufferedIOBase]
     size: int = 0  # bytes, of a compressed file about four times those on disk; 0 if unknown
     stamp: tuple[str, int, int] | None = None  # path, bytes and time of the last change of the file; None in memory
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The folders and the file of its name."""
+        return tuple(part for part in self.name.split("/") if part not in ("", ".")) or ("",)
 
     @property
     def path(self) -> Path | None:
@@ -389,6 +395,6 @@ def expand_user(path: str | Path) -> Path:
 
 def file_extension(name: str) -> str:
     """Returns the extension of a file name in lower case, without that of a compression; "txt" if it has none."""
-    path = PurePosixPath(name.lower())
-    path = path.with_suffix("") if path.suffix in COMPRESSED else path
-    return path.suffix.removeprefix(".") or "txt"
+    stem, suffix = os.path.splitext(name.lower())
+    suffix = os.path.splitext(stem)[1] if suffix in COMPRESSED else suffix
+    return suffix.removeprefix(".") or "txt"

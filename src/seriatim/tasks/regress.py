@@ -53,6 +53,7 @@ CURVE_POINTS = 200
 MAX_DOTS = 1_000  # training rows drawn behind a curve
 MAX_DIMENSIONS, MAX_ROWS = 20, 20_000  # up to which nadaraya_watson is tried by --model auto
 MAX_CELLS = 100  # on a side of the heat map of weights
+TARGETS = (*TARGET_NAMES, "value", "stability_score", "log_fluorescence")  # the last two: proteins in TAPE
 
 
 class RegressSettings(PooledSettings):
@@ -159,7 +160,7 @@ class RegressTask(SequenceTask):
     schema = Schema(
         (
             INPUT,
-            Field("target", (NUMBER, NUMBERS), (*TARGET_NAMES, "value"), max_columns=None, target=True, one_alias=True),
+            Field("target", (NUMBER, NUMBERS), TARGETS, max_columns=None, target=True, one_alias=True),
         )
     )
     split_policy = Stratified()

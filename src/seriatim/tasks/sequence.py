@@ -66,7 +66,7 @@ TEXT_PAIRS = (
 INPUT = Field(
     "input",
     (NUMBERS, IMAGE, TEXT, NUMBER),
-    ("text", "sentence", "review", "sequence", "image", "inputs"),
+    ("text", "sentence", "review", "sequence", "primary", "image", "inputs"),  # "primary": proteins in TAPE
     TEXT_PAIRS,
     max_columns=None,
 )

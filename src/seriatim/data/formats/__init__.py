@@ -24,6 +24,7 @@ FORMATS: list[Format] = [
     LazyFormat("gettext", "Gettext", r"\.(po|mo)$"),
     LazyFormat("squad", "Squad", r"\.json$"),
     LazyFormat("coco", "Captions", "", "captions"),
+    LazyFormat("wic", "WordInContext", r"\.(jsonl|parquet)$|\.data\.txt$", "sentence1"),
     JsonLines(),
     Conll(),
     ClassFolders(),

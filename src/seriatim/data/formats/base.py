@@ -18,6 +18,7 @@ from ..kinds import Cell
 from ..source import Source
 from ..stream import COMPRESSED, Errors, Location
 
+COMPRESSION = re.compile(rf"({'|'.join(map(re.escape, COMPRESSED))})$")
 BLOCK_SIZE = 1 << 12  # characters of a block of plain text
 
 
@@ -106,8 +107,8 @@ class LazyFormat(Format):
 
     def _is_candidate(self, source: Source) -> bool:
         names = (stream.name.lower() for stream in source.streams)
-        plain = (re.sub(rf"({'|'.join(map(re.escape, COMPRESSED))})$", "", name) for name in names)
-        return any(re.search(self.pattern, name) for name in plain)
+        pattern = re.compile(self.pattern)
+        return any(pattern.search(COMPRESSION.sub("", name)) for name in names)
 
     def sniff(self, source: Source) -> bool:
         return self._is_candidate(source) and self.format.sniff(source)

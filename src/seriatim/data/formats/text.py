@@ -149,7 +149,7 @@ class ClassFolders(Format):
         images = holds_images(source)
         streams = [stream for stream in source.data_streams if is_image_name(stream.name) == images]
         if not images:
-            streams = [stream for stream in streams if not stream.is_binary()]
+            streams = [stream for stream in streams if not stream.has_binary_extension()]
         paths = class_paths(streams)
         if "label" in options.header_names and not options.predicting:
             labeled = [row for row, path in enumerate(paths) if len(path) > 1 and path[0].lower() not in UNLABELED]
@@ -182,7 +182,7 @@ def holds_images(source: Source) -> bool:
 
 def class_paths(streams: Sequence[Stream]) -> list[tuple[str, ...]]:
     """Returns the path of each file below the folder that holds the folders of classes."""
-    paths = [PurePosixPath(stream.name).parts[1:] for stream in streams]
+    paths = [stream.parts[1:] for stream in streams]
     while paths and all(paths) and len({path[0] for path in paths}) == 1:
         shortest = 1 if paths[0][0].lower() in SPLIT_ALIASES else 2  # files beside the classes of a split are possible
         if not all(len(path) > shortest for path in paths):

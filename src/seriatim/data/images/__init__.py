@@ -12,6 +12,7 @@ Pillow is imported by decode.py only, which the others import when the first ima
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -96,7 +97,7 @@ class PixelSequence(NamedTuple):
 
 def is_image_name(name: str | Path) -> bool:
     """Returns whether a file is an image, by its extension."""
-    return Path(name).suffix.lower().removeprefix(".") in EXTENSIONS
+    return os.path.splitext(name)[1].lower().removeprefix(".") in EXTENSIONS
 
 
 def _parse_image(cell: Cell) -> ImageValue:
