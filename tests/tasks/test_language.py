@@ -273,6 +273,27 @@ def test_evaluation_is_the_mean_over_all_tokens(book: Path, model: str, monkeypa
     assert task.evaluate(network, "validation")["loss"] == pytest.approx(expected, rel=0.05)
 
 
+@pytest.mark.parametrize("model", ["gru", "tcn", "gpt", "ngram"])
+def test_last_words_are_those_of_lines_scored_alone(tmp_path: Path, model: str) -> None:
+    words = ["the", "cat", "sat", "on", "a", "mat", "and", "saw", "two", "dogs"]
+    lines = [" ".join(words[k % 7 :] + words[: k % 3]) for k in range(60)] + ["dogs"]
+    (tmp_path / "lines.txt").write_text("\n".join(lines))
+    files = dict.fromkeys(("validation", "test"), str(tmp_path / "lines.txt"))
+    task = prepare(tmp_path / "lines.txt", model, files, last_word=True, tokenizer={"kind": "word"})
+    network = task.fit(task.config.model) if model == "ngram" else task.build()
+    predictor = task.predictor(network)
+    assert isinstance(predictor, LanguageModelPredictor)
+    last = [predictor.engine.score(predictor.encode_scored(line))[-1] for line in lines]
+    value = task.evaluate(network, "test")["last_word_perplexity"]
+    assert value == pytest.approx(math.exp(-np.mean(last)), rel=1e-5)
+    assert math.isfinite(task.evaluate(network, "test", limit=1)["loss"])
+
+
+def test_last_words_need_tokens_that_are_words(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="last_word is for tokens that are words"):
+        LanguageSettings(last_word=True)
+
+
 def test_the_baseline_is_the_entropy_of_single_tokens(book: Path) -> None:
     task = prepare(book)
     counts = np.bincount(tokens(task, "train"), minlength=task.processor.tokenizer.vocab_size) + 0.5

@@ -68,6 +68,7 @@ Out = Annotated[Path | None, typer.Option("--out", "-o", help="The folder to mak
 DataDir = Annotated[
     str | None, typer.Option("--data-dir", envvar="SERIATIM_DATA", help="A local copy of the catalogue data sets.")
 ]
+Jobs = Annotated[int, typer.Option("--jobs", help="Trainings at a time, each in a process of its own on one thread.")]
 Plugin = Annotated[
     list[Path] | None,
     typer.Option("--plugin", metavar="FILE", help="A Python file of your own that defines a task or a model."),

@@ -86,14 +86,15 @@ def replace_infinite(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> None:
-    """Prints aligned columns, the first `left` of them to the left, the others to the right."""
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1, text_last: bool = False) -> None:
+    """Prints aligned columns, the first `left` and a last one of text to the left, the others to the right."""
+    lefts = {*range(left), *([len(headings) - 1] if text_last else [])}
     widths = [max(len(row[column]) for row in (headings, *rows)) for column in range(len(headings))]
     bold, off = ("\033[1m", "\033[0m") if has_color(sys.stdout) else ("", "")
     for number, row in enumerate((headings, *rows)):
         cells = enumerate(zip(row, widths, strict=True))
         line = "  ".join(
-            cell.ljust(width) if column < left else cell.rjust(width) for column, (cell, width) in cells
+            cell.ljust(width) if column in lefts else cell.rjust(width) for column, (cell, width) in cells
         ).rstrip()
         print(f"{bold}{line}{off}" if number == 0 else line)
 

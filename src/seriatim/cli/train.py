@@ -200,9 +200,7 @@ def compare(
         float | None,
         typer.Option("--tune-minutes", help="First search so long for the learning rate of each model and size."),
     ] = None,
-    jobs: Annotated[
-        int, typer.Option("--jobs", help="Trainings at a time, each in a process of its own on one thread.")
-    ] = 1,
+    jobs: o.Jobs = 1,
     report: Annotated[bool, typer.Option(help="Write a report.html for each run, too.")] = True,
     config: o.ConfigFile = None,
     sets: o.Sets = None,
@@ -489,6 +487,7 @@ def reproduce(
         float | None, typer.Option("--minutes", help="Training time of each model. (default: as the row says)")
     ] = None,
     seed: o.Seed = None,
+    jobs: o.Jobs = 1,
     out: o.Out = None,
     data_dir: o.DataDir = None,
     json: o.Json = False,
@@ -496,7 +495,8 @@ def reproduce(
 ) -> None:
     """Reproduce a published table: the reported figures beside those reached here.
 
-    Rows are trained one after another; the same command continues where it was stopped.
+    Rows are trained one after another; the same command continues where it was stopped. Texts that the catalogue does
+    not have (Penn Treebank, LAMBADA) are looked for in --data-dir.
     """
     from ..reproduce import reproduce as reproduce_table
     from ..training.loop import EXIT_CODES
@@ -509,15 +509,16 @@ def reproduce(
         split(models),
         minutes=minutes,
         seed=0 if seed is None else seed,
+        jobs=jobs,
         out=out,
         data_dir=data_dir,
-        callbacks=lambda label: [] if quiet else [TrainingProgress(label)],
+        callbacks=lambda label: [] if quiet else [TrainingProgress(label, with_bar=jobs == 1)],
         notify=silent if quiet else note,
     )
     if is_first_process() and json:
         print_json({"path": str(outcome.path), "table": outcome.records(), "missing": outcome.missing})
     elif is_first_process():
-        print_table(*outcome.table(), left=2)
+        print_table(*outcome.table(), left=2, text_last=outcome.published.has_figures)
         print(f"report: {outcome.path / 'report.html'}")
     if outcome.signal in EXIT_CODES:
         raise typer.Exit(EXIT_CODES[outcome.signal])

@@ -2,7 +2,8 @@
 
 `tables.toml` holds the tables and the settings of each row. A row is a comparison of models at the row's size, in a
 folder of its own; finished models are not trained again and interrupted ones are resumed, so that a table can be made
-in several sessions.
+in several sessions. Texts that may not be distributed are read from a folder of the user's, in the layouts in which
+people have them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from fnmatch import fnmatch
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +22,17 @@ from .. import report
 from ..core.config import dump_yaml, merge
 from ..core.errors import SeriatimError, did_you_mean
 from ..core.files import write_json, write_text
-from ..core.metrics import format_metric, get_metric, metric_label
+from ..core.metrics import MISSING, format_metric, get_metric, is_better, metric_label
 from ..core.run_folder import RunFolder
+from ..data.catalogue import local_folders
 from ..report.charts import Bars, BinnedMetric, Lines, Series, Table, View, row, views_from_json
-from ..runs.compare import Comparison, compare
+from ..runs.compare import compare
 from ..training.events import Callback
 
 Notify = Callable[[str], None]
 Callbacks = Callable[[str], Iterable[Callback]]  # of a label
 CURVE_POINTS = 60
-MISSING_DATA = ("data.local-only", "data.fetch", "data.offline")  # errors after which a row is left out
+NO_SETTINGS = ("published", "note")  # keys of a model of tables.toml that are not settings
 
 
 @dataclass(frozen=True)
@@ -41,14 +44,16 @@ class PublishedRow:
         title: Data set and metric.
         task: The task.
         metric: The metric that was published.
-        data: The source; None if it cannot be had here.
+        data: The source, of which the catalogue knows how to get it; None if there are only `files`.
         params: The number of parameters of every model; None if sizes are in the settings.
-        models: Label → settings over those of the row, and the `published` figure.
+        models: Label → settings over those of the row, the `published` figure, and a `note` on why it may be missed.
         settings: Of all models.
         split: The split that is evaluated.
-        best_recurrent: The best published figure of a recurrent network.
-        best_tcn: The published figure of a TCN.
-        remark: Why it has no data.
+        files: Layouts of the user's own files, tried in order: the path of the training split below the data folder,
+            in which `*` stands for any name and a `/` at the end for a folder, then the names of the files for
+            validation and test beside it.
+        on_request: Whether it is fetched and trained only if it is named.
+        remark: What is to be known of the row.
         length_unit: What the length of a source is counted in, if not words.
         training_curves: Whether the loss on the training split is the point.
     """
@@ -62,11 +67,48 @@ class PublishedRow:
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     settings: Mapping[str, object] = field(default_factory=dict)
     split: str = "test"
-    best_recurrent: float | None = None
-    best_tcn: float | None = None
+    files: Sequence[Sequence[str]] = ()
+    on_request: bool = False
     remark: str = ""
     length_unit: str = ""
     training_curves: bool = False
+
+    def sources(self, folders: Sequence[Path], requested: bool) -> list[str]:
+        """Returns the source of the training split, and those of validation and test if they are files of their own.
+
+        Args:
+            folders: Where the user's files may be.
+            requested: Whether the row is named.
+
+        Raises:
+            SeriatimError: The files are in none of the folders, and the catalogue does not have them, or may not yet
+                fetch them.
+        """
+        for folder in folders:
+            for pattern, *names in self.files:
+                for train in find_paths(folder, pattern):
+                    others = [train.parent / name for name in names]
+                    if all(path.is_file() for path in others):
+                        return [str(path) for path in (train, *others)]
+        if self.data is not None and (requested or not self.on_request):
+            return [self.data]
+        wanted = list(dict.fromkeys(Path(pattern).name for pattern, *_ in self.files))
+        beside = f" with {' and '.join(self.files[0][1:])} beside it" if len(self.files[0]) > 1 else ""
+        where = f"is in {' or '.join(map(str, folders))}" if folders else "can be looked for: no folder is named"
+        cause = f"no {' or '.join(wanted)}{beside} {where}"
+        fetch = f", or fetch it: --rows {self.name}" if self.data is not None else ""
+        raise SeriatimError("data.local-only", cause, f"name a folder that has it: --data-dir FOLDER{fetch}")
+
+
+def find_paths(folder: Path, pattern: str) -> list[Path]:
+    """Returns the files below a folder that fit a pattern, or the folders if the pattern ends in `/`.
+
+    The folder itself may be the first part of the pattern.
+    """
+    first, _, rest = pattern.partition("/")
+    paths = sorted(folder.glob(rest)) if rest and fnmatch(folder.resolve().name, first) else []
+    paths += sorted(folder.glob(pattern))
+    return [path for path in paths if path.is_dir() == pattern.endswith("/")]
 
 
 @dataclass(frozen=True)
@@ -116,6 +158,23 @@ class Reproduced:
         """The metric reached here."""
         return float(self.run.summary["metrics"][self.row.split][self.row.metric])
 
+    @property
+    def at_or_better(self) -> bool | None:
+        """Whether the published figure is reached; None if there is none."""
+        if self.published is None:
+            return None
+        return self.value == self.published or is_better(self.row.metric, self.value, self.published)
+
+    def shortfall(self) -> str:
+        """Returns what is known of why the published figure was not reached; "" if it was."""
+        if self.at_or_better is not False:
+            return ""
+        steps = self.run.summary["step"]
+        best = max((event["step"] for event in self.run.history("evaluated") if event["best"]), default=steps)
+        course = f"best after {best:,} of {steps:,} steps" if best < steps else f"still improving after {steps:,} steps"
+        note = self.row.models[self.label].get("note", "")
+        return f"{course}; {note}" if note else course
+
     def record(self) -> dict[str, object]:
         """Returns what table.json says of it."""
         summary = self.run.summary
@@ -124,31 +183,37 @@ class Reproduced:
             "model": self.label,
             "published": self.published,
             "reached": self.value,
+            "at_or_better": self.at_or_better,
+            "why_not": self.shortfall(),
             "metric": self.row.metric,
             "split": self.row.split,
             "parameters": summary["parameters"],
             "seconds": summary["seconds"],
+            "cpu_seconds": summary.get("cpu_seconds"),
             "steps": summary["step"],
             "seed": summary["seed"],
             "settings": self.run.settings,
         }
 
     def cells(self, published: bool) -> dict[str, str]:
-        """Returns column → text of its row in the table, without the column `published` if nothing was."""
+        """Returns column → text of its row in the table, without what is about published figures if there are none."""
         summary, metric = self.run.summary, self.row.metric
         cells = {"row": self.row.name, "model": self.label}
         if published:
-            cells["published"] = "–" if self.published is None else format_metric(metric, self.published)
+            cells["published"] = MISSING if self.published is None else format_metric(metric, self.published)
         cells["reached"] = format_metric(metric, self.value)
+        if published:
+            cells["at or better"] = {True: "yes", False: "no", None: MISSING}[self.at_or_better]
         if self.row.training_curves:
             losses = [e["loss"] for e in self.run.history("stepped") if e["step"] > 0.9 * summary["step"]]
             cells["training loss"] = format_metric("loss", float(np.mean(losses)))
-        return cells | {
+        cells |= {
             "parameters": f"{summary['parameters']:,}",
             "steps": f"{summary['step']:,}",
             "seconds": f"{summary['seconds']:,.0f}",
             "seed": str(summary["seed"]),
         }
+        return cells | ({"why not": self.shortfall()} if published else {})
 
 
 @dataclass(frozen=True)
@@ -158,7 +223,7 @@ class Reproduction:
     path: Path
     published: PublishedTable
     results: list[Reproduced]
-    missing: dict[str, str]  # row → why it was not trained
+    missing: dict[str, str]  # row, or row and model as "copy/lstm" → why it was not trained
     signal: str = ""  # that interrupted it
 
     def records(self) -> list[dict[str, object]]:
@@ -166,15 +231,33 @@ class Reproduction:
         return [result.record() for result in self.results]
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Returns the headings and the rows of the table."""
-        cells = [result.cells(self.published.has_figures) for result in self.results]
-        headings = list(cells[0]) if cells else ["row"]
+        """Returns the headings and the rows of the table, with what was published of models that were not trained."""
+        published = self.published.has_figures
+        trained = {(result.row.name, result.label): result.cells(published) for result in self.results}
+        cells = list(trained.values())
+        if published:
+            models = [(row, label) for row in self.published.rows.values() for label in row.models]
+            cells = [trained.get((row.name, label)) or self._untrained(row, label) for row, label in models]
+        headings = list(next(iter(trained.values()), cells[0] if cells else {"row": ""}))
         for result in {result.row.name: result for result in self.results}.values():  # one of each row
             for name, metrics in result.run.summary.get("baselines", {}).get(result.row.split, {}).items():
                 if (value := metrics.get(result.row.metric)) is not None:
                     reached = format_metric(result.row.metric, value)
                     cells.append({"row": result.row.name, "model": f"baseline: {name}", "reached": reached})
-        return headings, [[line.get(heading, "–") for heading in headings] for line in cells]
+                    cells[-1] |= {"why not": ""} if published else {}
+        return headings, [[line.get(heading, MISSING) for heading in headings] for line in cells]
+
+    def _untrained(self, row: PublishedRow, label: str) -> dict[str, str]:
+        figure = row.models[label].get("published")
+        reason = self.missing.get(f"{row.name}/{label}") or self.missing.get(row.name)
+        return {
+            "row": row.name,
+            "model": label,
+            "published": MISSING if figure is None else format_metric(row.metric, figure),
+            "reached": MISSING,
+            "at or better": MISSING,
+            "why not": f"not trained: {reason}" if reason else "not trained",
+        }
 
     def write(self) -> None:
         """Writes table.json, table.md and report.html."""
@@ -184,7 +267,7 @@ class Reproduction:
         lines = [f"# {self.published.title}", "", f"{self.published.source}.", "", *self.published.remarks, ""]
         lines += ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
         lines += ["| " + " | ".join(cells) + " |" for cells in rows]
-        lines += ["", *(f"- {name}: not trained; {reason}" for name, reason in self.missing.items())]
+        lines += ["", *(f"- {row.name}: {row.remark}" for row in self.published.rows.values() if row.remark)]
         write_text(self.path / "table.md", "\n".join(lines).rstrip() + "\n")
         report.write_page(
             self.path / "report.html",
@@ -208,7 +291,10 @@ class Reproduction:
             "By length": [chart for group in by_row.values() for chart in length_charts(group)],
             "Gradients over time": [chart for group in by_row.values() for chart in gradient_charts(group)],
             "Not trained": [f"{name}: {reason}" for name, reason in self.missing.items()],
-            "Remarks": list(self.published.remarks),
+            "Remarks": [
+                *self.published.remarks,
+                *(f"{row.name}: {row.remark}" for row in self.published.rows.values() if row.remark),
+            ],
         }
         charts = {title: [table], **charts}
         return [(heading, views) for heading, views in charts.items() if views]
@@ -221,6 +307,7 @@ def reproduce(
     *,
     minutes: float | None = None,
     seed: int = 0,
+    jobs: int = 1,
     out: str | Path | None = None,
     data_dir: str | None = None,
     callbacks: Callbacks = lambda label: (),
@@ -234,8 +321,9 @@ def reproduce(
         models: The models of the rows; by default all.
         minutes: The training time of each model, in place of the steps of the row.
         seed: Of every training.
+        jobs: How many models of a row are trained at a time, on one thread each.
         out: The folder; by default runs/reproduce-NAME.
-        data_dir: The folder of catalogue data sets.
+        data_dir: The folder of catalogue data sets, and of texts that the catalogue does not have.
         callbacks: Returns the callbacks of a training, from its label.
         notify: Called with each note.
     """
@@ -245,67 +333,69 @@ def reproduce(
     for key in rows or ():
         if key not in table.rows:
             raise SeriatimError("reproduce.row", f'{name} has no row "{key}"', did_you_mean(key, table.rows))
+    chosen_rows = [table.rows[key] for key in rows or table.rows]
+    for label in models or ():
+        if not any(label in row.models for row in chosen_rows):
+            labels = ", ".join(dict.fromkeys(label for row in chosen_rows for label in row.models))
+            raise SeriatimError("reproduce.model", f'no row has the model "{label}"', f"choose from: {labels}")
+    folders = local_folders(data_dir)
     path = Path(out) if out is not None else Path("runs", f"reproduce-{name}")
     missing: dict[str, str] = {}
     result = Reproduction(path, table, list(finished_runs(table, path)), missing)
-    for published in (table.rows[key] for key in rows or table.rows):
-        if not published.models or published.data is None:
-            missing[published.name] = published.remark or "it has no data here"
-            notify(f"{published.name}: left out ({missing[published.name]})")
+    for published in chosen_rows:
+        if not (variants := variants_of(published, models, minutes)):
             continue
         try:
-            comparison = train_row(published, path, models, minutes, seed, data_dir, callbacks, notify)
+            train, validation, test, *_ = (*published.sources(folders, rows is not None), None, None)
+            notify(f"{published.name}: {published.title}")
+            comparison = compare(
+                published.task,
+                train,
+                variants,
+                validation=validation,
+                test=test,
+                settings=published.settings,
+                out=path / published.name,
+                data_dir=data_dir,
+                callbacks=partial(row_callbacks, callbacks, published.name),
+                notify=notify,
+                jobs=jobs,
+                params=published.params,
+                minutes=minutes,
+                seed=seed,
+            )
         except SeriatimError as error:
-            if error.code not in MISSING_DATA:
+            if not error.code.startswith("data."):
                 raise
-            missing[published.name] = str(error)
-            notify(f"{published.name}: left out ({error})")
+            missing[published.name] = error.cause.replace("\n", " ")
+            notify(f"{published.name} is left out: {error}")
             continue
-        reason = comparison.runs[-1].summary["reason"]
-        signal = reason if reason.startswith("SIG") else ""
-        result = Reproduction(path, table, list(finished_runs(table, path)), missing, signal)
+        missing |= {f"{published.name}/{label}": reason for label, reason in comparison.failed.items()}
+        result = Reproduction(path, table, list(finished_runs(table, path)), missing, comparison.signal)
         result.write()
-        if signal:
+        if comparison.signal:
             break
     result.write()
     return result
 
 
-def train_row(
-    published: PublishedRow,
-    path: Path,
-    models: Sequence[str] | None,
-    minutes: float | None,
-    seed: int,
-    data_dir: str | None,
-    callbacks: Callbacks,
-    notify: Notify,
-) -> Comparison:
-    """Trains the models of a row, all or those named, and returns the comparison."""
-    chosen = {
-        label: {key: value for key, value in settings.items() if key != "published"}
+def row_callbacks(callbacks: Callbacks, row: str, label: str) -> Iterable[Callback]:
+    return callbacks(f"{row} {label}")
+
+
+def variants_of(
+    published: PublishedRow, models: Sequence[str] | None, minutes: float | None
+) -> dict[str, dict[str, Any]]:
+    """Returns label → settings of the models of a row, all or those named."""
+    variants = {
+        label: {key: value for key, value in settings.items() if key not in NO_SETTINGS}
         for label, settings in published.models.items()
         if not models or label in models
     }
-    if minutes is not None:  # as many steps as fit, instead of those of the row
-        chosen = {label: merge(settings, {"train": {"steps": None}}) for label, settings in chosen.items()}
-    if not chosen:
-        cause = f"{published.name} has none of the models named"
-        raise SeriatimError("reproduce.model", cause, f"it has: {', '.join(published.models)}")
-    notify(f"{published.name}: {published.title}")
-    return compare(
-        published.task,
-        published.data,
-        chosen,
-        settings=published.settings,
-        out=path / published.name,
-        data_dir=data_dir,
-        callbacks=lambda label: callbacks(f"{published.name} {label}"),
-        notify=notify,
-        params=published.params,
-        minutes=minutes,
-        seed=seed,
-    )
+    if minutes is None:
+        return variants
+    # as many steps as fit, instead of those of the row
+    return {label: merge(own, {"train": {"steps": None, "epochs": None}}) for label, own in variants.items()}
 
 
 def finished_runs(table: PublishedTable, path: Path) -> Iterable[Reproduced]:

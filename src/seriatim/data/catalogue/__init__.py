@@ -22,7 +22,7 @@ from ..cache import cache_errors
 from ..synthetic import SETS, generate
 from .download import Progress, download
 
-__all__ = ["Entry", "File", "Located", "LocatedFile", "entries", "find_entry", "locate"]
+__all__ = ["Entry", "File", "Located", "LocatedFile", "entries", "find_entry", "local_folders", "locate"]
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def locate(name: str, data_dir: str | None = None, progress: Progress | None = N
     entry = find_entry(name)
     if entry is None:
         return _locate_synthetic(name)
-    for root in _local_folders(data_dir):
+    for root in local_folders(data_dir):
         paths = [root / file.path for file in entry.files]
         if all(path.is_file() for path in paths):
             for path, file in zip(paths, entry.files, strict=True):
@@ -133,7 +133,8 @@ def _locate_synthetic(name: str) -> Located:
     return Located({"train": (LocatedFile(path),)}, "generated")
 
 
-def _local_folders(data_dir: str | None) -> list[Path]:
+def local_folders(data_dir: str | None) -> list[Path]:
+    """Returns the folders with local copies, the user's first; raises an error if one of them does not exist."""
     candidates = {"--data-dir": data_dir, "SERIATIM_DATA": os.environ.get("SERIATIM_DATA")}
     folders = {option: Path(folder).expanduser() for option, folder in candidates.items() if folder}
     for option, folder in folders.items():

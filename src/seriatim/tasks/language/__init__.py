@@ -21,6 +21,7 @@ from typing import Self, cast
 import numpy as np
 import torch
 from pydantic import Field as Setting
+from pydantic import model_validator
 from torch import Tensor, nn
 
 from ...core.config import Settings
@@ -78,7 +79,16 @@ class LanguageSettings(Settings):
     line_start: bool = Setting(
         True, description="read a text as what follows a line end; false: as it is, as `transformers` does"
     )
+    last_word: bool = Setting(
+        False, description="also report the perplexity of the last word of each line, given the rest of it (LAMBADA)"
+    )
     tokenizer: TokenizerSettings = Setting(TokenizerSettings(), description="how text is tokenized")
+
+    @model_validator(mode="after")
+    def _check_last_word(self) -> Self:
+        if self.last_word and self.tokenizer.kind != "word":
+            raise ValueError(f"last_word is for tokens that are words, not for tokenizer.kind={self.tokenizer.kind}")
+        return self
 
 
 @dataclass(frozen=True)
@@ -315,12 +325,17 @@ class LanguageTask(Task[Encoded]):
 
     def evaluate(self, network: nn.Module | NGram, split: str = "validation", limit: int | None = None) -> Metrics:
         """Returns loss, perplexity and bits per character on a split, or on its first `limit` tokens, as one stream."""
+        limit = None if limit is None else max(limit, 2)  # a token, and the one that it is predicted from
         evaluated = self.require_split(split).inputs.values[:limit]
         if isinstance(network, NGram):
             loss = float(-network.log_probs(np.asarray(evaluated[1:]), np.asarray(evaluated[:1], np.int64)).mean())
         else:
             loss = stream_loss(cast(Network, network), evaluated, self.settings.context_length)
-        return self._metrics(loss, split) | {"tokens": float(len(evaluated) - 1)}
+        metrics = self._metrics(loss, split) | {"tokens": float(len(evaluated) - 1)}
+        if self.settings.last_word:
+            loss = last_word_loss(network, np.asarray(evaluated), cast(int, self.processor.tokenizer.eos))
+            metrics["last_word_perplexity"] = perplexity(loss)
+        return metrics
 
     def baselines(self, split: str) -> dict[str, Metrics]:
         """Returns the metrics of token frequencies in the training split, whatever comes before a token."""
@@ -384,3 +399,25 @@ def stream_loss(network: Network, tokens: np.ndarray, length: int) -> float:
         log_probs = token_log_probs(hidden.flatten(0, 1), head.weight, head.bias, spans[:, 1:].flatten())
         total -= float((log_probs.cpu().double() * mask.cpu().flatten()).sum())
     return total / targets
+
+
+@torch.inference_mode()
+def last_word_loss(network: nn.Module | NGram, tokens: np.ndarray, eos: int) -> float:
+    """Returns the mean loss of the last word of each line, given the words before it in the line and nothing else."""
+    lines = [line[line != eos] for line in np.split(tokens, np.flatnonzero(tokens == eos) + 1)]
+    lines = sorted((line.astype(np.int64) for line in lines if len(line)), key=len)
+    if isinstance(network, NGram):
+        start = np.array([eos], np.int64)
+        return float(-np.mean([network.log_probs(line, start)[-1] for line in lines])) if lines else math.nan
+    network = cast(Network, network).eval()
+    head, device, limit = cast(TokenHead, network.head), device_of(network), network.backbone.context_length
+    total = 0.0
+    for first in range(0, len(lines), EVALUATION_ROWS):
+        batch = lines[first : first + EVALUATION_ROWS]  # of similar lengths
+        contexts = Sequences.of([np.concatenate([[eos], line[:-1]])[-limit if limit else None :] for line in batch])
+        inputs, mask = (torch.from_numpy(part).to(device) for part in contexts.padded(range(len(batch))))  # (B,T)
+        hidden, _ = network.hidden(inputs, mask, None)  # (B,T,D)
+        last = hidden[torch.arange(len(batch), device=device), mask.sum(dim=1) - 1]
+        targets = torch.tensor([int(line[-1]) for line in batch], device=device)
+        total -= float(token_log_probs(last, head.weight, head.bias, targets).double().sum())
+    return total / len(lines) if lines else math.nan
