@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -357,7 +357,7 @@ def reproduce(
                 settings=published.settings,
                 out=path / published.name,
                 data_dir=data_dir,
-                callbacks=partial(row_callbacks, callbacks, published.name),
+                callbacks=lambda label, row=published.name: callbacks(f"{row} {label}"),  # type: ignore[misc]
                 notify=notify,
                 jobs=jobs,
                 params=published.params,
@@ -377,10 +377,6 @@ def reproduce(
             break
     result.write()
     return result
-
-
-def row_callbacks(callbacks: Callbacks, row: str, label: str) -> Iterable[Callback]:
-    return callbacks(f"{row} {label}")
 
 
 def variants_of(
@@ -421,11 +417,11 @@ def published_chart(results: Sequence[Reproduced]) -> View:
         for figure, group in ((r.published, "published"), (r.value, "reached"))
     ]
     pairs = [pair for pair in pairs if pair[1] is not None]
-    size = f"{published.params} parameters" if published.params else "sizes as published"
+    size = f"{published.params} parameters; " if published.params else ""
     direction = get_metric(published.metric).direction
     return Bars(
         title=published.title,
-        note=f"{size}; {direction} is better",
+        note=f"{size}{direction} is better",
         labels=[label for label, _, _ in pairs],
         values=row([float(value) for _, value, _ in pairs if value is not None]),
         groups=[group for _, _, group in pairs],
