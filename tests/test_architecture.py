@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "inspect": BELOW_TASKS | {"tasks", "training"},
     "runs": BELOW_TASKS | {"tasks", "training", "inspect", "hub"},
     "api": BELOW_TASKS | {"tasks", "training", "inspect", "hub", "runs"},
-    "reproduce": {"core", "report", "training", "runs", "api"},
+    "reproduce": {"core", "data", "report", "training", "runs", "api"},
     "cli": BELOW_TASKS | {"tasks", "training", "inspect", "hub", "runs", "api", "reproduce"},
 }
 MAX_FILES = 20  # of a folder
