@@ -8,6 +8,13 @@ New since GPT: every element attends to all others, so that its vector depends o
 pretraining task is to predict masked elements (the task `pretrain`). A text begins with [CLS], whose vector represents
 the whole text, and ends with [SEP]; a second text may follow, marked by its segment. The norm is after each part, as in
 the paper, so the learning rate needs a warm-up.
+
+Encoders of the same blocks (`variant`), with their own texts of pretraining:
+
+    roberta, xlm-roberta    no segments; the table of positions has unused rows in front        Liu 2019, Conneau 2020
+    distilbert              half of the layers, no segments, no pooler in pretraining           Sanh et al. 2019
+    electra                 tokens, positions and norm may be of a smaller size than the blocks Clark et al. 2020
+
 Initialization: normal, 0.02, tokens 1/√width; some heads begin with useful attention patterns (`initialize_heads`).
 """
 
@@ -23,8 +30,8 @@ from torch import Tensor, nn
 
 from ..core.errors import SeriatimError
 from ..core.state import State
-from ..nn.backbone import Backbone, BackboneTraits, Trace, record, trace_scope
-from ..nn.layers import Activation, Dropout, LearnedPositions, SegmentedInput
+from ..nn.backbone import Backbone, BackboneTraits, Pooler, Trace, record, trace_scope
+from ..nn.layers import Activation, Dropout, LearnedPositions, SegmentedInput, TokenInput
 from ..nn.transformer import Block, Packing, TransformerSettings, initialize_normal, stack_outputs
 
 PRESETS: dict[str, dict[str, object]] = {
@@ -33,6 +40,15 @@ PRESETS: dict[str, dict[str, object]] = {
     "small": {"width": 512, "layers": 4, "heads": 8},
     "base": {"width": 768, "layers": 12, "heads": 12},
     "large": {"width": 1024, "layers": 24, "heads": 16},
+}
+Variant = Literal["bert", "roberta", "xlm-roberta", "distilbert", "electra"]
+# Positions of RoBERTa begin after the id of the padding token: 2 in the published models, 1 with tokenizers of ours.
+VARIANTS: dict[str, dict[str, object]] = {
+    "bert": {},
+    "roberta": {"segments": 1, "position_offset": 1, "eps": 1e-5},
+    "xlm-roberta": {"segments": 1, "position_offset": 1, "eps": 1e-5},
+    "distilbert": {"segments": 0},
+    "electra": {},
 }
 INIT_STD = 0.02
 # Of `initialize_heads`: amplitudes of vectors in units of the std of token vectors, and attention scores.
@@ -55,13 +71,17 @@ class Bert(Backbone):
         dropout: float = 0.0,
         activation: Activation = "gelu",
         eps: float = 1e-12,
+        position_offset: int = 0,
+        project_last: bool = False,
     ) -> None:
         super().__init__()
         self.width = width
         self.context_length: int = context_length
+        self.project_last = project_last
         self.project = nn.Identity() if inputs == width else nn.Linear(inputs, width)
-        self.positions = LearnedPositions(width, context_length)
-        self.norm = nn.LayerNorm(width, eps)
+        embedded = inputs if project_last else width
+        self.positions = LearnedPositions(embedded, context_length, position_offset)
+        self.norm = nn.LayerNorm(embedded, eps)
         self.dropout = Dropout(dropout)
         hidden = 4 * width if feedforward is None else feedforward
         self.blocks = nn.ModuleList(
@@ -118,8 +138,9 @@ class Bert(Backbone):
                 f"an input has {x.shape[1]} elements, the model accepts {self.context_length}",
                 "shorten it, or train with a larger model.context_length",
             )
-        x = self.project(x)
+        x = x if self.project_last else self.project(x)
         x = self.dropout(self.norm(x + self.positions(0, x)))
+        x = self.project(x) if self.project_last else x
         return x, None if mask is None else mask[:, None, None]
 
 
@@ -135,10 +156,14 @@ class Settings(TransformerSettings):
     preset: Literal["tiny", "mini", "small", "base", "large"] = Field(
         "tiny", description="default sizes: tiny to small for a CPU, base and large are the paper's"
     )
+    variant: Variant = Field("bert", description="which of the encoders with these blocks, see above")
     width: int = Field(128, ge=1, le=65_536, description="size of the hidden vectors; `--params` solves for it")
     layers: int = Field(2, ge=1, le=200, description="Transformer blocks")
     context_length: int = Field(512, ge=1, le=1_000_000, description="largest number of elements")
-    segments: int = Field(2, ge=1, le=1_000, description="texts of one input")
+    segments: int = Field(2, ge=0, le=1_000, description="texts of one input that have a vector each; 0: none has")
+    position_offset: int = Field(
+        0, ge=0, le=1_000, description="unused rows before the first position; of RoBERTa the id of padding + 1"
+    )
     dropout: float = Field(0.1, ge=0, lt=1, description="share of activations dropped in training")
     activation: Activation = Field("gelu", description="of the feed-forward network")
     eps: float = Field(1e-12, gt=0, le=1, description="added to the variance in layer norms")
@@ -148,7 +173,17 @@ class Settings(TransformerSettings):
     def _preset(cls, values: object) -> object:
         if not isinstance(values, Mapping):
             return values
-        return PRESETS.get(str(values.get("preset", "tiny")), {}) | dict(values)
+        preset, variant = str(values.get("preset", "tiny")), str(values.get("variant", "bert"))
+        return PRESETS.get(preset, {}) | VARIANTS.get(variant, {}) | dict(values)
+
+    @property
+    def pooler(self) -> Pooler:
+        return {"distilbert": "relu", "electra": "gelu"}.get(self.variant, "tanh")  # type: ignore[return-value]
+
+    @property
+    def pretrain_head(self) -> dict[str, Any]:
+        activation = self.activation if self.variant in ("bert", "distilbert") else "gelu"
+        return {"activation": activation, "eps": self.eps, "pooler": self.pooler == "tanh"}
 
     @property
     def traits(self) -> BackboneTraits:
@@ -162,9 +197,12 @@ class Settings(TransformerSettings):
         """5e-5 at width 384, 2.5e-5 at 768, where the paper tried 2e-5 to 5e-5."""
         return min(self.default_lr() / 4, 0.0192 / self.width)
 
-    def token_input(self, vocab_size: int, separator: int | None = None, tied: bool = False) -> SegmentedInput:
+    def token_input(self, vocab_size: int, separator: int | None = None, tied: bool = False) -> TokenInput:
         width = self.input_width(tied)
-        inputs = SegmentedInput(vocab_size, width, self.segments, separator)
+        if not self.segments:
+            return TokenInput(vocab_size, width)
+        paired = self.variant in ("bert", "electra")  # RoBERTa reads a second text in the same segment
+        inputs = SegmentedInput(vocab_size, width, self.segments, separator if paired else None)
         nn.init.normal_(inputs.segments.weight, std=INIT_STD)
         if width == self.width:
             mark_segments(inputs.segments.weight, self.heads)
@@ -179,7 +217,7 @@ class Settings(TransformerSettings):
                 "raise model.context_length, or lower --context-length",
             )
         sizes = (inputs, self.width, self.layers, self.heads, self.context_length, self.feedforward, self.dropout)
-        return Bert(*sizes, self.activation, self.eps)
+        return Bert(*sizes, self.activation, self.eps, self.position_offset, self.variant == "electra")
 
 
 # Initial attention patterns
@@ -203,7 +241,7 @@ def initialize_heads(bert: Bert, heads: int) -> None:
     width, count = bert.width, _frequency_count(bert.width, heads)
     if not count or not isinstance(bert.project, nn.Identity):
         return
-    std, size, table = width**-0.5, width // heads, bert.positions.weight
+    std, size, table = width**-0.5, width // heads, bert.positions.weight[bert.positions.offset :]
     frequencies = [(index + 0.5) * math.pi / count for index in range(count)]  # ω
     angles = torch.arange(len(table))[:, None] * torch.tensor(frequencies)
     table.zero_()

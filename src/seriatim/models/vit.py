@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from ..core.errors import SeriatimError
 from ..core.state import State
-from ..nn.backbone import Backbone, BackboneTraits, Trace, record, trace_scope
+from ..nn.backbone import Backbone, BackboneTraits, Pooler, Trace, record, trace_scope
 from ..nn.images import ImageShape, PatchInput, default_patch_size
 from ..nn.layers import Activation, Dropout, LearnedPositions
 from ..nn.transformer import Block, TransformerSettings, initialize_normal, stack_outputs
@@ -105,7 +105,6 @@ class Settings(TransformerSettings):
     dropout_onset: ClassVar[float] = 30.0
     causal: ClassVar[bool] = False
     images_only: ClassVar[bool] = True
-    pooler: ClassVar[bool] = False
     embedding_std: ClassVar[float | None] = INIT_STD
     task_defaults: ClassVar[Mapping[str, object]] = {"pooling": "first"}
 
@@ -126,6 +125,10 @@ class Settings(TransformerSettings):
         if not isinstance(values, Mapping):
             return values
         return PRESETS.get(str(values.get("preset", "tiny")), {}) | dict(values)
+
+    @property
+    def pooler(self) -> Pooler | None:
+        return None
 
     @property
     def traits(self) -> BackboneTraits:

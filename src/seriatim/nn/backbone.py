@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 from torch import Tensor, nn
@@ -32,6 +32,9 @@ from .layers import TokenInput
 
 if TYPE_CHECKING:
     from .images import ImageInput, ImageShape
+
+
+Pooler = Literal["tanh", "relu", "gelu"]
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,6 @@ class BackboneSettings(ModelSettings):
     """The settings that all trained architectures share."""
 
     embedding_std: ClassVar[float | None] = None  # standard deviation of new token vectors; None: 1/√size
-    pooler: ClassVar[bool] = True  # whether a linear layer and tanh follow the first element's output, as in BERT
     output_bias: ClassVar[bool] = True  # whether the scores of the next token have a bias
     muon_lr: ClassVar[float | None] = 0.05
     dropout_onset: ClassVar[float] = 1.0  # parameters · passes / targets from which a time budget adds dropout
@@ -150,6 +152,16 @@ class BackboneSettings(ModelSettings):
         if self.tie and self.embedding not in (None, self.width) and "tie" in self.model_fields_set:
             raise ValueError(f"tied tokens have the width {self.width}; an embedding of {self.embedding} contradicts")
         return self
+
+    @property
+    def pooler(self) -> Pooler | None:
+        """The activation of a linear layer on the first element's output, as in BERT; None: there is no such layer."""
+        return "tanh"
+
+    @property
+    def pretrain_head(self) -> dict[str, Any]:
+        """Arguments of the head in pretraining: `activation`, `eps` and `pooler` of `PretrainHead`."""
+        return {}
 
     def default_lr(self) -> float:
         """Returns the peak learning rate if the user sets none."""

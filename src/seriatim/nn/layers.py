@@ -148,14 +148,15 @@ class SinusoidalPositions(nn.Module):
 
 
 class LearnedPositions(nn.Embedding):
-    """Learned position vectors for at most `context_length` elements."""
+    """Learned position vectors for at most `context_length` elements, after `offset` rows that are not used."""
 
-    def __init__(self, width: int, context_length: int) -> None:
-        super().__init__(context_length, width)
+    def __init__(self, width: int, context_length: int, offset: int = 0) -> None:
+        super().__init__(offset + context_length, width)
+        self.offset = offset
         nn.init.normal_(self.weight, std=width**-0.5)
 
     def forward(self, first: int, like: Tensor) -> Tensor:  # type: ignore[override]
-        return self.weight[first : first + like.shape[1]].to(like.dtype)
+        return self.weight[self.offset + first : self.offset + first + like.shape[1]].to(like.dtype)
 
 
 # Windows: the last elements before a chunk, as the state of models with a finite receptive field

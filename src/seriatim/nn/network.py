@@ -23,7 +23,7 @@ from ..core.device import memory_size, on_meta_device
 from ..core.errors import MAX_LISTED, SeriatimError
 from ..core.state import State
 from .attention import masked_softmax
-from .backbone import Backbone, BackboneSettings, Trace
+from .backbone import Backbone, BackboneSettings, Pooler, Trace
 from .layers import ACTIVATIONS, Activation, Dropout, TokenInput
 
 TIE_ABOVE = 4_096  # tokens; for more, two embedding matrices would be the larger part of most models
@@ -164,6 +164,7 @@ def count_parameters(network: nn.Module) -> int:
 # Heads
 
 Pooling = Literal["last", "mean", "max", "attention", "first"]
+POOLERS: dict[Pooler, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": F.relu, "gelu": F.gelu}
 
 
 def masked_mean(hidden: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -239,13 +240,14 @@ class VectorHead(nn.Module):
         pooling: Pooling,
         directions: int = 1,
         dropout: float = 0.0,
-        pooler: bool = True,
+        pooler: Pooler | None = "tanh",
     ) -> None:
         super().__init__()
         self.pool = Pool(pooling, width, directions)
         self.uses_last = pooling == "last" and directions == 1  # the output of the last element suffices
         self.uses_first = pooling == "first"  # that of the first element suffices
-        self.pooler = nn.Linear(width, width) if self.uses_first and pooler else None
+        self.pooler = nn.Linear(width, width) if self.uses_first and pooler is not None else None
+        self.activation = POOLERS[pooler or "tanh"]
         self.dropout = Dropout(dropout)
         self.output = nn.Linear(width, outputs)
         if self.pooler is not None:  # initialized as BERT's linear layers
@@ -264,7 +266,7 @@ class VectorHead(nn.Module):
     def pooled(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
         """Returns the input of the last layer, (B,D)."""
         pooled: Tensor = self.pool(hidden, mask)
-        return self.dropout(pooled if self.pooler is None else torch.tanh(self.pooler(pooled)))
+        return self.dropout(pooled if self.pooler is None else self.activation(self.pooler(pooled)))
 
 
 class MaskedHead(nn.Module):
@@ -298,7 +300,8 @@ class MaskedHead(nn.Module):
 class PretrainHead(nn.Module):
     """BERT's two pretraining heads: masked tokens, and whether the second text follows the first.
 
-    Either may be missing. The pooler belongs to the second one; without any head it is kept for later tasks.
+    Either may be missing. The pooler belongs to the second one; without any head it is kept for later tasks, if the
+    encoder has one.
     """
 
     def __init__(
@@ -309,10 +312,11 @@ class PretrainHead(nn.Module):
         next: bool,
         activation: Activation = "gelu",
         eps: float = 1e-12,
+        pooler: bool = True,
         std: float | None = None,
     ) -> None:
         super().__init__()
-        self.pooler = nn.Linear(width, width) if next or not masked else None
+        self.pooler = nn.Linear(width, width) if next or (pooler and not masked) else None
         self.masked = MaskedHead(width, embeddings, activation, eps, std) if masked else None
         self.next = nn.Linear(width, 2) if next else None
         for layer in (self.pooler, self.next):

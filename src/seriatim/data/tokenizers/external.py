@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Backend
-from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from ...core.errors import SeriatimError
 from ...core.limits import FILE_BYTES, TEXT_GROWTH, TOKEN_IDS, TOKENIZER_STEPS
@@ -35,6 +35,8 @@ PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 SEQUENCES = ("normalizers", "pretokenizers", "processors", "decoders")
 MAX_REASON = 200  # characters
 GPT2_END = "<|endoftext|>"
+ROBERTA_MASK = "<mask>"
+ROBERTA_TOKENS = {"<s>", "</s>", "<pad>", "<unk>", ROBERTA_MASK}
 GPT_WORD_END = "</w>"  # after the last piece of a word in the vocabulary of the first GPT
 SHOWN_PROBLEMS = 5  # of one file
 EOS_ALIASES = (EOS, "<|endoftext|>", "</s>", "[SEP]")  # ends of a text in tokenizers made elsewhere
@@ -146,7 +148,7 @@ def _read_bert_vocab(path: Path) -> Backend:
 
 
 def _read_vocab_and_merges(path: Path) -> Backend:
-    """BPE of the first and second GPT: `vocab.json` with the ids, `merges.txt` with one pair per line."""
+    """BPE of GPT, GPT-2 and RoBERTa: `vocab.json` with the ids, `merges.txt` with one pair per line."""
     vocab = _read_vocab(path.with_name("vocab.json"))
     merges = _read_merges(path.with_name("merges.txt"), vocab)
     with package_errors(f"{path} is no vocabulary of GPT", "restore vocab.json and merges.txt"):
@@ -168,6 +170,10 @@ def _gpt_backend(vocab: dict[str, int], merges: list[tuple[str, str]], options: 
         backend.decoder = decoders.ByteLevel()
         names = [GPT2_END]
     names += [name for use in ("bos", "eos", "unk", "pad") if (name := _special_token(options, use)) is not None]
+    if vocab.keys() >= ROBERTA_TOKENS:
+        backend.add_special_tokens([AddedToken(ROBERTA_MASK, lstrip=True)])
+        backend.post_processor = processors.RobertaProcessing(("</s>", vocab["</s>"]), ("<s>", vocab["<s>"]))
+        names += sorted(ROBERTA_TOKENS - {ROBERTA_MASK})
     backend.add_special_tokens([name for name in dict.fromkeys(names) if name in vocab])
     return backend
 
@@ -316,17 +322,24 @@ def special_token_ids(description: Description, kind: str, vocab: Mapping[str, i
     added = {token["content"] for token in description["added_tokens"]}
     declared = vocab.keys() if kind == "bert" else vocab.keys() & added
     ids = {use: next((vocab[name] for name in names if name in declared), None) for use, names in ALIASES.items()}
-    delimiters = _template_delimiters(description["post_processor"] or {}) if kind == "bert" else ()
-    if len(delimiters) == 2 and all(name in vocab for name in delimiters):
+    delimiters = frame_tokens(description)[:2]
+    if delimiters and all(name in declared for name in delimiters):
         ids |= {"cls": vocab[delimiters[0]], "sep": vocab[delimiters[1]]}
     return ids
 
 
-def _template_delimiters(step: Description) -> tuple[str, ...]:
-    """Returns the tokens before and after a single text in a post-processor; () if it has another form."""
-    if step.get("type") == "BertProcessing":
-        return step["cls"][0], step["sep"][0]
-    single = step.get("single", []) if step.get("type") == "TemplateProcessing" else []
-    if [next(iter(part)) for part in single] != ["SpecialToken", "Sequence", "SpecialToken"]:
-        return ()
-    return single[0]["SpecialToken"]["id"], single[2]["SpecialToken"]["id"]
+def frame_tokens(description: Description) -> tuple[str, ...]:
+    """Returns what the post-processor puts around texts: the token before the first, that after it, and those between
+    two; () if it has another form."""
+    for step in _steps(description["post_processor"] or {}):
+        if step.get("type") in ("BertProcessing", "RobertaProcessing"):
+            separators = 2 if step["type"] == "RobertaProcessing" else 1
+            return step["cls"][0], *[step["sep"][0]] * (1 + separators)
+        single, pair = (step.get(form, []) for form in ("single", "pair"))
+        if [next(iter(part)) for part in single] != ["SpecialToken", "Sequence", "SpecialToken"]:
+            continue
+        tokens = [part.get("SpecialToken", {}).get("id") for part in pair]  # None for a text
+        texts = [position for position, token in enumerate(tokens) if token is None]
+        between = tokens[texts[0] + 1 : texts[1]] if len(texts) == 2 else []
+        return single[0]["SpecialToken"]["id"], single[2]["SpecialToken"]["id"], *between
+    return ()

@@ -29,6 +29,7 @@ from .external import (
     EOS_ALIASES,
     byte_alphabet,
     check_description,
+    frame_tokens,
     package_errors,
     read_backend,
     recognize_kind,
@@ -52,6 +53,7 @@ class Tokenizer:
         vocab_size: The number of ids.
         unk, eos, cls, sep, mask, pad: Ids of special tokens; None for those the tokenizer lacks.
         has_cls_sep: Whether `frame` puts a text between [CLS] and [SEP].
+        separators: The number of [SEP] between two texts: 1, or 2 as in RoBERTa.
         lossless: Whether every text can be encoded without `<unk>`.
         drops_whitespace: Whether it preserves words, but not the white space between them.
         backend: The tokenizer of the `tokenizers` package.
@@ -77,6 +79,8 @@ class Tokenizer:
         special = special_token_ids(description, self.kind, self._vocab)
         self.cls, self.sep, self.mask, self.pad = (special[use] for use in ("cls", "sep", "mask", "pad"))
         self.has_cls_sep = self.cls is not None and self.sep is not None
+        around = frame_tokens(description)[1:]
+        self.separators = 2 if len(around) == 3 and len(set(around)) == 1 else 1
         ends = (self._vocab[name] for name in EOS_ALIASES if name in self._vocab)
         self.eos = self.sep if self.kind == "bert" else next(ends, None)
         self.unk = self._vocab.get(getattr(backend.model, "unk_token", None) or UNK)
@@ -181,10 +185,11 @@ class Tokenizer:
         second: np.ndarray | Sequence[int] | None = None,
         limit: int | None = None,
     ) -> np.ndarray:
-        """Returns one text or two as a network reads them: [CLS] a [SEP] b [SEP] if the tokenizer has these tokens,
-        else a `<eos>` b. With a limit, the longer text is truncated first; special tokens stay."""
+        """Returns one text or two as a network reads them: [CLS] a [SEP] b [SEP] if the tokenizer has these tokens (of
+        RoBERTa <s> a </s></s> b </s>), else a `<eos>` b. With a limit, the longer text is truncated first; special
+        tokens stay."""
         if self.cls is not None and self.sep is not None:
-            before, between, after = [self.cls], [self.sep], [self.sep]
+            before, between, after = [self.cls], [self.sep] * self.separators, [self.sep]
         elif second is not None and self.eos is None:
             cause = "the tokenizer has no token to separate two texts"
             raise SeriatimError("tokenizer.eos", cause, "choose another tokenizer")
@@ -217,6 +222,15 @@ class Tokenizer:
         except UnicodeDecodeError:
             return "".join(map(byte_token, data))
         return "".join("␣" if x == " " else x if x.isprintable() else repr(x)[1:-1] for x in text)
+
+    def piece(self, index: int) -> str:
+        """Returns what a token stands for within a text, with the blank before it if that belongs to it; the pieces of
+        a word after the first one begin with ## where the vocabulary marks them so."""
+        if self.kind == "other":
+            return self._names[index].replace("▁", " ")
+        if index in (self.eos, self.unk) or index in self._added or self.drops_whitespace:
+            return self._names[index]
+        return self._token_bytes[index].decode("utf-8", "replace")
 
     def unknown(self, text: str) -> list[str]:
         """Returns what of a text is not in the vocabulary, each once, in order: characters, or words for word kinds."""

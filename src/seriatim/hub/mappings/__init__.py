@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from ..mapping import ModelMapping
-from . import bert, gpt2, marian, resnet, vit
+from . import bert, distilbert, electra, gpt2, marian, resnet, roberta, vit
 
 MAPPINGS: tuple[ModelMapping, ...] = (
     *gpt2.MAPPINGS,
     *bert.MAPPINGS,
+    *roberta.MAPPINGS,
+    *distilbert.MAPPINGS,
+    *electra.MAPPINGS,
     *marian.MAPPINGS,
     *resnet.MAPPINGS,
     *vit.MAPPINGS,

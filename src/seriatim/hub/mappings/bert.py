@@ -1,10 +1,14 @@
-"""BERT with its heads: pretraining, classification, regression, tagging, question answering and multiple choice."""
+"""BERT with its heads: pretraining, classification, regression, tagging, question answering and multiple choice.
+
+The mappings of RoBERTa, DistilBERT and ELECTRA, whose blocks are the same, are made of the functions here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+import torch
 from torch import Tensor, nn
 
 from ...core.files import Json
@@ -33,7 +37,11 @@ SIZES = {
 DEFAULTS = {"type_vocab_size": 2, "max_position_embeddings": 512}  # of a config.json without them
 
 
-def _settings(config: Config, problems: list[str]) -> Json:
+# Settings
+
+
+def read_encoder(config: Config, problems: list[str], variant: str = "bert") -> Json:
+    """Returns our settings of a config.json; adds unsupported values to the problems."""
     positions = config.get("position_embedding_type") or "absolute"
     map_value(problems, "position_embedding_type", positions, {"absolute": 0})
     for key in ("is_decoder", "add_cross_attention"):
@@ -41,18 +49,24 @@ def _settings(config: Config, problems: list[str]) -> Json:
     sizes = read_sizes(problems, {**DEFAULTS, **config}, SIZES)
     return {SIZES[key]: value for key, value in sizes.items()} | {
         "name": "bert",
+        "variant": variant,
         "dropout": config.get("hidden_dropout_prob", 0.1),
         "activation": map_value(problems, "hidden_act", config.get("hidden_act", "gelu"), ACTIVATIONS),
         "eps": config.get("layer_norm_eps", 1e-12),
     }
 
 
-def _config(settings: Settings, tensors: Mapping[str, Tensor], problems: list[str]) -> Json:
+def write_encoder(settings: Settings, tensors: Mapping[str, Tensor], problems: list[str]) -> Json:
+    """Returns the entries of config.json; adds settings that have no counterpart there to the problems."""
     embeddings = tensors["input.weight"]
-    if embeddings.shape[1] != settings.width:
+    if embeddings.shape[1] != settings.width and settings.variant != "electra":
         problems.append(f"token vectors of {embeddings.shape[1]} for a width of {settings.width}: model.embedding")
+    if not settings.segments:
+        problems.append("texts have no segments: model.segments")
+    if settings.position_offset and settings.variant not in ("roberta", "xlm-roberta"):
+        problems.append("the table of positions has unused rows: model.position_offset")
     sizes: Json = {key: getattr(settings, name) for key, name in SIZES.items()}
-    sizes["intermediate_size"] = 4 * settings.width if settings.feedforward is None else settings.feedforward
+    sizes["intermediate_size"] = feedforward_size(settings)
     return sizes | {
         "vocab_size": len(embeddings),
         "hidden_act": inverse(ACTIVATIONS)[settings.activation],
@@ -63,7 +77,19 @@ def _config(settings: Settings, tensors: Mapping[str, Tensor], problems: list[st
     }
 
 
-def _body(settings: Settings) -> list[TensorMap]:
+def feedforward_size(settings: Settings) -> int:
+    return 4 * settings.width if settings.feedforward is None else settings.feedforward
+
+
+def supports_variant(variant: str) -> Callable[[Settings], bool]:
+    return lambda settings: settings.variant == variant
+
+
+# Tensors
+
+
+def encoder_body(settings: Settings) -> list[TensorMap]:
+    """Returns the tensors of the encoder, with their names in BERT and its relatives."""
     entries = [
         TensorMap("input.weight", ("embeddings.word_embeddings.weight",)),
         TensorMap("input.segments.weight", ("embeddings.token_type_embeddings.weight",)),
@@ -82,15 +108,86 @@ def _body(settings: Settings) -> list[TensorMap]:
     return entries
 
 
-_POOLER = tuple(layer_maps("head.pooler", "bert.pooler.dense"))
-_MASKED = (
-    *layer_maps("head.masked.dense", "cls.predictions.transform.dense"),
-    *layer_maps("head.masked.norm", "cls.predictions.transform.LayerNorm"),
-    TensorMap("head.masked.bias", ("cls.predictions.bias",)),
-)
-_NEXT = tuple(layer_maps("head.next", "cls.seq_relationship"))
-_CLASSIFIER = (*_POOLER, *layer_maps("head.output", "classifier"))
-_REGRESSOR = tuple(replace(entry, name=entry.name.replace("head.", "head.head.")) for entry in _CLASSIFIER)
+def masked_maps(dense: str, norm: str, bias: str) -> tuple[TensorMap, ...]:
+    """Returns the tensors of the head of masked tokens, without the vectors of the tokens, which it shares."""
+    maps = (*layer_maps("head.masked.dense", dense), *layer_maps("head.masked.norm", norm))
+    return (*maps, TensorMap("head.masked.bias", (bias,)))
+
+
+def check_tied(table: str, copy: str) -> Callable[[Mapping[str, Tensor]], list[str]]:
+    """Returns the check that the head of masked tokens shares the vectors of the tokens, if it stores them."""
+
+    def check(tensors: Mapping[str, Tensor]) -> list[str]:
+        if table not in tensors or copy not in tensors or torch.equal(tensors[table], tensors[copy]):
+            return []
+        return [f"{table} and {copy} differ, but must be equal here"]
+
+    return check
+
+
+# Heads
+
+
+def pretraining(masked: bool, next: bool) -> Json:
+    """Returns the arguments of a `HubHead` of the task `pretrain`."""
+
+    def make(settings: Settings, inputs: nn.Embedding, outputs: int) -> nn.Module:
+        return PretrainHead(settings.width, inputs, masked, next, **settings.pretrain_head)
+
+    return {"kind": "pretraining", "task_settings": {"masked": masked, "next": next}, "make": make}
+
+
+def task_heads(
+    family: str, pooler: str, output: str, choice_pooler: str, chooses: Callable[[Config], bool] = lambda config: True
+) -> tuple[HubHead, ...]:
+    """Returns the architectures of other tasks than pretraining.
+
+    Args:
+        family: The beginning of their names.
+        pooler: The layer on the vector of the first token, for outputs of the whole text.
+        output: The layer after it.
+        choice_pooler: The same as `pooler`, for multiple choice.
+        chooses: Whether a config.json is supported for multiple choice.
+    """
+    classifier = (*layer_maps("head.pooler", pooler), *layer_maps("head.output", output))
+    scaled = tuple(replace(entry, name=entry.name.replace("head.", "head.head.")) for entry in classifier)
+    return (
+        HubHead(
+            f"{family}ForSequenceClassification",
+            "regression",
+            scaled,
+            task_settings={"pooling": "first"},
+            matches=_is_regression,
+            make=lambda settings, inputs, outputs: ScaledHead(_pooled(settings, inputs, outputs), outputs),
+        ),
+        HubHead(
+            f"{family}ForSequenceClassification",
+            "classification",
+            classifier,
+            task_settings={"pooling": "first"},
+            make=_pooled,
+        ),
+        HubHead(
+            f"{family}ForTokenClassification",
+            "token-classification",
+            tuple(layer_maps("head", "classifier")),
+            make=lambda settings, inputs, outputs: StepHead(settings.width, outputs),
+        ),
+        HubHead(
+            f"{family}ForQuestionAnswering",
+            "question-answering",
+            tuple(layer_maps("head.output", "qa_outputs")),
+            make=lambda settings, inputs, outputs: SpanHead(settings.width),
+        ),
+        HubHead(
+            f"{family}ForMultipleChoice",
+            "multiple-choice",
+            (*layer_maps("head.pooler", choice_pooler), *layer_maps("head.output", "classifier")),
+            task_settings={"pooling": "first"},
+            matches=chooses,
+            make=lambda settings, inputs, outputs: _pooled(settings, inputs, 1),
+        ),
+    )
 
 
 def _is_regression(config: Config) -> bool:
@@ -100,71 +197,33 @@ def _is_regression(config: Config) -> bool:
     return config.get("problem_type") == "regression" or (config.get("problem_type") is None and single)
 
 
-def _pretraining(masked: bool, next: bool) -> Json:
-    return {
-        "task_settings": {"masked": masked, "next": next},
-        "make": lambda settings, inputs, outputs: PretrainHead(settings.width, inputs, masked, next),
-    }
-
-
 def _pooled(settings: Settings, inputs: nn.Module, outputs: int) -> VectorHead:
-    return VectorHead(settings.width, outputs, "first")
+    return VectorHead(settings.width, outputs, "first", pooler=settings.pooler)
 
+
+POOLER = tuple(layer_maps("head.pooler", "pooler.dense"))
+_POOLER = tuple(layer_maps("head.pooler", "bert.pooler.dense"))
+_NEXT = tuple(layer_maps("head.next", "cls.seq_relationship"))
+_MASKED = masked_maps("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias")
+TOKEN_TABLES = ("input.weight", "head.masked.bias")
 
 MAPPINGS = (
     ModelMapping(
         "bert",
         "bert",
         "bert.",
-        _settings,
-        _config,
-        _body,
+        read_encoder,
+        write_encoder,
+        encoder_body,
         (
-            HubHead(
-                "BertModel",
-                "pretraining",
-                optional=tuple(layer_maps("head.pooler", "pooler.dense")),
-                prefixed=False,
-                **_pretraining(False, False),
-            ),
-            HubHead("BertForPreTraining", "pretraining", (*_POOLER, *_MASKED, *_NEXT), **_pretraining(True, True)),
-            HubHead("BertForMaskedLM", "pretraining", _MASKED, **_pretraining(True, False)),
-            HubHead(
-                "BertForSequenceClassification",
-                "regression",
-                _REGRESSOR,
-                task_settings={"pooling": "first"},
-                matches=_is_regression,
-                make=lambda settings, inputs, outputs: ScaledHead(_pooled(settings, inputs, outputs), outputs),
-            ),
-            HubHead(
-                "BertForSequenceClassification",
-                "classification",
-                _CLASSIFIER,
-                task_settings={"pooling": "first"},
-                make=_pooled,
-            ),
-            HubHead(
-                "BertForTokenClassification",
-                "token-classification",
-                tuple(layer_maps("head", "classifier")),
-                make=lambda settings, inputs, outputs: StepHead(settings.width, outputs),
-            ),
-            HubHead(
-                "BertForQuestionAnswering",
-                "question-answering",
-                tuple(layer_maps("head.output", "qa_outputs")),
-                make=lambda settings, inputs, outputs: SpanHead(settings.width),
-            ),
-            HubHead(
-                "BertForMultipleChoice",
-                "multiple-choice",
-                _CLASSIFIER,
-                task_settings={"pooling": "first"},
-                make=lambda settings, inputs, outputs: _pooled(settings, inputs, 1),
-            ),
+            HubHead("BertModel", optional=POOLER, prefixed=False, **pretraining(False, False)),
+            HubHead("BertForPreTraining", maps=(*_POOLER, *_MASKED, *_NEXT), **pretraining(True, True)),
+            HubHead("BertForMaskedLM", maps=_MASKED, **pretraining(True, False)),
+            *task_heads("Bert", "bert.pooler.dense", "classifier", "bert.pooler.dense"),
         ),
         (r".*position_ids", r"cls\.predictions\.decoder\..*"),
-        token_tables=("input.weight", "head.masked.bias"),
+        supports_variant("bert"),
+        TOKEN_TABLES,
+        check=check_tied("bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"),
     ),
 )

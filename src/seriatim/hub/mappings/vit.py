@@ -96,7 +96,7 @@ def _modules(settings: Settings, config: Config, vocab_size: int) -> dict[str, n
 
 
 def _class_token_head(settings: Settings, inputs: nn.Module, outputs: int) -> VectorHead:
-    return VectorHead(settings.width, outputs, "first", pooler=False)
+    return VectorHead(settings.width, outputs, "first", pooler=None)
 
 
 _CLASSIFIER = tuple(layer_maps("head.output", "classifier"))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ...core.device import derive
 from ...nn.attention import SCORES, Additive, Concat, attention_pool, make_score
-from ...nn.layers import SinusoidalPositions, sinusoids
+from ...nn.layers import LearnedPositions, SinusoidalPositions, sinusoids
 from ...report.charts import Heatmap, HeatmapGrid, Lines, Series, Table, View, matrix, row
 from ..result import NamedArray, Result
 from ..subject import Subject
@@ -45,7 +45,8 @@ def show_positions(subject: Subject) -> Result:
     else:
         assert module is not None
         kind = "learned" if subject.trained else "before training"
-        values = module.weight[:MAX_POSITIONS].detach().float().cpu().numpy()
+        first = module.offset if isinstance(module, LearnedPositions) else 0
+        values = module.weight[first : first + MAX_POSITIONS].detach().float().cpu().numpy()
     count, width = values.shape
     unit = values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), 1e-12)
     cosines = unit @ unit.T

@@ -252,7 +252,7 @@ class AnswerTask(Task[AnswerEncoded]):
 
     def network(self, model: BackboneSettings) -> Network:
         processor = self.processor
-        module = model.token_input(processor.tokenizer.vocab_size, processor.special_tokens[1])
+        module = model.token_input(processor.tokenizer.vocab_size, processor.special_tokens[2])
         return assemble(
             model, module, module.embedding_dim, processor.longest, lambda backbone: SpanHead(backbone.width)
         )

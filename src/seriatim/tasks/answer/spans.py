@@ -136,7 +136,7 @@ class Windows:
     passage: np.ndarray  # (items,) its passage
     first: np.ndarray  # (items,) the first passage token of the window
     size: np.ndarray  # (items,) its number of passage tokens
-    special_tokens: tuple[int | None, int, int]  # before the question, after it, and after the window
+    special_tokens: tuple[Sequence[int], Sequence[int], int]  # before the question, after it, and after the window
 
     def __len__(self) -> int:
         return len(self.question)
@@ -148,7 +148,7 @@ class Windows:
     @cached_property
     def offsets(self) -> np.ndarray:
         """The position of the first passage token in each item (items,)."""
-        offsets: np.ndarray = self.questions.lengths[self.question] + 1 + (self.special_tokens[0] is not None)
+        offsets: np.ndarray = self.questions.lengths[self.question] + sum(map(len, self.special_tokens[:2]))
         return offsets
 
     @cached_property
@@ -167,13 +167,13 @@ class Windows:
         offset, size, starts = self.offsets[items][:, None], self.size[items][:, None], self._starts[items]
         steps = np.arange(int((offset + size).max(initial=0)) + 1)
         begin, between, end = self.special_tokens
-        before = int(begin is not None)
-        question = gather(self.questions.values, starts[:, :1], steps - before, offset - before - 1)
+        length = offset - len(begin) - len(between)
+        question = gather(self.questions.values, starts[:, :1], steps - len(begin), length)
         tokens = np.where(steps < offset, question, gather(self.passages.values, starts[:, 1:], steps - offset, size))
-        tokens[np.arange(len(items)), offset[:, 0] - 1] = between
+        for position, token in enumerate(between):
+            tokens[np.arange(len(items)), offset[:, 0] - len(between) + position] = token
         tokens[np.arange(len(items)), (offset + size)[:, 0]] = end
-        if begin is not None:
-            tokens[:, 0] = begin
+        tokens[:, : len(begin)] = begin
         mask = steps <= offset + size
         return np.where(mask, tokens, fill), mask
 
@@ -294,13 +294,13 @@ class AnswerProcessor(Processor[AnswerEncoded]):
         return cls(tokenizer, unanswerable, *sizes, not tokenizer.has_cls_sep, max_length)
 
     @property
-    def special_tokens(self) -> tuple[int | None, int, int]:
+    def special_tokens(self) -> tuple[list[int], list[int], int]:
         """The tokens before the question, after it and after the passage."""
         tokenizer = self.tokenizer
         if tokenizer.cls is not None and tokenizer.sep is not None:
-            return tokenizer.cls, tokenizer.sep, tokenizer.sep
+            return [tokenizer.cls], [tokenizer.sep] * tokenizer.separators, tokenizer.sep
         end = 0 if tokenizer.eos is None else tokenizer.eos
-        return None, end, end
+        return [], [end], end
 
     def encode(self, dataset: Dataset, diagnostics: Diagnostics) -> AnswerEncoded:
         numbers: dict[str, int] = {}
@@ -333,7 +333,7 @@ class AnswerProcessor(Processor[AnswerEncoded]):
     def make_windows(self, question_lengths: np.ndarray, passage_lengths: np.ndarray) -> tuple[np.ndarray, ...]:
         """Returns of each window its question, first token and size (items,), and the sums of first and last tokens of
         the spans that belong to it (items,2)."""
-        room = self.max_length - question_lengths - 2 - (self.special_tokens[0] is not None)
+        room = self.max_length - question_lengths - sum(map(len, self.special_tokens[:2])) - 1
         stride = np.minimum(self.stride, np.maximum(room // 2, 1))
         excess = np.maximum(passage_lengths - room, 0)
         counts = 1 + -(-excess // stride)

@@ -38,7 +38,6 @@ from ...data.split import Contiguous
 from ...nn.backbone import Backbone, BackboneSettings
 from ...nn.loss import TokenScores, distillation_loss, token_loss, token_predictions
 from ...nn.network import MaskedHead, Network, PretrainHead, as_float32, assemble
-from ...nn.transformer import TransformerSettings
 from ...report.charts import View
 from ..base import Metrics, Output, Task, weights_digest
 from ..batching import Batch, device_of, evenly_spaced, padding_mask, run_batches
@@ -108,7 +107,7 @@ class FillMaskPredictor(EmbeddingPredictor):
                 probs, best = as_float32(scores).softmax(dim=-1).topk(min(options.top, scores.shape[-1]))
                 candidates = [
                     [
-                        {"token": self.tokenizer.names[token], "probability": probability}
+                        {"token": self.tokenizer.piece(token), "probability": probability}
                         for token, probability in zip(tokens, probabilities, strict=True)
                     ]
                     for tokens, probabilities in zip(best.tolist(), probs.tolist(), strict=True)
@@ -148,8 +147,13 @@ class FillMaskPredictor(EmbeddingPredictor):
         best = iter([candidates[0]["token"].removeprefix("##") for candidates in masks])
         filled = []
         for text in texts:
-            first, *others = text.split(self.mask_name)
-            filled.append(first + "".join(next(best) + other for other in others) if masks else text)
+            result, *others = text.split(self.mask_name) if masks else [text]
+            for other in others:
+                token = next(best)
+                if token.startswith(" "):  # which the mask replaces as well
+                    result, token = result.rstrip(" "), token if result.strip(" ") else token.lstrip(" ")
+                result += token + other
+            filled.append(result)
         return filled[0] if len(filled) == 1 else filled
 
     def _count_masks(self, inputs: list[tuple[str, ...]], sequences: Sequences) -> np.ndarray:
@@ -309,11 +313,8 @@ class PretrainTask(Task[EncodedPassages]):
         inputs = model.token_input(tokenizer.vocab_size, tokenizer.sep)
 
         def head(backbone: Backbone) -> nn.Module:
-            transformer = isinstance(model, TransformerSettings)  # the activation of a recurrent cell is another one
-            names = set(type(model).model_fields) & {"activation", "eps"} if transformer else ()
-            shape = {name: getattr(model, name) for name in names}
-            std = model.embedding_std
-            return PretrainHead(backbone.width, inputs, settings.masked, settings.next, **shape, std=std)
+            options = model.pretrain_head | {"std": model.embedding_std}
+            return PretrainHead(backbone.width, inputs, settings.masked, settings.next, **options)
 
         return assemble(model, inputs, inputs.embedding_dim, self.processor.max_length, head)
 

@@ -178,20 +178,20 @@ def filled_text(tokenizer: Tokenizer, tokens: np.ndarray, result: PretrainPredic
     """Returns a passage with its masked tokens in brackets: as predicted, and as they were if that is wrong."""
     inside = result.row == row
     predicted = dict(zip(result.position[inside].tolist(), result.best[inside].tolist(), strict=True))
-    names, text = tokenizer.names, ""
+    text = ""
     for position, token in enumerate(tokens.tolist()):
         if token in (tokenizer.cls, tokenizer.pad):
             continue
-        name = "|" if token == tokenizer.sep else bare_name(names[token])
+        name = "|" if token == tokenizer.sep else bare_name(tokenizer.piece(token))
         if position in predicted:
             guess = predicted[position]
-            name = f"[{name}]" if guess == token else f"[{bare_name(names[guess])}, was {name}]"
+            name = f"[{name}]" if guess == token else f"[{bare_name(tokenizer.piece(guess))}, was {name}]"
         text += name if tokenizer.continues_word[token] or not text else f" {name}"
     return text.removesuffix(" |")
 
 
 def bare_name(name: str) -> str:
-    return name.removeprefix("##") if len(name) > 2 else name
+    return name.removeprefix("##").strip(" ") if len(name) > 2 else name
 
 
 def filled_passages(tokenizer: Tokenizer, rows: list[np.ndarray], result: PretrainPredictions, paired: bool) -> Table:
@@ -241,7 +241,7 @@ def table_by_frequency(result: PretrainPredictions, counts: np.ndarray) -> Table
 
 
 def table_by_kind(tokenizer: Tokenizer, result: PretrainPredictions) -> Table:
-    names = [bare_name(name) for name in tokenizer.names]
+    names = [bare_name(tokenizer.piece(index)) for index in range(tokenizer.vocab_size)]
     number = np.array([any(character.isdigit() for character in name) for name in names], dtype=bool)
     symbol = np.array([not any(character.isalnum() for character in name) for name in names], dtype=bool)
     inner = tokenizer.continues_word & ~number & ~symbol

@@ -156,7 +156,8 @@ class Passages:
     ) -> None:
         self.tokens, self.paired = documents.tokens, paired
         self.frame = tokenizer.cls or 0, tokenizer.sep or 0, tokenizer.pad or 0
-        self.capacity = length - (3 if paired else 2)  # tokens of texts in a sequence
+        self.separators = tokenizer.separators  # between the texts of a pair
+        self.capacity = length - (2 + self.separators if paired else 2)  # tokens of texts in a sequence
         if len(documents.sentences) < 2:
             raise too_short(f"the {name} split has {len(documents.sentences)} sentences")
         self.ends, ends = divide_sentences(documents, self.capacity // 2 if paired else self.capacity)
@@ -219,7 +220,7 @@ class Passages:
     ) -> PassageBatch:
         """Returns [CLS], `size` tokens from `start` on and [SEP]; of pairs also those from `second` on and [SEP]."""
         cls, sep, pad = self.frame
-        second_at = size + 2 if self.paired else size  # position of b
+        second_at = size + 1 + self.separators if self.paired else size  # position of b
         lengths = second_at + second_size + (1 if self.paired else 2)
         steps = np.arange(int(lengths.max()))
         in_first = (steps >= 1) & (steps <= size[:, None])
@@ -230,7 +231,8 @@ class Passages:
         tokens[~text] = pad
         tokens[:, 0] = cls
         rows = np.arange(len(size))
-        tokens[rows, size + 1] = sep
+        for position in range(self.separators if self.paired else 1):
+            tokens[rows, size + 1 + position] = sep
         tokens[rows, lengths - 1] = sep
         return PassageBatch(tokens, lengths, text, unrelated)
 
