@@ -122,7 +122,10 @@ def import_model(
 def export_model(
     run: o.RunPath,
     format: Annotated[
-        str | None, typer.Option("--format", help="transformers, or arpa for n-gram models. (default: by the model)")
+        str | None,
+        typer.Option(
+            "--format", help="transformers, sentence-transformers, or arpa for n-gram models. (default: by the model)"
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The folder or file to write.")] = None,
     plugin: o.Plugin = None,

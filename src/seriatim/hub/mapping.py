@@ -6,16 +6,20 @@ both directions: a model that is read and written again is unchanged.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from ..core.device import on_meta_device
+from ..core.errors import SeriatimError
 from ..core.files import Json
+from ..core.limits import FILE_BYTES
 
 Config = Mapping[str, Any]  # the contents of config.json
 
@@ -204,6 +208,23 @@ class ModelMapping:
 
 
 # Values of config.json
+
+
+def read_json(file: Path) -> object:
+    """Returns the contents of a file of a model folder."""
+    try:
+        FILE_BYTES.check(file.stat().st_size, str(file))
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise SeriatimError("hub.damaged", f"{file} is not JSON: {error}", "restore the file") from None
+
+
+def read_json_object(file: Path) -> Json:
+    values = read_json(file)
+    if not isinstance(values, dict):
+        raise SeriatimError("hub.damaged", f"{file} is not a JSON object", "restore the file")
+    return values
+
 
 MAX_SIZE = 100_000_000  # of a vocabulary; the sizes of a model have narrower ranges of their own
 

@@ -6,7 +6,6 @@ older pytorch_model.bin is a pickle, which can run code: torch's restricted read
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -21,10 +20,11 @@ from ..core import registry
 from ..core.config import validate
 from ..core.errors import SeriatimError
 from ..core.files import Json, check_finite
-from ..core.limits import FILE_BYTES, LABELS
+from ..core.limits import LABELS
 from ..data.tokenizers import Tokenizer
-from .mapping import Config, HubHead, ModelMapping, TensorMap, read_sizes
+from .mapping import Config, HubHead, ModelMapping, TensorMap, read_json_object, read_sizes
 from .mappings import by_model_type
+from .sentence import SentenceModules, lowercased, read_modules
 
 CONFIG = "config.json"
 MAX_SHOWN = 200  # characters of a name or message
@@ -33,8 +33,10 @@ OLD_NAMES = {r"LayerNorm\.gamma$": "LayerNorm.weight", r"LayerNorm\.beta$": "Lay
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 FETCHED = [
     "config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt",
-    "vocab.json", "merges.txt", "special_tokens_map.json", "preprocessor_config.json",
+    "vocab.json", "merges.txt", "special_tokens_map.json", "preprocessor_config.json", "modules.json",
+    "sentence_*_config.json", "config_sentence_transformers.json", "*_Pooling/config.json",
 ]  # fmt: skip
+FETCHED_PICKLES = ["pytorch_model*.bin", "pytorch_model.bin.index.json"]  # where there are no safetensors
 
 
 def locate_model(source: str) -> Path:
@@ -49,7 +51,10 @@ def locate_model(source: str) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(source, allow_patterns=FETCHED))
+        folder = Path(snapshot_download(source, allow_patterns=FETCHED))
+        if not any(folder.glob("*.safetensors")):
+            folder = Path(snapshot_download(source, allow_patterns=FETCHED_PICKLES))
+        return folder
     except Exception as error:  # the package raises whatever its network layer raises
         reason = str(error).strip().partition("\n")[0][:200] or type(error).__name__
         cause = f'there is no folder "{source}", and no model of that name could be fetched: {reason}'
@@ -60,17 +65,20 @@ def locate_model(source: str) -> Path:
 class HubFolder:
     path: Path
     config: Json
+    sentence: SentenceModules | None = None  # if it is a folder of sentence-transformers
 
     @classmethod
     def open(cls, path: str | Path) -> HubFolder:
         path = Path(path)
         if not path.is_dir():
             raise SeriatimError("hub.missing", f"there is no folder {path}", "name a folder with a config.json")
+        sentence = read_modules(path)
+        path = path if sentence is None else sentence.path
         if not (path / CONFIG).is_file():
             cause = f"{path} is not a model: it has no {CONFIG}"
             remedy = "name a folder that `save_pretrained` of transformers wrote"
             raise SeriatimError("hub.not-a-model", cause, remedy)
-        return cls(path, read_json_object(path / CONFIG))
+        return cls(path, read_json_object(path / CONFIG), sentence)
 
     @property
     def model_type(self) -> str:
@@ -90,17 +98,6 @@ class HubFolder:
                     return {_modern_name(name): tensor for name, tensor in tensors.items()}
         cause = f"{self.path} has no weights: neither {' nor '.join(WEIGHTS)}"
         raise SeriatimError("hub.not-a-model", cause, "copy the weights into the folder")
-
-
-def read_json_object(file: Path) -> Json:
-    try:
-        FILE_BYTES.check(file.stat().st_size, str(file))
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise SeriatimError("hub.damaged", f"{file} is not JSON: {error}", "restore the file") from None
-    if not isinstance(values, dict):
-        raise SeriatimError("hub.damaged", f"{file} is not a JSON object", "restore the file")
-    return values
 
 
 def _read_shards(index: Path) -> dict[str, Tensor]:
@@ -240,6 +237,7 @@ class HubModel:
     notes: list[str] = field(default_factory=list)
     new_tensors: dict[str, Tensor] = field(default_factory=dict)  # optional ones that are missing, initialized
     image: HubImage | None = None
+    sentence: SentenceModules | None = None
 
     @property
     def decoder_start(self) -> int | None:
@@ -280,6 +278,8 @@ def read_model(path: str | Path) -> HubModel:
         tensors |= {"input.mean": torch.tensor(image.mean), "input.std": torch.tensor(image.std)}
     else:
         tokenizers = _read_tokenizers(folder.path, "target.weight" in tensors, problems)
+        if folder.sentence is not None and folder.sentence.lowercase:
+            tokenizers = {name: lowercased(tokenizer) for name, tokenizer in tokenizers.items()}
     for name in mapping.token_tables:
         if name in tensors:
             is_source = name == mapping.token_tables[0] and "source_tokenizer" in tokenizers
@@ -294,7 +294,7 @@ def read_model(path: str | Path) -> HubModel:
     new_tensors = {entry.name: _initialize(shapes[entry.name]) for entry in absent}
     notes = list(dict.fromkeys(notes))
     parts = (folder.path, values, mapping, head, tensors, folder.config, tokenizers)
-    return HubModel(*parts, labels, notes, new_tensors, image)
+    return HubModel(*parts, labels, notes, new_tensors, image, folder.sentence)
 
 
 def _model_settings(folder: HubFolder, mapping: ModelMapping) -> tuple[Json, Any]:
@@ -386,6 +386,8 @@ def _find_mapping(folder: HubFolder) -> ModelMapping:
 def _find_head(folder: HubFolder, mapping: ModelMapping) -> HubHead:
     architecture = folder.architecture or mapping.heads[0].architecture
     for head in mapping.heads:
+        if folder.sentence is not None and head.kind == "pretraining" and not head.prefixed:
+            return head  # the encoder alone, whatever it was trained as
         if head.architecture == architecture and head.matches(folder.config):
             return head
     supported = ", ".join(dict.fromkeys(head.architecture for head in mapping.heads))

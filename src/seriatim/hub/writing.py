@@ -16,6 +16,7 @@ from ..core.files import Json, atomic_folder, write_json, write_text
 from ..data.tokenizers import Tokenizer
 from .mapping import Config, HubHead, ModelMapping
 from .reading import PREPROCESSOR, TARGET_FOLDER, HubImage
+from .sentence import SentenceModules, write_modules
 
 BILINEAR = 2  # Pillow's number of the filter
 NORMALIZATION = ("input.mean", "input.std")  # of images: not among the weights in `transformers`
@@ -45,6 +46,7 @@ def write_model(
     tokenizers: Mapping[str, Tokenizer],
     config: Config,
     image: HubImage | None = None,
+    sentence: SentenceModules | None = None,
 ) -> None:
     """Writes a model folder.
 
@@ -57,6 +59,7 @@ def write_model(
         tokenizers: "tokenizer", and "source_tokenizer" if source and target have separate ones.
         config: Entries of config.json besides sizes: labels, special tokens.
         image: The images that the model reads; mean and std are among the tensors.
+        sentence: How it embeds texts, for a folder of sentence-transformers.
     """
     problems: list[str] = []
     tensors = mapping.constants(settings) | dict(tensors)
@@ -105,6 +108,8 @@ def write_model(
         if tokenizer is not None and source is not None:
             (temporary / TARGET_FOLDER).mkdir()
             write_tokenizer(temporary / TARGET_FOLDER, tokenizer, max_length, encoder_decoder)
+        if sentence is not None:
+            write_modules(temporary, settings.width, sentence)
 
 
 def write_preprocessor(path: Path, image: HubImage) -> None:

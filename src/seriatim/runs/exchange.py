@@ -20,6 +20,7 @@ from ..data.tokenizers import Tokenizer
 from ..hub.mapping import HubHead, ModelMapping
 from ..hub.mappings import MAPPINGS
 from ..hub.reading import HubImage, HubModel, locate_model, read_model
+from ..hub.sentence import SentenceModules
 from ..hub.writing import find_head, write_model
 from ..models.ngram import NGram
 from ..nn.network import count_parameters, weights
@@ -33,7 +34,7 @@ from .run import WEIGHTS, Run, save_task
 from .session import has_started
 
 Notify = Callable[[str], None]
-FORMATS = ("transformers", "arpa")
+FORMATS = ("transformers", "sentence-transformers", "arpa")
 UNBOUNDED_LENGTH = 512  # tokens of a sequence, for an imported model without a limit
 
 
@@ -51,6 +52,10 @@ def import_model(source: str | Path, out: str | Path | None = None, notify: Noti
     if Path(source).is_file():
         return _import_arpa(Path(source), out, note)
     model = read_model(locate_model(str(source)))
+    if model.sentence is not None and (problems := _sentence_problems(model)):
+        lines = "\n".join(f"  - {problem}" for problem in problems)
+        remedy = "fine-tune from it (--from), which needs the encoder only, or use another model"
+        raise SeriatimError("hub.unfit", f"{source} cannot be used:\n{lines}", remedy)
     for text in model.notes:
         note(text)
     if not model.tokenizers and model.image is None:
@@ -61,6 +66,9 @@ def import_model(source: str | Path, out: str | Path | None = None, notify: Noti
     config = make_config({"task": settings, "data": {"source": str(source)}, "model": model.settings})
     hub_config = model.config if model.image is None else model.config | {"image": vars(model.image)}
     max_length = config.model.traits.context_length or UNBOUNDED_LENGTH
+    if model.sentence is not None:
+        max_length = min(max_length, model.sentence.max_length or max_length)
+    hub_config = hub_config | {"sentence_embedding": {} if model.sentence is None else model.sentence.settings}
     processor = task_class.processor_type.from_pretrained(model.tokenizers, max_length, model.labels, hub_config)
     folder = fresh_folder("runs", model.path.resolve().name) if out is None else Path(out)
     tensors = model.tensors | model.new_tensors | _neutral_scale(model)
@@ -114,6 +122,14 @@ def _write_run(
     return run
 
 
+def _sentence_problems(model: HubModel) -> list[str]:
+    """Returns why the vectors of a folder of sentence-transformers would differ from its own."""
+    problems = [] if model.sentence is None else model.sentence.problems
+    if model.head.kind == "pretraining":
+        return problems
+    return [*problems, f"sentence-transformers of the type {model.mapping.model_type} are not supported"]
+
+
 def _neutral_scale(model: HubModel) -> dict[str, Tensor]:
     """Returns the scale and shift of a head whose outputs are in the units of the data already."""
     if not any(name.startswith("head.head.") for name in model.tensors):
@@ -128,13 +144,14 @@ def export_model(path: str | Path, out: str | Path | None = None, format: str | 
     Args:
         path: The run.
         out: The folder of `transformers`, by default in the run; or the ARPA file.
-        format: "transformers" or "arpa"; by default that of the model.
+        format: "transformers", "sentence-transformers" (an encoder that `embed` uses) or "arpa"; by default that of the
+            model.
     """
     run = Run(path)
     format = format or ("arpa" if isinstance(run.network, NGram) else "transformers")
     if format not in FORMATS:
         raise SeriatimError("export.format", f'there is no format "{format}"', did_you_mean(format, FORMATS))
-    target = run.path / ("model.arpa" if format == "arpa" else "transformers") if out is None else Path(out)
+    target = run.path / ("model.arpa" if format == "arpa" else format) if out is None else Path(out)
     if target.exists():
         raise SeriatimError("export.exists", f"{target} exists already", "remove it, or choose another --out")
     processor = run.task.processor
@@ -143,6 +160,9 @@ def export_model(path: str | Path, out: str | Path | None = None, format: str | 
             cause = f"{run.path}: {run.config.model.name} is not an n-gram model"
             raise SeriatimError("export.format", cause, "ARPA files hold n-gram models; use --format transformers")
         run.network.write_arpa(target, processor.tokenizers["tokenizer"].names)
+        return target
+    if format == "sentence-transformers":
+        _export_encoder(run, target)
         return target
     architectures = _architectures(run)
     tensors = _fold_scale(weights(run.network))
@@ -156,6 +176,25 @@ def export_model(path: str | Path, out: str | Path | None = None, format: str | 
     image = None if layout is None else HubImage(**layout, mean=(), std=())
     write_model(target, mapping, head, run.config.model, tensors, tokenizers, config, image)
     return target
+
+
+def _export_encoder(run: Run, target: Path) -> None:
+    """Writes the encoder of a run as a folder of sentence-transformers, with the vectors that `embed` gives."""
+    settings = run.config.model
+    mappings = [mapping for mapping in MAPPINGS if mapping.model == settings.name and mapping.supports(settings)]
+    heads = [(m, head) for m in mappings for head in m.heads if head.kind == "pretraining" and not head.prefixed]
+    if not heads:
+        names = sorted({mapping.model for mapping in MAPPINGS for head in mapping.heads if head.kind == "pretraining"})
+        cause = f"{run.path}: sentence-transformers has no {settings.name}"
+        raise SeriatimError("export.format", cause, f"supported: {', '.join(names)}")
+    reader = run.predictor.text_reader()
+    mapping, head = heads[0]
+    known = {entry.name for entry in (*mapping.maps(settings, head), *head.optional)}
+    tensors = {name: tensor for name, tensor in weights(run.network).items() if name in known}
+    own = reader.embedding
+    modules = SentenceModules(target, own.pooling, own.normalize, reader.max_length, prompt=own.prompt)
+    tokenizers, config = {"tokenizer": reader.tokenizer}, _token_config(reader.tokenizer)
+    write_model(target, mapping, head, settings, tensors, tokenizers, config, sentence=modules)
 
 
 def _architectures(run: Run) -> list[tuple[ModelMapping, HubHead]]:

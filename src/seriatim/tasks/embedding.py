@@ -49,7 +49,7 @@ from .base import weights_digest
 from .batching import Batch, device_of, padding_mask, run_batches
 from .metrics import UNSPACED
 from .predictor import Predictor, Record, capability
-from .processor import Encoded
+from .processor import Encoded, Stored
 
 Pooling = Literal["mean", "cls", "max", "last"]
 MAX_ELEMENTS = 2_048  # of a batch: more do not fit the caches of a CPU
@@ -76,6 +76,21 @@ class EncodedTexts(NamedTuple):
     truncated: int  # number of texts that were longer than the network accepts
 
 
+@dataclass(frozen=True)
+class EmbeddingSettings(Stored):
+    """How a model embeds texts, unless the options say otherwise; a sentence encoder was trained with one way.
+
+    Args:
+        pooling: How the vectors of all elements become one.
+        normalize: Whether vectors have length 1.
+        prompt: What is put before every text.
+    """
+
+    pooling: str = "mean"
+    normalize: bool = True
+    prompt: str = ""
+
+
 class TextReader:
     """Encodes texts as a network reads them: prefix, [CLS], tokens, [SEP], suffix.
 
@@ -88,6 +103,7 @@ class TextReader:
         cls_sep: Whether [CLS] and [SEP] enclose a text; by default if the tokenizer has them.
         prepare: Normalizes a text as those of the training were.
         table: The embedding table; by default that of the network's input.
+        embedding: How texts are embedded by default.
     """
 
     def __init__(
@@ -100,12 +116,14 @@ class TextReader:
         cls_sep: bool | None = None,
         prepare: Callable[[str], str] | None = None,
         table: nn.Embedding | None = None,
+        embedding: EmbeddingSettings | None = None,
     ) -> None:
         self.predictor, self.tokenizer, self.max_length = predictor, tokenizer, max_length
         self.network = cast(nn.Module, predictor.network)
         self.prefix, self.suffix = np.asarray(prefix, np.int64), np.asarray(suffix, np.int64)
         self.cls_sep = tokenizer.has_cls_sep if cls_sep is None else cls_sep
-        self.prepare = prepare or (lambda text: text)
+        self.embedding = EmbeddingSettings() if embedding is None else embedding
+        self.prepare = prepare or (lambda text: self.embedding.prompt + text)
         self._table = table
         around = len(prefix) + len(suffix) + 2 * self.cls_sep
         self.max_tokens = None if max_length is None else max(max_length - around, 1)
@@ -307,8 +325,12 @@ def fragment(text: str, first: int, last: int, side: int, marked: bool) -> str:
 
 
 class EmbedOptions(Settings):
-    pooling: Pooling = Setting("mean", description="how the vectors of all elements become one")
-    normalize: bool = Setting(True, description="scale vectors to length 1")
+    pooling: Pooling | None = Setting(
+        None, description="how the vectors of all elements become one (default: that of a sentence encoder, or mean)"
+    )
+    normalize: bool | None = Setting(
+        None, description="scale vectors to length 1 (default: as a sentence encoder does, or yes)"
+    )
 
 
 class NearestOptions(Settings):
@@ -316,7 +338,9 @@ class NearestOptions(Settings):
         None, description="texts, or a file of texts or vectors, to search (default: the other inputs)"
     )
     top: int = Setting(5, ge=1, le=1_000_000, description="number of neighbors")
-    pooling: Pooling | None = Setting(None, description="how the vectors of all elements become one (default: mean)")
+    pooling: Pooling | None = Setting(
+        None, description="how the vectors of all elements become one (default: that of a sentence encoder, or mean)"
+    )
 
 
 class WordOptions(Settings):
@@ -337,11 +361,13 @@ class EmbeddingPredictor(Predictor):
         tokenizer = next(iter(self.processor.tokenizers.values()))
         return [tokenizer.token(int(token)) for token in encoded.inputs[item]]
 
-    def embedder(self, pooling: str = "mean", normalize: bool = True) -> Embedder:
+    def embedder(self, pooling: str | None = None, normalize: bool | None = None) -> Embedder:
         """Returns a function from texts to vectors (n,D), for more texts than fit into memory."""
         if not isinstance(self.network, nn.Module):
             raise no_vectors(self, "is not a network and has no vectors")
-        return Embedder(self.text_reader(), pooling, normalize)
+        reader = self.text_reader()
+        pooling = reader.embedding.pooling if pooling is None else pooling
+        return Embedder(reader, pooling, reader.embedding.normalize if normalize is None else normalize)
 
     def word_vectors(self, word: str, texts: Sequence[str], normalize: bool = True, strict: bool = True) -> WordVectors:
         """Returns the vectors of a word in context; see the function `word_vectors`."""
@@ -360,8 +386,10 @@ class EmbeddingPredictor(Predictor):
         self, path: Path, options: EmbedOptions, run: str
     ) -> Iterator[Callable[[Sequence[Record]], None]]:
         """Opens a file of vectors whose description names the model, for the records of `embed`."""
-        description = {"run": run, "model": weights_digest(self.network)} | options.model_dump()
-        with VectorWriter(path, self.embedder().width, description) as writer:
+        embedder = self.embedder(options.pooling, options.normalize)
+        description = {"run": run, "model": weights_digest(self.network)}
+        description |= {"pooling": embedder.pooling, "normalize": embedder.normalize}
+        with VectorWriter(path, embedder.width, description) as writer:
             yield lambda records: writer.write(
                 [record["text"] for record in records], np.stack([record["vector"] for record in records])
             )
@@ -394,7 +422,7 @@ class EmbeddingPredictor(Predictor):
             embedder = self.embedder(vectors.check_model(weights_digest(self.network), options.pooling))
         else:
             texts = queries if among is None else self.task.read(open_source(among), TEXTS)["text"]
-            embedder = self.embedder(options.pooling or "mean")
+            embedder = self.embedder(options.pooling)
             blocks = ((block, embedder(block)) for block in text_blocks(texts))
         if among is None:
             results = nearest_to_each(blocks, options.top)

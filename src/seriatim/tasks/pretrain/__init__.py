@@ -229,7 +229,7 @@ class FillMaskPredictor(EmbeddingPredictor):
     def text_reader(self) -> TextReader:
         limits = [self.processor.max_length, self.network.backbone.context_length]
         limit = min(limit for limit in limits if limit is not None)
-        return TextReader(self, self.tokenizer, max_length=limit)
+        return TextReader(self, self.tokenizer, max_length=limit, embedding=self.processor.embedding)
 
     def usage(self, run: str) -> list[Usage]:
         text = f"The capital of {self.mask_name} is Paris."

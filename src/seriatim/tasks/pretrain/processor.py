@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Self, cast
 
@@ -29,6 +29,7 @@ from ...data.documents import UNKNOWN, TextLayout, document_ends
 from ...data.sequences import Sequences
 from ...data.tokenizers import Tokenizer, TokenizerSettings, default_kind
 from ..codecs import TRAINING_CHARACTERS, train_tokenizer
+from ..embedding import EmbeddingSettings
 from ..processor import Encoded, Processor, TaskConfig, Tokenizers, Values
 
 BERT_TOKENIZER = {"kind": "bert", "lowercase": True}
@@ -284,11 +285,14 @@ class EncodedPassages(Encoded):
 class PretrainProcessor(Processor[EncodedPassages]):
     """Divides text into documents, sentences and tokens."""
 
+    version = 2
+
     tokenizer: Tokenizer
     max_length: int
     paired: bool = True
     titled: bool = False  # see `TextLayout`
     wrapped: bool = False
+    embedding: EmbeddingSettings = field(default_factory=EmbeddingSettings)
 
     @classmethod
     def fit(cls, train: Dataset, config: TaskConfig, pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:
@@ -315,7 +319,8 @@ class PretrainProcessor(Processor[EncodedPassages]):
     def from_pretrained(
         cls, tokenizers: Tokenizers, max_length: int, labels: tuple[str, ...] = (), config: Values | None = None
     ) -> Self:
-        return cls(tokenizers["tokenizer"], max_length)
+        embedding = EmbeddingSettings(**(config or {}).get("sentence_embedding", {}))
+        return cls(tokenizers["tokenizer"], max_length, embedding=embedding)
 
     def encode(self, dataset: Dataset, diagnostics: Diagnostics, split: str = "training") -> EncodedPassages:
         """Returns the spans of a data set, from which passages are drawn; `split` is its name in messages."""
