@@ -63,7 +63,8 @@ def encoder_decoder_models() -> list[str]:
 
 
 RECURRENT_BOTH: list[Case] = [(name, {"bidirectional": True, "layers": 2}) for name in ("rnn", "lstm", "gru")]
-BIDIRECTIONAL = RECURRENT_BOTH + [(name, {}) for name in _backbone_names() if not settings_class(name).causal]
+BIDIRECTIONAL = [*RECURRENT_BOTH, *((name, {}) for name in _backbone_names() if not settings_class(name).causal)]
+BIDIRECTIONAL += [("bert", {"variant": "roberta", "position_offset": 2}), ("bert", {"variant": "electra"})]
 
 
 def label(case: Case) -> str:

@@ -508,7 +508,7 @@ def test_tokenizers_of_ours_are_theirs(kind: str, model_type: str, tmp_path: Pat
     """The same ids for the same texts, with what stands around them; and the same special tokens."""
     ours = trained(kind, **KINDS[kind])
     closed = model_type in ("marian", "blenderbot")
-    writing.write_tokenizer(tmp_path, ours, 512, closed)
+    writing.write_tokenizer(tmp_path, ours, 512, closed, segments=ours.has_cls_sep)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
     peer = transformers.AutoTokenizer.from_pretrained(tmp_path)
     end = [ours.eos] if closed else []

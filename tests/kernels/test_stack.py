@@ -211,9 +211,13 @@ def train(network, steps, accumulate, equations=False):
     return network
 
 
-@pytest.mark.parametrize("name", ["gpt", "bert"])
-def test_training_gives_the_same_weights(name, threads):
-    settings_ = settings_of((name, {"width": 32, "layers": 2, "heads": 2, "dropout": 0.1}))
+ELECTRA = {"variant": "electra", "embedding": 16, "position_offset": 2}
+
+
+@pytest.mark.parametrize("case", [("gpt", {}), ("bert", {}), ("bert", ELECTRA)])
+def test_training_gives_the_same_weights(case, threads):
+    name, extra = case
+    settings_ = settings_of((name, {"width": 32, "layers": 2, "heads": 2, "dropout": 0.1} | extra))
     start = token_network(settings_, 23, 11)
     ours, bitwise, accumulated, theirs = (copy.deepcopy(start) for _ in range(4))
     train(ours, 5, False)

@@ -34,9 +34,10 @@ HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 FETCHED = [
     "config.json", "*.safetensors", "*.safetensors.index.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt",
     "vocab.json", "merges.txt", "special_tokens_map.json", "preprocessor_config.json", "modules.json",
-    "sentence_*_config.json", "config_sentence_transformers.json", "*_Pooling/config.json",
+    "sentence_*_config.json", "config_sentence_transformers.json", "*_Pooling/config.json", "0_Transformer/*.json",
+    "0_Transformer/*.txt",
 ]  # fmt: skip
-FETCHED_PICKLES = ["pytorch_model*.bin", "pytorch_model.bin.index.json"]  # where there are no safetensors
+FETCHED_PICKLES = ["pytorch_model*.bin", "pytorch_model.bin.index.json", "0_Transformer/pytorch_model*.bin"]
 
 
 def locate_model(source: str) -> Path:
@@ -52,7 +53,7 @@ def locate_model(source: str) -> Path:
 
     try:
         folder = Path(snapshot_download(source, allow_patterns=FETCHED))
-        if not any(folder.glob("*.safetensors")):
+        if not any(folder.rglob("*.safetensors")):
             folder = Path(snapshot_download(source, allow_patterns=FETCHED_PICKLES))
         return folder
     except Exception as error:  # the package raises whatever its network layer raises

@@ -21,8 +21,9 @@ from ..core.files import Json, load_tensors
 from ..data.tokenizers import Tokenizer
 from ..nn.network import weights
 from .reading import MAX_LISTED, HubModel, locate_model, read_model, read_settings
+from .sentence import MODULES
 
-SIZES = ("name", "width", "layers", "heads", "context_length", "embedding", "feedforward", "segments")
+SIZES = ("name", "width", "layers", "heads", "context_length", "embedding", "feedforward", "variant")
 POOLER = "pooler."  # a part of the head that is the same in every task
 LABELED_HEADS = ("classification", "token-classification")  # whose outputs are labels
 
@@ -35,7 +36,7 @@ class WarmStart:
     @classmethod
     def open(cls, source: str) -> WarmStart:
         path = locate_model(source)
-        if not (path / "config.yaml").is_file() and not (path / "config.json").is_file():
+        if not any((path / name).is_file() for name in ("config.yaml", "config.json", MODULES)):
             cause = f"{path} is neither the folder of a run nor of a model"
             raise SeriatimError("start.missing", cause, "name a folder with a config.yaml or a config.json")
         return cls(source, path)

@@ -93,7 +93,8 @@ def write_model(
     }
     values |= sizes | dict(config)
     tokenizer, source = tokenizers.get("tokenizer"), tokenizers.get("source_tokenizer")
-    max_length = values.get("max_position_embeddings", values.get("n_positions"))
+    max_length = settings.traits.context_length or values.get("max_position_embeddings", values.get("n_positions"))
+    segments = values.get("type_vocab_size", 0) > 1
     encoder_decoder = bool(values.get("is_encoder_decoder"))
     with atomic_folder(path) as temporary:
         cloned = {name: tensor.clone() for name, tensor in hub_tensors.items()}
@@ -102,7 +103,7 @@ def write_model(
         if image is not None:
             write_preprocessor(temporary, image)
         if tokenizer is not None:
-            write_tokenizer(temporary, tokenizer if source is None else source, max_length, encoder_decoder)
+            write_tokenizer(temporary, tokenizer if source is None else source, max_length, encoder_decoder, segments)
             if encoder_decoder:
                 _write_generation_config(temporary, values, tokenizer)
         if tokenizer is not None and source is not None:
@@ -144,16 +145,25 @@ def _write_generation_config(path: Path, config: Config, tokenizer: Tokenizer) -
     write_json(path / "generation_config.json", values)
 
 
-def write_tokenizer(path: Path, tokenizer: Tokenizer, max_length: int | None, append_eos: bool = False) -> None:
-    """Writes the files of a tokenizer; with `append_eos` it ends texts with `<eos>`, as an encoder–decoder expects."""
+def write_tokenizer(
+    path: Path, tokenizer: Tokenizer, max_length: int | None, append_eos: bool = False, segments: bool = False
+) -> None:
+    """Writes the files of a tokenizer.
+
+    Args:
+        path: The folder.
+        tokenizer: The tokenizer.
+        max_length: The longest sequence the model reads.
+        append_eos: Whether texts end with `<eos>`, as an encoder–decoder expects.
+        segments: Whether the model reads which of two texts a token belongs to.
+    """
     text = _with_eos(tokenizer) if append_eos else tokenizer.backend.to_str(pretty=True)
     write_text(path / "tokenizer.json", text)
     special = {key: getattr(tokenizer, name, None) for key, name in SPECIAL_TOKENS.items()}
     values: Json = {key: tokenizer.names[token] for key, token in special.items() if token is not None}
     values.setdefault("pad_token", values.get("eos_token"))
     values |= {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
-    inputs = ["input_ids", "token_type_ids", "attention_mask"]
-    values["model_input_names"] = inputs if tokenizer.has_cls_sep else [inputs[0], inputs[2]]
+    values["model_input_names"] = ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"]
     if max_length is not None:
         values["model_max_length"] = max_length
     write_json(path / "tokenizer_config.json", {key: value for key, value in values.items() if value is not None})
