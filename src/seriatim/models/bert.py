@@ -156,7 +156,7 @@ class Settings(TransformerSettings):
     preset: Literal["tiny", "mini", "small", "base", "large"] = Field(
         "tiny", description="default sizes: tiny to small for a CPU, base and large are the paper's"
     )
-    variant: Variant = Field("bert", description="which of the encoders with these blocks, see above")
+    variant: Variant = Field("bert", description="an encoder with the same blocks: other positions, segments and heads")
     width: int = Field(128, ge=1, le=65_536, description="size of the hidden vectors; `--params` solves for it")
     layers: int = Field(2, ge=1, le=200, description="Transformer blocks")
     context_length: int = Field(512, ge=1, le=1_000_000, description="largest number of elements")
