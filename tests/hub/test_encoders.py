@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tokenizers import AddedToken, ByteLevelBPETokenizer, SentencePieceUnigramTokenizer
@@ -19,6 +20,7 @@ from seriatim.core.errors import SeriatimError
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.hub import reading
 from seriatim.runs.exchange import export_model, import_model
+from seriatim.tasks.pretrain.processor import EncodedDocuments, Passages, encode_groups
 
 transformers: Any = pytest.importorskip("transformers")
 TEXTS = [
@@ -207,6 +209,40 @@ def test_questions_of_roberta_are_framed_as_there(tmp_path: Path) -> None:
     out = export_model(run.path, tmp_path / "out")
     again = transformers.AutoModelForQuestionAnswering.from_pretrained(out).eval()
     torch.testing.assert_close(again(**inputs).start_logits, result.start_logits, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", ["roberta", "xlm-roberta", "distilbert"])
+def test_words_are_tagged_as_there(family: str, tmp_path: Path) -> None:
+    """The tag of a word is that of its first token; RoBERTa reads every word with a blank before it."""
+    peer, tokenizer = save_model(family, "ForTokenClassification", tmp_path / "theirs", num_labels=4)
+    run = import_model(tmp_path / "theirs", tmp_path / "run")
+    words = ["Dog", "и", "мир", "wasn't", "новый", "saw", "naïve", "hat"]
+    if family == "roberta":
+        tokenizer = transformers.RobertaTokenizer.from_pretrained(tmp_path / "theirs", add_prefix_space=True)
+    inputs = tokenizer(words, is_split_into_words=True, return_tensors="pt")
+    encoded = run.predictor.encode_inputs([words])
+    assert encoded.inputs[0].tolist() == inputs["input_ids"][0].tolist()
+    scores = peer(**inputs).logits[0]
+    torch.testing.assert_close(run.network(inputs["input_ids"])[0][0], scores, rtol=0, atol=1e-5)
+    first = [inputs.word_ids().index(word) for word in range(len(words))]
+    tags = [peer.config.id2label[int(scores[position].argmax())] for position in first]
+    assert run.tag([words])[0]["tags"] == tags
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_passages_of_roberta(paired: bool, tmp_path: Path) -> None:
+    """To train on: its frame around them, and blanks between their sentences."""
+    peer = save_tokenizer("roberta", tmp_path)
+    sentences = ["The old cat sat.", "The man saw it."]
+    (tokens, lengths, counts) = next(encode_groups(iter([sentences, sentences]), Tokenizer.load(tmp_path)))
+    assert tokens.tolist() == 2 * peer(" ".join(sentences), add_special_tokens=False)["input_ids"]
+    documents = EncodedDocuments(tokens, np.cumsum(lengths), np.cumsum(counts))
+    passages = Passages(documents, Tokenizer.load(tmp_path), 60, paired)
+    batch = passages.draw(np.arange(len(passages)), np.random.default_rng(0))
+    for row, size, unrelated in zip(batch.tokens, batch.lengths, batch.unrelated, strict=True):
+        first, second = sentences
+        expected = peer(first, f" {second}") if paired else peer(f"{first} {second}")
+        assert row[:size].tolist() == expected["input_ids"] or unrelated
 
 
 def test_a_discriminator_is_read_as_an_encoder(tmp_path: Path) -> None:

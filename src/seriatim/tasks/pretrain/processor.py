@@ -110,9 +110,16 @@ def encode_groups(
     Sentences and documents without a token are left out.
     """
     unknown = UNKNOWN if tokenizer.unk is None else tokenizer.names[tokenizer.unk]
+    blank = (
+        " " if tokenizer.kind == "byte-bpe" else ""
+    )  # which belongs to the first word of all sentences but the first
 
     def encode(group: Sequence[list[str]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        texts = [sentence.replace(UNKNOWN, unknown) for sentences in group for sentence in sentences]
+        texts = [
+            (blank if number else "") + sentence.replace(UNKNOWN, unknown)
+            for sentences in group
+            for number, sentence in enumerate(sentences)
+        ]
         ids = tokenizer.encode_many(texts, strict=False)
         lengths = np.array([len(row) for row in ids], dtype=np.int64)
         starts = np.cumsum([0, *(len(sentences) for sentences in group[:-1])])
