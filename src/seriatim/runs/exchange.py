@@ -60,7 +60,8 @@ def import_model(source: str | Path, out: str | Path | None = None, notify: Noti
         note(text)
     if not model.tokenizers and model.image is None:
         cause = f"{model.path} has no tokenizer"
-        raise SeriatimError("hub.tokenizer", cause, "add its tokenizer.json, vocab.txt, or vocab.json and merges.txt")
+        remedy = "add its tokenizer.json, which `save_pretrained` of its tokenizer in transformers writes; or vocab.txt, or"
+        raise SeriatimError("hub.tokenizer", cause, f"{remedy} vocab.json and merges.txt")
     task_class = next(task for task in load_all().values() if task.hub_head == model.head.kind)
     settings = {"name": task_class.name, **model.head.task_settings, **task_class.hub_settings(model.config)}
     config = make_config({"task": settings, "data": {"source": str(source)}, "model": model.settings})
@@ -68,6 +69,8 @@ def import_model(source: str | Path, out: str | Path | None = None, notify: Noti
     max_length = config.model.traits.context_length or UNBOUNDED_LENGTH
     if model.sentence is not None:
         max_length = min(max_length, model.sentence.max_length or max_length)
+        length = "of length 1" if model.sentence.normalize else "not normalized"
+        note(f"sentence-transformers: pooling {model.sentence.pooling}, vectors {length}, texts of {max_length} tokens")
     hub_config = hub_config | {"sentence_embedding": {} if model.sentence is None else model.sentence.settings}
     processor = task_class.processor_type.from_pretrained(model.tokenizers, max_length, model.labels, hub_config)
     folder = fresh_folder("runs", model.path.resolve().name) if out is None else Path(out)
