@@ -60,7 +60,7 @@ def import_model(source: str | Path, out: str | Path | None = None, notify: Noti
         note(text)
     if not model.tokenizers and model.image is None:
         cause = f"{model.path} has no tokenizer"
-        remedy = "add its tokenizer.json, which `save_pretrained` of its tokenizer in transformers writes; or vocab.txt, or"
+        remedy = "add its tokenizer.json (`save_pretrained` of the tokenizer in transformers writes it), vocab.txt, or"
         raise SeriatimError("hub.tokenizer", cause, f"{remedy} vocab.json and merges.txt")
     task_class = next(task for task in load_all().values() if task.hub_head == model.head.kind)
     settings = {"name": task_class.name, **model.head.task_settings, **task_class.hub_settings(model.config)}
