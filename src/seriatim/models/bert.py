@@ -9,11 +9,11 @@ pretraining task is to predict masked elements (the task `pretrain`). A text beg
 the whole text, and ends with [SEP]; a second text may follow, marked by its segment. The norm is after each part, as in
 the paper, so the learning rate needs a warm-up.
 
-Encoders of the same blocks (`variant`), with their own texts of pretraining:
+Other encoders have the same blocks (`variant`), and differ in how they were pretrained and in
 
-    roberta, xlm-roberta    no segments; the table of positions has unused rows in front        Liu 2019, Conneau 2020
-    distilbert              half of the layers, no segments, no pooler in pretraining           Sanh et al. 2019
-    electra                 tokens, positions and norm may be of a smaller size than the blocks Clark et al. 2020
+    roberta, xlm-roberta    no segments; the table of positions begins with unused rows    Liu 2019, Conneau 2020
+    distilbert              no segments; no pooler in pretraining, relu in its place       Sanh et al. 2019
+    electra                 tokens, positions and first norm may be smaller than blocks    Clark et al. 2020
 
 Initialization: normal, 0.02, tokens 1/√width; some heads begin with useful attention patterns (`initialize_heads`).
 """

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .images import ImageInput, ImageShape
 
 
-Pooler = Literal["tanh", "relu", "gelu"]
+Pooler = Literal["tanh", "relu", "gelu"]  # the activation of a head's layer on the first element
 
 
 @dataclass(frozen=True)
