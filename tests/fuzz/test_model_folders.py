@@ -40,6 +40,13 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "bert-tag": BERT | LABELS | {"architectures": ["BertForTokenClassification"]},
     "bert-pretrain": BERT | {"architectures": ["BertForPreTraining"]},
     "bert-answer": BERT | {"architectures": ["BertForQuestionAnswering"]},
+    "roberta-pretrain": BERT | {"model_type": "roberta", "architectures": ["RobertaForMaskedLM"], "pad_token_id": 0},
+    "electra-pretrain": BERT | {"model_type": "electra", "architectures": ["ElectraForMaskedLM"], "embedding_size": 4},
+    "distilbert-classify": LABELS | {
+        "model_type": "distilbert", "architectures": ["DistilBertForSequenceClassification"], "dim": 8, "n_layers": 1,
+        "n_heads": 2, "hidden_dim": 8, "max_position_embeddings": 8, "activation": "gelu", "dropout": 0.1,
+    },
+    "sentence": BERT | {"architectures": ["BertModel"]},
     "gpt2": {
         "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 8, "n_layer": 1, "n_head": 2,
         "n_positions": 8, "n_inner": None, "activation_function": "gelu_new", "resid_pdrop": 0.1,
@@ -65,6 +72,16 @@ PREPROCESSOR = {
     "do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True, "image_mean": [0.5] * 3,
     "image_std": [0.5] * 3, "size": {"height": 8, "width": 8}, "do_center_crop": False, "crop_size": 8,
 }  # fmt: skip
+MODULES = {
+    "modules.json": [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+        {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"},
+    ],
+    "1_Pooling/config.json": {"word_embedding_dimension": 8, "pooling_mode": "mean", "include_prompt": True},
+    "sentence_bert_config.json": {"max_seq_length": 6, "do_lower_case": False},
+    "config_sentence_transformers.json": {"prompts": {"query": "a: "}, "default_prompt_name": "query"},
+}
 Files = dict[str, bytes]
 
 
@@ -94,6 +111,7 @@ def config(name: str) -> dict[str, Any]:
 def valid_files(name: str) -> Files:
     images = name in ("vit", "resnet")
     rest = {"preprocessor_config.json": dump_json(PREPROCESSOR)} if images else {"tokenizer.json": _tokenizer_json()}
+    rest |= {file: dump_json(values) for file, values in MODULES.items()} if name == "sentence" else {}
     return {"config.json": dump_json(config(name)), "model.safetensors": save(tensors(name)), **rest}
 
 
@@ -105,6 +123,7 @@ def write_folder(folder: Path, files: Files) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for name, data in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(data)
     return folder
 
@@ -162,8 +181,8 @@ def model_folder(draw: Any) -> Files:
             del files["model.safetensors"]
             files |= draw(weights_file(name))
         else:
-            file = part if part in files else [*files][-1]
-            file = file if file in ("tokenizer.json", "preprocessor_config.json") else "config.json"
+            others = sorted(file for file in valid_files(name) if file not in ("config.json", "model.safetensors"))
+            file = part if part == "config.json" else draw(st.sampled_from(others))
             files[file] = dump_json(draw(mutated(json.loads(valid_files(name)[file]))))
     if draw(st.integers(0, 9)) == 0:
         files.pop(draw(st.sampled_from(sorted(files))))
@@ -223,7 +242,8 @@ def import_and_predict(files: Files, text: str, base: Path) -> None:
     name = run.config.task.name
     image = torch.zeros(9, 9, 3, dtype=torch.uint8).numpy()
     inputs = image if "preprocessor_config.json" in files else (text, f"{text} cat") if name == "answer" else text
-    run.call(VERBS.get(name, name), inputs, **({"max_tokens": 3} if name in ("language", "translate") else {}))
+    verb = "embed" if "modules.json" in files else VERBS.get(name, name)
+    run.call(verb, inputs, **({"max_tokens": 3} if name in ("language", "translate") else {}))
 
 
 @fuzz(weight=0.2, files=model_folder(), text=st.text(max_size=12))
@@ -237,7 +257,7 @@ def test_import_and_predict(files: Files, text: str, tmp_path_factory: pytest.Te
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_valid_folders_predict(name: str, tmp_path: Path) -> None:
-    import_and_predict(valid_files(name), "the [MASK]" if name == "bert-pretrain" else "the cat", tmp_path)
+    import_and_predict(valid_files(name), "the [MASK]" if name.endswith("pretrain") else "the cat", tmp_path)
 
 
 @pytest.mark.parametrize(
