@@ -307,7 +307,7 @@ def test_padding_that_is_no_id(padding: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "cause"),
     [
-        ({"variant": "roberta", "position_offset": 2}, "pad_token_id is 0 by the tokenizer, 1 by the model"),
+        ({"variant": "roberta", "position_offset": 2}, "padding token, 1; the tokenizer has 0"),
         ({"variant": "roberta", "position_offset": 0}, "model.position_offset"),
         ({"variant": "distilbert", "eps": 1e-5}, "model.eps"),
         ({"variant": "distilbert", "segments": 2}, "model.segments"),

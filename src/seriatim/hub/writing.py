@@ -69,9 +69,9 @@ def write_model(
     required = {entry.name: entry for entry in mapping.maps(settings, head)}
     maps = required | {entry.name: entry for entry in head.optional}
     sizes = mapping.config(settings, tensors, problems)
-    for key in sorted(sizes.keys() & config.keys()):
-        if sizes[key] != config[key]:
-            problems.append(f"{key} is {config[key]} by the tokenizer, {sizes[key]} by the model")
+    if "pad_token_id" in sizes and (padding := tokenizers["tokenizer"].pad) != sizes["pad_token_id"]:
+        expected = f"positions begin after the id of the padding token, {sizes['pad_token_id']}; the tokenizer has"
+        problems.append(f"{expected} {'none' if padding is None else padding}: model.position_offset")
     side = sizes.get("image_size")
     if image is not None and side is not None and not image.height == image.width == side:
         shape = f"images of {image.height} × {image.width} pixels"
