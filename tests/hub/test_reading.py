@@ -125,7 +125,7 @@ def test_types_that_are_not_known(folder: Path, kind: Any, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "named", [["BertForMultipleChoice"], ["BertForNextSentencePrediction"], "BertForMultipleChoice"]
+    "named", [["BertLMHeadModel"], ["BertForNextSentencePrediction"], "BertLMHeadModel"]
 )
 def test_architectures_that_are_not_known(folder: Path, named: Any) -> None:
     changed(folder, architectures=named)
