@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from seriatim.core.run_folder import RunFolder
-from seriatim.report import lessons
+from seriatim.report import curves, lessons
 from seriatim.report.charts import Confusion, views_to_json
 from seriatim.report.findings import WARNINGS, chance, format_difference
 from seriatim.report.run_data import read_runs
@@ -95,6 +95,16 @@ def test_a_time_budget_that_was_not_used_is_named(make_run: RunMaker, tmp_path: 
     assert text.startswith("The GRU left part of its time unused: 21 s of 30 s (70 %).")
     for changes in ({}, {"reason": "patience", "seconds": 21.0}, {"settings": {"train": {"steps": 9}}, "seconds": 2.0}):
         assert not any("unused" in text for text in lessons([make_run(tmp_path / "fine", "gru", **changes)]))
+
+
+def test_a_baseline_called_like_a_model_is_marked_and_may_be_equal(make_classifier: RunMaker, tmp_path: Path) -> None:
+    values = {"validation": {"mlp": {"accuracy": 0.7}}, "test": {"mlp": {"accuracy": 0.69}}}
+    run = make_classifier(tmp_path / "a", "mlp", 0.7, baselines=values)
+    assert lessons([run])[0] == (
+        "The window MLP equals the best baseline, mlp (baseline), on the test split: accuracy 69.0 %."
+    )
+    names = {series.name for series in curves([run], metric="accuracy").series}
+    assert {"mlp", "mlp (baseline)"} <= names
 
 
 def test_a_run_is_compared_with_its_baseline(make_classifier: RunMaker, tmp_path: Path) -> None:

@@ -192,6 +192,8 @@ def result_table(ordered: Sequence[RunData], verdict: Verdict) -> ResultTable:
         column for column in columns if any(run.metrics(column[2]).get(column[1]) is not None for run in ordered)
     ]
     best, several = (verdict.ordered or ordered)[0], len(verdict.ordered) > 1
+    shares = {run.label: reached_share(best, run) for run in verdict.ordered[1:]}
+    earlier = any(share is not None for share in shares.values())
     equal = [best, *verdict.tied] if several and len(verdict.tied) < len(verdict.rivals) else []
     colors = dots(ordered)
     rows = []
@@ -214,7 +216,8 @@ def result_table(ordered: Sequence[RunData], verdict: Verdict) -> ResultTable:
                     "not tested" if difference.p is None else format_p(difference.p),
                 )
             )
-            share = reached_share(best, run) if behind else None
+        if earlier:
+            share = shares.get(run.label)
             cells.append(None if share is None else ResultCell(None, f"{share:.2g} of its time"))
         style = "best" if equal == [run] else ""
         rows.append(ResultRow(run.label, tuple(cells), style, colors[run.label]))
@@ -222,11 +225,12 @@ def result_table(ordered: Sequence[RunData], verdict: Verdict) -> ResultTable:
     for baseline in dict.fromkeys(name for own in baselines.values() for name in own):
         own = [(metric, baselines[split].get(baseline, {}).get(metric)) for _, metric, split in columns]
         cells = [ResultCell(finite(value), format_metric(metric, value)) for metric, value in own]
-        rows.append(ResultRow(baseline, (*cells, *[None] * (2 * several)), "baseline"))
+        rows.append(ResultRow(baseline, (*cells, *[None] * (several + earlier)), "baseline"))
     heads = (
         "Model",
         *(head for head, *_ in columns),
-        *(["Behind the best", "Reached by the best in"] if several else []),
+        *(["Behind the best"] if several else []),
+        *(["Reached by the best in"] if earlier else []),
     )
     caption = result_caption(ordered, others, any(baselines.values()), verdict, bool(equal))
     return ResultTable(caption, heads, tuple(rows))

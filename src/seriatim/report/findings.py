@@ -320,7 +320,7 @@ class Finding:
 WARNINGS = (
     Finding(
         lambda facts: facts.unused,
-        "is not part of the forecast",
+        "contributed nothing to the forecast",
         "{0.unused}",
         "The metrics and charts are those of the anchor, the training curve is that of the network.",
     ),
@@ -428,6 +428,9 @@ def against_baselines(runs: Sequence[RunData]) -> str:
     ahead = [run for run in scored if is_better(metric, reached[run.label], bar)]
     if not ahead:
         top = min(scored, key=lambda run: sign * reached[run.label])
+        if math.isclose(reached[top.label], bar, rel_tol=1e-5):  # as an anchor alone is
+            equal = f"{capitalized(top)} equals the best baseline, {strongest}"
+            return f"{equal}, on the {split} split: {describe_metric(metric, bar)}."
         subject = f"{capitalized(top)} does not beat" if len(scored) == 1 else "No model beats"
         whose = "" if len(scored) == 1 else f" of {the(top)}, the nearest to it"
         against = f"{describe_metric(metric, bar)} against {format_metric(metric, reached[top.label])}{whose}"

@@ -441,9 +441,13 @@ def shared_metrics(runs: Sequence[RunData]) -> list[str]:
 
 
 def shared_baselines(runs: Sequence[RunData], split: str) -> dict[str, Json]:
-    """Returns the baselines of a comparison, each once: all models saw the same data."""
+    """Returns the baselines of a comparison, each once: all models saw the same data.
+
+    One that is called like a model is marked, since charts and tables show both.
+    """
+    labels = {run.label for run in runs}
     baselines: dict[str, Json] = {}
     for run in runs:
         for name, values in run.baselines(split).items():
-            baselines.setdefault(name, values)
+            baselines.setdefault(f"{name} (baseline)" if name in labels else name, values)
     return baselines
