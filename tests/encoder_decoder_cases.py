@@ -25,6 +25,7 @@ PAIRS: list[Case] = [
     ("bahdanau", {"learned_values": True, "score": "epanechnikov"}),
     ("transformer", {"norm": "after", "activation": "gelu"}),
     ("transformer", {"positions": "learned", "decoder_layers": 1, "activation": "silu"}),
+    ("transformer", {"positions": "none"}),
     ("transformer", {"embedding": 5}),
 ]
 AFTER: list[Case] = [

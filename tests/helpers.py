@@ -30,6 +30,8 @@ VARIANTS: list[Case] = [
     ("gru", {"reset": "after"}),
     ("gru", {"layers": 2}),
     ("gpt", {"norm": "after"}),
+    ("gpt", {"positions": "sinusoidal", "context_length": None}),
+    ("gpt", {"positions": "none", "context_length": None}),
 ]
 
 
@@ -65,6 +67,7 @@ def encoder_decoder_models() -> list[str]:
 RECURRENT_BOTH: list[Case] = [(name, {"bidirectional": True, "layers": 2}) for name in ("rnn", "lstm", "gru")]
 BIDIRECTIONAL = [*RECURRENT_BOTH, *((name, {}) for name in _backbone_names() if not settings_class(name).causal)]
 BIDIRECTIONAL += [("bert", {"variant": "roberta", "position_offset": 2}), ("bert", {"variant": "electra"})]
+BIDIRECTIONAL += [("bert", {"positions": kind}) for kind in ("sinusoidal", "none")]
 
 
 def label(case: Case) -> str:

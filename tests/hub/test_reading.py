@@ -385,6 +385,7 @@ def test_marian_with_positions_of_its_own(tmp_path: Path) -> None:
         ("openai-gpt", {"name": "gpt", "norm": "after", "feedforward": 9}, "model.feedforward"),
         ("openai-gpt", {"name": "gpt", "norm": "after", "activation": "gelu"}, "model.activation is gelu"),
         ("marian", {"name": "transformer", "norm": "after", "positions": "learned"}, "model.positions"),
+        ("marian", {"name": "transformer", "norm": "after", "positions": "none"}, "positions are missing"),
         ("blenderbot", {"name": "transformer", "tie": False}, "model.tie"),
         ("blenderbot", {"name": "transformer", "embedding": 6}, "model.embedding"),
         ("blenderbot", {"name": "transformer", "joint": False}, "task.joint"),

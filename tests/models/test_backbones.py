@@ -37,7 +37,9 @@ def equal(a: torch.Tensor, b: torch.Tensor, tolerance: float = 1e-10) -> None:
     torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
 
 
-VARIANTS: list[dict[str, Any]] = [{}, {"bidirectional": True}, {"positions": "learned"}, {"context_length": 20}]
+VARIANTS: list[dict[str, Any]] = [{}, {"bidirectional": True}, {"context_length": 20}]
+VARIANTS += [{"positions": kind} for kind in ("sinusoidal", "learned", "none")]
+VARIANTS += [{"positions": "none", "context_length": 20}]
 
 
 @pytest.mark.parametrize(

@@ -141,6 +141,7 @@ def from_marian(peer: Any) -> EncoderDecoder:
         norm="after",
         activation={"swish": "silu", "relu": "relu", "gelu": "gelu"}[shape.activation_function],  # type: ignore[arg-type]
         context_length=shape.max_position_embeddings,
+        positions="learned",
     )
     target = TokenInput(shape.decoder_vocab_size, shape.d_model)
     shared = shape.share_encoder_decoder_embeddings

@@ -18,6 +18,8 @@ TINY: dict[str, dict[str, Any]] = {"vit": {"width": 8, "heads": 2, "layers": 2},
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("resnet", {"stem": "photographs", "layers": 10}),
     ("resnet", {"layers": 20, "skips": False}),
+    ("vit", {"positions": "sinusoidal"}),
+    ("vit", {"positions": "none"}),
     ("gpt", {}),
     ("gru", {}),
 ]

@@ -88,6 +88,8 @@ FORMS = [
     ("gpt", {"width": 64, "heads": 2, "layers": 3, "context_length": 40, "activation": "gelu"}),
     ("gpt", {"width": 40, "heads": 1, "context_length": 40, "norm": "after", "activation": "relu", "feedforward": 7}),
     ("gpt", {"width": 32, "heads": 4, "context_length": 40, "activation": "silu", "embedding": 5, "tie": False}),
+    ("gpt", {"width": 12, "heads": 3, "positions": "sinusoidal"}),
+    ("gpt", {"width": 12, "heads": 3, "positions": "none"}),
     ("rnn", {"width": 7}),
     ("rnn", {"width": 33, "activation": "relu", "layers": 2}),
     ("lstm", {"width": 6, "layers": 3}),
@@ -292,7 +294,6 @@ def test_beams_of_an_encoder_decoder(extra: dict[str, Any], beams: int) -> None:
 
 def test_unbounded_positions_are_extended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "POSITIONS", 4)
-    monkeypatch.setattr("seriatim.models.transformer.POSITIONS", 4)
     network = translator()
     source = torch.arange(6)[None]
     with torch.inference_mode():

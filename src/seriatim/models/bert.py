@@ -15,7 +15,8 @@ Other encoders have the same blocks (`variant`), and differ in how they were pre
     distilbert              no segments; no pooler in pretraining, relu in its place       Sanh et al. 2019
     electra                 tokens, positions and first norm may be smaller than blocks    Clark et al. 2020
 
-Initialization: normal, 0.02, tokens 1/√width; some heads begin with useful attention patterns (`initialize_heads`).
+Initialization: normal, 0.02, tokens 1/√width; some heads begin with useful attention patterns (`initialize_heads`),
+if positions are learned. Without positions (`positions: none`) a text is a set: outputs are permuted with the inputs.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from torch import Tensor, nn
 from ..core.errors import SeriatimError
 from ..core.state import State
 from ..nn.backbone import Backbone, BackboneTraits, Pooler, Trace, record, trace_scope
-from ..nn.layers import Activation, Dropout, LearnedPositions, SegmentedInput, TokenInput
+from ..nn.layers import Activation, Dropout, LearnedPositions, Positions, SegmentedInput, TokenInput, make_positions
 from ..nn.transformer import Block, Packing, TransformerSettings, initialize_normal, stack_outputs
 
 PRESETS: dict[str, dict[str, object]] = {
@@ -57,6 +58,11 @@ NEIGHBOR_SCORE, SAME_SCORE, OTHER_TEXT_SCORE, FIRST_SCORE = 17.0, 15.5, 2.2, 12.
 MIN_HEAD_SIZE = 16  # numbers of a head that the patterns need
 
 
+def sinusoid_scale(width: int) -> float:
+    """Returns the amplitude of sinusoids with the standard deviation of token vectors."""
+    return math.sqrt(2 / width)
+
+
 class Bert(Backbone):
     causal = False
 
@@ -73,6 +79,7 @@ class Bert(Backbone):
         eps: float = 1e-12,
         position_offset: int = 0,
         project_last: bool = False,
+        positions: Positions = "learned",
     ) -> None:
         super().__init__()
         self.width = width
@@ -80,7 +87,8 @@ class Bert(Backbone):
         self.project_last = project_last
         self.project = nn.Identity() if inputs == width else nn.Linear(inputs, width)
         embedded = inputs if project_last else width
-        self.positions = LearnedPositions(embedded, context_length, position_offset)
+        scale, std = sinusoid_scale(embedded), embedded**-0.5
+        self.positions = make_positions(positions, embedded, context_length, scale, std, position_offset)
         self.norm = nn.LayerNorm(embedded, eps)
         self.dropout = Dropout(dropout)
         hidden = 4 * width if feedforward is None else feedforward
@@ -193,6 +201,9 @@ class Settings(TransformerSettings):
         """Smaller than GPT's, because of the norm after each part: 1e-3 at width 128, the paper's 1e-4 at 768."""
         return min(1e-3, 0.096 / self.width)
 
+    def position_scale(self) -> float:
+        return sinusoid_scale(self.width)
+
     def fine_tuning_lr(self) -> float:
         """5e-5 at width 384, 2.5e-5 at 768, where the paper tried 2e-5 to 5e-5."""
         return min(self.default_lr() / 4, 0.0192 / self.width)
@@ -204,7 +215,7 @@ class Settings(TransformerSettings):
         paired = self.variant in ("bert", "electra")  # RoBERTa reads a second text in the same segment
         inputs = SegmentedInput(vocab_size, width, self.segments, separator if paired else None)
         nn.init.normal_(inputs.segments.weight, std=INIT_STD)
-        if width == self.width:
+        if width == self.width and self.positions == "learned":
             mark_segments(inputs.segments.weight, self.heads)
         return inputs
 
@@ -217,7 +228,8 @@ class Settings(TransformerSettings):
                 "raise model.context_length, or lower --context-length",
             )
         sizes = (inputs, self.width, self.layers, self.heads, self.context_length, self.feedforward, self.dropout)
-        return Bert(*sizes, self.activation, self.eps, self.position_offset, self.variant == "electra")
+        variant = (self.position_offset, self.variant == "electra")
+        return Bert(*sizes, self.activation, self.eps, *variant, self.positions)
 
 
 # Initial attention patterns
@@ -239,7 +251,7 @@ def initialize_heads(bert: Bert, heads: int) -> None:
     and the format stays BERT's. docs/results.md has the gain on WikiText-2.
     """
     width, count = bert.width, _frequency_count(bert.width, heads)
-    if not count or not isinstance(bert.project, nn.Identity):
+    if not count or not isinstance(bert.project, nn.Identity) or not isinstance(bert.positions, LearnedPositions):
         return
     std, size, table = width**-0.5, width // heads, bert.positions.weight[bert.positions.offset :]
     frequencies = [(index + 0.5) * math.pi / count for index in range(count)]  # ω

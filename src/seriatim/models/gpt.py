@@ -8,9 +8,10 @@ attends to all earlier ones:
 
 New since the TCN and the recurrent networks: the path between any two elements is one step, and what is attended to
 depends on the content. Limitation: time and memory grow with the square of the length, and positions are learned up to
-`context_length` only.
+`context_length` only. Sinusoids (`positions: sinusoidal`) have no such limit, and without positions (`none`) the causal
+mask alone tells how far an element is from the start (Haviv et al. 2022).
 Initialization: normal, 0.02; the matrices that write into the residual stream smaller by √(2·layers), so that its norm
-does not grow with depth.
+does not grow with depth. Sinusoids have the standard deviation of the token vectors.
 """
 
 from __future__ import annotations
@@ -26,16 +27,19 @@ from ..core.errors import SeriatimError
 from ..core.state import State, append
 from ..nn.attention import causal_mask
 from ..nn.backbone import Backbone, BackboneTraits, Trace, record, trace_scope
-from ..nn.layers import Activation, Dropout
-from ..nn.native import NetworkParts, transformer_parts
+from ..nn.layers import Activation, Dropout, Positions, make_positions
+from ..nn.native import NetworkParts, PositionTable, transformer_parts
 from ..nn.network import TokenHead
 from ..nn.transformer import Block, TransformerSettings, initialize_normal, stack_outputs
 
 INIT_STD = 0.02
+SINUSOID_SCALE = math.sqrt(2) * INIT_STD  # the amplitude of a sinusoid of this standard deviation
 
 
 class GPT(Backbone):
     """The state: keys and values of every layer, the mask of their positions (None: all valid), elements read (B,)."""
+
+    state_grows = True
 
     def __init__(
         self,
@@ -43,18 +47,19 @@ class GPT(Backbone):
         width: int,
         layers: int,
         heads: int,
-        context_length: int,
+        context_length: int | None,
         feedforward: int | None = None,
         dropout: float = 0.0,
         norm: Literal["before", "after"] = "before",
         activation: Activation = "gelu-tanh",
         eps: float = 1e-5,
+        positions: Positions = "learned",
     ) -> None:
         super().__init__()
         self.width = width
-        self.context_length: int = context_length
+        self.context_length = context_length
         self.project = nn.Identity() if inputs == width else nn.Linear(inputs, width)
-        self.positions = nn.Embedding(context_length, width)
+        self.positions = make_positions(positions, width, context_length, scale=SINUSOID_SCALE)
         self.dropout = Dropout(dropout)
         hidden = 4 * width if feedforward is None else feedforward
         shape = (width, heads, hidden, dropout, activation, norm)
@@ -97,7 +102,8 @@ class GPT(Backbone):
 
     def native_parts(self, embeddings: Tensor, head: TokenHead) -> NetworkParts | None:
         blocks: list[Block] = list(self.blocks)  # type: ignore[arg-type]
-        return transformer_parts(self.project(embeddings), self.positions.weight, blocks, self.norm, head)
+        positions = PositionTable(self.positions, self.width, self.context_length)
+        return transformer_parts(self.project(embeddings), positions, blocks, self.norm, head)
 
     def export_state(self, state: State) -> tuple[list[Tensor], Tensor | None]:
         caches, key_mask, _ = state
@@ -105,11 +111,8 @@ class GPT(Backbone):
 
     def _embed(self, x: Tensor, count: Tensor | None = None) -> Tensor:
         """Returns the inputs with positions, after the first `count` (B,) elements."""
-        positions = torch.arange(x.shape[1], device=x.device)
-        if count is not None:
-            positions = positions + count[:, None]  # (B,T)
-        positions = positions.clamp(max=self.context_length - 1)  # only padding may exceed the context length
-        y: Tensor = self.dropout(self.project(x) + self.positions(positions))
+        x = self.project(x)
+        y: Tensor = self.dropout(x + self.positions(0 if count is None else count, x))
         return y
 
     def _masks(
@@ -140,7 +143,10 @@ class Settings(TransformerSettings):
     tie: bool | None = Field(True, description="share the weights of input and output tokens")
     layers: int = Field(4, ge=1, le=200, description="Transformer blocks")
     context_length: int | None = Field(
-        None, ge=1, le=1_000_000, description="largest number of elements (default: the length of training sequences)"
+        None,
+        ge=1,
+        le=1_000_000,
+        description="largest number of elements (default: the length of training sequences; any if none are learned)",
     )
     norm: Literal["before", "after"] = Field("before", description="layer norm before each part, or after it")
     activation: Activation = Field("gelu-tanh", description="of the feed-forward network")
@@ -148,16 +154,22 @@ class Settings(TransformerSettings):
 
     @property
     def traits(self) -> BackboneTraits:
-        return BackboneTraits(bounded=True, context_length=self.context_length)
+        bounded = self.positions == "learned" or self.context_length is not None
+        return BackboneTraits(bounded=bounded, context_length=self.context_length)
+
+    def position_scale(self) -> float:
+        return SINUSOID_SCALE
 
     def build(self, inputs: int, length: int) -> GPT:
         self.check_heads()
-        context_length = length if self.context_length is None else self.context_length
-        if context_length < length:
+        context_length = self.context_length
+        if context_length is None and self.positions == "learned":
+            context_length = length
+        if context_length is not None and context_length < length:
             raise SeriatimError(
                 "model.context",
                 f"sequences of {length} do not fit into a context of {context_length}",
                 "raise model.context_length, or lower --context-length",
             )
         sizes = (inputs, self.width, self.layers, self.heads, context_length, self.feedforward, self.dropout)
-        return GPT(*sizes, self.norm, self.activation, self.eps)
+        return GPT(*sizes, self.norm, self.activation, self.eps, self.positions)

@@ -6,9 +6,10 @@ attends to earlier ones and, in each block, to the whole source:
     encoder: x ← x + Self(x)    x ← x + W_2 f(W_1 x)
     decoder: y ← y + Self(y)    y ← y + Cross(y, x)    y ← y + W_2 f(W_1 y)
 
-with a layer norm at each part, and positions added to the token vectors. New since Bahdanau's attention: nothing is
-read step by step, so that a whole batch of pairs is a few large matrix products. The norm is before each part by
-default (`norm: after` is the paper's, which needs a warm-up of some thousand steps).
+with a layer norm at each part, and positions added to the token vectors: without them (`positions: none`) the encoder
+reads a set. New since Bahdanau's attention: nothing is read step by step, so that a whole batch of pairs is a few large
+matrix products. The norm is before each part by default (`norm: after` is the paper's, which needs a warm-up of some
+thousand steps).
 Initialization: Glorot for all matrices, as in the paper's code; tokens normal with 1/√width.
 """
 
@@ -27,8 +28,8 @@ from ..core.state import State
 from ..nn.attention import causal_mask
 from ..nn.backbone import BackboneTraits, Trace, is_traced, record, trace_scope
 from ..nn.encoder_decoder import EncoderDecoderBackbone, EncoderDecoderSettings
-from ..nn.layers import Activation, Dropout, LearnedPositions, SinusoidalPositions
-from ..nn.native import POSITIONS, NetworkParts, transformer_parts
+from ..nn.layers import Activation, Dropout, Positions, make_positions
+from ..nn.native import NetworkParts, PositionTable, transformer_parts
 from ..nn.network import TokenHead
 from ..nn.transformer import Block, TransformerSettings, stack_outputs
 
@@ -60,14 +61,13 @@ class Transformer(EncoderDecoderBackbone):
         norm: Literal["before", "after"] = "before",
         activation: Activation = "relu",
         context_length: int | None = None,
+        positions: Positions = "sinusoidal",
     ) -> None:
         super().__init__()
         self.width = width
         self.context_length = context_length
         self.project = nn.Identity() if inputs == width else nn.Linear(inputs, width, bias=False)
-        self.positions: nn.Module = SinusoidalPositions(width)
-        if context_length is not None:
-            self.positions = LearnedPositions(width, context_length)
+        self.positions = make_positions(positions, width, context_length, std=width**-0.5)
         self.dropout = Dropout(dropout)
         sizes = (width, heads, feedforward, dropout, activation, norm)
         self.encoder = nn.ModuleList(Block(*sizes) for _ in range(layers))
@@ -133,7 +133,7 @@ class Transformer(EncoderDecoderBackbone):
     def native_parts(self, embeddings: Tensor, head: TokenHead, scale: float) -> NetworkParts | None:
         if not isinstance(self.project, nn.Identity):
             return None
-        positions = self.positions(0, embeddings.new_empty(1, self.context_length or POSITIONS, self.width))
+        positions = PositionTable(self.positions, self.width, self.context_length)
         blocks: list[Block] = list(self.decoder)  # type: ignore[arg-type]
         return transformer_parts(embeddings, positions, blocks, self.decoder_norm, head, scale)
 
@@ -165,8 +165,9 @@ class Settings(TransformerSettings, EncoderDecoderSettings):
     dropout: float = Field(0.1, ge=0, lt=1, description="share of activations dropped in training")
     norm: Literal["before", "after"] = Field("before", description="layer norm before each part, or after it")
     activation: Activation = Field("relu", description="of the feed-forward network")
-    positions: Literal["sinusoidal", "learned"] = Field(
-        "sinusoidal", description="sinusoidal: any length; learned: up to the context length"
+    positions: Positions = Field(
+        "sinusoidal",
+        description="added to the inputs: sinusoidal, for any length; learned, up to the context length; or none",
     )
     context_length: int | None = Field(
         None, ge=1, le=1_000_000, description="number of learned positions (default: the longest training sequence)"
@@ -213,4 +214,5 @@ class Settings(TransformerSettings, EncoderDecoderSettings):
             self.norm,
             self.activation,
             context_length if self.positions == "learned" else None,
+            self.positions,
         )

@@ -7,7 +7,8 @@ Dosovitskiy et al., "An image is worth 16x16 words: Transformers for image recog
 
 New since ResNet: that neighboring pixels belong together is learned, positions included; from the first block on every
 patch attends to all others. With little data this is a disadvantage, with much data an advantage. The first element,
-the class token, represents the whole image, as in BERT. Positions are learned for one size of images.
+the class token, represents the whole image, as in BERT. Positions are learned for one size of images; with sinusoids
+(over the patches, row by row) or without positions it reads any size.
 Initialization: normal, 0.02.
 """
 
@@ -24,7 +25,7 @@ from ..core.errors import SeriatimError
 from ..core.state import State
 from ..nn.backbone import Backbone, BackboneTraits, Pooler, Trace, record, trace_scope
 from ..nn.images import ImageShape, PatchInput, default_patch_size
-from ..nn.layers import Activation, Dropout, LearnedPositions
+from ..nn.layers import Activation, Dropout, Positions, make_positions
 from ..nn.transformer import Block, TransformerSettings, initialize_normal, stack_outputs
 
 PRESETS: dict[str, dict[str, object]] = {
@@ -51,13 +52,14 @@ class ViT(Backbone):
         dropout: float = 0.0,
         activation: Activation = "gelu",
         eps: float = 1e-12,
+        positions: Positions = "learned",
     ) -> None:
         super().__init__()
         self.width = width
-        self.context_length: int = length
+        self.context_length = length if positions == "learned" else None
         self.project = nn.Identity() if inputs == width else nn.Linear(inputs, width)
         self.class_token = nn.Parameter(torch.empty(width))
-        self.positions = LearnedPositions(width, 1 + length)
+        self.positions = make_positions(positions, width, 1 + length, std=width**-0.5)
         self.dropout = Dropout(dropout)
         hidden = 4 * width if feedforward is None else feedforward
         shape = (width, heads, hidden, dropout, activation)
@@ -91,7 +93,7 @@ class ViT(Backbone):
 
     def _embed(self, x: Tensor) -> Tensor:
         """Returns class token and patches with positions, (B,1+T,D)."""
-        if x.shape[1] != self.context_length:
+        if self.context_length is not None and x.shape[1] != self.context_length:
             cause = f"an image has {x.shape[1]} patches; positions were learned for {self.context_length}"
             raise SeriatimError("model.context", cause, "use images of the size it was trained on")
         x = self.project(x)
@@ -132,7 +134,7 @@ class Settings(TransformerSettings):
 
     @property
     def traits(self) -> BackboneTraits:
-        return BackboneTraits(causal=False, bounded=True)
+        return BackboneTraits(causal=False, bounded=self.positions == "learned")
 
     def image_input(self, shape: ImageShape) -> PatchInput:
         size = default_patch_size(shape) if self.patch is None else self.patch
@@ -141,4 +143,4 @@ class Settings(TransformerSettings):
     def build(self, inputs: int, length: int) -> ViT:
         self.check_heads()
         sizes = (inputs, self.width, self.layers, self.heads, length, self.feedforward, self.dropout)
-        return ViT(*sizes, self.activation, self.eps)
+        return ViT(*sizes, self.activation, self.eps, self.positions)

@@ -68,6 +68,17 @@ class Backbone(nn.Module):
     carries_state: bool = False  # whether a state may be carried from one training batch to the next
     directions: int = 1
     context_length: int | None = None  # the largest number of elements; None: any
+    state_grows: bool = False  # whether the state keeps every element, so that reading without end is not possible
+
+    def stream_window(self, length: int) -> int | None:
+        """Returns how many elements of a stream are read with one state; None: any number.
+
+        Args:
+            length: Of the training sequences; later positions were never trained.
+        """
+        if self.context_length is None:
+            return length if self.state_grows else None
+        return min(self.context_length, length)
 
     def forward(
         self, x: Tensor, mask: Tensor | None = None, state: State = None, trace: Trace | None = None

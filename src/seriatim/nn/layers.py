@@ -114,7 +114,9 @@ class Dropout(nn.Dropout):
         return kernels.dropout(x, self.p, int(torch.randint(SEEDS, ())))
 
 
-# Positions
+# Positions: vectors that are added to those of the elements
+
+Positions = Literal["sinusoidal", "learned", "none"]
 
 
 def sinusoids(first: int, count: int, width: int) -> Tensor:
@@ -128,35 +130,89 @@ def sinusoids(first: int, count: int, width: int) -> Tensor:
 
 
 @lru_cache(maxsize=32)
-def _sinusoid_table(rows: int, width: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+def _sinusoid_table(rows: int, width: int, scale: float, device: torch.device, dtype: torch.dtype) -> Tensor:
     with torch.inference_mode(False):  # the cached table is also used in training
-        return sinusoids(0, rows, width).to(device, dtype)
+        return (scale * sinusoids(0, rows, width)).to(device, dtype)
+
+
+def _position_indices(first: Tensor, like: Tensor) -> Tensor:
+    return first[:, None] + torch.arange(like.shape[1], device=like.device)  # (B,T)
 
 
 class SinusoidalPositions(nn.Module):
-    """Position vectors for any number of elements."""
+    """Position vectors for any number of elements; `scale` is the amplitude of the sinusoids."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, scale: float = 1.0) -> None:
         super().__init__()
-        self.width = width
+        self.width, self.scale = width, scale
 
-    def forward(self, first: int, like: Tensor) -> Tensor:
-        """Returns the vectors (T,width) to add to the elements first, first+1, … of a sequence (B,T,width)."""
-        last = first + like.shape[1]
-        rows = max(MIN_POSITIONS, 1 << (last - 1).bit_length())
-        return _sinusoid_table(rows, self.width, like.device, like.dtype)[first:last]
+    def forward(self, first: int | Tensor, like: Tensor) -> Tensor:
+        """Returns the vectors (T,width) of the elements first, first+1, … of sequences (B,T,width).
+
+        With a first element for each row (B,), the vectors are (B,T,width).
+        """
+        if isinstance(first, Tensor):
+            indices = _position_indices(first, like)
+            return F.embedding(indices, self._table(int(indices.max()) + 1, like))
+        return self._table(first + like.shape[1], like)[first : first + like.shape[1]]
+
+    def _table(self, count: int, like: Tensor) -> Tensor:
+        """Returns `count` rows or more."""
+        rows = max(MIN_POSITIONS, 1 << (count - 1).bit_length())
+        return _sinusoid_table(rows, self.width, self.scale, like.device, like.dtype)
 
 
 class LearnedPositions(nn.Embedding):
-    """Learned position vectors for at most `context_length` elements, after `offset` rows that are not used."""
+    """Learned position vectors for at most `context_length` elements, after `offset` rows that are not used.
 
-    def __init__(self, width: int, context_length: int, offset: int = 0) -> None:
+    Initially they are normal with the given std; without one they are for the caller to initialize.
+    """
+
+    def __init__(self, width: int, context_length: int, std: float | None = None, offset: int = 0) -> None:
         super().__init__(offset + context_length, width)
         self.offset = offset
-        nn.init.normal_(self.weight, std=width**-0.5)
+        if std is not None:
+            nn.init.normal_(self.weight, std=std)
 
-    def forward(self, first: int, like: Tensor) -> Tensor:  # type: ignore[override]
-        return self.weight[self.offset + first : self.offset + first + like.shape[1]].to(like.dtype)
+    def forward(self, first: int | Tensor, like: Tensor) -> Tensor:  # type: ignore[override]
+        if isinstance(first, Tensor):
+            indices = self.offset + _position_indices(first, like)
+            return F.embedding(indices.clamp(max=len(self.weight) - 1), self.weight).to(like.dtype)  # only padding is cut
+        first += self.offset
+        return self.weight[first : first + like.shape[1]].to(like.dtype)
+
+
+class NoPositions(nn.Module):
+    """Zeros: elements are told apart by their content and, in a causal network, by what they attend to."""
+
+    def forward(self, first: int | Tensor, like: Tensor) -> Tensor:
+        return like.new_zeros(like.shape[1:])
+
+
+def make_positions(
+    kind: Positions,
+    width: int,
+    context_length: int | None,
+    scale: float = 1.0,
+    std: float | None = None,
+    offset: int = 0,
+) -> LearnedPositions | SinusoidalPositions | NoPositions:
+    """Returns the module of position vectors.
+
+    Args:
+        kind: The kind of positions.
+        width: The size of the vectors.
+        context_length: The number of learned vectors.
+        scale: The amplitude of sinusoids.
+        std: Of learned vectors, before training; None: the caller initializes them.
+        offset: Rows before the learned vectors that are not used.
+    """
+    if kind == "sinusoidal":
+        return SinusoidalPositions(width, scale)
+    if kind == "none":
+        return NoPositions()
+    assert context_length is not None
+    return LearnedPositions(width, context_length, std, offset)
 
 
 # Windows: the last elements before a chunk, as the state of models with a finite receptive field

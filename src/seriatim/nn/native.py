@@ -36,13 +36,29 @@ N = TypeVar("N", bound=nn.Module)
 
 
 @dataclass(frozen=True)
+class PositionTable:
+    """The position vectors of a Transformer: all of them, or as many as are needed if there is no limit."""
+
+    module: nn.Module
+    width: int
+    context_length: int | None
+
+    def rows(self, count: int) -> Tensor:
+        """Returns the first `count` vectors (count,width)."""
+        like = next(self.module.parameters(), torch.empty(0)).new_empty(1, count, self.width)
+        vectors: Tensor = self.module(0, like)
+        return vectors
+
+
+@dataclass(frozen=True)
 class NetworkParts:
-    """A network for the native step: its kind, tensors, sizes, and floating-point numbers."""
+    """A network for the native step: its kind, tensors, sizes, floating-point numbers, and unbounded positions."""
 
     kind: str
     tensors: Sequence[Tensor | None]
     sizes: Sequence[int]
     numbers: Sequence[float] = ()
+    positions: PositionTable | None = None
 
     @property
     def supported(self) -> bool:
@@ -64,13 +80,13 @@ class TokenChoice:
 
 
 class NativeState(RowState):
-    """The state of a batch of rows."""
+    """The state of a batch of rows; the longest has at most `length` elements."""
 
-    def __init__(self, generator: Any, inner: object) -> None:
-        self.generator, self.inner = generator, inner
+    def __init__(self, generator: Any, inner: object, length: int) -> None:
+        self.generator, self.inner, self.length = generator, inner, length
 
     def select(self, rows: Tensor) -> NativeState:
-        return NativeState(self.generator, self.generator.select(self.inner, rows.cpu()))
+        return NativeState(self.generator, self.generator.select(self.inner, rows.cpu()), self.length)
 
 
 class NativeGenerator:
@@ -80,6 +96,8 @@ class NativeGenerator:
         tensors = [torch.empty(0) if tensor is None else tensor.detach() for tensor in parts.tensors]
         numbers = [float(number) for number in parts.numbers]
         self.generator = _classes().Generator(parts.kind, tensors, list(parts.sizes), numbers, int8)
+        self.positions = parts.positions
+        self.position_count = POSITIONS
 
     def from_state(
         self,
@@ -89,23 +107,26 @@ class NativeGenerator:
         memory_mask: Tensor | None = None,
     ) -> NativeState:
         """Returns the native state of exported tensors, with the memory of an encoder."""
-        return NativeState(
-            self.generator, self.generator.from_state(list(state), state_mask, list(memory), memory_mask)
-        )
+        inner = self.generator.from_state(list(state), state_mask, list(memory), memory_mask)
+        return NativeState(self.generator, inner, state[0].shape[2] if state[0].dim() == 4 else 0)
 
     def prefill(self, tokens: Tensor) -> tuple[Tensor, NativeState]:
         """Returns the log-probabilities (N,V) after prompts (N,T), and the state."""
+        self._extend_positions(tokens.shape[-1])
         log_probs, inner = self.generator.prefill(tokens)
-        return log_probs, NativeState(self.generator, inner)
+        return log_probs, NativeState(self.generator, inner, tokens.shape[-1])
 
-    def extend_positions(self, positions: Tensor) -> None:
-        """Replaces the table of positions by a longer one (P,D)."""
-        self.generator.extend_positions(positions)
+    def _extend_positions(self, length: int) -> None:
+        """Replaces a table of unbounded positions by a longer one if sequences of this length need it."""
+        if self.positions is not None and length > self.position_count:
+            self.position_count = 1 << (length - 1).bit_length()
+            self.generator.extend_positions(self.positions.rows(self.position_count))
 
     def step(self, tokens: Tensor, state: NativeState) -> tuple[Tensor, NativeState]:
         """Returns the log-probabilities (N,V) after one more token of each row (N,), and the state."""
+        self._extend_positions(state.length + 1)
         log_probs, inner = self.generator.step(tokens, state.inner)
-        return log_probs, NativeState(self.generator, inner)
+        return log_probs, NativeState(self.generator, inner, state.length + 1)
 
     def generate(
         self,
@@ -121,6 +142,7 @@ class NativeGenerator:
         Both are (N,steps); −1 marks tokens after the end of a row. The state is that of the rows that have not ended,
         before their last token.
         """
+        self._extend_positions(state.length + steps)
         generated, log_probs, inner = self.generator.generate(
             tokens,
             state.inner,
@@ -134,7 +156,7 @@ class NativeGenerator:
             0 if choice.top_k is None else choice.top_k,
             1.0 if choice.top_p is None else choice.top_p,
         )
-        return generated, log_probs, NativeState(self.generator, inner)
+        return generated, log_probs, NativeState(self.generator, inner, state.length + steps)
 
 
 @functools.cache
@@ -152,20 +174,28 @@ _generators: WeakKeyDictionary[nn.Module, dict[bool, tuple[object, NativeGenerat
 
 
 def transformer_parts(
-    embeddings: Tensor, positions: Tensor, blocks: Sequence[Block], norm: nn.Module, head: TokenHead, scale: float = 1.0
+    embeddings: Tensor,
+    positions: PositionTable,
+    blocks: Sequence[Block],
+    norm: nn.Module,
+    head: TokenHead,
+    scale: float = 1.0,
 ) -> NetworkParts | None:
     """Returns the parts of a stack of blocks over token vectors (V,D) times `scale`; `norm` may be the identity."""
     first = blocks[0]
     if embeddings.shape[1] != first.attention.inputs.in_features:
         return None
     last = (norm.weight, norm.bias) if isinstance(norm, nn.LayerNorm) else (None, None)
-    tensors = [embeddings, positions, *last, head.weight, head.bias]
+    table = positions.rows(positions.context_length or POSITIONS)
+    tensors = [embeddings, table, *last, head.weight, head.bias]
     for block in blocks:
         tensors += _block_tensors(block)
     cross = hasattr(first, "cross")
     activation = ACTIVATION_NAMES.index(first.feedforward.activation)
     sizes = (len(blocks), first.attention.heads, first.pre_norm, cross, activation)
-    return NetworkParts("transformer", tensors, [int(size) for size in sizes], [first.attention_norm.eps, scale])
+    unbounded = positions if positions.context_length is None else None
+    numbers = [first.attention_norm.eps, scale]
+    return NetworkParts("transformer", tensors, [int(size) for size in sizes], numbers, unbounded)
 
 
 def _block_tensors(block: Block) -> Iterator[Tensor]:
@@ -236,22 +266,15 @@ class EncoderDecoderStepper:
     """Native generation with an encoder–decoder, given the memory of the sources."""
 
     def __init__(self, network: EncoderDecoder, memory: State, int8: bool = False) -> None:
-        self.backbone = network.backbone
+        backbone = network.backbone
         self._generator = _packed_generator(network, int8, lambda: encoder_decoder_parts(network))
         keys_values, mask = memory
-        heads: int = self.backbone.get_submodule("decoder.0.attention").heads  # type: ignore[assignment]
-        empty = torch.empty(len(keys_values[0]), 2 * heads, 0, self.backbone.width // heads)
+        heads: int = backbone.get_submodule("decoder.0.attention").heads  # type: ignore[assignment]
+        empty = torch.empty(len(keys_values[0]), 2 * heads, 0, backbone.width // heads)
         self._first = self._generator.from_state([empty] * len(keys_values), None, keys_values, mask)
-        self._count = 0
 
     def step(self, tokens: Tensor, state: NativeState | None) -> tuple[Tensor, NativeState]:
         """Returns the log-probabilities after one more token of each row; without a state it is the first token."""
-        self._count = 0 if state is None else self._count
-        unbounded = self.backbone.context_length is None
-        if unbounded and self._count >= POSITIONS and self._count & (self._count - 1) == 0:
-            like = torch.empty(1, 2 * self._count, self.backbone.width)
-            self._generator.extend_positions(self.backbone.get_submodule("positions")(0, like))
-        self._count += 1
         return self._generator.step(tokens, self._first if state is None else state)
 
 

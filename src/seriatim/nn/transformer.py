@@ -21,7 +21,7 @@ from ..kernels import Context, stack
 from ..kernels import attention as kernels
 from .attention import attention, attention_weights, attention_with_weights
 from .backbone import BackboneSettings, SelectiveTrace, Trace, is_traced, record
-from .layers import SEEDS, Activation, Dropout, Linear, equations_enabled
+from .layers import SEEDS, Activation, Dropout, Linear, Positions, equations_enabled, make_positions
 
 HEAD_SIZES = (16, 32, 64)  # of the attention kernel; smaller heads cost more than they do
 MAX_PACKED = 0.9  # share of elements without padding up to which packing pays off
@@ -36,6 +36,9 @@ class TransformerSettings(BackboneSettings):
     heads: int = Field(4, ge=1, le=256, description="attention heads of a block; the width is a multiple of it")
     feedforward: int | None = Field(
         None, ge=1, le=1_048_576, description="hidden size of the feed-forward network (default: 4·width)"
+    )
+    positions: Positions = Field(
+        "learned", description="added to the inputs: learned, for one context length; sinusoidal, fixed; or none"
     )
 
     def default_lr(self) -> float:
@@ -60,6 +63,17 @@ class TransformerSettings(BackboneSettings):
 
     def budget_size(self) -> int:
         return 4 * self.width
+
+    def position_scale(self) -> float:
+        """Returns the amplitude of sinusoidal positions."""
+        return 1.0
+
+    def fixed_positions(self, count: int) -> Tensor | None:
+        """Returns the position vectors (count,width) if they are not learned."""
+        if self.positions == "learned":
+            return None
+        module = make_positions(self.positions, self.width, None, self.position_scale())
+        return module(0, torch.empty(1, count, self.width))
 
     def check_heads(self) -> None:
         if self.width % self.heads:

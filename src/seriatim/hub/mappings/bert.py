@@ -190,6 +190,12 @@ def task_heads(
     )
 
 
+def _position_table(settings: Settings) -> dict[str, Tensor]:
+    """Returns the table of positions that are not learned; what is read again has it as learned ones."""
+    table = settings.fixed_positions(settings.context_length)
+    return {} if table is None else {"backbone.positions.weight": table}
+
+
 def _is_regression(config: Config) -> bool:
     """Returns whether the outputs are numbers; a single output without `problem_type` is a number."""
     labels = config.get("id2label")
@@ -225,5 +231,6 @@ MAPPINGS = (
         supports_variant("bert"),
         TOKEN_TABLES,
         check=check_tied("bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"),
+        constants=_position_table,
     ),
 )

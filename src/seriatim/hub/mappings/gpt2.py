@@ -22,6 +22,7 @@ from ..mapping import (
     require_values,
 )
 
+POSITIONS = 1024  # of a table, if ours are unbounded
 SIZES = {"n_embd": "width", "n_layer": "layers", "n_head": "heads", "n_positions": "context_length"}
 FIRST_ACTIVATIONS = {"gelu": "gelu-tanh", "relu": "relu", "silu": "silu", "swish": "silu"}  # its gelu is GPT-2's
 REQUIRED = {
@@ -112,6 +113,12 @@ def _body(tokens: str, positions: str, last_norm: str | None) -> Callable[[Setti
     return maps
 
 
+def _position_table(settings: Settings) -> dict[str, Tensor]:
+    """Returns the table of positions that are not learned; what is read again has it as learned ones."""
+    table = settings.fixed_positions(POSITIONS if settings.context_length is None else settings.context_length)
+    return {} if table is None else {"backbone.positions.weight": table}
+
+
 _CONSTANTS = (r".*\.attn\.(bias|masked_bias)", r"(transformer\.)?position_ids", r"lm_head\.weight")
 MAPPINGS = (
     ModelMapping(
@@ -134,6 +141,7 @@ MAPPINGS = (
         ),
         _CONSTANTS,
         supports=lambda settings: settings.norm == "before",
+        constants=_position_table,
     ),
     ModelMapping(
         "openai-gpt",
@@ -145,5 +153,6 @@ MAPPINGS = (
         (HubHead("OpenAIGPTLMHeadModel", "causal-lm"), HubHead("OpenAIGPTModel", "causal-lm", prefixed=False)),
         _CONSTANTS,
         supports=lambda settings: settings.norm == "after",
+        constants=_position_table,
     ),
 )

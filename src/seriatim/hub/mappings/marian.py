@@ -103,8 +103,9 @@ def _common_config(settings: Settings, tensors: Mapping[str, Tensor], problems: 
 
 
 def _marian_config(settings: Settings, tensors: Mapping[str, Tensor], problems: list[str]) -> Json:
-    if settings.positions == "learned":
-        problems.append("positions are learned and the norm is after each part: model.positions, model.norm")
+    if settings.positions != "sinusoidal":
+        kind = "learned" if settings.positions == "learned" else "missing"
+        problems.append(f"positions are {kind} and the norm is after each part: model.positions, model.norm")
     targets = len(tensors.get("target.weight", tensors["source.weight"]))
     vocabularies = {"decoder_vocab_size": targets, "share_encoder_decoder_embeddings": "target.weight" not in tensors}
     return _common_config(settings, tensors, problems) | vocabularies
@@ -167,9 +168,8 @@ def _blenderbot_body(settings: Settings) -> list[TensorMap]:
 
 
 def _position_table(settings: Settings) -> dict[str, Tensor]:
-    if settings.positions == "learned":
-        return {}
-    return {"backbone.positions.weight": sinusoids(0, POSITIONS, settings.width).float()}
+    table = settings.fixed_positions(POSITIONS)
+    return {} if table is None else {"backbone.positions.weight": table}
 
 
 def _modules(settings: Settings, config: Config, vocab_size: int) -> dict[str, nn.Module]:

@@ -50,7 +50,9 @@ def _settings(config: Config, problems: list[str]) -> Json:
 
 def _config(settings: Settings, tensors: Mapping[str, Tensor], problems: list[str]) -> Json:
     patches = PatchMap("", ("",)).write(tensors["input.project.weight"])[""]  # (D,C,s,s)
-    rows = math.isqrt(len(tensors["backbone.positions.weight"]) - 1)
+    if settings.positions != "learned":
+        problems.append(f"positions are not learned: model.positions={settings.positions}")
+    rows = math.isqrt(len(tensors.get("backbone.positions.weight", ())) - 1) if not problems else 1
     if len(patches) != settings.width:
         problems.append(f"vectors of {len(patches)} for a width of {settings.width}: model.embedding")
     sizes: Json = {key: getattr(settings, name) for key, name in SIZES.items()}

@@ -34,14 +34,15 @@ def position_module(subject: Subject) -> nn.Embedding | SinusoidalPositions | No
 
 @view(
     "positions",
-    {"has no position vectors: its structure knows the order": lambda subject: position_module(subject) is None},
+    {"has no position vectors": lambda subject: position_module(subject) is None},
     network=True,
 )
 def show_positions(subject: Subject) -> Result:
     """Up to the context length of the model, at most 512 positions."""
     module = position_module(subject)
     if isinstance(module, SinusoidalPositions):
-        kind, values = "sinusoidal", sinusoids(0, MAX_POSITIONS, module.width).float().numpy()
+        table = module.scale * sinusoids(0, MAX_POSITIONS, module.width)
+        kind, values = "sinusoidal", table.float().numpy()
     else:
         assert module is not None
         kind = "learned" if subject.trained else "before training"

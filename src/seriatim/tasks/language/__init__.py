@@ -379,12 +379,12 @@ def token_counts(tokens: np.ndarray, vocab_size: int, size: int = 1 << 22) -> np
 def stream_loss(network: Network, tokens: np.ndarray, length: int) -> float:
     """Returns the mean loss of all tokens of a stream but the first.
 
-    A backbone without a limited context carries its state from chunk to chunk; another one starts anew at every chunk
-    of its training length. The stream is divided into rows that are evaluated side by side.
+    A backbone that reads streams carries its state from chunk to chunk; another one starts anew at every chunk of its
+    training length. The stream is divided into rows that are evaluated side by side.
     """
     network.eval()
     head, device = cast(TokenHead, network.head), device_of(network)
-    unlimited = network.backbone.context_length is None
+    unlimited = network.backbone.stream_window(length) is None
     chunk = max(length, MIN_CHUNK) if unlimited else length
     targets = len(tokens) - 1
     rows = min(EVALUATION_ROWS, max(targets // chunk, 1))

@@ -71,8 +71,7 @@ class NetworkEngine(Engine):
         self.model = self.network = network.eval()
         self.length = length
         self.stepper = make_stepper(network, int8)
-        limit = network.backbone.context_length
-        self.context_length = None if limit is None else min(limit, length)  # later positions were never trained
+        self.context_length = network.backbone.stream_window(length)
         self.device = next(network.parameters()).device
 
     def quantize(self) -> NetworkEngine:
