@@ -209,6 +209,7 @@ CASES = {
     "tag": TaskCase(
         "tag", tagged, {"task": {"character_features": 8}}, (LSTM_BOTH, ("tcn", {})), ["a fine film", "dull"]
     ),
+    "tag-crf": TaskCase("tag", tagged, {"task": {"crf": True}}, (LSTM_BOTH, ("bert", {})), ["a fine film", "dull"]),
     "answer": TaskCase(
         "answer",
         questions,

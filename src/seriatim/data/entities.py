@@ -40,6 +40,30 @@ def is_valid(tag: str, scheme: str) -> bool:
     return parsed is not None and parsed[0] in PREFIXES[scheme] + OUTSIDE
 
 
+def may_follow(previous: str | None, tag: str | None, scheme: str) -> bool:
+    """Returns whether a tag may follow another in well-formed tags; None is the start or the end of a sentence."""
+    if scheme == "none":
+        return True
+    before, kind_before = (parse_tag(previous) if previous is not None else None) or (OUTSIDE, "")
+    after, kind = (parse_tag(tag) if tag is not None else None) or (OUTSIDE, "")
+    is_open, continues = before in "BI", after in "IEL"
+    if continues:
+        return is_open and kind_before == kind
+    return not is_open or scheme in ("bio", "iob1")
+
+
+def allowed_transitions(tags: Sequence[str], scheme: str) -> list[list[bool]]:
+    """Returns which tag (columns) may follow which (rows); the last row is the start, the last column the end.
+
+    If no tag may stand alone and repeat, some lengths would have no sequence: then any may be the first and the last.
+    """
+    ends = [*tags, None]
+    table = [[may_follow(previous, tag, scheme) for tag in ends] for previous in ends]
+    if not any(table[-1][k] and table[k][k] and table[k][-1] for k in range(len(tags))):
+        table = [[*row[:-1], True] for row in table[:-1]] + [[True] * len(ends)]
+    return table
+
+
 def recognize_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
     """Returns the scheme of the tags of sentences; "none" if they mark no entities."""
     prefixes: set[str] = set()

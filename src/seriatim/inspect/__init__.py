@@ -104,6 +104,9 @@ VIEWS = {
         text=False,
         several=True,
     ),
+    "transitions": ViewInfo(
+        "Scores of transitions between tags, of a tagger with a CRF (task.crf).", "transitions", text=False
+    ),
     "saliency": ViewInfo("Which tokens a prediction depends on: integrated gradients.", "saliency"),
 }
 

@@ -57,7 +57,7 @@ def run_subject(run: Run) -> Subject:
 
 # The report
 
-VIEWS = ("surprise", "backoff", "saliency", "attention", "gates", "gradients")
+VIEWS = ("surprise", "backoff", "saliency", "attention", "gates", "transitions", "gradients")
 MAX_TOKENS = 64  # of running text
 MAX_ELEMENTS = 100  # of an example: attention grows with their square
 MAX_CHARTS = 2  # of a view: the first ones are its main charts

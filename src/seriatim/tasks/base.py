@@ -449,6 +449,11 @@ class Task(ABC, Generic[E]):
         """Returns the sum of the distances between the scores of student and teacher."""
         raise SeriatimError("distill.task", f"the task {self.name} has no distillation", "omit --teacher")
 
+    def teacher_scores(self, output: Output) -> Tensor:
+        """Returns the scores (N,C) of a teacher's output, whose softmax its students learn."""
+        scores: Tensor = output.scores
+        return scores
+
     def teacher_mismatches(self, teacher: Predictor) -> list[str]:
         """Returns a sentence for each reason why another run cannot be the teacher."""
         return []

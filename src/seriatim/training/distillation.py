@@ -314,7 +314,7 @@ def teacher_outputs(
         features: tuple[np.ndarray, ...] = ()
         if with_features and output.features is not None:
             features = (output.features.half().cpu().numpy(),)  # angles need no more precision
-        parts.append((encoded.target_indices(items), output.scores[:, order].cpu().numpy(), *features))
+        parts.append((encoded.target_indices(items), reader.teacher_scores(output)[:, order].cpu().numpy(), *features))
         done += int(np.maximum(encoded.lengths[items], 1).sum())
         if time.monotonic() - noted > NOTE_SECONDS:
             noted, share = time.monotonic(), done / total

@@ -2,14 +2,20 @@
 
     p(tag of word t) = softmax(W h_t + b)        h = backbone([word vectors; character features])
 
-Trained by cross-entropy over the words, bidirectionally if the model can. If the tags mark entities (BIO and similar
-schemes), the metric is the F1 of whole entities, as conlleval and the default mode of seqeval count them.
+Trained by cross-entropy over the words, bidirectionally if the model can. With a conditional random field
+(`task.crf=true`) the tags of a sentence are predicted together:
+
+    p(tags) ∝ exp(Σ_t [W h_t + b](tag_t) + Σ_t transition(tag_{t−1}, tag_t))
+
+If the tags mark entities (BIO and similar schemes), sequences that are not well-formed have the probability 0, and the
+metric is the F1 of whole entities, as conlleval and the default mode of seqeval count them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -19,27 +25,29 @@ from torch.nn import functional as F
 
 from ...core import registry
 from ...core.config import Settings
-from ...core.errors import Diagnostics
+from ...core.errors import Diagnostics, SeriatimError
 from ...core.metrics import ExampleScores, MetricValues
 from ...core.state import State
 from ...data.dataset import Dataset
-from ...data.entities import EntityScore, find_spans, score_entities
+from ...data.entities import allowed_transitions, find_spans, score_entities
 from ...data.formats.conll import Conll, append_column
 from ...data.kinds import NUMBERS, TOKENS, Kind
 from ...data.sequences import Sequences
-from ...nn.backbone import BackboneSettings
+from ...nn.backbone import Backbone, BackboneSettings
+from ...nn.crf import Chain, CrfHead, best_path, divergence, log_likelihood, log_partition, marginals
 from ...nn.layers import KERNEL, PADDING, WordInput
 from ...nn.loss import distillation_loss
 from ...nn.network import Network, StepHead, as_float32, assemble
-from ...report.charts import Bars, Confusion, Span, SpanText, Table, TokenStrip, View
+from ...report.charts import Confusion, Table, TokenStrip, View
 from ..base import IGNORED, Metrics, Output, Task
-from ..batching import Batch, evenly_spaced, padding_mask
+from ..batching import MAX_ELEMENTS, Batch, evenly_spaced, padding_mask, run_batches
 from ..embedding import EmbeddingPredictor, EncodedTexts, TextReader, no_vectors
 from ..inspection import ExplainedOutput, Explainer, check_position, explain_label, log_odds
 from ..metrics import class_counts, confusion, precision_recall_f1
 from ..predictor import Predictions, Predictor, Record, Usage, capability
 from ..processor import Encoded, Values, name_mismatches
 from .processor import GENERATED, SCHEMA, UNSEEN, Consecutive, TagEncoded, TagProcessor, TagSettings
+from .views import entity_views, highlight, known_words, mistakes
 
 __all__ = ["TagPredictor", "TagProcessor", "TagSettings", "TagTask"]
 
@@ -47,10 +55,7 @@ NO_WORD = "\ufffd"  # what a text without a word is read as
 SAMPLED_WORDS = 30  # of a sentence in a sample
 ENTITIES = Kind("list of entities", list)
 SAMPLED_SENTENCES = 3
-MAX_MISTAKES = 20
-CONTEXT_WORDS = 8  # shown on each side of a mistake
 MAX_CONFUSION = 60  # tags of a confusion matrix that can still be read
-EXAMPLES = 10  # sentences with entities
 MAX_CHARTED = 20  # predictions in charts
 
 
@@ -115,9 +120,8 @@ class TagPredictor(EmbeddingPredictor):
         best = np.zeros(len(encoded.word_forms), dtype=np.int64)
         confidence = np.zeros(len(encoded.word_forms), dtype=np.float64)
         if len(words):
-            scores = torch.from_numpy(np.concatenate(self.scores(encoded)))  # (words,tags)
-            highest = scores.softmax(dim=-1).max(dim=-1)
-            best[words], confidence[words] = highest.indices.numpy(), highest.values.numpy()
+            scores = np.concatenate(self.scores(encoded))  # (words,tags)
+            best[words], confidence[words] = decode_words(self.network.head, encoded, words, scores)
         return best, confidence
 
     def text_reader(self) -> TextReader:
@@ -144,9 +148,15 @@ class TagPredictor(EmbeddingPredictor):
         number = check_position(0 if position is None else position, len(elements))
         element = int(elements[number])
         word = encoded.forms[encoded.word_forms[tagged[element]]]
-        index, prediction = explain_label(tags, output[0, element].softmax(dim=-1), target)
+        head = self.network.head
+        probabilities, explained = output[0, element].softmax(dim=-1), partial(_element_log_odds, element)
+        if isinstance(head, CrfHead):
+            cut = torch.from_numpy(encoded.cut_sides(tagged[None]))
+            explained = partial(_chain_log_odds, head, elements, cut, number)
+            probabilities = marginals(_element_chain(head, elements, cut, output))[0, number]
+        index, prediction = explain_label(tags, probabilities, target)
         name = f'the log-odds of {tags[index]} for word {number}, "{word}"'
-        return ExplainedOutput(name, lambda scores: log_odds(scores[:, element], index), prediction)
+        return ExplainedOutput(name, lambda scores: explained(scores, index), prediction)
 
     def charts(self, name: str, dataset: Dataset, options: Settings, predictions: Sequence[Record]) -> list[View]:
         """Returns a table of sentences with their entities, or strips of words with the confidence of their tags."""
@@ -190,6 +200,63 @@ class TagPredictor(EmbeddingPredictor):
         ]
 
 
+def _element_log_odds(element: int, scores: Tensor, index: int) -> Tensor:
+    return log_odds(scores[:, element], index)
+
+
+def _element_chain(head: CrfHead, elements: np.ndarray, cut: Tensor, scores: Tensor) -> Chain:
+    """Returns the chain of the elements at which words are tagged, of scores (B,T,tags) of a sentence."""
+    emissions = as_float32(scores[:, torch.from_numpy(elements)])
+    lengths = torch.full((len(scores),), len(elements), device=scores.device)
+    return head.chain(emissions, lengths, cut.to(scores.device).expand(len(scores), -1))
+
+
+def _chain_log_odds(
+    head: CrfHead, elements: np.ndarray, cut: Tensor, number: int, scores: Tensor, index: int
+) -> Tensor:
+    """Returns the log-odds (B,) of a tag of the word `number`: of all sequences that have it to those that do not."""
+    chain = _element_chain(head, elements, cut, scores)
+    tags = torch.full(chain.emissions.shape[:2], UNSEEN, device=scores.device)
+    tags[:, number] = index
+    forbidden = torch.zeros_like(chain.emissions[:1], dtype=torch.bool)
+    forbidden[0, number, index] = True
+    others = chain._replace(emissions=chain.emissions.masked_fill(forbidden, -torch.inf))
+    return log_partition(chain.restricted(tags)) - log_partition(others)
+
+
+def decode_words(
+    head: nn.Module, encoded: TagEncoded, words: np.ndarray, scores: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the predicted tag of each word (n,) and its probability, given the scores of the tags (n,tags).
+
+    A conditional random field decodes whole sentences, of which the words are all.
+    """
+    if not isinstance(head, CrfHead):
+        highest = torch.from_numpy(scores).softmax(dim=-1).max(dim=-1)
+        return highest.indices.numpy(), highest.values.numpy()
+    emissions = np.zeros((len(encoded.word_forms), scores.shape[1]), scores.dtype)
+    emissions[words] = scores
+    sentences = np.unique(np.searchsorted(encoded.ends, words, side="right"))
+    bounds = np.array(encoded.bounds)[sentences]
+    lengths, device = bounds[:, 1] - bounds[:, 0], head.weight.device
+    best = np.zeros(len(emissions), dtype=np.int64)
+    confidence = np.zeros(len(emissions), dtype=np.float64)
+
+    def run(items: np.ndarray) -> list[None]:
+        steps = np.arange(int(lengths[items].max()))
+        inside = steps < lengths[items][:, None]
+        index = np.where(inside, bounds[items, :1] + steps, 0)  # (B,T)
+        chain = head.chain(torch.from_numpy(emissions[index]).to(device), torch.from_numpy(lengths[items]).to(device))
+        path = best_path(chain)
+        probabilities = marginals(chain).gather(2, path[:, :, None])[:, :, 0]
+        best[index[inside]] = path.cpu().numpy()[inside]
+        confidence[index[inside]] = probabilities.cpu().numpy()[inside]
+        return [None] * len(items)
+
+    run_batches(lengths, run, max(MAX_ELEMENTS // scores.shape[1], 1))
+    return best[words], confidence[words]
+
+
 def describe_entity(
     kind: str, first: int, end: int, words: list[str], sentence: str, characters: list[tuple[int, int]]
 ) -> Record:
@@ -214,6 +281,7 @@ class TagTask(Task[TagEncoded]):
     default_model = "lstm"
     default_model_reason = "a bidirectional LSTM with character features tags well after minutes on a CPU"
     hub_head = "token-classification"
+    settings: TagSettings
     processor: TagProcessor
 
     @classmethod
@@ -270,14 +338,19 @@ class TagTask(Task[TagEncoded]):
                 words, processor.character_count, processor.character_features, self.settings.word_dropout, unknown
             )
             width = module.width
-        return assemble(
-            model, module, width, processor.longest, lambda backbone: StepHead(backbone.width, len(processor.tags))
-        )
+
+        def head(backbone: Backbone) -> StepHead:
+            if not self.settings.crf:
+                return StepHead(backbone.width, len(processor.tags))
+            return CrfHead(backbone.width, np.array(allowed_transitions(processor.tags, processor.scheme)))
+
+        return assemble(model, module, width, processor.longest, head)
 
     def collate(self, encoded: TagEncoded, items: np.ndarray) -> Batch:
         """Returns token ids (B,T); with character features also distinct words (B,T) and their characters (words,L).
 
-        Targets (B,T) are tags; IGNORED where no word is tagged, UNSEEN where the tag is not known.
+        Targets (B,T) are tags; IGNORED where no word is tagged, UNSEEN where the tag is not known. With a conditional
+        random field the second target is whether rows begin and end inside of their sentence (B,2).
         """
         ends = encoded.inputs.ends
         tokens, mask = encoded.inputs.padded(items)
@@ -290,20 +363,54 @@ class TagTask(Task[TagEncoded]):
             characters = encoded.characters[distinct]
             characters = characters[:, : max(int((characters != PADDING).any(axis=0).sum()), KERNEL)]
             inputs = (inputs, torch.from_numpy(index.reshape(tokens.shape)), torch.from_numpy(characters))
-        return Batch(inputs, torch.from_numpy(targets), int((targets >= 0).sum()), padding_mask(mask))
+        tags: Any = torch.from_numpy(targets)
+        if self.settings.crf:
+            tags = tags, torch.from_numpy(encoded.cut_sides(words))
+        return Batch(inputs, tags, int((targets >= 0).sum()), padding_mask(mask))
 
     def forward(self, network: Network, batch: Batch, state: State = None) -> Output:
-        """Returns the scores (words,tags) of the words that are tagged in the batch."""
+        """Returns the scores (words,tags) of the words that are tagged in the batch, or their `Chain`."""
         hidden, _, _ = network.head_input(batch.inputs, batch.mask)
-        vectors = hidden[batch.targets != IGNORED]
-        return Output(as_float32(network.head(vectors)), vectors)
+        tagged = tag_targets(batch) != IGNORED
+        vectors, head = hidden[tagged], network.head
+        scores = as_float32(head(vectors))
+        if not isinstance(head, CrfHead):
+            return Output(scores, vectors)
+        lengths = tagged.sum(dim=1)
+        return Output(head.chain(_pad(scores, lengths, 0.0), lengths, batch.targets[1]), vectors)
 
     def loss(self, output: Output, batch: Batch, smoothing: float = 0.0) -> Tensor:
-        targets = batch.targets[batch.targets != IGNORED]
-        return F.cross_entropy(output.scores, targets, reduction="sum", label_smoothing=smoothing, ignore_index=UNSEEN)
+        targets = tag_targets(batch)
+        targets = targets[targets != IGNORED]
+        if not isinstance(output.scores, Chain):
+            return F.cross_entropy(
+                output.scores, targets, reduction="sum", label_smoothing=smoothing, ignore_index=UNSEEN
+            )
+        if smoothing:
+            cause = "a conditional random field has no label smoothing"
+            raise SeriatimError("task.crf", cause, "omit train.label_smoothing, or task.crf")
+        return -log_likelihood(output.scores, _pad(targets, output.scores.lengths, UNSEEN)).sum()
 
     def distillation_loss(self, output: Output, teacher: Output, temperature: float) -> Tensor:
-        return distillation_loss(output.scores, teacher.scores, temperature)
+        """With a conditional random field, the divergence of whole sequences from those of the teacher.
+
+        Of the teacher the probability of each tag is known; its sequences are those that are allowed.
+        """
+        chain = output.scores
+        if not isinstance(chain, Chain):
+            return distillation_loss(chain, teacher.scores, temperature)
+        emissions = _pad(as_float32(teacher.scores).log_softmax(dim=-1), chain.lengths, 0.0)
+        start, transitions, end = (
+            torch.where(scores == -torch.inf, scores, 0.0).detach()
+            for scores in (chain.start, chain.transitions, chain.end)
+        )
+        other = Chain(emissions, chain.lengths, start, transitions, end)
+        return temperature**2 * divergence(chain.scaled(1 / temperature), other.scaled(1 / temperature))
+
+    def teacher_scores(self, output: Output) -> Tensor:
+        if not isinstance(output.scores, Chain):
+            return super().teacher_scores(output)
+        return marginals(output.scores)[output.scores.mask].log()
 
     def teacher_mismatches(self, teacher: Predictor) -> list[str]:
         return name_mismatches(self.processor.tags, cast(TagProcessor, teacher.processor).tags, "tag")
@@ -311,13 +418,17 @@ class TagTask(Task[TagEncoded]):
     # Evaluation
 
     def unbatch(self, output: Output, batch: Batch) -> Sequence[np.ndarray]:
-        counts = (batch.targets != IGNORED).sum(dim=1).tolist()
+        if isinstance(output.scores, Chain):
+            lengths = output.scores.lengths.tolist()
+            return [row[:length].cpu().numpy() for row, length in zip(output.scores.emissions, lengths, strict=True)]
+        counts = (tag_targets(batch) != IGNORED).sum(dim=1).tolist()
         return [scores.cpu().numpy() for scores in output.scores.split(counts)]
 
     def metrics(self, network: nn.Module, split: str, items: np.ndarray, scores: Sequence[np.ndarray]) -> Metrics:
         encoded = self.encoded[split]
-        predictions = np.concatenate([window.argmax(axis=-1) for window in scores])
-        return self._word_metrics(encoded, encoded.item_words(items), predictions)
+        words = encoded.item_words(items)
+        predictions, _ = decode_words(network.get_submodule("head"), encoded, words, np.concatenate(scores))
+        return self._word_metrics(encoded, words, predictions)
 
     def _word_metrics(self, encoded: TagEncoded, words: np.ndarray, predictions: np.ndarray) -> Metrics:
         """Returns the metrics of the predicted tags (n,) of words (n,), which are whole sentences."""
@@ -404,85 +515,14 @@ class TagTask(Task[TagEncoded]):
         return "\n".join(lines)
 
 
-# Charts and tables
+def tag_targets(batch: Batch) -> Tensor:
+    """Returns the tags (B,T) of a batch."""
+    tags: Tensor = batch.targets[0] if isinstance(batch.targets, tuple) else batch.targets
+    return tags
 
 
-def entity_views(tags: Sequence[str], encoded: TagEncoded, dataset: Dataset, best: np.ndarray) -> list[View]:
-    """Returns the scores of entities by type, and sentences with their entities."""
-    references = encoded.references or []
-    predictions = [[tags[index] for index in best[first:end].tolist()] for first, end in encoded.bounds]
-    total, types = score_entities(references, predictions)
-
-    def cells(name: str, score: EntityScore) -> tuple[str, float, float, float, int]:
-        return name, score.precision, score.recall, score.f1, score.reference
-
-    table = Table(
-        title="Entities by type",
-        note="An entity is correct if its type, its first and its last word are.",
-        columns=("type", "precision", "recall", "f1", "entities"),
-        rows=(*(cells(name, score) for name, score in types.items()), cells("all", total)),
-    )
-    views: list[View] = [table]
-    if types:
-        scores = tuple(score.f1 for score in types.values())
-        views.append(Bars(title="F1 by entity type", labels=tuple(types), values=scores, x="F1", metric="f1"))
-    examples: list[tuple[str, SpanText, SpanText]] = []
-    for row, (first, end) in enumerate(encoded.bounds):
-        if len(examples) == EXAMPLES:
-            break
-        if find_spans(references[row]):
-            words = [encoded.forms[form] for form in encoded.word_forms[first:end].tolist()]
-            examples.append(
-                (
-                    str(dataset.locations[row]),
-                    highlight(words, predictions[row], references[row]),
-                    highlight(words, references[row], references[row]),
-                )
-            )
-    if examples:
-        columns = ("location", "prediction", "reference")
-        views.append(Table(title="Sentences with their entities", columns=columns, rows=tuple(examples)))
-    return views
-
-
-def highlight(words: Sequence[str], tags: Sequence[str], references: Sequence[str]) -> SpanText:
-    """Returns a sentence with its entities highlighted; those that are not in the reference are marked wrong."""
-    starts = np.cumsum([0, *(len(word) + 1 for word in words)]).tolist()
-    expected = set(find_spans(references))
-    spans = [
-        Span(starts[first], starts[end] - 1, kind, (kind, first, end) not in expected)
-        for kind, first, end in find_spans(tags)
-    ]
-    return SpanText(" ".join(words), tuple(spans))
-
-
-def known_words(encoded: TagEncoded, best: np.ndarray, train_forms: set[str]) -> Table:
-    """Returns the accuracy on words that occur in the training split and on new ones."""
-    known = np.array([form in train_forms for form in encoded.forms], dtype=bool)[encoded.word_forms]
-    correct = encoded.targets == best
-    rows = tuple(
-        (name, float(correct[mask].mean()) if mask.any() else None, int(mask.sum()))
-        for name, mask in (("in the training split", known), ("new", ~known))
-    )
-    return Table(title="Known and new words", columns=("words", "accuracy", "number"), rows=rows)
-
-
-def mistakes(
-    tags: tuple[str, ...], encoded: TagEncoded, dataset: Dataset, best: np.ndarray, confidence: np.ndarray
-) -> list[View]:
-    """Returns a table of the wrong predictions with the highest confidence, with the words around them."""
-    wrong = np.flatnonzero(encoded.targets != best)
-    rows = []
-    for word in wrong[np.argsort(-confidence[wrong], kind="stable")][:MAX_MISTAKES].tolist():
-        sentence, position = encoded.locate(word)
-        first, end = encoded.bounds[sentence]
-        forms = [encoded.forms[form] for form in encoded.word_forms[first:end].tolist()]
-        start = max(position - CONTEXT_WORDS, 0)
-        shown = forms[start : position + 1 + CONTEXT_WORDS]
-        begin = len(" ".join([*shown[: position - start], ""]))
-        text = SpanText(" ".join(shown), (Span(begin, begin + len(forms[position]), wrong=True),))
-        reference = (encoded.references or [])[sentence][position]
-        location = str(dataset.locations[sentence].element(position))
-        rows.append((location, text, reference, tags[int(best[word])], round(float(confidence[word]), 3)))
-    columns = ("location", "words", "reference", "prediction", "confidence")
-    return [Table(title="Most confident mistakes", columns=columns, rows=tuple(rows))] if rows else []
+def _pad(values: Tensor, lengths: Tensor, fill: float) -> Tensor:
+    """Returns the values of all rows after each other (N,…) as padded rows (B,T,…)."""
+    mask = torch.arange(int(lengths.max()), device=lengths.device) < lengths[:, None]  # (B,T)
+    rows = values.new_full((*mask.shape, *values.shape[1:]), fill)
+    return rows.masked_scatter(mask.view(*mask.shape, *[1] * (values.dim() - 1)), values)

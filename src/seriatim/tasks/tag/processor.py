@@ -176,6 +176,9 @@ class TagSettings(Settings):
     character_features: int | None = Setting(
         None, ge=0, le=4096, description="features of the characters of a word; 0: none (default: 64 for words, else 0)"
     )
+    crf: bool = Setting(
+        False, description="predict the tags of a sentence together: scores of transitions, Viterbi decoding (CRF)"
+    )
     word_dropout: float = Setting(
         0.1,
         ge=0,
@@ -211,6 +214,17 @@ class TagEncoded(Encoded):
         """Returns the words that are tagged in these items, in the order of `unbatch`."""
         words = Sequences(self.tagged_words, self.inputs.ends).take(items).values
         return words[words >= 0]
+
+    def cut_sides(self, words: np.ndarray) -> np.ndarray:
+        """Returns whether items begin, and whether they end, inside of their sentence (n,2).
+
+        Args:
+            words: The words that are tagged in each item (n,T), −1 where there is none.
+        """
+        first = np.where(words >= 0, words, len(self.word_forms)).min(axis=1, initial=len(self.word_forms))
+        last = words.max(axis=1, initial=-1)
+        starts = np.concatenate([[0], self.ends])
+        return np.stack([~np.isin(first, starts), ~np.isin(last + 1, starts)], axis=1)
 
     def target_indices(self, items: np.ndarray) -> np.ndarray:
         return self.item_words(items)
