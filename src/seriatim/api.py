@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .core.errors import SeriatimError
+from .data.catalogue import remembered_folder
 from .data.source import DataInput
 from .runs.auto import is_auto, train_best
 from .runs.configure import add_plugins, configure
@@ -147,8 +148,9 @@ def resume(
         raise SeriatimError("run.gradient-free", cause, "train it again")
     source = Data(data, validation, test)
     source.check_memory(run)
-    session = Session(run.config, run.path, source, data_dir, callbacks, notify, report)
-    resumed = session.resume(steps=steps, epochs=epochs, tokens=tokens, flops=flops, minutes=minutes)
+    with remembered_folder(run.task.data_dir, data_dir) as folder:
+        session = Session(run.config, run.path, source, folder, callbacks, notify, report)
+        resumed = session.resume(steps=steps, epochs=epochs, tokens=tokens, flops=flops, minutes=minutes)
     resumed.memory = source
     return resumed
 

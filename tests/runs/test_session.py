@@ -15,7 +15,8 @@ from torch import nn
 
 import seriatim
 from seriatim.core.errors import SeriatimError
-from seriatim.core.files import load_tensors
+from seriatim.core.files import load_tensors, sha256
+from seriatim.data.catalogue import Entry, File, entries
 from seriatim.nn.network import check_memory
 from seriatim.training.events import Event, Stepped
 
@@ -165,3 +166,29 @@ def test_a_network_larger_than_memory_is_refused_before_it_is_built() -> None:
     assert "needs 16,000.0 GB for its weights alone" in raised.value.cause
     check_memory(lambda: nn.Linear(10, 10), copies=4)
     check_memory(lambda: nn.Linear(int(torch.ones(1).sum().item()), 1), copies=4)  # needs values, as a plug-in may
+
+
+def test_a_run_finds_its_data_folder_again(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without SERIATIM_DATA; if the folder has moved, the error says where it was and what to do."""
+    file = tmp_path / "copies" / "toy" / "reviews.csv"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(table.read_bytes())
+    entry = Entry("toy", "classify", "a toy", "CC0", 10, (File("toy/reviews.csv", sha256(file)),))
+    monkeypatch.setitem(entries(), "toy", entry)
+    monkeypatch.chdir(tmp_path)
+    run = train("toy", tmp_path / "run", data_dir="copies")
+    assert run.stored_data["data_dir"] == str(tmp_path / "copies")
+    again = seriatim.load(tmp_path / "run")
+    monkeypatch.chdir("/")
+    assert again.evaluate() == pytest.approx(run.summary["metrics"]["test"])
+    assert again.inspect.subjects[0].task.encoded.keys() == {"train", "validation", "test"}
+    assert seriatim.resume(run.path, steps=13).summary["step"] == 13
+    (tmp_path / "copies").rename(tmp_path / "moved")
+    for call in (lambda: seriatim.load(run.path).evaluate(), lambda: seriatim.resume(run.path, steps=14)):
+        with pytest.raises(SeriatimError, match="does not exist any more") as caught:
+            call()
+        assert str(tmp_path / "copies") in caught.value.cause
+        assert "--data-dir" in caught.value.remedy
+    assert seriatim.load(run.path).evaluate(data_dir=str(tmp_path / "moved"))["accuracy"] >= 0
+    assert seriatim.resume(run.path, steps=14, data_dir=str(tmp_path / "moved")).summary["step"] == 14
+    assert "data_dir" not in train(table, tmp_path / "file").stored_data

@@ -81,6 +81,8 @@ def distill(
         short: Options by their short names; see `SHORT_NAMES`.
     """
     run = Run(teacher)
+    if data is None and data_dir is None and run.task.data_dir is not None and Path(run.task.data_dir).is_dir():
+        data_dir = run.task.data_dir
     configs = student_configs(run, model, data, settings or {}, **short)
     task = configs[DISTILLED].task.name
     path = make_folder(f"distill-{task}") if out is None else Path(out)

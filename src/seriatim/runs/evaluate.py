@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import Diagnostics, SeriatimError
+from ..data.catalogue import remembered_folder
 from ..data.source import DataInput
 from ..tasks import load as load_task
 from ..tasks.base import Encoded, Task
@@ -68,18 +69,19 @@ def reopen_task(
     Args:
         run: The run.
         data: The data in memory, if the run was trained on such.
-        data_dir: The folder of catalogue data sets.
+        data_dir: The folder of catalogue data sets; by default the one that the run was trained from.
         notify: Called with each note.
     """
     data = Data() if data is None else data
     data.check_memory(run)
-    task = load_task(run.config.task.name).prepare(
-        run.config.task_config(),
-        **data.in_memory(),
-        processor=run.task.processor,
-        diagnostics=Diagnostics(notify),
-        data_dir=data_dir,
-    )
+    with remembered_folder(run.task.data_dir, data_dir) as folder:
+        task = load_task(run.config.task.name).prepare(
+            run.config.task_config(),
+            **data.in_memory(),
+            processor=run.task.processor,
+            diagnostics=Diagnostics(notify),
+            data_dir=folder,
+        )
     check_fingerprint(run, task)
     return task
 

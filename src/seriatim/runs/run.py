@@ -74,6 +74,7 @@ def save_task(folder: Path, task: Task[Encoded], settings: Json) -> None:
         "notes": task.diagnostics.notes,
         "files": {name: sha256(folder / name) for name in tokenizers},
         "settings": settings_digests(settings),
+        **({} if task.data_dir is None else {"data_dir": task.data_dir}),
     }
     write_json(folder / "data.json", values | {"sha256": json_digest(json.loads(json.dumps(values)))})
 
@@ -113,7 +114,10 @@ class Run(RunFolder):
             kinds = {role: KINDS[name] for role, name in values["kinds"].items()}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise damaged(self.path / "data.json", f"{type(error).__name__}: {error}", RESTORE) from None
-        return task_class(self.config.task_config(), processor, columns, kinds)
+        task = task_class(self.config.task_config(), processor, columns, kinds)
+        folder = values.get("data_dir")
+        task.data_dir = folder if isinstance(folder, str) else None
+        return task
 
     @cached_property
     def stored_data(self) -> Json:

@@ -16,6 +16,7 @@ from ..core.config import Settings
 from ..core.device import derive
 from ..core.errors import Diagnostics, SeriatimError
 from ..core.state import State
+from ..data.catalogue import data_folder, remembered_folder
 from ..data.check import check
 from ..data.dataset import Dataset
 from ..data.formats import normalize_name
@@ -146,6 +147,7 @@ class Task(ABC, Generic[E]):
         self.diagnostics = Diagnostics() if diagnostics is None else diagnostics
         self.datasets = self.select_rows(dict(datasets or {}))
         self.encoded: dict[str, E] = {name: self.encode(rows) for name, rows in self.datasets.items() if len(rows)}
+        self.data_dir: str | None = None  # the folder with local copies of catalogue data sets that it was read from
         self.on_progress: Callable[[int, int], None] | None = None  # called with (done, total) by long evaluations
         self._sampler = self.make_sampler(self.encoded["train"]) if "train" in self.encoded else None
         for name, encoded in self.encoded.items():
@@ -202,6 +204,7 @@ class Task(ABC, Generic[E]):
             processor = cls.processor_type.fit(datasets["train"], config, pretrained or {}, diagnostics)
         kinds = cls.stored_kinds(rows, source)
         task = cls(config, processor, rows.column_names, kinds, datasets, diagnostics)
+        task.data_dir = data_folder([settings.source if data is None else data, *specs.values()], data_dir)
         diagnostics.raise_problems()
         if fitted:
             task.select()
@@ -305,7 +308,8 @@ class Task(ABC, Generic[E]):
     def read_own_data(self, data_dir: str | None = None) -> Dataset:
         """Returns the data the run was trained on, for capabilities with `own_data` that are called without inputs."""
         self.check_stored_source()
-        return self.read(open_source(self.config.data.source, data_dir))
+        with remembered_folder(self.data_dir, data_dir) as folder:
+            return self.read(open_source(self.config.data.source, folder))
 
     def check_stored_source(self) -> None:
         """Raises an error if the run was trained on data in memory, which cannot be read again."""

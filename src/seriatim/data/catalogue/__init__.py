@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
 import tomllib
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files as package_files
@@ -22,7 +23,20 @@ from ..cache import cache_errors
 from ..synthetic import SETS, generate
 from .download import Progress, download
 
-__all__ = ["Entry", "File", "Located", "LocatedFile", "entries", "find_entry", "local_folders", "locate"]
+__all__ = [
+    "Entry",
+    "File",
+    "Located",
+    "LocatedFile",
+    "data_folder",
+    "entries",
+    "find_entry",
+    "local_folders",
+    "locate",
+    "remembered_folder",
+]
+
+UNREACHABLE = ("data.local-only", "data.fetch", "data.offline")  # errors of a set that is neither here nor downloaded
 
 
 @dataclass(frozen=True)
@@ -113,6 +127,33 @@ def locate(name: str, data_dir: str | None = None, progress: Progress | None = N
             return _located(entry, paths, f"local copy in {root}")
     paths = [_fetch(entry.name, file, progress) for file in entry.files]
     return _located(entry, paths, f"downloaded from {entry.origin}")
+
+
+def data_folder(sources: Iterable[object], data_dir: str | None = None) -> str | None:
+    """Returns the absolute path of the folder with local copies, if any of the sources is a name, not a path."""
+    names = [source for source in sources if isinstance(source, str) and not Path(source).expanduser().exists()]
+    folder = data_dir or os.environ.get("SERIATIM_DATA")
+    if not names or not folder or not Path(folder).expanduser().is_dir():
+        return None
+    return str(Path(folder).expanduser().resolve())
+
+
+@contextlib.contextmanager
+def remembered_folder(stored: str | None, data_dir: str | None = None) -> Iterator[str | None]:
+    """Yields the folder to read data sets from; the errors of sets that are not found say where they were.
+
+    Args:
+        stored: Where a run has read its data.
+        data_dir: Where the user says it is now.
+    """
+    lost = data_dir is None and stored is not None and not Path(stored).is_dir()
+    try:
+        yield stored if data_dir is None and not lost else data_dir
+    except SeriatimError as error:
+        if lost and error.code in UNREACHABLE:
+            error.cause += f"; the run read it from {stored}, which does not exist any more"
+            error.remedy = "name the folder where it is now: --data-dir, data_dir=, or SERIATIM_DATA"
+        raise
 
 
 def _locate_synthetic(name: str) -> Located:

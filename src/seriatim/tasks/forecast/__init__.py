@@ -28,6 +28,7 @@ from ...core.device import numpy_stream
 from ...core.errors import Diagnostics, SeriatimError
 from ...core.metrics import MetricValues
 from ...core.state import State
+from ...data.catalogue import remembered_folder
 from ...data.dataset import Dataset
 from ...data.kinds import LABEL, NUMBER
 from ...data.reader import read_dataset
@@ -334,8 +335,10 @@ class ForecastTask(Task[SeriesEncoded]):
         """Returns the series the run was trained on, with those of the validation and test files that continue them."""
         self.check_stored_source()
         config, diagnostics = self.config, Diagnostics()
-        source = open_source(config.data.source, data_dir)
-        named = [open_source(spec, data_dir) for spec in (config.data.validation, config.data.test) if spec is not None]
+        with remembered_folder(self.data_dir, data_dir) as folder:
+            source = open_source(config.data.source, folder)
+            specs = (config.data.validation, config.data.test)
+            named = [open_source(spec, folder) for spec in specs if spec is not None]
         named = named or [source.splits[name] for name in ("validation", "test") if name in source.splits]
         series = self.read_training_data(source.splits.get("train", source), config, diagnostics)
         parts = {"train": series}
