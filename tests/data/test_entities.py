@@ -2,6 +2,7 @@
 
 import warnings
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -82,6 +83,19 @@ def test_repaired_tags_have_the_same_spans_and_are_strictly_well_formed(
         warnings.simplefilter("ignore")
         strict = f1_score(*repaired, mode="strict", scheme=STRICT[scheme])
     assert entities.score_entities(references, predictions)[0].f1 == pytest.approx(strict, abs=1e-12)
+
+
+@settings(deadline=None)
+@given(tag_pairs())
+def test_spans_of_all_sentences_at_once(pair: tuple[str, list[list[str]], list[list[str]]]) -> None:
+    _, *both = pair
+    names = sorted({tag for sentences in both for tags in sentences for tag in tags})
+    spans, lengths = entities.TagSpans(names), [len(tags) for tags in both[0]]
+    starts = np.isin(np.arange(sum(lengths)), np.cumsum([0, *lengths]))
+    results = [spans.find(np.array([names.index(t) for tags in side for t in tags]), starts) for side in both]
+    score, _ = entities.score_entities(*both)
+    correct = len(np.intersect1d(*results))
+    assert (correct, len(results[1]), len(results[0])) == (score.correct, score.predicted, score.reference)
 
 
 def test_iob1_becomes_bio() -> None:

@@ -389,6 +389,39 @@ def test_copy_memory_is_tagged_at_all_steps() -> None:
         predictor.call("tag", ["1 x"])
 
 
+@pytest.mark.parametrize("crf", [False, True])
+def test_the_score_of_o_is_chosen_for_f1(data: Path, crf: bool) -> None:
+    """A network that always prefers O a little has F1 0; its bias is corrected on the validation split, once."""
+    notes: list[str] = []
+    task, predictor = prepare(data, "tcn", notes, task={"crf": crf})
+    network, outside = predictor.network, task.processor.tags.index("O")
+    optimizer = torch.optim.Adam(network.parameters(), 1e-2)
+    network.train()
+    for step in range(25):
+        batch = task.batch(step, 0, 32, 32)
+        (task.loss(task.forward(network, batch), batch) / batch.count).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    network.eval()
+    with torch.no_grad():
+        network.head.bias[outside] += 3.0
+    before, in_training = task.evaluate(network, "test"), task.evaluate(network, "validation")
+    bias = network.head.bias.detach().clone()
+    assert task.finish(network)
+    moved = (network.head.bias - bias).tolist()
+    assert moved[outside] < -1
+    assert sum(map(abs, moved)) == -moved[outside]
+    assert "(task.calibrate)" in notes[-1]
+    after = task.evaluate(network, "validation")
+    assert {**after, "loss": 0} == {**in_training, "loss": 0}  # evaluations during training know it
+    assert task.evaluate(network, "test")["f1"] > before["f1"] + 0.1
+    assert not task.finish(network)
+    task.settings = task.settings.model_copy(update={"calibrate": False})
+    network.head.bias.data.copy_(bias)
+    assert task.evaluate(network, "validation")["f1"] < after["f1"]
+    assert not task.finish(network)
+
+
 # Distillation, storing, files
 
 

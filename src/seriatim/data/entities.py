@@ -16,6 +16,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 Scheme = Literal["none", "bio", "iob1", "iobes", "bilou"]
 Span = tuple[str, int, int]  # type, first word, end (exclusive)
 PREFIXES: dict[str, str] = {"bio": "BI", "iob1": "BI", "iobes": "BIES", "bilou": "BILU"}
@@ -111,6 +113,35 @@ def find_spans(tags: Sequence[str]) -> list[Span]:
     if first >= 0:
         spans.append((kind, first, len(tags)))
     return spans
+
+
+class TagSpans:
+    """Finds the entities of many sentences at once, as `find_spans` does; tags are indices of the given ones."""
+
+    def __init__(self, tags: Sequence[str]) -> None:
+        parsed = [parse_tag(tag) or (OUTSIDE, "") for tag in tags]
+        kinds = sorted({kind for _, kind in parsed})
+        prefixes = [IOBES_PREFIX.get(prefix, prefix) for prefix, _ in parsed]
+        self.kinds = np.array([kinds.index(kind) for _, kind in parsed])
+        self.is_outside = np.array([prefix == OUTSIDE for prefix in prefixes])
+        self.begins = np.array([prefix in "BS" for prefix in prefixes])
+        self.closes = np.array([prefix in "ES" for prefix in prefixes])
+
+    def find(self, tags: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        """Returns a number for each entity (m,), the same for the same words and type.
+
+        Args:
+            tags: Of the words of all sentences (n,).
+            starts: Whether a word is the first of its sentence (n,).
+        """
+        kinds, outside = self.kinds[tags], self.is_outside[tags]
+        ends_before = (outside | self.closes[tags])[:-1]  # no entity goes on after such a word
+        is_open = np.concatenate([[False], ~ends_before]) & ~starts
+        changed = np.concatenate([[True], kinds[1:] != kinds[:-1]])
+        first = ~outside & (~is_open | self.begins[tags] | changed)
+        goes_on = np.concatenate([(is_open & ~outside & ~first)[1:], [False]])
+        begin, last = np.flatnonzero(first), np.flatnonzero(~outside & ~goes_on)
+        return (begin * len(tags) + last) * (self.kinds.max() + 1) + kinds[begin]
 
 
 def write_tags(spans: Iterable[Span], length: int, scheme: str) -> list[str]:

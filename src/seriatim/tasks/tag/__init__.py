@@ -13,9 +13,8 @@ metric is the F1 of whole entities, as conlleval and the default mode of seqeval
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -29,23 +28,24 @@ from ...core.errors import Diagnostics, SeriatimError
 from ...core.metrics import ExampleScores, MetricValues
 from ...core.state import State
 from ...data.dataset import Dataset
-from ...data.entities import allowed_transitions, find_spans, score_entities
+from ...data.entities import OUTSIDE, allowed_transitions, find_spans, score_entities
 from ...data.formats.conll import Conll, append_column
 from ...data.kinds import NUMBERS, TOKENS, Kind
 from ...data.sequences import Sequences
 from ...nn.backbone import Backbone, BackboneSettings
-from ...nn.crf import Chain, CrfHead, best_path, divergence, log_likelihood, log_partition, marginals
+from ...nn.crf import Chain, CrfHead, divergence, log_likelihood, marginals
 from ...nn.layers import KERNEL, PADDING, WordInput
 from ...nn.loss import distillation_loss
 from ...nn.network import Network, StepHead, as_float32, assemble
 from ...report.charts import Confusion, Table, TokenStrip, View
 from ..base import IGNORED, Metrics, Output, Task
-from ..batching import MAX_ELEMENTS, Batch, evenly_spaced, padding_mask, run_batches
+from ..batching import Batch, evenly_spaced, padding_mask
 from ..embedding import EmbeddingPredictor, EncodedTexts, TextReader, no_vectors
 from ..inspection import ExplainedOutput, Explainer, check_position, explain_label, log_odds
 from ..metrics import class_counts, confusion, precision_recall_f1
 from ..predictor import Predictions, Predictor, Record, Usage, capability
 from ..processor import Encoded, Values, name_mismatches
+from .decoding import chain_log_odds, decode_words, element_chain, outside_offset, pad_rows
 from .processor import GENERATED, SCHEMA, UNSEEN, Consecutive, TagEncoded, TagProcessor, TagSettings
 from .views import entity_views, highlight, known_words, mistakes
 
@@ -148,15 +148,14 @@ class TagPredictor(EmbeddingPredictor):
         number = check_position(0 if position is None else position, len(elements))
         element = int(elements[number])
         word = encoded.forms[encoded.word_forms[tagged[element]]]
-        head = self.network.head
-        probabilities, explained = output[0, element].softmax(dim=-1), partial(_element_log_odds, element)
+        head, probabilities = self.network.head, output[0, element].softmax(dim=-1)
+        value: Callable[[Tensor], Tensor] = lambda scores: log_odds(scores[:, element], index)  # noqa: E731
         if isinstance(head, CrfHead):
             cut = torch.from_numpy(encoded.cut_sides(tagged[None]))
-            explained = partial(_chain_log_odds, head, elements, cut, number)
-            probabilities = marginals(_element_chain(head, elements, cut, output))[0, number]
+            probabilities = marginals(element_chain(head, elements, cut, output))[0, number]
+            value = lambda scores: chain_log_odds(head, elements, cut, number, scores, index)  # noqa: E731
         index, prediction = explain_label(tags, probabilities, target)
-        name = f'the log-odds of {tags[index]} for word {number}, "{word}"'
-        return ExplainedOutput(name, lambda scores: explained(scores, index), prediction)
+        return ExplainedOutput(f'the log-odds of {tags[index]} for word {number}, "{word}"', value, prediction)
 
     def charts(self, name: str, dataset: Dataset, options: Settings, predictions: Sequence[Record]) -> list[View]:
         """Returns a table of sentences with their entities, or strips of words with the confidence of their tags."""
@@ -198,63 +197,6 @@ class TagPredictor(EmbeddingPredictor):
                 'print(run.tag([["They", "live", "in", "Oslo", "."]]).to_frame())',
             ),
         ]
-
-
-def _element_log_odds(element: int, scores: Tensor, index: int) -> Tensor:
-    return log_odds(scores[:, element], index)
-
-
-def _element_chain(head: CrfHead, elements: np.ndarray, cut: Tensor, scores: Tensor) -> Chain:
-    """Returns the chain of the elements at which words are tagged, of scores (B,T,tags) of a sentence."""
-    emissions = as_float32(scores[:, torch.from_numpy(elements)])
-    lengths = torch.full((len(scores),), len(elements), device=scores.device)
-    return head.chain(emissions, lengths, cut.to(scores.device).expand(len(scores), -1))
-
-
-def _chain_log_odds(
-    head: CrfHead, elements: np.ndarray, cut: Tensor, number: int, scores: Tensor, index: int
-) -> Tensor:
-    """Returns the log-odds (B,) of a tag of the word `number`: of all sequences that have it to those that do not."""
-    chain = _element_chain(head, elements, cut, scores)
-    tags = torch.full(chain.emissions.shape[:2], UNSEEN, device=scores.device)
-    tags[:, number] = index
-    forbidden = torch.zeros_like(chain.emissions[:1], dtype=torch.bool)
-    forbidden[0, number, index] = True
-    others = chain._replace(emissions=chain.emissions.masked_fill(forbidden, -torch.inf))
-    return log_partition(chain.restricted(tags)) - log_partition(others)
-
-
-def decode_words(
-    head: nn.Module, encoded: TagEncoded, words: np.ndarray, scores: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the predicted tag of each word (n,) and its probability, given the scores of the tags (n,tags).
-
-    A conditional random field decodes whole sentences, of which the words are all.
-    """
-    if not isinstance(head, CrfHead):
-        highest = torch.from_numpy(scores).softmax(dim=-1).max(dim=-1)
-        return highest.indices.numpy(), highest.values.numpy()
-    emissions = np.zeros((len(encoded.word_forms), scores.shape[1]), scores.dtype)
-    emissions[words] = scores
-    sentences = np.unique(np.searchsorted(encoded.ends, words, side="right"))
-    bounds = np.array(encoded.bounds)[sentences]
-    lengths, device = bounds[:, 1] - bounds[:, 0], head.weight.device
-    best = np.zeros(len(emissions), dtype=np.int64)
-    confidence = np.zeros(len(emissions), dtype=np.float64)
-
-    def run(items: np.ndarray) -> list[None]:
-        steps = np.arange(int(lengths[items].max()))
-        inside = steps < lengths[items][:, None]
-        index = np.where(inside, bounds[items, :1] + steps, 0)  # (B,T)
-        chain = head.chain(torch.from_numpy(emissions[index]).to(device), torch.from_numpy(lengths[items]).to(device))
-        path = best_path(chain)
-        probabilities = marginals(chain).gather(2, path[:, :, None])[:, :, 0]
-        best[index[inside]] = path.cpu().numpy()[inside]
-        confidence[index[inside]] = probabilities.cpu().numpy()[inside]
-        return [None] * len(items)
-
-    run_batches(lengths, run, max(MAX_ELEMENTS // scores.shape[1], 1))
-    return best[words], confidence[words]
 
 
 def describe_entity(
@@ -377,7 +319,7 @@ class TagTask(Task[TagEncoded]):
         if not isinstance(head, CrfHead):
             return Output(scores, vectors)
         lengths = tagged.sum(dim=1)
-        return Output(head.chain(_pad(scores, lengths, 0.0), lengths, batch.targets[1]), vectors)
+        return Output(head.chain(pad_rows(scores, lengths, 0.0), lengths, batch.targets[1]), vectors)
 
     def loss(self, output: Output, batch: Batch, smoothing: float = 0.0) -> Tensor:
         targets = tag_targets(batch)
@@ -389,7 +331,7 @@ class TagTask(Task[TagEncoded]):
         if smoothing:
             cause = "a conditional random field has no label smoothing"
             raise SeriatimError("task.crf", cause, "omit train.label_smoothing, or task.crf")
-        return -log_likelihood(output.scores, _pad(targets, output.scores.lengths, UNSEEN)).sum()
+        return -log_likelihood(output.scores, pad_rows(targets, output.scores.lengths, UNSEEN)).sum()
 
     def distillation_loss(self, output: Output, teacher: Output, temperature: float) -> Tensor:
         """With a conditional random field, the divergence of whole sequences from those of the teacher.
@@ -399,7 +341,7 @@ class TagTask(Task[TagEncoded]):
         chain = output.scores
         if not isinstance(chain, Chain):
             return distillation_loss(chain, teacher.scores, temperature)
-        emissions = _pad(as_float32(teacher.scores).log_softmax(dim=-1), chain.lengths, 0.0)
+        emissions = pad_rows(as_float32(teacher.scores).log_softmax(dim=-1), chain.lengths, 0.0)
         start, transitions, end = (
             torch.where(scores == -torch.inf, scores, 0.0).detach()
             for scores in (chain.start, chain.transitions, chain.end)
@@ -426,9 +368,32 @@ class TagTask(Task[TagEncoded]):
 
     def metrics(self, network: nn.Module, split: str, items: np.ndarray, scores: Sequence[np.ndarray]) -> Metrics:
         encoded = self.encoded[split]
-        words = encoded.item_words(items)
-        predictions, _ = decode_words(network.get_submodule("head"), encoded, words, np.concatenate(scores))
+        words, head, joined = encoded.item_words(items), network.get_submodule("head"), np.concatenate(scores)
+        if split == "validation" and self.calibrated:  # as `finish` will leave it
+            offset, _, _ = outside_offset(head, self.processor.tags, encoded, words, joined)
+            joined[:, self.processor.tags.index(OUTSIDE)] -= offset
+        predictions, _ = decode_words(head, encoded, words, joined, confident=False)
         return self._word_metrics(encoded, words, predictions)
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether the score of O is chosen for the F1 of entities, on the validation split."""
+        return self.settings.calibrate and self.processor.scheme != "none" and OUTSIDE in self.processor.tags
+
+    def finish(self, network: Network) -> bool:
+        """Lowers or raises the bias of O to what has the best F1 on the validation split; see `outside_offset`."""
+        if not self.calibrated:
+            return False
+        encoded, tags = self.encoded["validation"], self.processor.tags
+        words, scores = encoded.item_words(np.arange(len(encoded))), self.predictor(network).scores(encoded)
+        offset, before, after = outside_offset(network.head, tags, encoded, words, np.concatenate(scores))
+        if offset:
+            with torch.no_grad():
+                network.head.bias[tags.index(OUTSIDE)] -= offset
+            change = f"{'lowered' if offset > 0 else 'raised'} by {abs(offset):g}"
+            gain = f"F1 {100 * before:.1f} → {100 * after:.1f} % on the validation split"
+            self.diagnostics.note(f"the score of O is {change}: {gain} (task.calibrate)")
+        return bool(offset)
 
     def _word_metrics(self, encoded: TagEncoded, words: np.ndarray, predictions: np.ndarray) -> Metrics:
         """Returns the metrics of the predicted tags (n,) of words (n,), which are whole sentences."""
@@ -519,10 +484,3 @@ def tag_targets(batch: Batch) -> Tensor:
     """Returns the tags (B,T) of a batch."""
     tags: Tensor = batch.targets[0] if isinstance(batch.targets, tuple) else batch.targets
     return tags
-
-
-def _pad(values: Tensor, lengths: Tensor, fill: float) -> Tensor:
-    """Returns the values of all rows after each other (N,…) as padded rows (B,T,…)."""
-    mask = torch.arange(int(lengths.max()), device=lengths.device) < lengths[:, None]  # (B,T)
-    rows = values.new_full((*mask.shape, *values.shape[1:]), fill)
-    return rows.masked_scatter(mask.view(*mask.shape, *[1] * (values.dim() - 1)), values)

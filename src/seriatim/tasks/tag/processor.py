@@ -179,6 +179,9 @@ class TagSettings(Settings):
     crf: bool = Setting(
         False, description="predict the tags of a sentence together: scores of transitions, Viterbi decoding (CRF)"
     )
+    calibrate: bool = Setting(
+        True, description="choose the score of O that has the best F1 of entities on the validation split"
+    )
     word_dropout: float = Setting(
         0.1,
         ge=0,
