@@ -90,6 +90,7 @@ TRAINING: dict[str, tuple[type, str]] = {
     "lr": (float, "Peak learning rate. (default: depends on the model)"),
     "horizon": (int, "forecast: steps to forecast. (default: 1)"),
     "pooling": (str, "classify, regress: last, mean, max, attention; bert: first. (default: mean; first)"),
+    "crf": (bool, "tag: predict the tags of a sentence together, by a conditional random field."),
     "tokenizer": (str, "char, word, bpe, byte-bpe, wordpiece, unigram or bert. (default: depends on the task)"),
     "vocab_size": (str, "Largest number of tokens, except for char."),
     "column": (str, "The input column of a table; several as a,b or a..z."),

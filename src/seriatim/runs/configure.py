@@ -30,6 +30,7 @@ SHORT_NAMES = {
     "vocab_size": "task.tokenizer.vocab_size",
     "pooling": "task.pooling",
     "horizon": "task.horizon",
+    "crf": "task.crf",
     "encoding": "data.encoding",
     "validation": "data.validation",
     "test": "data.test",
