@@ -41,8 +41,8 @@ def show_positions(subject: Subject) -> Result:
     """Up to the context length of the model, at most 512 positions."""
     module = position_module(subject)
     if isinstance(module, SinusoidalPositions):
-        table = module.scale * sinusoids(0, MAX_POSITIONS, module.width)
-        kind, values = "sinusoidal", table.float().numpy()
+        kind = "sinusoidal"
+        values = (module.scale * sinusoids(0, MAX_POSITIONS, module.width)).float().numpy()
     else:
         assert module is not None
         kind = "learned" if subject.trained else "before training"

@@ -28,7 +28,7 @@ from ...core.errors import Diagnostics, SeriatimError
 from ...core.metrics import ExampleScores, MetricValues
 from ...core.state import State
 from ...data.dataset import Dataset
-from ...data.entities import OUTSIDE, allowed_transitions, find_spans, score_entities
+from ...data.entities import OUTSIDE, EntityScore, allowed_transitions, find_spans, score_entities
 from ...data.formats.conll import Conll, append_column
 from ...data.kinds import NUMBERS, TOKENS, Kind
 from ...data.sequences import Sequences
@@ -389,7 +389,7 @@ class TagTask(Task[TagEncoded]):
         offset, before, after = outside_offset(network.head, tags, encoded, words, np.concatenate(scores))
         if offset:
             with torch.no_grad():
-                network.head.bias[tags.index(OUTSIDE)] -= offset
+                network.head.get_parameter("bias")[tags.index(OUTSIDE)] -= offset
             change = f"{'lowered' if offset > 0 else 'raised'} by {abs(offset):g}"
             gain = f"F1 {100 * before:.1f} → {100 * after:.1f} % on the validation split"
             self.diagnostics.note(f"the score of O is {change}: {gain} (task.calibrate)")
