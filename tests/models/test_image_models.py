@@ -19,7 +19,6 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("resnet", {"stem": "photographs", "layers": 10}),
     ("resnet", {"layers": 20, "skips": False}),
     ("vit", {"positions": "sinusoidal"}),
-    ("vit", {"positions": "none"}),
     ("gpt", {}),
     ("gru", {}),
 ]
