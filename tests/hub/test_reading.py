@@ -124,9 +124,7 @@ def test_types_that_are_not_known(folder: Path, kind: Any, said: str) -> None:
     assert error.remedy == f"supported: {', '.join(sorted(by_model_type()))}"
 
 
-@pytest.mark.parametrize(
-    "named", [["BertLMHeadModel"], ["BertForNextSentencePrediction"], "BertLMHeadModel"]
-)
+@pytest.mark.parametrize("named", [["BertLMHeadModel"], ["BertForNextSentencePrediction"], "BertLMHeadModel"])
 def test_architectures_that_are_not_known(folder: Path, named: Any) -> None:
     changed(folder, architectures=named)
     if isinstance(named, str):  # no list: as if it were not there

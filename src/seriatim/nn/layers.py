@@ -177,7 +177,9 @@ class LearnedPositions(nn.Embedding):
     def forward(self, first: int | Tensor, like: Tensor) -> Tensor:  # type: ignore[override]
         if isinstance(first, Tensor):
             indices = self.offset + _position_indices(first, like)
-            return F.embedding(indices.clamp(max=len(self.weight) - 1), self.weight).to(like.dtype)  # only padding is cut
+            return F.embedding(indices.clamp(max=len(self.weight) - 1), self.weight).to(
+                like.dtype
+            )  # only padding is cut
         first += self.offset
         return self.weight[first : first + like.shape[1]].to(like.dtype)
 
