@@ -387,7 +387,7 @@ class EmbeddingPredictor(Predictor):
     ) -> Iterator[Callable[[Sequence[Record]], None]]:
         """Opens a file of vectors whose description names the model, for the records of `embed`."""
         embedder = self.embedder(options.pooling, options.normalize)
-        description = {"run": run, "model": weights_digest(self.network)}
+        description: dict[str, object] = {"run": run, "model": weights_digest(self.network)}
         description |= {"pooling": embedder.pooling, "normalize": embedder.normalize}
         with VectorWriter(path, embedder.width, description) as writer:
             yield lambda records: writer.write(
