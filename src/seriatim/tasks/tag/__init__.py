@@ -5,7 +5,7 @@
 Trained by cross-entropy over the words, bidirectionally if the model can. With a conditional random field
 (`task.crf=true`) the tags of a sentence are predicted together:
 
-    p(tags) ∝ exp(Σ_t [W h_t + b](tag_t) + Σ_t transition(tag_{t−1}, tag_t))
+    p(tags) ∝ exp(Σ_t (W h_t + b)_{tag_t} + Σ_t transition(tag_{t−1}, tag_t))
 
 If the tags mark entities (BIO and similar schemes), sequences that are not well-formed have the probability 0, and the
 metric is the F1 of whole entities, as conlleval and the default mode of seqeval count them.
