@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import os
@@ -26,6 +27,7 @@ from seriatim.runs.jobs import EVENTS, Workers, WorkerWriteError
 from seriatim.runs.tuning import tune
 from seriatim.tasks import NAMES
 from seriatim.tasks import load as load_task
+from seriatim.tasks.base import Task
 from seriatim.training.config import learning_rates, make_config
 from seriatim.training.events import Event, Stepped
 from seriatim.training.loop import Loop
@@ -385,6 +387,18 @@ def test_a_metric_of_which_more_is_better_is_maximized(tmp_path: Path, monkeypat
     short = tune("short", longer, 1.0, train, tmp_path)
     assert (short.factor, short.at_edge) == (2, True), "trials of a tenth of the training do not try the extremes"
     assert tune("long", longer, 2.5, train, tmp_path).factor == 4
+
+
+def test_the_data_of_one_training_is_in_memory(book: Path, tmp_path: Path) -> None:
+    alive: list[int] = []
+
+    def count(name: str) -> tuple[()]:
+        alive.append(sum(Task in type(thing).__mro__ for thing in gc.get_objects()))
+        return ()
+
+    gc.collect()
+    seriatim.compare("language", book, ["gru"], seeds=4, out=tmp_path, callbacks=count, **SMALL)
+    assert max(alive[1:]) <= alive[0]
 
 
 def test_no_time_to_tune_is_refused(book: Path, tmp_path: Path) -> None:

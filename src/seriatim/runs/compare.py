@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -137,7 +138,11 @@ def compare(
     def train(folder: str, config: Config, trial: bool) -> Run:
         session = Session(config, path / folder, memory, data_dir, callbacks(folder), notify, folder in reported)
         session.trial, session.known_baselines = trial, baselines
-        return train_or_resume(session)
+        try:
+            return train_or_resume(session)
+        finally:
+            del session
+            gc.collect()  # session, loop and task refer to each other: the data of many would stay in memory
 
     plugins = [str(file) for file in ([plugin] if isinstance(plugin, str | Path) else plugin or ())]
     workers = Workers(path, jobs, data_dir, plugins, callbacks, notify, reported) if jobs > 1 else None
