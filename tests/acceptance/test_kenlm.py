@@ -31,15 +31,15 @@ def encode(lines: list[str], level: str, names: list[str], boundary: bool) -> np
     return np.array([ids[token] for line in lines for token in [*tokenize(line, level), *end]])
 
 
-@pytest.mark.parametrize("entries", [None, 3000])
+@pytest.mark.parametrize("limits", [{}, {"entries": 3000}, {"prune": (0, 0, 1)}])
 @pytest.mark.parametrize("smoothing", ["kneser-ney", "modified-kneser-ney"])
 @pytest.mark.parametrize("boundary", [True, False])
 @pytest.mark.parametrize(("level", "order"), [("words", 3), ("words", 5), ("characters", 6)])
 def test_kenlm_agrees(
-    level: str, order: int, boundary: bool, smoothing: str, entries: int | None, tmp_path: Path
+    level: str, order: int, boundary: bool, smoothing: str, limits: dict[str, Any], tmp_path: Path
 ) -> None:
     names = ["<eos>", *sorted({token for line in LINES for token in tokenize(line, level)})]
-    settings = Settings(name="ngram", order=order, smoothing=smoothing, entries=entries)
+    settings = Settings(name="ngram", order=order, smoothing=smoothing, **limits)
     model = NGram.fit(encode(TRAIN, level, names, boundary), len(names), settings, 0 if boundary else None)
     model.write_arpa(tmp_path / "model.arpa", names)
     theirs = kenlm.Model(str(tmp_path / "model.arpa"))

@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -178,13 +179,24 @@ def test_scores_of_tokens_add_up(story: Path, call: Call) -> None:
 
 @pytest.mark.parametrize("run", ["runs/lstm", "other/ngram"])
 def test_next_is_a_distribution(story: Path, call: Call, run: str) -> None:
-    values = [row["probability"] for row in call("next", run, "the ", "--top", "4", "--json")]
+    values = [row["probability"] for row in call("next", run, "the ", "--unit", "token", "--top", "4", "--json")]
     assert len(values) == 4
     assert values == sorted(values, reverse=True)
-    everything = call("next", run, "the ", "--top", "1000", "--json")
+    everything = call("next", run, "the ", "--unit", "token", "--top", "1000", "--json")
     assert sum(row["probability"] for row in everything) == pytest.approx(1, abs=1e-5)
     generated = call("generate", run, "the ", "--temperature", "0", "--max-tokens", "1", "--json")
     assert math.exp(generated["log_probability"]) == pytest.approx(everything[0]["probability"], abs=1e-5)
+
+
+def test_next_words_are_a_table(story: Path, call: Call) -> None:
+    header, *rows = call("next", "other/ngram", "the ol", "--top", "3").splitlines()
+    assert header.split("\t") == ["text", "completion", "probability", "unaccounted"]
+    assert rows[0].split("\t")[:2] == ["old", "d"]
+    tokens = call("next", "other/ngram", "hat.", "--unit", "token", "--top", "3")
+    assert "↵" in tokens
+    assert "\\\\" not in tokens
+    phrase = call("next", "other/ngram", "the ", "--words", "2", "--top", "1", "--json")
+    assert len(re.findall(r"\w+|[^\w\s]", phrase["text"])) == 2
 
 
 def test_what_is_impossible_is_null(story: Path, call: Call) -> None:
@@ -208,7 +220,7 @@ def test_an_arpa_file_goes_out_and_comes_in(story: Path, call: Call, tmp_path: P
     for text in ("the old cat saw the hat", "the new dog"):
         before, after = (call("score", path, text, "--json")["log_probability"] for path in (run, other))
         assert after == pytest.approx(before, rel=1e-4)
-    tokens = [{row["token"] for row in call("next", path, "the ", "--top", "3", "--json")} for path in (run, other)]
+    tokens = [{row["text"] for row in call("next", path, "the ", "--top", "3", "--json")} for path in (run, other)]
     assert tokens[0] == tokens[1]
     assert "other" in call("runs", str(tmp_path))
 

@@ -161,7 +161,7 @@ def test_literal_special_tokens_are_plain_text() -> None:
 def test_printable_tokens() -> None:
     tokenizer = trained("byte-bpe")
     shown = {tokenizer.token(index) for index in range(tokenizer.vocab_size)}
-    assert {"␣the", "\\n", "<0xE2>", "a"} <= shown
+    assert {"␣the", "↵", "<0xE2>", "a"} <= shown
     assert trained("char").token(int(trained("char").encode("\u2028")[0])) == "\\u2028"
 
 

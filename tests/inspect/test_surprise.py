@@ -41,8 +41,8 @@ def test_alternatives_are_the_next_tokens(name: str, make_subject: Any) -> None:
     ids = subject.predictor.encode_scored(text)[1:]
     for position in (0, 1, len(ids) // 2, len(ids) - 1):
         before = tokenizer.decode(ids[:position]) + (" " if name == "ngram" else "")
-        expected = subject.predictor.call("next", [before], top=tokenizer.vocab_size)
-        probabilities = {one["token"]: one["probability"] for one in expected}
+        expected = subject.predictor.call("next", [before], top=tokenizer.vocab_size, unit="token")
+        probabilities = {one["text"]: one["probability"] for one in expected}
         result = Inspector(subject).surprise(text, position=position, top=4)
         alternatives = result.arrays["alternatives"]
         names = list(alternatives.axes["token"])

@@ -20,6 +20,7 @@ from seriatim.core.errors import SeriatimError
 from seriatim.models import _ngram_arpa as arpa
 from seriatim.models import _ngram_counting as counting
 from seriatim.models.ngram import NGram, Settings
+from seriatim.tasks.language.mixture import NGramMixture
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ngram"
 SMOOTHINGS = ["none", "add-k", "kneser-ney", "modified-kneser-ney"]
@@ -95,7 +96,7 @@ class Reference:
 
     START = -7
 
-    def __init__(self, tokens, vocab_size, order, boundary, modified):
+    def __init__(self, tokens, vocab_size, order, boundary, modified, prune=()):
         self.vocab_size, self.order, self.boundary = vocab_size, order, boundary
         raw = [Counter() for _ in range(order + 1)]
         line = [self.START if boundary is None else boundary, *tokens]
@@ -115,11 +116,13 @@ class Reference:
             for gram, count in raw[m].items():
                 plain = m == order or (m > 1 and gram[0] == boundary)
                 self.counts[m][gram] = count if plain else len(before[gram])
+        thresholds = [0, *prune, *[prune[-1] if prune else 0] * (order - len(prune))]
+        self.dropped = {gram for m in range(2, order + 1) for gram, n in raw[m].items() if n <= thresholds[m]}
         self.discounts = [None, *(self.discount(counter, modified) for counter in self.counts[1:])]
         self.after = defaultdict(list)
         for counter in self.counts[1:]:
             for gram, count in counter.items():
-                self.after[gram[:-1]].append(count)
+                self.after[gram[:-1]].append((count, gram in self.dropped))
 
     def cut(self, line, m):
         """The last m elements, from the last boundary (or START) before the last_output one on."""
@@ -149,9 +152,10 @@ class Reference:
         if not counts:
             return lower
         D = self.discounts[m]
-        gamma = sum(D[min(count, 3)] for count in counts) / sum(counts)
-        count = self.counts[m][(*context, token)]
-        own = (count - D[min(count, 3)]) / sum(counts) if count else 0.0
+        total = sum(count for count, _ in counts)
+        gamma = sum(count if dropped else D[min(count, 3)] for count, dropped in counts) / total
+        count = 0 if (*context, token) in self.dropped else self.counts[m][(*context, token)]
+        own = (count - D[min(count, 3)]) / total if count else 0.0
         return own + gamma * lower
 
     def log_probs(self, tokens):
@@ -192,17 +196,98 @@ def test_equals_the_reference_on_any_small_text(text, boundary, order, modified)
     np.testing.assert_allclose(model.log_probs(np.array(other)), reference.log_probs(other), atol=3e-6)
 
 
+@pytest.mark.parametrize("prune", [(0, 1), (0, 0, 1), (0, 1, 3), (0, 0, 0, 2)])
+@pytest.mark.parametrize("boundary", [None, 0])
+@pytest.mark.parametrize("smoothing", ["kneser-ney", "modified-kneser-ney"])
+def test_pruned_counts_equal_the_reference(prune, boundary, smoothing):
+    text = random_text(700, 9)
+    model = fit(text, 10, boundary, order=4, smoothing=smoothing, prune=prune)
+    reference = Reference(text.tolist(), 10, 4, boundary, smoothing.startswith("modified"), prune)
+    assert sum(model.describe()["ngrams"][1:]) == sum(map(len, reference.counts[2:])) - len(reference.dropped)
+    held_out = np.append(random_text(300, 10, seed=1), [9, 9, 0, 0, 1])
+    for tokens in (text, held_out):
+        np.testing.assert_allclose(model.log_probs(tokens), reference.log_probs(tokens.tolist()), atol=3e-6)
+    contexts = np.array([[0, 1, 2], [-1, -1, 3], [9, 9, 9], [1, 0, 2]])
+    np.testing.assert_allclose(np.exp(model.next_log_probs(contexts)).sum(1), 1, atol=1e-6)
+
+
+def test_pruning_and_a_budget():
+    text = random_text(700, 9)
+    pruned = fit(text, 10, order=4, prune=(0, 0, 1))
+    both = fit(text, 10, order=4, prune=(0, 0, 1), entries=pruned.entries // 2)
+    assert 0.9 * (pruned.entries // 2) < both.entries <= pruned.entries // 2
+    again = NGram.from_tensors(both.tensors(), both.settings, 10)
+    np.testing.assert_array_equal(again.log_probs(text), both.log_probs(text))
+    for prune in ((1,), (0, 2, 1), ()):
+        with pytest.raises(ValueError, match="prune"):
+            Settings(name="ngram", prune=prune)
+
+
+def test_orders_beyond_seven():
+    text = random_text(300, 6)
+    model = fit(text, 7, order=12)
+    reference = Reference(text.tolist(), 7, 12, None, True)
+    np.testing.assert_allclose(model.log_probs(text), reference.log_probs(text.tolist()), atol=3e-6)
+
+
+# ── interpolation ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_weights_maximize_the_likelihood():
+    """Of two models the likelihood is a concave function of one number, whose maximum is found by halving."""
+    text, held_out = random_text(900, 9), random_text(400, 9, seed=1)
+    models = [fit(text, 10, order=2), fit(text[:200], 10, order=3, smoothing="add-k")]
+    mixture = NGramMixture.fit_to(models, held_out[1:], held_out[:1])
+    p = np.exp([model.log_probs(held_out[1:], held_out[:1]) for model in models])
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        slope = ((p[0] - p[1]) / (middle * p[0] + (1 - middle) * p[1])).sum()
+        low, high = (middle, high) if slope > 0 else (low, middle)
+    assert 0.01 < low < 0.99
+    assert mixture.weights == pytest.approx([low, 1 - low], abs=1e-3)
+    expected = np.log(low * p[0] + (1 - low) * p[1])
+    np.testing.assert_allclose(mixture.log_probs(held_out[1:], held_out[:1]), expected, atol=1e-3)
+    assert mixture.log_probs(held_out[1:], held_out[:1]).mean() == pytest.approx(expected.mean(), abs=1e-7)
+    assert expected.mean() >= max(np.log(p).mean(axis=1))
+
+
+def test_a_mixture_is_a_distribution_and_can_be_stored():
+    text, held_out = random_text(900, 9), random_text(400, 9, seed=1)
+    models = [fit(text, 10, 0, order=3), fit(text, 10, 0, order=2, smoothing="none"), fit(text[:99], 10, 0, order=5)]
+    mixture = NGramMixture.fit_to(models, held_out)
+    assert mixture.weights.sum() == pytest.approx(1)
+    windows = np.stack([held_out[i : i + 4] for i in range(50)])
+    following = mixture.next_log_probs(windows)
+    np.testing.assert_allclose(np.exp(following).sum(1), 1, atol=1e-6)
+    scored = [mixture.log_probs(held_out[: i + 5])[-1] for i in range(50)]
+    np.testing.assert_allclose(following[np.arange(50), held_out[4:54]], scored, atol=1e-6)
+    np.testing.assert_allclose(mixture.shares(held_out[:60]).sum(1), 1, atol=1e-5)
+    again = NGramMixture.from_tensors(mixture.tensors(), models[0].settings, 10)
+    np.testing.assert_array_equal(again.log_probs(held_out), mixture.log_probs(held_out))
+    nested = NGramMixture.fit_to([mixture, models[0]], held_out)
+    assert len(nested.models) == 4
+    with pytest.raises(SeriatimError, match="interpolates several"):
+        mixture.write_arpa("none.arpa", [])
+    with pytest.raises(SeriatimError, match="not the tensors"):
+        NGramMixture.from_tensors({"weights": np.ones(1)}, models[0].settings, 10)
+
+
 # ── KenLM ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(("name", "order"), [("words", 4), ("characters", 5)])
-def test_equals_lmplz(name, order, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "order", "prune"),
+    [("words", 4, None), ("characters", 5, None), ("words", 4, (0, 0, 1, 2)), ("characters", 5, (0, 1))],
+)
+def test_equals_lmplz(name, order, prune, tmp_path):
     path = tmp_path / "golden.arpa"
-    path.write_bytes(gzip.decompress((GOLDEN / f"{name}.arpa.gz").read_bytes()))
+    file = f"{name}.arpa.gz" if prune is None else f"{name}_pruned.arpa.gz"
+    path.write_bytes(gzip.decompress((GOLDEN / file).read_bytes()))
     golden, names = NGram.read_arpa(path)
     lines = (GOLDEN / f"{name}.txt").read_text(encoding="utf-8").splitlines()
     text = [names.index(word) for line in lines for word in [*map(arpa.unescape, line.split()), "</s>"]]
-    model = fit(text, len(names), names.index("</s>"), order=order)
+    model = fit(text, len(names), names.index("</s>"), order=order, prune=prune)
     assert (" " in names) == (name == "characters")
     for ours, theirs in zip(model.levels, golden.levels, strict=True):
         np.testing.assert_array_equal(ours.keys, theirs.keys)

@@ -193,6 +193,20 @@ def test_a_comparison_is_ranked_by_the_monitor_with_the_baselines_below(
     assert not any("perplexity" in key or "examples" in key for key in row)
 
 
+def test_a_model_is_not_its_own_baseline(make_classifier: RunMaker, read_page: Any, tmp_path: Path) -> None:
+    """A row that is a model of the comparison is no baseline of the others there."""
+    simple = {"most frequent": {"accuracy": 0.5, "error": 0.5}}
+    counted = dict.fromkeys(("validation", "test"), simple)
+    trained = {split: simple | {"5-gram": {"accuracy": 0.7, "error": 0.3}} for split in ("validation", "test")}
+    network = make_classifier(tmp_path / "rnn", "rnn", 0.8, lowest=0.5, baselines=trained)
+    ngram = make_classifier(tmp_path / "ngram", "ngram", 0.7, lowest=0.5, baselines=counted)
+    for runs, rows in (([network, ngram], ["rnn", "ngram"]), ([network], ["rnn"])):
+        report.write_comparison_report(tmp_path, runs)
+        page = read_page(tmp_path / "report.html")
+        alone = [] if ngram in runs else ["5-gram"]
+        assert list(page.values) == [*rows, "most frequent", *alone]
+
+
 def test_charts_with_one_name_become_one_chart(make_run: RunMaker, read_page: Any, tmp_path: Path) -> None:
     runs = []
     for model, rate in (("rnn", 0.5), ("lstm", 0.9)):

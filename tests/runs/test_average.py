@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -88,4 +89,51 @@ def test_what_cannot_be_averaged(runs: list[Any], book: Path, tmp_path: Path) ->
             seriatim.average(source, **{"out": tmp_path / "none", **options})
         assert caught.value.code == code
         assert words_of_it in f"{caught.value.cause} {caught.value.remedy}"
+        assert not (tmp_path / "none").exists()
+
+
+# Gradient-free models
+
+
+def count(book: Path, out: Path, order: int, **options: Any) -> Any:
+    settings = {"model": {"name": "ngram", "order": order}}
+    return seriatim.train("language", book, settings=settings, out=out, report=False, **options)
+
+
+def test_ngram_models_are_interpolated(book: Path, tmp_path: Path) -> None:
+    runs = [count(book, tmp_path / str(order), order) for order in (2, 4)]
+    notes: list[str] = []
+    mixed = seriatim.average([run.path for run in runs], out=tmp_path / "mixed", notify=notes.append)
+    weights = mixed.summary["averaged"]["weights"]
+    assert sum(weights) == pytest.approx(1, abs=1e-5)
+    assert any(note.startswith("weights: ") for note in notes)
+    losses = [run.evaluate(split="validation")["loss"] for run in (*runs, mixed)]
+    assert losses[2] <= min(losses[:2]) + 1e-6
+    opened = seriatim.load(mixed.path)
+    assert opened.evaluate()["loss"] == pytest.approx(opened.summary["metrics"]["test"]["loss"])
+    assert opened.summary["parameters"] == sum(run.summary["parameters"] for run in runs)
+
+    log_probs = [[value for _, value in run.score("the old cat")["token_log_probabilities"]] for run in (*runs, opened)]
+    expected = sum(weight * np.exp(own) for weight, own in zip(weights, map(np.array, log_probs[:2]), strict=True))
+    assert np.exp(log_probs[2]) == pytest.approx(expected, rel=1e-4)
+
+    assert isinstance(opened.generate("the", max_tokens=3), str)
+    assert opened.next("the ", top=2)[0]["probability"] > 0
+    assert (mixed.path / "report.html").is_file()
+    again = seriatim.average([mixed.path, runs[0].path], out=tmp_path / "again", evaluate=False)
+    assert again.summary["parameters"] > mixed.summary["parameters"]
+
+
+def test_what_cannot_be_interpolated(runs: list[Any], book: Path, tmp_path: Path) -> None:
+    counted, words = count(book, tmp_path / "chars", 3), count(book, tmp_path / "words", 3, tokenizer="word")
+    cases: list[tuple[Any, dict[str, Any], str]] = [
+        (counted.path, {}, "run.gradient-free"),
+        ([counted.path, words.path], {}, "average.differs"),
+        ([counted.path, runs[0].path], {}, "average.differs"),
+        ([counted.path, counted.path], {"last": 2}, "average.last"),
+    ]
+    for source, options, code in cases:
+        with pytest.raises(SeriatimError) as caught:
+            seriatim.average(source, **{"out": tmp_path / "none", **options})
+        assert caught.value.code == code
         assert not (tmp_path / "none").exists()

@@ -169,7 +169,7 @@ def test_language(folder: Path) -> None:
     ids = tokenizer(f"\n{text}", add_special_tokens=False, return_tensors="pt")["input_ids"]
     with torch.no_grad():
         chances = model(ids).logits[0, -1].softmax(dim=-1)
-    ours = {row["token"]: row["probability"] for row in run.next(text, top=5)}
+    ours = {row["text"]: row["probability"] for row in run.next(text, top=5, unit="token")}
     close(sorted(ours.values()), sorted(chances.topk(5).values.tolist()))
     back = import_model(there, folder / "language-back")
     assert back.generate(text, max_tokens=8) == run.generate(text, max_tokens=8)

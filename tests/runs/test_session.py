@@ -192,3 +192,18 @@ def test_a_run_finds_its_data_folder_again(table: Path, tmp_path: Path, monkeypa
     assert seriatim.load(run.path).evaluate(data_dir=str(tmp_path / "moved"))["accuracy"] >= 0
     assert seriatim.resume(run.path, steps=14, data_dir=str(tmp_path / "moved")).summary["step"] == 14
     assert "data_dir" not in train(table, tmp_path / "file").stored_data
+
+
+def test_tokens_bound_what_an_ngram_model_counts(book: Path, tmp_path: Path) -> None:
+    """As they bound what a network reads, with a budget of entries, too."""
+    notes: list[str] = []
+    options: dict[str, Any] = {"report": False, "notify": notes.append}
+    run = seriatim.train("language", book, "ngram", tokens=60, out=tmp_path / "run", **options)
+    assert run.summary["tokens"] == 60
+    assert any("ngram: the first 60 of" in note for note in notes)
+    whole = seriatim.train("language", book, "ngram", out=tmp_path / "whole", **options)
+    assert run.summary["parameters"] < whole.summary["parameters"]
+    small = seriatim.train("language", book, "ngram", tokens=60, params=120, out=tmp_path / "small", **options)
+    assert small.summary["parameters"] <= 120
+    more = seriatim.train("language", book, "ngram", tokens="10M", out=tmp_path / "more", **options)
+    assert more.summary["metrics"] == whole.summary["metrics"]

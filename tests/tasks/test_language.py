@@ -301,6 +301,20 @@ def test_the_baseline_is_the_entropy_of_single_tokens(book: Path) -> None:
     assert task.baselines("test")["token frequencies"]["loss"] == pytest.approx(expected)
 
 
+def test_an_ngram_model_stands_beside_networks(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of bounded size; it is no baseline of itself."""
+    task, counted = prepare(book), prepare(book, "ngram", model_order=5)
+    expected = counted.evaluate(counted.fit(counted.config.model), "test")
+    actual = task.baselines("test")["5-gram"]
+    assert actual == {name: expected[name] for name in actual}
+    assert actual["loss"] < task.baselines("test")["token frequencies"]["loss"]
+    assert list(counted.baselines("test")) == ["token frequencies"]
+    monkeypatch.setattr(language_task, "BASELINE_TOKENS", 500)
+    limited = prepare(book).baselines("test")["5-gram of 500 tokens"]
+    assert limited["loss"] == pytest.approx(counted.evaluate(counted.fit(counted.config.model, 500), "test")["loss"])
+    assert limited["loss"] > actual["loss"]
+
+
 def test_a_bidirectional_model_is_refused(book: Path) -> None:
     with pytest.raises(SeriatimError, match="a bidirectional gru reads the token") as caught:
         prepare(book, "gru", model_bidirectional=True).build()
@@ -437,12 +451,12 @@ def test_score_is_what_generation_reports(model: str, tokenizer: Tokenizer) -> N
         assert sum(value for _, value in pieces[len(prompt) :]) == pytest.approx(record["log_probability"], rel=1e-4)
         assert score["log_probability"] == pytest.approx(sum(value for _, value in pieces))
         assert score["perplexity"] == pytest.approx(math.exp(-score["log_probability"] / score["tokens"]))
-        assert "".join(name for name, _ in pieces) == (prompt + record["text"]).replace(" ", "␣").replace("\n", "\\n")
+        assert "".join(name for name, _ in pieces) == (prompt + record["text"]).replace(" ", "␣").replace("\n", "↵")
 
 
 @pytest.mark.parametrize("model", BACKBONES)
 def test_next_is_a_distribution(model: str, tokenizer: Tokenizer) -> None:
-    records = random_predictor(model, tokenizer).call("next", ["abc"], top=1000)
+    records = random_predictor(model, tokenizer).call("next", ["abc"], top=1000, unit="token")
     probabilities = [record["probability"] for record in records]
     assert len(records) == tokenizer.vocab_size
     assert sum(probabilities) == pytest.approx(1)
@@ -536,7 +550,7 @@ def test_words_of_a_continuation_are_separated(book: Path) -> None:
 def test_model_input_is_what_the_network_reads(tokenizer: Tokenizer) -> None:
     predictor = random_predictor("gru", tokenizer)
     model_input = predictor.model_input(["ab c", "a"])
-    assert model_input.sequences == [{"element": ["\\n", "a", "b", "␣", "c"]}, {"element": ["\\n", "a"]}]
+    assert model_input.sequences == [{"element": ["↵", "a", "b", "␣", "c"]}, {"element": ["↵", "a"]}]
     assert model_input.batch.inputs.shape == (2, 5)
     assert model_input.batch.mask is not None
     assert model_input.batch.mask.sum() == 7

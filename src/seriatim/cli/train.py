@@ -326,9 +326,11 @@ def print_comparison_table(comparison: Comparison) -> None:
         for row in table
     ]
     baselines: dict[str, dict[str, Any]] = {}
-    for split, by_name in first.get("baselines", {}).items():
-        for name, values in by_name.items():
-            baselines.setdefault(name, {})[split] = values
+    for split in splits:
+        own = [by_name for summary in summaries if (by_name := summary.get("baselines", {}).get(split))]
+        for name, values in own[0].items() if own else ():
+            if all(name in by_name for by_name in own):  # a model that is a baseline of the others is a row of its own
+                baselines.setdefault(name, {})[split] = values
     rows += [
         (
             name,
@@ -464,7 +466,10 @@ def average(
     json: o.Json = False,
     quiet: o.Quiet = False,
 ) -> None:
-    """Average the weights of the last checkpoints of a run, or of several runs."""
+    """Average the weights of the last checkpoints of a run, or of several runs.
+
+    Of n-gram models the probabilities are averaged, with weights that suit the validation split of the first run.
+    """
     from ..runs.average import average as average_weights
     from ..runs.configure import add_plugins
 

@@ -21,8 +21,9 @@ equals that of KenLM's `lmplz` (Heafield 2013): no n-gram crosses the boundary, 
 prediction, and n-grams that begin with it keep their plain counts. A text without boundary begins with a shorter
 context; its start counts as one different token.
 
-The mass of n-grams that `entries` drops goes to γ, so that p still sums to one; a context that lost all its
-continuations is replaced by its longest suffix that has some, with any smoothing.
+The mass of n-grams that `entries` or `prune` drops goes to γ, so that p still sums to one; a context that lost all its
+continuations is replaced by its longest suffix that has some, with any smoothing. Discounts and the counts of different
+tokens are those of the whole text, as in `lmplz --prune`.
 
 The model stores the log p of each n-gram and the log γ of each context, as ARPA files do. The n-grams of order m are
 sorted keys, (index of the first m−1 tokens in the order below) · V + last token, so that one integer is enough at any
@@ -34,11 +35,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, field_validator
 from torch import Tensor
 
 from ..core.config import Count, validate
@@ -48,6 +49,7 @@ from ..nn.backbone import ModelSettings
 from . import _ngram_arpa as arpa
 from . import _ngram_counting as counting
 
+MAX_SOLVED_ORDER = 7  # that a budget of entries leads to, if none is set
 QUERY = 1 << 18  # positions scored at a time
 FALLBACK = {1: (0.5, 0.5, 0.5), 3: (0.5, 1.0, 1.5)}  # discounts of a text that is too small to estimate them
 DIRECT = ("none", "add-k")  # back off to 1/V, not to a shorter context
@@ -60,7 +62,7 @@ class Settings(ModelSettings):
     title: ClassVar[str] = "n-gram"
     gradient_free: ClassVar[bool] = True
 
-    order: int = Field(5, ge=1, le=7, description="n: the predicted token and the n−1 before it")
+    order: int = Field(5, ge=1, le=64, description="n: the predicted token and the n−1 before it")
     smoothing: Literal["none", "add-k", "kneser-ney", "modified-kneser-ney"] = Field(
         "modified-kneser-ney", description="how unseen continuations get a probability"
     )
@@ -68,6 +70,25 @@ class Settings(ModelSettings):
     entries: Count | None = Field(
         None, description="largest number of stored numbers; the rarest of the longest n-grams are dropped"
     )
+    prune: tuple[Annotated[int, Field(ge=0, le=10**9)], ...] | None = Field(
+        None,
+        min_length=1,
+        max_length=64,
+        description="drop n-grams that occur at most so often: [0,0,1] those of 3 and more tokens that occur once",
+    )
+
+    @field_validator("prune")
+    @classmethod
+    def _check_prune(cls, value: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        if value is not None and (value[0] != 0 or list(value) != sorted(value)):
+            raise ValueError(f"{list(value)}: the first is 0, as single tokens are kept, and none is below the last")
+        return value
+
+    @property
+    def thresholds(self) -> tuple[int, ...]:
+        """The count up to which n-grams of each order are dropped; the last of `prune` is that of higher orders."""
+        prune = (self.prune or (0,))[: self.order]
+        return (*prune, *(prune[-1:] * (self.order - len(prune))))
 
     def within_budget(self, entries: int, tokens: Array, vocab_size: int, boundary: int | None) -> Settings:
         """Returns settings for a budget of entries.
@@ -75,7 +96,7 @@ class Settings(ModelSettings):
         If no order is set, it is the lowest one whose table fills the budget, because only n-grams of the highest order
         should be dropped: lower orders hold continuation counts.
         """
-        orders = [self.order] if "order" in self.model_fields_set else range(2, 8)
+        orders = [self.order] if "order" in self.model_fields_set else range(2, MAX_SOLVED_ORDER + 1)
         for order in orders:
             settings = self.model_copy(update={"order": order, "entries": entries})
             if len(orders) > 1 and NGram.fit(tokens, vocab_size, settings, boundary).entries >= 0.98 * entries:
@@ -130,7 +151,11 @@ class NGram:
         unigrams, higher = counting.count(tokens, vocab_size, settings.order, boundary, chunk, progress)
         keys = [np.arange(vocab_size), *(level for level, _ in higher)]
         counts = [unigrams, *(count for _, count in higher)]
-        keep, pruned = _within_budget(keys, counts, settings.entries, vocab_size)
+        keep = [
+            count > least if m else count >= 0
+            for m, (count, least) in enumerate(zip(counts, settings.thresholds, strict=True))
+        ]
+        _drop_rarest(keys, counts, keep, settings.entries, vocab_size)
         suffixes = counting.suffixes(keys, vocab_size)
         adjusted = counts
         if settings.smoothing not in DIRECT:
@@ -138,7 +163,7 @@ class NGram:
         discounts = np.array([_discounts(level, settings.smoothing) for level in adjusted])
         finished = _probabilities(keys, adjusted, suffixes, discounts, keep, settings, vocab_size)
         model = cls(finished, settings, vocab_size, boundary)
-        model.discounts, model.pruned = discounts, pruned
+        model.discounts, model.pruned = discounts, not all(level.all() for level in keep)
         return model
 
     # Scoring
@@ -387,7 +412,7 @@ def _probabilities(
 ) -> list[tuple[Array, Array, Array]]:
     """Returns (keys, log p, log γ) of each order, from the unigrams up, as each order depends on the one below.
 
-    N-grams are dropped from the highest order down, so the indices in lower orders do not change.
+    An n-gram is dropped with all longer ones that begin or end with it, so that those that are kept have a context.
     """
     direct = settings.smoothing in DIRECT
     added = settings.k * vocab_size if settings.smoothing == "add-k" else 0.0
@@ -400,7 +425,10 @@ def _probabilities(
         lower, weights = _interpolate(count, parents, sizes[m], discounts[m], keep[m], base, added)
         if m > 0:
             finished[m - 1] = (*finished[m - 1][:2], weights[keep[m - 1]])
-        finished.append((key[keep[m]], _log(lower[keep[m]]), np.zeros(np.count_nonzero(keep[m]), np.float32)))
+        stored = key[keep[m]]
+        if m > 0 and not keep[m - 1].all():  # the indices of contexts among those that are kept
+            stored = (np.cumsum(keep[m - 1]) - 1)[stored // vocab_size] * vocab_size + stored % vocab_size
+        finished.append((stored, _log(lower[keep[m]]), np.zeros(len(stored), np.float32)))
     return finished
 
 
@@ -415,27 +443,25 @@ def _interpolate(
     return (counts - discounted) / total[parents] + share[parents] * base, _log(share)
 
 
-def _within_budget(
-    keys: list[Array], counts: list[Array], budget: int | None, vocab_size: int
-) -> tuple[list[Array], bool]:
-    """Returns which n-grams are kept, and whether any is dropped: the rarest of the highest order are dropped first."""
-    keep = [np.ones(len(level), bool) for level in keys]
-    pruned = False
+def _drop_rarest(
+    keys: list[Array], counts: list[Array], keep: list[Array], budget: int | None, vocab_size: int
+) -> None:
+    """Clears `keep` of n-grams beyond a budget of entries: the rarest of the highest order are dropped first."""
     for m in range(len(keys) - 1, 0, -1):
         if budget is None:
             break
         # Contexts are counted by where they change: they are sorted, as keys are.
-        contexts = [np.count_nonzero(np.diff(level // vocab_size, prepend=-1)) for level in keys[1:m]]
-        below = vocab_size + sum(len(level) for level in keys[1:m]) + int(sum(contexts))
-        ranked = np.argsort(-counts[m], kind="stable")
+        kept = [level[own] for level, own in zip(keys[1:m], keep[1:m], strict=True)]
+        contexts = [np.count_nonzero(np.diff(level // vocab_size, prepend=-1)) for level in kept]
+        below = vocab_size + sum(map(len, kept)) + int(sum(contexts))
+        ranked = np.flatnonzero(keep[m])
+        ranked = ranked[np.argsort(-counts[m][ranked], kind="stable")]
         cost = np.ones(len(ranked), np.int64)  # an n-gram costs its log p, and the first of a context log γ too
         cost[np.unique(keys[m][ranked] // vocab_size, return_index=True)[1]] = 2
         fits = int(np.searchsorted(np.cumsum(cost), budget - below, side="right"))
         keep[m][ranked[fits:]] = False
-        pruned |= fits < len(ranked)
         if fits > 0:
             break
-    return keep, pruned
 
 
 def _log(values: Array) -> Array:

@@ -409,11 +409,16 @@ def exclusion(run: RunData, one: RunData, compared: bool = True) -> str:
     return ""
 
 
-def against_baselines(runs: Sequence[RunData]) -> str:
-    """Returns how far the best model is ahead of the baselines, or that it is not."""
+def against_baselines(runs: Sequence[RunData], compared: Sequence[RunData] = ()) -> str:
+    """Returns how far the best model is ahead of the baselines, or that it is not.
+
+    Args:
+        runs: The models to speak of.
+        compared: All runs of the comparison, whose baselines count; by default the same.
+    """
     for split in ("test", "validation"):
         scored = [run for run in ranked(runs) if run.metrics(split)]
-        baselines = shared_baselines(runs, split)
+        baselines = shared_baselines(compared or runs, split)
         metric = common_metric(scored, baselines, split)
         if metric:
             break

@@ -443,11 +443,15 @@ def shared_metrics(runs: Sequence[RunData]) -> list[str]:
 def shared_baselines(runs: Sequence[RunData], split: str) -> dict[str, Json]:
     """Returns the baselines of a comparison, each once: all models saw the same data.
 
-    One that is called like a model is marked, since charts and tables show both.
+    One that is called like a model is marked, since charts and tables show both. A model that is a baseline of the
+    others has not itself as one, and is shown once.
     """
     labels = {run.label for run in runs}
-    baselines: dict[str, Json] = {}
-    for run in runs:
-        for name, values in run.baselines(split).items():
-            baselines.setdefault(f"{name} (baseline)" if name in labels else name, values)
-    return baselines
+    evaluated = [baselines for run in runs if (baselines := run.baselines(split))]
+    common = set.intersection(*map(set, evaluated)) if evaluated else set()
+    return {
+        f"{name} (baseline)" if name in labels else name: values
+        for baselines in evaluated[:1]
+        for name, values in baselines.items()
+        if name in common
+    }

@@ -1,6 +1,7 @@
-"""Weight averaging: a model whose weights are the mean of several checkpoints of a run, or of runs of one shape.
+"""Averages: a model whose weights are the mean of several checkpoints of a run, or of runs of one shape.
 
-Izmailov et al., "Averaging weights leads to wider optima and better generalization" (2018).
+Izmailov et al., "Averaging weights leads to wider optima and better generalization" (2018). Gradient-free models have
+no weights to average: of these the probabilities are, with a weight for each that suits the validation split.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from .. import report
 from ..core.errors import SeriatimError
-from ..core.files import atomic_file, load_tensors, save_tensors, write_json
+from ..core.files import Json, atomic_file, load_tensors, save_tensors, write_json
 from ..core.run_folder import fresh_folder, locked_folder
 from ..tasks.processor import Stored
 from ..training.checkpoint import Checkpoints
@@ -41,7 +43,8 @@ def average(
     """Writes a run folder with averaged weights and returns the run.
 
     Args:
-        runs: One run, whose checkpoints are averaged, or several runs of the same model on the same data.
+        runs: One run, whose checkpoints are averaged; several runs of the same model on the same data; or several
+            gradient-free ones with the same tokenizer, which are interpolated.
         last: How many of the last checkpoints of one run; by default all that it keeps.
         out: The run folder.
         evaluate: Whether to evaluate it on the data of the (first) run.
@@ -52,23 +55,30 @@ def average(
     if not opened:
         raise SeriatimError("average.few", "no run is named", "name one run, or several of the same model")
     first = opened[0]
-    if first.config.model.gradient_free:
+    gradient_free = first.config.model.gradient_free
+    if gradient_free and len(opened) == 1:
         cause = f"{first.path}: {first.config.model.name} has no checkpoints"
-        raise SeriatimError("run.gradient-free", cause, "name another run")
-    if evaluate:
+        raise SeriatimError("run.gradient-free", cause, "name several runs of it: their probabilities are averaged")
+    if evaluate or gradient_free:
         try:
             Data().check_memory(first)  # before the folder is made
         except SeriatimError as error:
-            raise SeriatimError(error.code, error.cause, "omit the evaluation: evaluate=False, --no-evaluate") from None
+            remedy = "train on a file" if gradient_free else "omit the evaluation: evaluate=False, --no-evaluate"
+            raise SeriatimError(error.code, error.cause, remedy) from None
     folder = fresh_folder("runs", f"{first.path.name}-average") if out is None else Path(out)
+    weights: dict[str, Tensor]
+    origin: Json
     with locked_folder(folder):
         if folder.is_file() or has_started(folder):
             cause = f"{folder} is a file" if folder.is_file() else f"{folder} holds a run already"
             raise SeriatimError("run.exists", cause, "choose another --out")
-        if len(opened) == 1:
+        history: tuple[str, ...] = HISTORY_FILES
+        if gradient_free and last is None:
+            history, (weights, origin) = (), interpolate(opened, data_dir, notify)
+        elif len(opened) == 1:
             steps = checkpoint_steps(first, last)
             weights = mean_weights(checkpoint_weights(first, steps))
-            origin: dict[str, object] = {"run": str(first.path), "steps": steps}
+            origin = {"run": str(first.path), "steps": steps}
         elif last is None:
             weights = mean_weights(run_weights(opened))
             origin = {"runs": [str(run.path) for run in opened]}
@@ -85,7 +95,8 @@ def average(
             created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
             summary = {key: value for key, value in first.summary.items() if key not in RESULTS}
             summary |= {"created": created, "reason": "averaged"}
-        copy_files(first.path, folder, HISTORY_FILES)
+            summary |= {"parameters": run.network.entries} if gradient_free else {}
+        copy_files(first.path, folder, history)
         write_json(folder / "summary.json", summary | {"averaged": origin})
         report.write_card(run)
     return run
@@ -123,6 +134,27 @@ def mean_weights(groups: Iterator[tuple[str, dict[str, Tensor]]]) -> dict[str, T
     }
 
 
+def interpolate(runs: Sequence[Run], data_dir: str | None, notify: Notify | None) -> tuple[dict[str, Tensor], Json]:
+    """Returns the tensors of gradient-free models with weights that suit the validation split, and where they are from.
+
+    The models may be trained on different data, with one tokenizer; the validation split is that of the first run.
+    """
+    first = runs[0]
+    tokenizers = [name for name in shared_files(first.path) if name.startswith("tokenizer")]
+    for run in runs[1:]:
+        if run.config.task.name != first.config.task.name or run.config.model.name != first.config.model.name:
+            cause = f"{run.path} and {first.path} are not of the same task and model"
+            raise SeriatimError("average.differs", cause, "interpolate runs of one model")
+        check_same_files(run, first, tokenizers)
+    task = reopen_task(first, data_dir=data_dir, notify=notify)
+    mixture = task.interpolate([run.network for run in runs])
+    shares = [round(float(weight), 6) for weight in mixture.weights]
+    if notify is not None:
+        notify("weights: " + ", ".join(f"{run.path} {share:.4f}" for run, share in zip(runs, shares, strict=False)))
+    tensors = {name: torch.from_numpy(array) for name, array in mixture.tensors().items()}
+    return tensors, {"runs": [str(run.path) for run in runs], "weights": shares}
+
+
 def checkpoint_steps(run: Run, last: int | None) -> list[int]:
     """Returns the steps of the checkpoints to average, or raises SeriatimError if there are too few."""
     steps = Checkpoints(run.path / "checkpoints").steps()
@@ -146,14 +178,18 @@ def checkpoint_weights(run: Run, steps: Sequence[int]) -> Iterator[tuple[str, di
 
 def run_weights(runs: Sequence[Run]) -> Iterator[tuple[str, dict[str, Tensor]]]:
     """Yields the weights of runs that read their data in the same way."""
-    first = runs[0].path
     for run in runs:
-        for name in shared_files(first):
-            file = run.path / name
-            if not file.is_file() or content(file) != content(first / name):
-                cause = f"{run.path} and {first} do not have the same {name}"
-                raise SeriatimError("average.differs", cause, "average runs on the same data, with the same tokenizer")
+        check_same_files(run, runs[0], shared_files(runs[0].path))
         yield str(run.path), load_tensors(run.path / WEIGHTS, finite=True)
+
+
+def check_same_files(run: Run, first: Run, names: Sequence[str]) -> None:
+    """Raises SeriatimError unless the files of these names have the same content in both runs."""
+    for name in names:
+        file = run.path / name
+        if not file.is_file() or content(file) != content(first.path / name):
+            cause = f"{run.path} and {first.path} do not have the same {name}"
+            raise SeriatimError("average.differs", cause, "average runs on the same data, with the same tokenizer")
 
 
 def content(file: Path) -> object:
@@ -181,11 +217,12 @@ def summarize_average(run: Run, first: Run, data_dir: str | None, notify: Notify
     task = reopen_task(run, data_dir=data_dir, notify=notify)
     step, seconds, tokens = (before.get(name) or 0 for name in ("step", "seconds", "tokens"))
     flops = before["flops"] / step if before.get("flops") and step else None
-    parameters = sum(parameter.numel() for parameter in run.network.parameters())
+    network = run.network
+    parameters = sum(map(torch.numel, network.parameters())) if isinstance(network, torch.nn.Module) else 0
     outcome = Outcome()
     outcome.started = Started(0, 0.0, step, parameters, flops, 1, task.unit)
     outcome.stopped = Stopped(step, seconds, "averaged", step, tokens)
-    outcome.sample = task.sample(run.network)
+    outcome.sample = task.sample(network)
     session = Session(run.config, run.path, data_dir=data_dir, notify=notify)
     session.teacher_summary = before.get("teacher")
-    session.summarize(task, outcome, run.network)
+    session.summarize(task, outcome, network)

@@ -270,7 +270,7 @@ class Session:
         if budget is None:
             return
         if model.gradient_free:
-            solved = task.resize(model, budget)
+            solved = task.resize(model, budget, self.config.train.tokens)
         else:
             solved = solve_width(model, budget, task.network)
             count = parameter_count(solved, task.network)
@@ -404,9 +404,12 @@ class Session:
             return task.evaluate(model, "validation", MAX_EVALUATED if limit is None else limit), task.sample(model)
 
         reset_peak_memory()
-        elements = int(task.encoded["train"].lengths.sum())
+        elements, tokens = int(task.encoded["train"].lengths.sum()), self.config.train.tokens
+        if tokens is not None and tokens < elements:
+            self._note(f"{self.config.model.name}: the first {tokens:,} of {elements:,} {task.unit} are counted")
+            elements = tokens
         callbacks: list[Callback] = [Recorder(self.folder), outcome, *self.callbacks]
-        for event in fit_events(lambda: task.fit(self.config.model), evaluate, elements, task.unit):
+        for event in fit_events(lambda: task.fit(self.config.model, tokens), evaluate, elements, task.unit):
             for callback in callbacks:
                 callback(event)
         self.summarize(task, outcome, models[0])
@@ -452,7 +455,8 @@ class Session:
             save_task(self.folder, task, run.settings)
         with self._timed("final_evaluation"):
             metrics = {split: self._evaluate(task, model, split, stopped) for split in splits}
-            baselines = {split: values for split in splits if (values := self._baselines(task, split))}
+            compared = [] if self.trial else splits
+            baselines = {split: values for split in compared if (values := self._baselines(task, split))}
         predictor = task.predictor(model)
         best_sample = next((line["text"] for line in run.samples() if line["step"] == stopped.best_step), "")
         summary |= {
@@ -511,7 +515,7 @@ class Session:
         """Returns the metrics of simple methods, which follow from the data and the settings of the task alone."""
         settings = {"task": self.config.task, "data": self.config.data}
         parts = [task.fingerprint(), split, *(value.model_dump_json() for value in settings.values())]
-        key = " ".join(parts)
+        key = " ".join([*parts, str(self.config.model.gradient_free)])  # a model may be a baseline of networks
         if key not in self.known_baselines:
             self.known_baselines[key] = task.baselines(split)
         return self.known_baselines[key]

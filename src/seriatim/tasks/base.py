@@ -383,13 +383,23 @@ class Task(ABC, Generic[E]):
     def initialize(self, network: nn.Module) -> None:
         """Sets parameters that follow from the training split, such as an output bias."""
 
-    def fit(self, model: BackboneSettings) -> Any:
-        """Returns a gradient-free model (`model.gradient_free`), fitted to the training split."""
+    def fit(self, model: BackboneSettings, limit: int | None = None) -> Any:
+        """Returns a gradient-free model (`model.gradient_free`), fitted to the training split.
+
+        Args:
+            model: Its settings.
+            limit: Only the first so many elements of the split (`unit`) are used.
+        """
         raise self.unsupported_model(model)
 
-    def resize(self, model: BackboneSettings, parameters: int) -> BackboneSettings:
+    def resize(self, model: BackboneSettings, parameters: int, limit: int | None = None) -> BackboneSettings:
         """Returns the settings of a gradient-free model with at most this many parameters; see `fit`."""
         return model
+
+    def interpolate(self, models: Sequence[Any]) -> Any:
+        """Returns a gradient-free model that mixes others by `weights` that suit the validation split; see `fit`."""
+        name = self.config.model.name
+        raise SeriatimError("average.model", f"models of the kind {name} cannot be averaged", "name other runs")
 
     def restore(self, model: BackboneSettings, tensors: Mapping[str, Tensor]) -> Any:
         """Returns a gradient-free model from the tensors of a run folder; see `fit`."""

@@ -206,9 +206,9 @@ class RegressTask(SequenceTask):
         few = 0 < numbers <= MAX_DIMENSIONS and len(lengths) <= MAX_ROWS and (lengths == codec.longest).all()
         return (*super().candidates(), *(["nadaraya_watson"] if few else []))
 
-    def fit(self, model: BackboneSettings) -> NadarayaWatson:
+    def fit(self, model: BackboneSettings, limit: int | None = None) -> NadarayaWatson:
         if not isinstance(model, NadarayaWatsonSettings):
-            return super().fit(model)
+            return super().fit(model, limit)
         codec = self.processor.input
         if not isinstance(codec, NumberCodec):
             cause = f"{model.name} needs distances between numbers, and the inputs are text"
@@ -221,9 +221,10 @@ class RegressTask(SequenceTask):
                 raise unequal_length(str(location), int(encoded.lengths[odd[0]]), steps)
         std = np.tile(np.array(codec.std, np.float32), steps) if self.settings.scaling == "standard" else None
         train = self.encoded["train"]
-        return NadarayaWatson.fit(to_points(train, steps), train.targets, model, std, self.diagnostics.note)
+        points, targets = to_points(train, steps)[:limit], train.targets[:limit]
+        return NadarayaWatson.fit(points, targets, model, std, self.diagnostics.note)
 
-    def resize(self, model: BackboneSettings, parameters: int) -> BackboneSettings:
+    def resize(self, model: BackboneSettings, parameters: int, limit: int | None = None) -> BackboneSettings:
         return model.model_copy(update={"entries": parameters})
 
     def restore(self, model: BackboneSettings, tensors: Mapping[str, Tensor]) -> NadarayaWatson:

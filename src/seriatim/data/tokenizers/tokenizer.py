@@ -42,6 +42,7 @@ from .training import SPECIAL_TOKENS, UNK, TokenizerSettings, train_backend
 
 CACHE_SIZE = 1 << 18  # segments whose ids are cached
 SHOWN_UNKNOWN = 10  # in an error
+VISIBLE = {" ": "␣", "\n": "↵"}  # how white space is shown
 WORD_KINDS = ("word", "wordpiece", "bert")  # kinds that drop the white space between words
 
 
@@ -128,6 +129,47 @@ class Tokenizer:
         flags[[*self._added, *(index for index in (self.unk, self.eos) if index is not None)]] = False
         return flags
 
+    @cached_property
+    def pieces(self) -> list[bytes]:
+        """The bytes that each token adds to a text, none for `<eos>`.
+
+        If white space is dropped, a token that begins a word begins with a blank, and `<eos>` is a blank and a line
+        end.
+        """
+        if self.drops_whitespace:
+            names = ("\n" if index == self.eos else name for index, name in enumerate(self._names))
+            subwords = self.kind in ("wordpiece", "bert")
+            return [(name[2:] if subwords and name.startswith("##") else f" {name}").encode() for name in names]
+        if self.kind != "other":
+            return self._token_bytes
+        blanks = any(name.startswith("▁") for name in self._names)
+        return [
+            bytes([int(name[3:5], 16)])
+            if re.fullmatch("<0x[0-9A-F]{2}>", name)
+            else (name.replace("▁", " ") if blanks else name).encode() * (index != self.eos)
+            for index, name in enumerate(self._names)
+        ]
+
+    def split_last_word(self, text: str) -> tuple[str, str]:
+        """Returns a text without the last part whose tokens may change if it goes on, and that part.
+
+        That is nothing for characters. If white space is dropped it is the last word, nothing after white space; for
+        subwords it is the white space before the last word, too.
+        """
+        if self.kind == "char":
+            return text, ""
+        if not self.drops_whitespace:
+            segments = split_segments(text)
+            last = segments[-1] if segments else ""
+        elif text[-1:].isspace():
+            last = ""
+        else:
+            encoding = self.encoding(text)
+            word = encoding.word_ids[-1] if encoding.ids else None
+            span = None if word is None else encoding.word_to_chars(word)
+            last = "" if span is None else text[span[0] :]
+        return text[: len(text) - len(last)], last
+
     def encode(self, text: str, strict: bool = True) -> np.ndarray:
         """Returns the ids of a text (n,), int64.
 
@@ -144,7 +186,7 @@ class Tokenizer:
         if strict and (unknown := self._find_unknown(texts)):
             raise self._unknown_error(unknown)
         if self._characters is not None:
-            return self._characters.encode([self._normalize(text) for text in texts])
+            return self._characters.encode([self.normalize(text) for text in texts])
         if not self._has_segments:
             with self._errors():
                 encoded = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
@@ -207,7 +249,7 @@ class Tokenizer:
                 return str(self.backend.decode(ids.tolist(), skip_special_tokens=False))
         if self.drops_whitespace:
             silent = (self.cls, self.sep, self.pad)
-            return self._join_words([self._names[index] for index in ids.tolist() if index not in silent])
+            return self.join_words([self._names[index] for index in ids.tolist() if index not in silent])
         token_bytes = self._token_bytes
         return b"".join([token_bytes[index] for index in ids.tolist()]).decode("utf-8", "replace")
 
@@ -221,7 +263,7 @@ class Tokenizer:
             text = data.decode("utf-8")
         except UnicodeDecodeError:
             return "".join(map(byte_token, data))
-        return "".join("␣" if x == " " else x if x.isprintable() else repr(x)[1:-1] for x in text)
+        return "".join(VISIBLE.get(x) or (x if x.isprintable() else repr(x)[1:-1]) for x in text)
 
     def piece(self, index: int) -> str:
         """Returns what a token stands for within a text, with the blank before it if that belongs to it; the pieces of
@@ -240,7 +282,7 @@ class Tokenizer:
         if self.lossless:
             return []
         if self._characters is not None:
-            return self._characters.unknown(self._normalize("".join(texts)))
+            return self._characters.unknown(self.normalize("".join(texts)))
         unknown: dict[str, None] = {}
         for segment, ids in self._segment_ids(chain.from_iterable(map(split_segments, texts))).items():
             if self.unk in ids:
@@ -250,7 +292,8 @@ class Tokenizer:
         unknown.pop(self._names[self.unk] if self.unk is not None else UNK, None)
         return list(unknown)
 
-    def _normalize(self, text: str) -> str:
+    def normalize(self, text: str) -> str:
+        """Returns the text that is tokenized, in lower case if the settings say so."""
         # The package's own normalizer: Python lower-cases a final sigma in another way.
         with self._errors():
             return self.backend.normalizer.normalize_str(text) if self.backend.normalizer else text
@@ -300,7 +343,7 @@ class Tokenizer:
 
         return [stands_for(index, name) for index, name in enumerate(self._names)]
 
-    def _join_words(self, words: list[str]) -> str:
+    def join_words(self, words: list[str]) -> str:
         """Returns words with blanks between them and "\\n" for `<eos>`; punctuation is attached as English has it."""
         text = " ".join(words)
         if self.kind in ("wordpiece", "bert"):

@@ -13,8 +13,9 @@ models that carry a state, those of consecutive steps follow each other for a wh
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Self, cast
 
@@ -49,6 +50,7 @@ from ..codecs import train_tokenizer, training_texts
 from ..metrics import perplexity
 from ..predictor import Predictor
 from ..processor import Encoded, Processor, TaskConfig, Tokenizers, Values, length_mismatches, tokenizer_mismatches
+from .mixture import NGramMixture
 from .predictor import LanguageModelPredictor
 
 __all__ = ["LanguageModelPredictor", "LanguageProcessor", "LanguageSettings", "LanguageTask", "read_arpa"]
@@ -57,6 +59,8 @@ CARRIED_SEQUENCES = 16  # consecutive training sequences over which a state is c
 SHORT_MINUTES, SHORT_CONTEXT = 10, 64  # below so many minutes, sequences have so many words or sub-words
 EVALUATION_ROWS = 16  # parts of a split that are evaluated side by side
 MIN_CHUNK = 128  # tokens at a time in evaluation, of models that carry a state
+MAX_INTERPOLATED = 1 << 20  # tokens of the validation split that weights of n-gram models are fitted to
+BASELINE_ORDER, BASELINE_TOKENS = 5, 1 << 21  # of the n-gram model beside a network
 SAMPLE = {"max_tokens": 160, "temperature": 0.8}
 LINE_START_KEY = "seriatim_line_start"  # in config.json of an exported model
 TEXT_ALIASES = ("block", "content", "document", "sentence", "sentences", "body", "article")
@@ -239,22 +243,27 @@ class LanguageTask(Task[Encoded]):
             raise SeriatimError("task.not-causal", cause, f"{option}choose a causal model, such as gpt or lstm")
         return token_network(model, self.processor.tokenizer.vocab_size, self.settings.context_length)
 
-    def fit(self, model: BackboneSettings) -> NGram:
+    def fit(self, model: BackboneSettings, limit: int | None = None) -> NGram:
         if not isinstance(model, NGramSettings):
             raise self.unsupported_model(model)
-        tokens = self.encoded["train"].inputs.values[:]
+        tokens = self.encoded["train"].inputs.values[:limit]
         progress = self.diagnostics.on_note or (lambda text: None)
         return NGram.fit(tokens, self.processor.tokenizer.vocab_size, model, self._boundary(tokens), progress)
 
-    def resize(self, model: BackboneSettings, parameters: int) -> BackboneSettings:
+    def resize(self, model: BackboneSettings, parameters: int, limit: int | None = None) -> BackboneSettings:
         if not isinstance(model, NGramSettings):
             return model
-        tokens = self.encoded["train"].inputs.values[:]
+        tokens = self.encoded["train"].inputs.values[:limit]
         return model.within_budget(parameters, tokens, self.processor.tokenizer.vocab_size, self._boundary(tokens))
 
     def restore(self, model: BackboneSettings, tensors: Mapping[str, Tensor]) -> NGram:
         arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-        return NGram.from_tensors(arrays, cast(NGramSettings, model), self.processor.tokenizer.vocab_size)
+        kind = NGramMixture if "weights" in arrays else NGram
+        return kind.from_tensors(arrays, cast(NGramSettings, model), self.processor.tokenizer.vocab_size)
+
+    def interpolate(self, models: Sequence[NGram]) -> NGramMixture:
+        tokens = np.asarray(self.require_split("validation").inputs.values[:MAX_INTERPOLATED], np.int64)
+        return NGramMixture.fit_to(models, tokens[1:], tokens[:1])
 
     def _boundary(self, tokens: np.ndarray) -> int | None:
         """Returns the token between documents or lines, None if there is none in the training split."""
@@ -338,13 +347,26 @@ class LanguageTask(Task[Encoded]):
         return metrics
 
     def baselines(self, split: str) -> dict[str, Metrics]:
-        """Returns the metrics of token frequencies in the training split, whatever comes before a token."""
+        """Returns the metrics of token frequencies in the training split, and beside a network of an n-gram model."""
         if "train" not in self.encoded:
             return {}
         counts = token_counts(self.encoded["train"].inputs.values, self.processor.tokenizer.vocab_size) + 0.5
         occurrences = token_counts(self.encoded[split].inputs.values[1:], len(counts))
         loss = float(-(occurrences * np.log(counts / counts.sum())).sum() / occurrences.sum())
-        return {"token frequencies": self._metrics(loss, split)}
+        baselines = {"token frequencies": self._metrics(loss, split)}
+        if not self.config.model.gradient_free:
+            name, model = self._baseline_model
+            baselines[name] = self._metrics(self.evaluate(model, split)["loss"], split)
+        return baselines
+
+    @cached_property
+    def _baseline_model(self) -> tuple[str, NGram]:
+        """The n-gram model that networks are compared with, of the first tokens of the training split, and its name."""
+        model = NGramSettings(name="ngram", order=BASELINE_ORDER)
+        tokens = self.encoded["train"].inputs.values[:BASELINE_TOKENS]
+        part = "" if len(tokens) == len(self.encoded["train"].inputs.values) else f" of {len(tokens):,} tokens"
+        fitted = NGram.fit(tokens, self.processor.tokenizer.vocab_size, model, self._boundary(tokens))
+        return f"{BASELINE_ORDER}-gram{part}", fitted
 
     def _metrics(self, loss: float, split: str) -> Metrics:
         metrics = {"loss": loss, "perplexity": perplexity(loss)}

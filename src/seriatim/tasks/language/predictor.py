@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING, Literal, cast
 import numpy as np
 import torch
 from pydantic import Field as Setting
+from pydantic import model_validator
 from torch import Tensor, nn
 
 from ...core.config import Settings
 from ...core.errors import SeriatimError
-from ...core.state import append
+from ...core.state import State, append
 from ...data.dataset import Dataset
 from ...data.kinds import FLAG, NUMBER, TEXT
 from ...data.schema import Field, Schema
 from ...data.sequences import Sequences
 from ...data.source import DataInput
+from ...data.tokenizers.tokenizer import VISIBLE
 from ...decode.beam import beam_search
 from ...decode.sampling import (
     Constraints,
@@ -34,6 +36,7 @@ from ...decode.sampling import (
     sample,
     sampling_probs,
 )
+from ...decode.words import END, NextWords, Pieces, in_word, search_words, split_units
 from ...models.ngram import NGram
 from ...nn.network import Network
 from ..base import Task
@@ -50,6 +53,8 @@ if TYPE_CHECKING:
     from . import LanguageProcessor
 
 MAX_ROWS = 64  # prompts that are decoded together
+MAX_PREFIX = 64  # characters of a prompt's last word whose tokens are searched
+MAX_WORD_TOKENS = 32  # of each of the next words
 EXAMPLE = "Once upon a time"  # of a prompt, for the model card
 PROMPT = Schema((Field("text", (TEXT,), ("prompt",)),), positions=("text",))
 INT8 = Setting(False, description="with int8 weights: faster, nearly the same results")
@@ -60,7 +65,16 @@ class GenerateOptions(GenerationSettings):
 
 
 class NextOptions(Settings):
-    top: int = Setting(10, ge=1, le=1_000_000, description="number of tokens")
+    top: int = Setting(10, ge=1, le=1_000_000, description="number of words or tokens")
+    unit: Literal["word", "token"] = Setting("word", description="what is predicted: whole words, or a token")
+    words: int = Setting(1, ge=1, le=100, description="number of words of each completion")
+    beams: int = Setting(32, ge=1, le=4_096, description="hypotheses of the search: more account for more probability")
+
+    @model_validator(mode="after")
+    def _check_unit(self) -> NextOptions:
+        if self.unit == "token" and self.words > 1:
+            raise ValueError(f"words {self.words} is for unit=word")
+        return self
 
 
 class ScoreOptions(Settings):
@@ -146,22 +160,92 @@ class LanguageModelPredictor(EmbeddingPredictor):
             records.append(nbest_record(rows, options.nbest))
         return records
 
-    @capability(outputs={"token": TEXT, "probability": NUMBER}, options=NextOptions, inputs=PROMPT, per_row=False)
+    @capability(
+        outputs={"text": TEXT, "completion": TEXT, "probability": NUMBER, "unaccounted": NUMBER},
+        options=NextOptions,
+        inputs=PROMPT,
+        per_row=False,
+    )
     def next(self, dataset: Dataset, options: NextOptions) -> list[Record]:
-        """List the likeliest next tokens of each prompt, with their probabilities."""
+        """List the likeliest next words of each prompt, or completions of its last word, with their probabilities."""
         records = []
         for prompt in dataset["text"]:
-            log_probs, _ = self.engine.prefill([self.encode_prompt(prompt)])
-            if not bool(log_probs.isfinite().any()):
-                cause = f"the context of {prompt!r} does not occur in the training text, and without smoothing"
-                remedy = "train with another smoothing: --set model.smoothing=modified-kneser-ney"
-                raise SeriatimError("model.no-distribution", f"{cause} its next token has no probabilities", remedy)
-            best = log_probs[0].topk(min(options.top, log_probs.shape[1]))
-            for token, probability in zip(best.indices.tolist(), best.values.exp().tolist(), strict=True):
-                records.append({"token": self.tokenizer.token(token), "probability": probability})
-                if len(dataset) > 1:
-                    records[-1] = {"prompt": prompt, **records[-1]}
+            rows = self._next_tokens(prompt, options) if options.unit == "token" else self._next_words(prompt, options)
+            records += [{"prompt": prompt, **row} if len(dataset) > 1 else row for row in rows]
         return records
+
+    def _next_tokens(self, prompt: str, options: NextOptions) -> list[Record]:
+        log_probs, _ = self._read_prompt(prompt, self.encode_prompt(prompt))
+        best = log_probs[0].topk(min(options.top, log_probs.shape[1]))
+        return [
+            {
+                "text": self.tokenizer.token(token),
+                "completion": self.continuation_text(prompt, [token]),
+                "probability": probability,
+                "unaccounted": 0.0,
+            }
+            for token, probability in zip(best.indices.tolist(), best.values.exp().tolist(), strict=True)
+        ]
+
+    def _next_words(self, prompt: str, options: NextOptions) -> list[Record]:
+        """Returns words that complete the prompt; see `search_words`. Empty if no known word begins as its last one."""
+        self.text_ids(prompt)  # raises an error if it has unknown characters
+        head, last = self.tokenizer.split_last_word(prompt)
+        spaced = self.tokenizer.drops_whitespace
+        if spaced:
+            partial = last if any(map(in_word, last)) else ""  # else it is a sign, and a word of its own
+            head, prefix = (head, f" {self.tokenizer.normalize(last)}") if partial else (prompt, " ")
+        else:
+            partial = split_units(prompt[-MAX_PREFIX:]).rest
+            head, last = (prompt, "") if len(last) > MAX_PREFIX else (head, last)
+            prefix = last if self.tokenizer.kind == "other" else self.tokenizer.normalize(last)
+        results, unaccounted = self._search(prompt, head, partial, prefix, options)
+        if not results and not spaced:  # a tokenizer made elsewhere may write its first word in another way
+            results, unaccounted = self._search(prompt, prompt, partial, "", options)
+        records = []
+        for result in results:
+            text, completion = (partial + result.completion).lstrip(" "), result.completion
+            if spaced:
+                text = self.tokenizer.join_words([*result.words])
+                completion = text[len(partial) :]
+            elif len(result.words) == 1:
+                text = result.words[0]
+            elif result.words[-1] == END:
+                text += END
+            text = text.replace("\n", VISIBLE["\n"])
+            records.append({"text": text, "completion": completion, "probability": result.probability})
+        return [record | {"unaccounted": unaccounted} for record in records]
+
+    def _search(
+        self, prompt: str, head: str, partial: str, prefix: str, options: NextOptions
+    ) -> tuple[list[NextWords], float]:
+        log_probs, state = self._read_prompt(prompt, self.encode_prompt(head))
+        return search_words(
+            self.engine.step,
+            log_probs,
+            state,
+            self._pieces,
+            partial,
+            prefix.encode(),
+            options.words,
+            options.top,
+            options.beams,
+            MAX_WORD_TOKENS * options.words,
+        )
+
+    def _read_prompt(self, prompt: str, ids: np.ndarray) -> tuple[Tensor, State]:
+        log_probs, state = self.engine.prefill([ids])
+        if not bool(log_probs.isfinite().any()):
+            cause = f"the context of {prompt!r} does not occur in the training text, and without smoothing"
+            remedy = "train with another smoothing: --set model.smoothing=modified-kneser-ney"
+            raise SeriatimError("model.no-distribution", f"{cause} its next token has no probabilities", remedy)
+        return log_probs, state
+
+    @cached_property
+    def _pieces(self) -> Pieces:
+        tokenizer, eos = self.tokenizer, self.tokenizer.eos
+        end = eos if eos is not None and not tokenizer.pieces[eos] else None
+        return Pieces(tokenizer.pieces, tokenizer.drops_whitespace, end, self.forbidden)
 
     @capability(outputs=SCORE_OUTPUTS, options=ScoreOptions, inputs=PROMPT)
     def score(self, dataset: Dataset, options: ScoreOptions) -> list[Record]:
@@ -337,9 +421,10 @@ class LanguageModelPredictor(EmbeddingPredictor):
     def usage(self, run: str) -> list[Usage]:
         unknown = set() if self.tokenizer.drops_whitespace else set(self.tokenizer.unknown(EXAMPLE))
         words = (word for word in EXAMPLE.split() if not unknown.intersection(word))
-        text = ("" if " " in unknown else " ").join(words)
+        blank = "" if " " in unknown else " "
+        text = blank.join(words)
         return [
             Usage(f'seriatim generate {run} "{text}"', f'print(run.generate("{text}"))'),
-            Usage(f'seriatim next {run} "{text}"', f'print(run.next("{text}", top=5))'),
+            Usage(f'seriatim next {run} "{text}{blank}"', f'print(run.next("{text}{blank}", top=5))'),
             Usage(f'seriatim score {run} "{text}"', f'print(run.score("{text}")["perplexity"])'),
         ]

@@ -1,0 +1,259 @@
+"""Next words: equal to the enumeration of all token sequences, for characters, subwords and words, and every model."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from seriatim.core import registry
+from seriatim.core.errors import SeriatimError
+from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
+from seriatim.decode.words import END, search_words, split_units
+from seriatim.models.ngram import NGram
+from seriatim.models.ngram import Settings as NGramSettings
+from seriatim.nn.network import token_network
+from seriatim.tasks.base import DataSettings, TaskConfig
+from seriatim.tasks.language import LanguageModelPredictor, LanguageProcessor, LanguageSettings, LanguageTask
+
+MODELS = ["rnn", "lstm", "gru", "tcn", "mlp", "gpt"]
+SIZES: dict[str, dict[str, Any]] = {"gpt": {"width": 8, "heads": 2, "layers": 2}, "tcn": {"width": 6, "levels": 2}}
+TEXT = "ab a'b. a ab ab ba a ab. a ab b' a ab ab-b ab"
+TOKENIZERS: dict[str, dict[str, Any]] = {
+    "char": {"kind": "char"},
+    "bpe": {"kind": "bpe", "vocab_size": 13},
+    "byte-bpe": {"kind": "byte-bpe", "vocab_size": 264},
+    "word": {"kind": "word", "vocab_size": 12},
+    "wordpiece": {"kind": "wordpiece", "vocab_size": 14},
+}
+
+
+def make_tokenizer(kind: str) -> Tokenizer:
+    return Tokenizer.train(TokenizerSettings(**TOKENIZERS[kind]), [TEXT])
+
+
+def make_predictor(name: str, tokenizer: Tokenizer, seed: int = 0) -> LanguageModelPredictor:
+    """Returns a network with random weights, far from uniform."""
+    settings = registry.models.load(name).Settings(name=name, **SIZES.get(name, {"width": 6}))
+    config = TaskConfig(
+        task=LanguageSettings(context_length=12), data=DataSettings(source="<memory>"), model=settings, seed=seed
+    )
+    task = LanguageTask(config, LanguageProcessor(tokenizer), {}, {}, {})
+    torch.manual_seed(seed)
+    network = token_network(settings, tokenizer.vocab_size, 12)
+    with torch.no_grad():
+        network.head.weight.mul_(6)
+    return LanguageModelPredictor(task, network.eval())
+
+
+# Units
+
+
+def test_units_of_a_text() -> None:
+    units = split_units("He said: don't--well-known  naïve\u0301\n'tis")
+    assert units.words == ("He", "said", ":", "don't", "-", "-", "well-known", "naïve\u0301", "\n", "'")
+    assert units.rest == "tis"
+    for text, rest in (("a", "a"), ("a'", "a'"), ("a''", ""), ("a ", ""), ("a-b", "a-b"), ("", ""), ("'", "")):
+        assert split_units(text).rest == rest
+
+
+# Exactness
+
+
+def enumerate_words(
+    predictor: LanguageModelPredictor, head: str, prefix: str, partial: str, words: int, length: int
+) -> tuple[dict[tuple[str, ...], float], float]:
+    """Returns the probability of each result among all sequences of `length` tokens, and that of the prefix."""
+    tokenizer = predictor.tokenizer
+    before = predictor.encode_prompt(head)
+    sequences = np.array(list(itertools.product(range(tokenizer.vocab_size), repeat=length)))
+    rows = np.concatenate([np.tile(before, (len(sequences), 1)), sequences], axis=1)
+    with torch.inference_mode():
+        logits, _ = predictor.network(torch.from_numpy(rows))
+    log_probs = logits.double().log_softmax(-1)[:, len(before) - 1 : -1]
+    masses = log_probs.gather(2, torch.from_numpy(sequences)[:, :, None]).sum(dim=(1, 2)).exp().numpy()
+    found: dict[tuple[str, ...], float] = defaultdict(float)
+    total = 0.0
+    for tokens, mass in zip(sequences.tolist(), masses.tolist(), strict=True):
+        text = spell(tokenizer, tokens)
+        if not text.startswith(prefix):
+            total += mass if prefix == " " and text == UNKNOWN and tokenizer.drops_whitespace else 0.0
+            continue
+        total += mass
+        units = closed_units(partial + text[len(prefix) :], tokenizer)
+        if len(units) >= words or units[-1:] == [END]:
+            found[tuple(units[:words])] += mass
+    return found, total
+
+
+UNKNOWN, ENDED = "\0", "\1"  # in a spelled text, after which it has nothing
+
+
+def spell(tokenizer: Tokenizer, tokens: list[int]) -> str:
+    """Returns the text of tokens up to the first that cannot be spelled, or that ends the text."""
+    text = ""
+    for token in tokens:
+        name = tokenizer.names[token]
+        if token == tokenizer.unk:
+            return text + UNKNOWN
+        if tokenizer.drops_whitespace:
+            text += " \n" if token == tokenizer.eos else name[2:] if name.startswith("##") else f" {name}"
+        elif token == tokenizer.eos:
+            return text + ENDED
+        else:
+            text += tokenizer.decode([token])
+    return text
+
+
+def closed_units(text: str, tokenizer: Tokenizer) -> list[str]:
+    """Returns the words and signs of a text that nothing can change that would follow."""
+    known = text.rstrip(UNKNOWN)
+    if tokenizer.drops_whitespace:
+        units = re.findall(r"\n|[^ \n]+", known)
+        is_open = tokenizer.kind != "word" and known == text and re.search(r"[^ \n]$", known)
+        return units[:-1] if is_open else units
+    if known.endswith(ENDED):
+        return [*re.findall(r"\n|\w+(?:['’-]\w+)*|[^\w\s]", known[:-1]), END]
+    finished = re.sub(r"\w+(?:['’-]\w+)*['’-]?$", "", known)  # without a word that may go on
+    return re.findall(r"\n|\w+(?:['’-]\w+)*|[^\w\s]", finished)
+
+
+@pytest.mark.parametrize("words", [1, 2])
+@pytest.mark.parametrize(
+    ("kind", "prompt", "head", "prefix", "partial", "length"),
+    [
+        ("char", "ab ", "ab ", "", "", 4),
+        ("char", "b a", "b a", "", "a", 4),
+        ("char", "b a'", "b a'", "", "a'", 4),
+        ("char", "", "", "", "", 4),
+        ("bpe", "ab ", "ab", " ", "", 3),
+        ("bpe", "b a", "b", " a", "a", 3),
+        ("bpe", "b.a", "", "b.a", "a", 3),
+        ("word", "ab ", "ab ", " ", "", 3),
+        ("word", "b a", "b ", " a", "a", 3),
+        ("word", "b .", "b .", " ", "", 3),
+        ("wordpiece", "ab ", "ab ", " ", "", 3),
+        ("wordpiece", "b a", "b ", " a", "a", 3),
+    ],
+)
+def test_equals_the_enumeration_of_all_sequences(
+    kind: str, prompt: str, head: str, prefix: str, partial: str, length: int, words: int
+) -> None:
+    tokenizer = make_tokenizer(kind)
+    predictor = make_predictor("gru", tokenizer)
+    expected, total = enumerate_words(predictor, head, prefix, partial, words, length)
+    log_probs, state = predictor.engine.prefill([predictor.encode_prompt(head)])
+    results, unaccounted = search_words(
+        predictor.engine.step,
+        log_probs,
+        state,
+        predictor._pieces,
+        partial,
+        prefix.encode(),
+        words,
+        top=100_000,
+        beams=100_000,
+        max_tokens=length,
+    )
+    actual = {result.words: result.probability * total for result in results}
+    assert actual == pytest.approx(dict(expected), rel=1e-4)
+    assert unaccounted == pytest.approx(1 - sum(expected.values()) / total, abs=1e-5)
+    # The predictor asks the same question, with fewer hypotheses and more tokens.
+    for record in predictor.call("next", [prompt], words=words, top=5):
+        text = record["text"].removesuffix(END).split() if words > 1 else [record["text"]]
+        if (
+            exact := {"".join(key).removesuffix(END): value for key, value in actual.items()}.get("".join(text))
+        ) is None:
+            continue
+        assert record["probability"] <= exact / total + unaccounted + 1e-5
+        assert exact / total <= record["probability"] + record["unaccounted"] + 1e-5
+
+
+@pytest.mark.parametrize("model", [*MODELS, "ngram"])
+def test_a_beam_finds_lower_bounds(model: str) -> None:
+    """However few hypotheses there are, the exact probability is between the one found and that with the rest."""
+    tokenizer = make_tokenizer("char")
+    predictor = ngram_predictor(tokenizer) if model == "ngram" else make_predictor(model, tokenizer)
+    for prompt, words in (("ab ", 1), ("b a", 1), ("b a", 3), ("a" * 30, 1)):
+        wide = predictor.call("next", [prompt], words=words, top=200, beams=1000)
+        exact = {record["text"]: record["probability"] for record in wide}
+        narrow = predictor.call("next", [prompt], words=words, top=5, beams=8)
+        assert 0.3 < sum(exact.values()) + wide[0]["unaccounted"] <= 1 + 1e-9
+        assert sum(record["probability"] for record in narrow) + narrow[0]["unaccounted"] <= 1 + 1e-9
+        assert narrow[0]["text"] in exact
+        for record in narrow:
+            bound = exact.get(record["text"], 0.0)
+            assert record["probability"] <= bound + wide[0]["unaccounted"] + 1e-6
+            assert bound <= record["probability"] + narrow[0]["unaccounted"] + 1e-6
+
+
+def ngram_predictor(tokenizer: Tokenizer, text: str = TEXT) -> LanguageModelPredictor:
+    predictor = make_predictor("gru", tokenizer)
+    settings = NGramSettings(name="ngram", order=8)
+    return LanguageModelPredictor(predictor.task, NGram.fit(tokenizer.encode(text), tokenizer.vocab_size, settings))
+
+
+# What a user sees
+
+BOOK = "the students opened their books\nthe student opens the book\nthe studio was open. don't study!\n" * 20
+
+
+@pytest.mark.parametrize("kind", ["char", "bpe", "word", "wordpiece", "unigram", "byte-bpe"])
+def test_a_prompt_is_completed(kind: str) -> None:
+    tokenizer = Tokenizer.train(TokenizerSettings(kind=kind, vocab_size=300), [BOOK])
+    predictor = ngram_predictor(tokenizer, BOOK)
+
+    def answers(prompt: str, **options: Any) -> dict[str, str]:
+        return {row["text"]: row["completion"] for row in predictor.call("next", [prompt], **options)}
+
+    assert answers("the stud", top=3) == {"students": "ents", "student": "ent", "studio": "io"}
+    assert list(answers("the students opened ", top=1).items()) == [("their", "their")]
+    assert list(answers("the students opened their", top=1).items()) == [("their", "")]
+    if not tokenizer.drops_whitespace:  # to which an apostrophe at the end is a word
+        assert answers("was open. don'", top=1) == {"don't": "t"}
+    assert "students opened their" in answers("the ", words=3, top=5)
+    assert list(answers("the students opened their books\n", top=1)) == ["the"]
+    assert len(answers("", top=3)) == 3
+
+
+def test_a_line_end_is_a_word() -> None:
+    tokenizer = Tokenizer.train(TokenizerSettings(kind="char"), [BOOK])
+    predictor = ngram_predictor(tokenizer, BOOK)
+    first = predictor.call("next", ["opened their books "], top=3)
+    assert sum(row["probability"] for row in first) <= 1
+    (record, *_) = predictor.call("next", ["don't study!"], top=1)
+    assert (record["text"], record["completion"]) == ("↵", "\n")
+    (token, *_) = predictor.call("next", ["don't study!"], top=1, unit="token")
+    assert (token["text"], token["completion"]) == ("↵", "\n")
+
+
+def test_characters_of_several_bytes() -> None:
+    text = "größe grün größer über ärger grün\n" * 20
+    tokenizer = Tokenizer.train(TokenizerSettings(kind="byte-bpe", vocab_size=262), [text])
+    predictor = ngram_predictor(tokenizer, text)
+    (record,) = predictor.call("next", ["über ärger gr"], top=1)
+    assert (record["text"], record["completion"]) == ("grün", "ün")
+    assert record["probability"] > 0.99, "the tokens of gr are not those that begin grün"
+
+
+def test_no_known_word_begins_like_that() -> None:
+    tokenizer = Tokenizer.train(TokenizerSettings(kind="word"), [BOOK])
+    predictor = ngram_predictor(tokenizer, BOOK)
+    assert predictor.call("next", ["the xyz"]) == []
+    assert [row["text"] for row in predictor.call("next", ["the xyz "], top=1)] != []
+
+
+def test_options_that_contradict() -> None:
+    predictor = make_predictor("gru", make_tokenizer("char"))
+    for options, message in (
+        ({"words": 0}, "words"),
+        ({"unit": "line"}, "unit"),
+        ({"unit": "token", "words": 2}, "words"),
+    ):
+        with pytest.raises(SeriatimError, match=message):
+            predictor.call("next", ["a"], **options)
