@@ -260,10 +260,14 @@ def test_a_discriminator_is_read_as_an_encoder(tmp_path: Path) -> None:
     torch.testing.assert_close(again(**inputs).last_hidden_state, expected, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("variant", FAMILIES)
-def test_trained_from_scratch_and_opened_there(variant: str, book: Path, tmp_path: Path) -> None:
+SCRATCH = [*((family, "learned") for family in FAMILIES), ("xlm-roberta", "none")]
+SCRATCH += [(family, "sinusoidal") for family in ("roberta", "electra", "distilbert")]
+
+
+@pytest.mark.parametrize(("variant", "positions"), SCRATCH)
+def test_trained_from_scratch_and_opened_there(variant: str, positions: str, book: Path, tmp_path: Path) -> None:
     """With a tokenizer of ours, whose padding has another id than that of the published models."""
-    model = {"variant": variant, "width": 16, "heads": 2, "layers": 1, "context_length": 40}
+    model = {"variant": variant, "positions": positions, "width": 16, "heads": 2, "layers": 1, "context_length": 40}
     model |= {"embedding": 8} if variant == "electra" else {}
     settings = {"model": model, "task": {"next": False, "context_length": 32, "tokenizer": {"vocab_size": 120}}}
     arguments = {"settings": settings, "steps": 1, "out": tmp_path / "run", "report": False}

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ...core.files import Json
 from ...models.bert import INIT_STD, Settings
@@ -108,6 +109,14 @@ def encoder_body(settings: Settings) -> list[TensorMap]:
     return entries
 
 
+def position_table(settings: Settings) -> dict[str, Tensor]:
+    """Returns the table of positions that are not learned; what is read again has it as learned ones."""
+    size = settings.embedding if settings.variant == "electra" else None
+    sized = settings.model_copy(update={"width": settings.width if size is None else size})
+    table = sized.fixed_positions(settings.context_length)
+    return {} if table is None else {"backbone.positions.weight": F.pad(table, (0, 0, settings.position_offset, 0))}
+
+
 def masked_maps(dense: str, norm: str, bias: str) -> tuple[TensorMap, ...]:
     """Returns the tensors of the head of masked tokens, without the vectors of the tokens, which it shares."""
     maps = (*layer_maps("head.masked.dense", dense), *layer_maps("head.masked.norm", norm))
@@ -190,12 +199,6 @@ def task_heads(
     )
 
 
-def _position_table(settings: Settings) -> dict[str, Tensor]:
-    """Returns the table of positions that are not learned; what is read again has it as learned ones."""
-    table = settings.fixed_positions(settings.context_length)
-    return {} if table is None else {"backbone.positions.weight": table}
-
-
 def _is_regression(config: Config) -> bool:
     """Returns whether the outputs are numbers; a single output without `problem_type` is a number."""
     labels = config.get("id2label")
@@ -231,6 +234,6 @@ MAPPINGS = (
         supports_variant("bert"),
         TOKEN_TABLES,
         check=check_tied("bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"),
-        constants=_position_table,
+        constants=position_table,
     ),
 )

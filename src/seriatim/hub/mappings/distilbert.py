@@ -19,7 +19,16 @@ from ..mapping import (
     map_value,
     read_sizes,
 )
-from .bert import TOKEN_TABLES, check_tied, feedforward_size, masked_maps, pretraining, supports_variant, task_heads
+from .bert import (
+    TOKEN_TABLES,
+    check_tied,
+    feedforward_size,
+    masked_maps,
+    position_table,
+    pretraining,
+    supports_variant,
+    task_heads,
+)
 
 SIZES = {
     "dim": "width",
@@ -103,5 +112,6 @@ MAPPINGS = (
         supports_variant("distilbert"),
         TOKEN_TABLES,
         check=check_tied("distilbert.embeddings.word_embeddings.weight", "vocab_projector.weight"),
+        constants=position_table,
     ),
 )

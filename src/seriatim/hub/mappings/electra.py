@@ -18,6 +18,7 @@ from .bert import (
     check_tied,
     encoder_body,
     masked_maps,
+    position_table,
     pretraining,
     read_encoder,
     supports_variant,
@@ -72,5 +73,6 @@ MAPPINGS = (
         supports_variant("electra"),
         TOKEN_TABLES,
         check=check_tied("electra.embeddings.word_embeddings.weight", "generator_lm_head.weight"),
+        constants=position_table,
     ),
 )

@@ -18,6 +18,7 @@ from .bert import (
     check_tied,
     encoder_body,
     masked_maps,
+    position_table,
     pretraining,
     read_encoder,
     supports_variant,
@@ -72,6 +73,7 @@ def _mapping(variant: str, family: str) -> ModelMapping:
         supports_variant(variant),
         TOKEN_TABLES,
         check=check_tied("roberta.embeddings.word_embeddings.weight", "lm_head.decoder.weight"),
+        constants=position_table,
     )
 
 
