@@ -211,6 +211,20 @@ def test_questions_of_roberta_are_framed_as_there(tmp_path: Path) -> None:
     torch.testing.assert_close(again(**inputs).start_logits, result.start_logits, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_choices_are_those_made_there(family: str, tmp_path: Path) -> None:
+    peer, tokenizer = save_model(family, "ForMultipleChoice", tmp_path / "theirs")
+    run = import_model(tmp_path / "theirs", tmp_path / "run")
+    question, answers = TEXTS[0], ["The man sat.", "über die Brücke läuft ein Hund", "мир!"]
+    inputs = tokenizer([question] * 3, answers, return_tensors="pt", padding=True)
+    expected = peer(**{name: tensor[None] for name, tensor in inputs.items()}).logits[0].softmax(dim=0)
+    record = run.answer(question, choices=answers, probabilities=True)
+    assert record["probabilities"] == pytest.approx(expected.tolist(), abs=1e-5)
+    again = transformers.AutoModelForMultipleChoice.from_pretrained(export_model(run.path)).eval()
+    logits = again(**{name: tensor[None] for name, tensor in inputs.items()}).logits[0]
+    torch.testing.assert_close(logits.softmax(dim=0), expected, rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize("family", ["roberta", "xlm-roberta", "distilbert"])
 def test_words_are_tagged_as_there(family: str, tmp_path: Path) -> None:
     """The tag of a word is that of its first token; RoBERTa reads every word with a blank before it."""
