@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 import seriatim
 from seriatim.core.files import write_text
 from seriatim.data.source import open_source
 from seriatim.inspect import Inspector
-from seriatim.report.charts import BinnedMetric, Chart, views_from_json
+from seriatim.report.charts import BinnedMetric, Chart, Lines, Series, row, views_from_json
 from seriatim.report.render import to_svg
 from seriatim.report.theme import DARK, LIGHT
 from seriatim.reproduce import reproduce, training_chart
@@ -31,9 +32,11 @@ FOLDER = Path(__file__).parent / "images"
 RUNS = Path(__file__).parent.parent / "build" / "charts"
 SENTENCE = 'The "if" statement is used (again).'
 SOURCE = "Paul's old grey bird"
+MAX_DISTANCE = 16  # tokens, in the chart of relative positions
 SIZES: dict[str, dict[str, Any]] = {
     "mlp": {"width": 128}, "rnn": {"width": 128}, "lstm": {"width": 128}, "gru": {"width": 128}, "tcn": {"width": 48},
     "gpt": {"width": 96, "layers": 2, "heads": 4}, "bahdanau": {"width": 96}, "transformer": {"preset": "tiny"},
+    "t5": {"width": 128, "layers": 2, "heads": 4, "feedforward": 256},
 }  # fmt: skip
 
 Charts = Sequence[Chart]
@@ -113,6 +116,16 @@ def bahdanau() -> Charts:
 
 def transformer() -> Charts:
     return translation_model("transformer").inspect.alignment(SOURCE).charts
+
+
+def t5() -> Charts:
+    """Returns what each head of the encoder adds to its scores, by distance."""
+    positions = translation_model("t5").network.backbone.encoder_positions
+    distances = np.arange(-MAX_DISTANCE, MAX_DISTANCE + 1)
+    values = positions.weight.detach()[positions.bucket(torch.from_numpy(distances))].numpy()
+    series = [Series(name=f"head {head}", x=row(distances), y=row(values[:, head])) for head in range(values.shape[1])]
+    x, y = "tokens from the query to the key", "added to the score"
+    return [Lines(title="Relative positions of the encoder", series=series, x=x, y=y)]
 
 
 def scene_captions() -> dict[int, tuple[np.ndarray, list[str]]]:
@@ -222,8 +235,8 @@ def radius() -> Charts:
 CHARTS: dict[str, Callable[[], Charts]] = {
     function.__name__: function
     for function in (
-        ngram, mlp, rnn, lstm, gru, tcn, gpt, bert, bahdanau, transformer, nadaraya_watson, growth, show_attend_tell,
-        show_tell, resnet, skips, vit, backpropagation, attention_steps, masked_softmax,
+        ngram, mlp, rnn, lstm, gru, tcn, gpt, bert, bahdanau, transformer, t5, nadaraya_watson, growth,
+        show_attend_tell, show_tell, resnet, skips, vit, backpropagation, attention_steps, masked_softmax,
         saturation, normalization, paths, complexity, radius,
     )
 }  # fmt: skip

@@ -11,7 +11,7 @@ from helpers import TINY, Case, backbones, encoder_decoder_models, settings_clas
 from seriatim.nn.attention import SCORES
 from seriatim.nn.encoder_decoder import EncoderDecoder, encoder_decoder_network
 
-SMALL = {"transformer": {"width": 8, "heads": 2, "layers": 2, "feedforward": 10}} | TINY
+SMALL = {name: {"width": 8, "heads": 2, "layers": 2, "feedforward": 10} for name in ("transformer", "t5")} | TINY
 SMALL |= {"gpt": {key: value for key, value in TINY["gpt"].items() if key != "context_length"}}
 NAMES: list[Case] = [(name, {}) for name in encoder_decoder_models() if not settings_class(name).images_only]
 PAIRS: list[Case] = [
@@ -27,6 +27,9 @@ PAIRS: list[Case] = [
     ("transformer", {"positions": "learned", "decoder_layers": 1, "activation": "silu"}),
     ("transformer", {"positions": "none"}),
     ("transformer", {"embedding": 5}),
+    ("transformer", {"norm": "after", "positions": "learned", "shared_positions": False, "embedding_norm": True}),
+    ("t5", {"gated": True, "activation": "gelu-tanh", "tie": False, "head_size": 3, "decoder_layers": 1}),
+    ("t5", {"embedding": 5, "buckets": 4, "max_distance": 3}),
 ]
 AFTER: list[Case] = [
     *(case for case in backbones() if not case[1]),

@@ -106,6 +106,18 @@ def test_nothing_finished_returns_the_best_unfinished() -> None:
     assert search(ENDLESS, eos=None, beams=3, max_tokens=2)[0].tokens == [1, 1]
 
 
+def test_at_the_limit_the_end_may_be_forced() -> None:
+    """Running hypotheses end there at no cost; their last token but the end is one earlier."""
+    options = GenerationSettings(beams=2, nbest=2, max_tokens=3, length_penalty=1)
+    start = ENDLESS.start()
+    result = beam_search(ENDLESS.step, *start, options, EOS, forced_eos=True)[0]
+    assert [(h.tokens, h.finished) for h in result] == [([1, 1, EOS], False), ([1, 2, EOS], False)]
+    assert [h.score for h in result] == pytest.approx([math.log(0.49), math.log(0.21)])
+    assert [h.normalized_score for h in result] == pytest.approx([h.score / 3 for h in result])
+    ended = beam_search(GARDEN_PATH.step, *GARDEN_PATH.start(), options, EOS, forced_eos=True)[0]
+    assert [h.tokens for h in ended] == [h.tokens for h in search(GARDEN_PATH, **options.model_dump())]
+
+
 def test_where_nothing_can_follow_a_row_ends_as_it_stands() -> None:
     """An n-gram model without smoothing knows nothing about a context_length that it never saw."""
     nothing = [0.0, 0.0, 0.0]

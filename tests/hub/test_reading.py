@@ -320,6 +320,7 @@ def test_the_command_ends_without_a_traceback(folder: Path) -> None:
 GPT = {"model_type": "gpt2", "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 9, "vocab_size": 20}
 PAIR = {"vocab_size": 20, "d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2}
 PAIR |= {"decoder_attention_heads": 2, "encoder_ffn_dim": 12, "decoder_ffn_dim": 12, "max_position_embeddings": 11}
+T5 = {"model_type": "t5", "vocab_size": 20, "d_model": 8, "num_layers": 1, "num_heads": 2, "d_kv": 4, "d_ff": 12}
 
 
 @pytest.mark.parametrize(
@@ -338,6 +339,12 @@ PAIR |= {"decoder_attention_heads": 2, "encoder_ffn_dim": 12, "decoder_ffn_dim":
         (PAIR | {"model_type": "marian", "decoder_attention_heads": 4}, "decoder_attention_heads is 4"),
         (PAIR | {"model_type": "marian", "tie_word_embeddings": False}, "tie_word_embeddings is False"),
         (PAIR | {"model_type": "marian", "decoder_vocab_size": -2}, "decoder_vocab_size is -2"),
+        (PAIR | {"model_type": "bart", "normalize_before": True}, "normalize_before is True"),
+        (PAIR | {"model_type": "bart", "tie_word_embeddings": False}, "tie_word_embeddings is False"),
+        (T5 | {"feed_forward_proj": "gated-mish"}, "feed_forward_proj is gated-mish"),
+        (T5 | {"is_encoder_decoder": False}, "is_encoder_decoder is False"),
+        (T5 | {"d_kv": 0}, "d_kv is 0"),
+        (T5 | {"relative_attention_max_distance": 16}, "max_distance"),
         (PAIR | {"model_type": "blenderbot", "normalize_before": False}, "normalize_before is False"),
     ],
 )
@@ -361,11 +368,23 @@ def written(tmp_path: Path, kind: str, joint: bool = True, **values: Any) -> Pat
     return tmp_path / "out"
 
 
-@pytest.mark.parametrize("side", ["encoder", "decoder"])
-def test_positions_that_differ_or_are_no_sinusoids(side: str, tmp_path: Path) -> None:
-    folder = written(tmp_path, "blenderbot", name="transformer")
-    stored(folder, lambda tensors: tensors[f"model.{side}.embed_positions.weight"].add_(0.1))
-    refused(folder, "hub.unfit", "model.encoder.embed_positions.weight and model.decoder.embed_positions.weight differ")
+@pytest.mark.parametrize(
+    ("kind", "values", "shared"),
+    [
+        ("marian", {"name": "transformer", "norm": "after"}, "model.shared.weight"),
+        ("bart", {"name": "transformer", "norm": "after", "embedding_norm": True}, "model.shared.weight"),
+        ("blenderbot", {"name": "transformer"}, "model.shared.weight"),
+        ("t5", {"name": "t5"}, "shared.weight"),
+    ],
+)
+def test_output_weights_that_should_be_those_of_the_input(
+    kind: str, values: dict[str, Any], shared: str, tmp_path: Path
+) -> None:
+    folder = written(tmp_path, kind, **values)
+    stored(folder, lambda tensors: tensors.update({"lm_head.weight": tensors[shared].clone()}))
+    assert not reading.read_model(folder).notes
+    stored(folder, lambda tensors: tensors["lm_head.weight"].add_(0.1))
+    refused(folder, "hub.unfit", "lm_head.weight", "differ, but must be equal here")
 
 
 def test_marian_with_positions_of_its_own(tmp_path: Path) -> None:
@@ -387,6 +406,11 @@ def test_marian_with_positions_of_its_own(tmp_path: Path) -> None:
         ("blenderbot", {"name": "transformer", "tie": False}, "model.tie"),
         ("blenderbot", {"name": "transformer", "embedding": 6}, "model.embedding"),
         ("blenderbot", {"name": "transformer", "joint": False}, "task.joint"),
+        ("blenderbot", {"name": "transformer", "embedding_norm": True}, "model.embedding_norm"),
+        ("bart", {"name": "transformer", "norm": "after", "embedding_norm": True, "joint": False}, "task.joint"),
+        ("marian", {"name": "transformer", "norm": "after", "tie": False}, "model.tie"),
+        ("t5", {"name": "t5", "embedding": 6}, "model.embedding"),
+        ("t5", {"name": "t5", "joint": False}, "task.joint"),
     ],
 )
 def test_networks_that_have_no_place_there(kind: str, values: dict[str, Any], said: str, tmp_path: Path) -> None:

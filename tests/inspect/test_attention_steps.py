@@ -101,8 +101,9 @@ def test_fresh_recurrent_decoders() -> None:
     assert result.arrays["weights"].values.sum() == pytest.approx(1, abs=1e-5)
     assert len(result.charts) == 5
     assert len(Inspector("show_attend_tell").attention_steps(position=3).charts) == 5
-    with pytest.raises(SeriatimError, match="neither attention heads"):
-        Inspector("lstm").attention_steps()
+    for model in ("lstm", "t5"):
+        with pytest.raises(SeriatimError, match="neither scaled dot-product"):
+            Inspector(model).attention_steps()
 
 
 def test_masked_softmax_is_the_softmax_of_each_row_alone() -> None:

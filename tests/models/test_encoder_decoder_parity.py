@@ -16,6 +16,7 @@ from seriatim.decode.beam import beam_search
 from seriatim.decode.sampling import GenerationSettings
 from seriatim.models.bahdanau import Bahdanau
 from seriatim.models.seq2seq import Seq2Seq
+from seriatim.models.t5 import RelativePositions
 from seriatim.models.transformer import Transformer
 from seriatim.nn.attention import SCORES
 from seriatim.nn.encoder_decoder import EncoderDecoder
@@ -400,3 +401,23 @@ def test_sinusoids_are_those_of_the_formula(width: int) -> None:
         for dtype in (torch.float32, torch.float64):
             like = torch.empty(2, 5, width, dtype=dtype)
             assert torch.equal(module(first, like), table.to(dtype))
+
+
+# T5: distances
+
+
+@pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (9, 13), (4, 3), (64, 33)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_buckets_of_distances(buckets: int, max_distance: int, causal: bool) -> None:
+    """Those of transformers, for every distance; also at the powers where a rounding error decides."""
+    attention = pytest.importorskip("transformers.models.t5.modeling_t5").T5Attention
+    positions = RelativePositions(2, buckets, max_distance, causal)
+    distances = torch.arange(-1500, 1 if causal else 1501)
+    expected = attention._relative_position_bucket(distances, not causal, buckets, max_distance)
+    assert torch.equal(positions.bucket(distances), expected)
+    assert expected.unique().numel() > buckets // 2
+    bias = positions(3, 700)
+    rows, keys = torch.arange(697, 700)[:, None], torch.arange(700)
+    theirs = positions.weight[attention._relative_position_bucket(keys - rows, not causal, buckets, max_distance)]
+    masked = theirs.permute(2, 0, 1).masked_fill((keys > rows) & causal, -math.inf)
+    assert torch.equal(bias, masked)

@@ -250,10 +250,9 @@ def test_many_tokens_at_once_are_those_of_single_steps(
 
 def translator(**extra: Any) -> EncoderDecoder:
     torch.manual_seed(1)
-    kind = registry.models.load("transformer").Settings
-    network = encoder_decoder_network(
-        kind(name="transformer", **{"width": 24, "heads": 2, "layers": 2} | extra), 19, 19, True, 30
-    )
+    values = {"name": "transformer", "width": 24, "heads": 2, "layers": 2} | extra
+    settings = registry.models.load(values["name"]).Settings(**values)
+    network = encoder_decoder_network(settings, 19, 19, True, 30)
     for parameter in network.parameters():
         parameter.data.normal_(std=0.4)
     return network.eval()
@@ -290,6 +289,14 @@ def test_beams_of_an_encoder_decoder(extra: dict[str, Any], beams: int) -> None:
     assert [hypothesis.tokens for hypothesis in result] == [hypothesis.tokens for hypothesis in expected]
     scores = [hypothesis.score for hypothesis in expected]
     assert [hypothesis.score for hypothesis in result] == pytest.approx(scores, abs=1e-3)
+
+
+@pytest.mark.parametrize("extra", [{"norm": "after", "embedding_norm": True}, {"name": "t5"}, {"embedding": 8}])
+def test_decoders_that_are_not_native(extra: dict[str, Any]) -> None:
+    """A norm after the positions, scores with relative positions, projected tokens: the equations decode them."""
+    network = translator(**extra)
+    with torch.inference_mode():
+        assert make_encoder_decoder_stepper(network, network.encode(torch.arange(6)[None])) is None
 
 
 def test_unbounded_positions_are_extended(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,13 +50,14 @@ def beam_search(
     prefix: Prefix | None = None,
     limits: Sequence[int] | None = None,
     coverage: Coverage | None = None,
+    forced_eos: bool = False,
 ) -> list[list[Hypothesis]]:
     """Returns the `nbest` best continuations of each of N rows, best first; the arguments are those of `sample`.
 
     Hypotheses are ranked by score / divisor(length) + coverage penalty. A row is done when no running hypothesis can
     (with `early_stop`: is likely to) overtake the finished ones, or at its limit, where running ones compete
-    unfinished. A hypothesis that ends counts if it is among the best `beams` of its step, as in fairseq and
-    transformers.
+    unfinished; with `forced_eos` their last token is `<eos>`, whatever its probability. A hypothesis that ends counts
+    if it is among the best `beams` of its step, as in fairseq and transformers.
     """
     rows = len(log_probs)
     constrain = Constraints(rows, options, eos, forbidden, prefix)
@@ -73,18 +74,22 @@ def beam_search(
         tokens_before = torch.cat([past[alive].repeat_interleave(slots, dim=0), running.tokens.flatten(0, 1)], dim=1)
         allowed = constrain(log_probs, tokens_before, length - 1, alive.repeat_interleave(slots))
         best = _extend(running, allowed, 2 * options.beams)  # twice: half may end, and `beams` must continue
-        values = best.scores / options.divisor(length)
+        values, running_values = best.scores / options.divisor(length), running.scores / options.divisor(length)
         if coverage is not None:
             attention = coverage.attention(state).cpu().double().unflatten(0, running.scores.shape)
             covered = attention if covered is None else covered + attention
-            values = values + coverage.penalty(covered, alive).gather(1, best.parents)
+            penalty = coverage.penalty(covered, alive)
+            values, running_values = values + penalty.gather(1, best.parents), running_values + penalty
         ended, continuing = _split_ended(replace(best, values=values), options.beams, eos, stopped, alive)
 
         stay = []
         any_ended, leaders = ended.exist().any(dim=1).tolist(), continuing.scores[:, 0].tolist()
         for index, row in enumerate(alive.tolist()):
             new = ended.hypotheses(index, finished=True) if any_ended[index] else []
-            if length == max_lengths[row]:
+            if length == max_lengths[row] and forced_eos and eos is not None:
+                unfinished = replace(running, values=running_values).hypotheses(index, finished=False)
+                new = [replace(hypothesis, tokens=[*hypothesis.tokens, eos]) for hypothesis in unfinished]
+            elif length == max_lengths[row]:
                 new += continuing.hypotheses(index, finished=False)
             if not new and not results[row] and leaders[index] == -torch.inf:  # no token can follow
                 new = running.hypotheses(index, finished=False)

@@ -92,6 +92,19 @@ class TiedMap(TensorMap):
 
 
 @dataclass(frozen=True)
+class OffsetMap(TiedMap):
+    """The hub tables have `offset` more rows in front, which nothing reads; they are written as zeros."""
+
+    offset: int = 2
+
+    def read(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        return super().read(tensors)[self.offset :]
+
+    def write(self, tensor: Tensor) -> dict[str, Tensor]:
+        return super().write(torch.cat([tensor.new_zeros(self.offset, *tensor.shape[1:]), tensor]))
+
+
+@dataclass(frozen=True)
 class InterleavedMap(TensorMap):
     """Along an axis, the hub tensor has our even entries first, then the odd ones."""
 
@@ -133,6 +146,7 @@ class HubHead:
         prefixed: Whether the body's tensors have the prefix of the mapping.
         matches: Whether a config.json with this architecture has this head.
         make: (settings, input module, outputs) → the head, for its shapes.
+        copies: Hub tensors that some files store again: (tensor, copy). They are not read, but must be equal.
     """
 
     architecture: str
@@ -143,6 +157,7 @@ class HubHead:
     prefixed: bool = True
     matches: Callable[[Config], bool] = lambda config: True
     make: Callable[[Any, Any, int], nn.Module] | None = None
+    copies: tuple[tuple[str, str], ...] = ()
 
 
 def _token_modules(settings: Any, config: Config, vocab_size: int) -> dict[str, nn.Module]:
@@ -170,6 +185,7 @@ class ModelMapping:
         images: Whether the model reads images.
         sizes: Sizes that config.json must have, besides those of the settings.
         check: Hub tensors → problems of tensors that are not read.
+        aliases: Hub tensors that some folders store only under another name.
     """
 
     model_type: str
@@ -187,6 +203,7 @@ class ModelMapping:
     images: bool = False
     sizes: tuple[str, ...] = ("vocab_size",)
     check: Callable[[Mapping[str, Tensor]], list[str]] = lambda tensors: []
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
     def maps(self, settings: Any, head: HubHead) -> list[TensorMap]:
         """Returns the tensors of a whole model."""
@@ -234,12 +251,12 @@ ACTIVATIONS = {
 }  # fmt: skip
 
 
-def inverse(names: dict[str, str]) -> dict[str, str]:
+V = TypeVar("V")
+
+
+def inverse(names: dict[str, V]) -> dict[V, str]:
     """Returns our name → the first hub name for it."""
     return {ours: hub_name for hub_name, ours in reversed(names.items())}
-
-
-V = TypeVar("V")
 
 
 def map_value(problems: list[str], key: str, value: object, known: Mapping[Any, V]) -> V:

@@ -244,9 +244,10 @@ class HubModel:
     def decoder_start(self) -> int | None:
         """The token that a decoder begins with, if config.json has one."""
         token = self.config.get("decoder_start_token_id", self.config.get("pad_token_id"))
-        if "decoder_layers" not in self.config or not isinstance(token, int):
+        if self.head.kind != "seq2seq-lm" or not isinstance(token, int):
             return None
-        return token if 0 <= token < len(self.tensors[self.mapping.token_tables[-1]]) else None
+        targets = [self.tensors[name] for name in self.mapping.token_tables if name in self.tensors][-1]
+        return token if 0 <= token < len(targets) else None
 
 
 def read_settings(path: str | Path) -> Json:
@@ -265,10 +266,16 @@ def read_model(path: str | Path) -> HubModel:
     head, labels = _find_head(folder, mapping), _labels(folder.config, problems)
     shapes = mapping.shapes(settings, head, folder.config, len(labels))
     stored = _with_prefix(folder.tensors(), mapping, head)
+    stored |= {name: stored[one] for name, one in mapping.aliases.items() if name not in stored and one in stored}
     required = mapping.maps(settings, head)
     present = [entry for entry in head.optional if all(name in stored for name in entry.hub_names)]
     tensors = _convert([*required, *present], shapes, stored, problems)
     problems += mapping.check(stored)
+    problems += [
+        f"{name} and {copy} differ, but must be equal here"
+        for name, copy in head.copies
+        if name in stored and copy in stored and not torch.equal(stored[name], stored[copy])
+    ]
     absent = [entry for entry in head.optional if entry not in present]
     if absent:
         names = ", ".join(name for entry in absent for name in entry.hub_names)

@@ -26,6 +26,11 @@ SPECIAL_TOKENS = {
 }  # fmt: skip
 
 
+GENERATION = (
+    "decoder_start_token_id", "eos_token_id", "pad_token_id", "forced_bos_token_id", "forced_eos_token_id",
+)  # fmt: skip
+
+
 def find_head(
     mappings: list[tuple[ModelMapping, HubHead]], settings: Any, tensors: Mapping[str, Tensor]
 ) -> tuple[ModelMapping, HubHead]:
@@ -96,6 +101,9 @@ def write_model(
     max_length = settings.traits.context_length or values.get("max_position_embeddings", values.get("n_positions"))
     segments = values.get("type_vocab_size", 0) > 1
     encoder_decoder = bool(values.get("is_encoder_decoder"))
+    generation = {key: values[key] for key in GENERATION if values.get(key) is not None} | {"max_length": max_length}
+    framed = values.pop("forced_bos_token_id", None) is not None
+    append_eos = encoder_decoder and not framed
     with atomic_folder(path) as temporary:
         cloned = {name: tensor.clone() for name, tensor in hub_tensors.items()}
         save_file(cloned, temporary / "model.safetensors", {"format": "pt"})
@@ -103,12 +111,13 @@ def write_model(
         if image is not None:
             write_preprocessor(temporary, image)
         if tokenizer is not None:
-            write_tokenizer(temporary, tokenizer if source is None else source, max_length, encoder_decoder, segments)
+            first = tokenizer if source is None else source
+            write_tokenizer(temporary, first, max_length, append_eos, segments, framed)
             if encoder_decoder:
-                _write_generation_config(temporary, values, tokenizer)
+                _write_generation_config(temporary, generation, tokenizer)
         if tokenizer is not None and source is not None:
             (temporary / TARGET_FOLDER).mkdir()
-            write_tokenizer(temporary / TARGET_FOLDER, tokenizer, max_length, encoder_decoder)
+            write_tokenizer(temporary / TARGET_FOLDER, tokenizer, max_length, append_eos, framed=framed)
         if sentence is not None:
             write_modules(temporary, settings.width, sentence)
 
@@ -134,19 +143,19 @@ def write_preprocessor(path: Path, image: HubImage) -> None:
     write_json(path / PREPROCESSOR, values)
 
 
-def _write_generation_config(path: Path, config: Config, tokenizer: Tokenizer) -> None:
+def _write_generation_config(path: Path, values: Json, tokenizer: Tokenizer) -> None:
     """Writes generation_config.json; without it the defaults of the architecture would apply."""
-    values = {key: config[key] for key in ("decoder_start_token_id", "eos_token_id", "pad_token_id")}
     forbidden = {values["pad_token_id"], tokenizer.unk} - {values["eos_token_id"], None}
-    values |= {
-        "max_length": config["max_position_embeddings"],
-        "bad_words_ids": [[token] for token in sorted(forbidden)],
-    }
-    write_json(path / "generation_config.json", values)
+    write_json(path / "generation_config.json", values | {"bad_words_ids": [[token] for token in sorted(forbidden)]})
 
 
 def write_tokenizer(
-    path: Path, tokenizer: Tokenizer, max_length: int | None, append_eos: bool = False, segments: bool = False
+    path: Path,
+    tokenizer: Tokenizer,
+    max_length: int | None,
+    append_eos: bool = False,
+    segments: bool = False,
+    framed: bool = False,
 ) -> None:
     """Writes the files of a tokenizer.
 
@@ -156,10 +165,12 @@ def write_tokenizer(
         max_length: The longest sequence the model reads.
         append_eos: Whether texts end with `<eos>`, as an encoder–decoder expects.
         segments: Whether the model reads which of two texts a token belongs to.
+        framed: Whether [CLS] and [SEP] are the first and the last token of a text, as in BART.
     """
     text = _with_eos(tokenizer) if append_eos else tokenizer.backend.to_str(pretty=True)
     write_text(path / "tokenizer.json", text)
-    special = {key: getattr(tokenizer, name, None) for key, name in SPECIAL_TOKENS.items()}
+    names = SPECIAL_TOKENS | ({"bos_token": "cls", "eos_token": "sep"} if framed else {})
+    special = {key: getattr(tokenizer, name, None) for key, name in names.items()}
     values: Json = {key: tokenizer.names[token] for key, token in special.items() if token is not None}
     values.setdefault("pad_token", values.get("eos_token"))
     values |= {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}

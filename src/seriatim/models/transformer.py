@@ -9,7 +9,7 @@ attends to earlier ones and, in each block, to the whole source:
 with a layer norm at each part, and positions added to the token vectors: without them (`positions: none`) the encoder
 reads a set. New since Bahdanau's attention: nothing is read step by step, so that a whole batch of pairs is a few large
 matrix products. The norm is before each part by default (`norm: after` is the paper's, which needs a warm-up of some
-thousand steps).
+thousand steps). BART (Lewis et al. 2020) is the paper's with learned positions for each side and a norm after them.
 Initialization: Glorot for all matrices, as in the paper's code; tokens normal with 1/√width.
 """
 
@@ -62,12 +62,19 @@ class Transformer(EncoderDecoderBackbone):
         activation: Activation = "relu",
         context_length: int | None = None,
         positions: Positions = "sinusoidal",
+        shared_positions: bool = True,
+        embedding_norm: bool = False,
     ) -> None:
         super().__init__()
         self.width = width
         self.context_length = context_length
         self.project = nn.Identity() if inputs == width else nn.Linear(inputs, width, bias=False)
         self.positions = make_positions(positions, width, context_length, std=width**-0.5)
+        self.decoder_positions = self.positions
+        if positions == "learned" and not shared_positions:
+            self.decoder_positions = make_positions(positions, width, context_length, std=width**-0.5)
+        first = nn.LayerNorm if embedding_norm else nn.Identity
+        self.encoder_embedding_norm, self.decoder_embedding_norm = first(width), first(width)
         self.dropout = Dropout(dropout)
         sizes = (width, heads, feedforward, dropout, activation, norm)
         self.encoder = nn.ModuleList(Block(*sizes) for _ in range(layers))
@@ -75,7 +82,7 @@ class Transformer(EncoderDecoderBackbone):
         last = nn.LayerNorm if norm == "before" else nn.Identity  # with the norm after each part, x is normalized
         self.encoder_norm, self.decoder_norm = last(width), last(width)
         for name, parameter in self.named_parameters():
-            if parameter.dim() == 2 and not name.startswith("positions"):
+            if parameter.dim() == 2 and "positions" not in name:
                 count = next((count for suffix, count in STACKED.items() if name.endswith(suffix)), 1)
                 for matrix in parameter.chunk(count):
                     nn.init.xavier_uniform_(matrix)
@@ -88,7 +95,7 @@ class Transformer(EncoderDecoderBackbone):
 
     def encoder_outputs(self, x: Tensor, mask: Tensor | None = None, trace: Trace | None = None) -> Tensor:
         attention_mask = None if mask is None else mask[:, None, None]  # (B,1,1,S)
-        x = self._embed(x, 0)
+        x = self._embed(x, 0, self.positions, self.encoder_embedding_norm)
         record(trace, "encoder.embedded", x, mask)
         outputs = stack_outputs(list(self.encoder), x, mask, causal=False) if trace is None else None
         for index, block in enumerate(self.encoder if outputs is None else ()):
@@ -100,7 +107,7 @@ class Transformer(EncoderDecoderBackbone):
         keys_values, mask = memory
         source_mask = None if mask is None else mask[:, None, None]
         past, steps = 0 if state is None else state[0].shape[2], y.shape[1]
-        y = self._embed(y, past)
+        y = self._embed(y, past, self.decoder_positions, self.decoder_embedding_norm)
         record(trace, "decoder.embedded", y)
         attention_mask = causal_mask(steps, past + steps, y.device) if past and steps > 1 else None
         after, alignments = [], []
@@ -118,7 +125,7 @@ class Transformer(EncoderDecoderBackbone):
 
     def decoder_outputs(self, y: Tensor, memory: State) -> Tensor:
         keys_values, mask = memory
-        y = self._embed(y, 0)
+        y = self._embed(y, 0, self.decoder_positions, self.decoder_embedding_norm)
         outputs = stack_outputs(list(self.decoder), y, None, causal=True, memory=keys_values, memory_mask=mask)
         if outputs is None:
             outputs, source_mask = y, None if mask is None else mask[:, None, None]
@@ -131,16 +138,16 @@ class Transformer(EncoderDecoderBackbone):
         return self.decoder_norm
 
     def native_parts(self, embeddings: Tensor, head: TokenHead, scale: float) -> NetworkParts | None:
-        if not isinstance(self.project, nn.Identity):
+        if not (isinstance(self.project, nn.Identity) and isinstance(self.decoder_embedding_norm, nn.Identity)):
             return None
-        positions = PositionTable(self.positions, self.width, self.context_length)
+        positions = PositionTable(self.decoder_positions, self.width, self.context_length)
         blocks: list[Block] = list(self.decoder)  # type: ignore[arg-type]
         return transformer_parts(embeddings, positions, blocks, self.decoder_norm, head, scale)
 
-    def _embed(self, x: Tensor, first: int) -> Tensor:
+    def _embed(self, x: Tensor, first: int, positions: nn.Module, norm: nn.Module) -> Tensor:
         """Returns projected vectors with the positions first, first+1, …"""
         x = self.project(x)
-        y: Tensor = self.dropout(x + self.positions(first, x))
+        y: Tensor = self.dropout(norm(x + positions(first, x)))
         return y
 
 
@@ -172,6 +179,10 @@ class Settings(TransformerSettings, EncoderDecoderSettings):
     context_length: int | None = Field(
         None, ge=1, le=1_000_000, description="number of learned positions (default: the longest training sequence)"
     )
+    shared_positions: bool = Field(
+        True, description="one table of learned positions for source and target, or one for each"
+    )
+    embedding_norm: bool = Field(False, description="a layer norm after the positions, as in BART")
     scale: bool | None = Field(
         None, description="multiply token vectors by √width (default: if input and output share them)"
     )
@@ -187,6 +198,10 @@ class Settings(TransformerSettings, EncoderDecoderSettings):
     def traits(self) -> BackboneTraits:
         learned = self.positions == "learned"
         return BackboneTraits(bounded=learned, context_length=self.context_length if learned else None)
+
+    def fine_tuning_lr(self) -> float:
+        """With the norm after each part 3e-5 at width 1024, as BART's paper."""
+        return super().fine_tuning_lr() if self.norm == "before" else 0.03072 / self.width
 
     def budget_size(self) -> int:
         return FEEDFORWARD_RATIO[self.preset] * self.width if self.feedforward is None else self.feedforward
@@ -215,4 +230,6 @@ class Settings(TransformerSettings, EncoderDecoderSettings):
             self.activation,
             context_length if self.positions == "learned" else None,
             self.positions,
+            self.shared_positions,
+            self.embedding_norm,
         )

@@ -202,9 +202,13 @@ def encoder_decoder_network(
     backbone = encoder_decoder_backbone(settings, size, length, score, learned_values)
     tied = tied and backbone.width == size
     std = None if tied else 1.0  # tied ones are scaled by √size: entries have size 1 in either case
+    bias = True
+    if settings.encoder_decoder:  # of a causal backbone they are those of its own task
+        std = std if settings.embedding_std is None else settings.embedding_std
+        bias = settings.output_bias
     target = TokenInput(target_size, size, std)
     source = target if joint else TokenInput(source_size, size, std)
-    head = TokenHead(backbone.width, target_size, target if tied else None)
+    head = TokenHead(backbone.width, target_size, target if tied else None, bias)
     return EncoderDecoder(source, target, backbone, head, settings.input_scale(size, tied))
 
 

@@ -148,7 +148,7 @@ class Packing:
         return y.view(*self.shape, -1)  # (N,D) → (B,T,D), zeros in the padding
 
 
-def _record_norms(trace: Trace | None, part: str, x: Tensor) -> None:
+def record_norms(trace: Trace | None, part: str, x: Tensor) -> None:
     """Records the norms of the residual stream after a part of a block."""
     if trace is not None and is_traced(trace, name := f"{part}_residual"):
         trace[name] = x.norm(dim=-1)
@@ -323,13 +323,13 @@ class Block(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         mixed, cache = self.attention(self._in(x, self.attention_norm), past, mask, causal, trace)
         x = self._out(x + mixed, self.attention_norm)
-        _record_norms(trace, "attention", x)
+        record_norms(trace, "attention", x)
         if memory is not None:
             context = self.cross(self._in(x, self.cross_norm), memory, memory_mask, trace)
             x = self._out(x + context, self.cross_norm)
-            _record_norms(trace, "cross_attention", x)
+            record_norms(trace, "cross_attention", x)
         x = self._out(x + self.feedforward(self._in(x, self.feedforward_norm)), self.feedforward_norm)
-        _record_norms(trace, "feedforward", x)
+        record_norms(trace, "feedforward", x)
         record(trace, "hidden", x)
         return x, cache
 
@@ -339,11 +339,11 @@ class Block(nn.Module):
         mixed = packing.pack(self.attention.attend_inputs(inputs, mask, trace))
         x = self._out(x + self.attention.dropout(self.attention.output(mixed)), self.attention_norm)
         if trace is not None:
-            _record_norms(trace, "attention", packing.unpack(x))
+            record_norms(trace, "attention", packing.unpack(x))
         x = self._out(x + self.feedforward(self._in(x, self.feedforward_norm)), self.feedforward_norm)
         if trace is not None:
             unpacked = packing.unpack(x)
-            _record_norms(trace, "feedforward", unpacked)
+            record_norms(trace, "feedforward", unpacked)
             trace["hidden"] = unpacked
         return x
 

@@ -37,6 +37,7 @@ LIGHT = Theme(
     {
         "ngram": "#50565e", "mlp": "#e69f00", "rnn": "#56b4e9", "lstm": "#0072b2", "gru": "#009e73", "tcn": "#cc79a7",
         "gpt": "#d55e00", "seq2seq": "#56b4e9", "bahdanau": "#009e73", "transformer": "#d55e00",
+        "t5": "#cc79a7",
     },
     ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a7a00", "#6a51a3", "#8c510a", "#3b7d2f", "#a50f4e", "#2b6f77"),
 )  # fmt: skip
@@ -45,6 +46,7 @@ DARK = Theme(
     {
         "ngram": "#c3c9d1", "mlp": "#f0b437", "rnn": "#9ad6f7", "lstm": "#3d9be0", "gru": "#22b98d", "tcn": "#de93bc",
         "gpt": "#f07c2b", "seq2seq": "#9ad6f7", "bahdanau": "#22b98d", "transformer": "#f07c2b",
+        "t5": "#de93bc",
     },
     ("#3d9be0", "#f07c2b", "#22b98d", "#de93bc", "#f0e442", "#a894dd", "#c98d4b", "#7cc46c", "#ec6a9c", "#6fc1ca"),
 )  # fmt: skip

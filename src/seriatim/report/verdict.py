@@ -40,7 +40,7 @@ SLOWER = 1.3  # a speed smaller by this factor is worth a sentence
 RECURRENT = ("rnn", "lstm", "gru")
 STEPWISE = (*RECURRENT, "seq2seq", "bahdanau")  # models that go from element to element
 WITH_ATTENTION = ("mlp", *RECURRENT, "tcn", "gpt")  # as decoders they attend to the source (Luong et al., 2015)
-ENCODER_DECODERS = ("seq2seq", "bahdanau", "transformer")
+ENCODER_DECODERS = ("seq2seq", "bahdanau", "transformer", "t5")
 
 
 # Which model is best

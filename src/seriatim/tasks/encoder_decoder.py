@@ -60,11 +60,29 @@ class EncoderDecoderProcessor(Processor[E]):
 
     target: Tokenizer
     context_length: int  # longest training sequence; learned positions are made for it
+    framed: bool = False  # whether texts stand between [CLS] and [SEP] (BART's <s> and </s>), or end with `<eos>` only
+    forced_eos: bool = False  # whether a target that reaches the limit ends with `<eos>`
+
+    @property
+    def bos(self) -> int | None:
+        """The token that every target begins with, if there is one."""
+        return self.target.cls if self.framed else None
+
+    @property
+    def eos(self) -> int:
+        """The last token of every target."""
+        return self.target.sep if self.framed and self.target.sep is not None else eos_of(self.target)
 
     @property
     def start_token(self) -> int:
         """The token that the decoder reads first."""
-        return eos_of(self.target)
+        return self.eos
+
+    def encode_texts(self, tokenizer: Tokenizer, texts: Sequence[str]) -> Sequences:
+        """Returns the token ids of each text with the special tokens around it."""
+        if not self.framed:
+            return encode_with_eos(tokenizer, texts)
+        return Sequences.of([tokenizer.frame(ids) for ids in tokenizer.encode_many(list(texts), strict=False)])
 
     @abstractmethod
     def compatible(self, other: object) -> bool:
@@ -256,7 +274,7 @@ class EncoderDecoderPredictor(Predictor, Generic[E]):
     def __init__(self, task: EncoderDecoderTask[E], network: EncoderDecoder) -> None:
         super().__init__(task, network)
         self.networks: list[EncoderDecoder] = [network]
-        self.eos = eos_of(self.processor.target)
+        self.eos = self.processor.eos
 
     def ensemble(self, others: Sequence[Predictor]) -> Self:
         """Returns a predictor that averages the probabilities of this network and others with the same vocabularies."""
@@ -342,7 +360,7 @@ class EncoderDecoderPredictor(Predictor, Generic[E]):
         coverage = options.beams > 1 and options.coverage_penalty > 0
         if coverage:
             self.require_alignment("coverage_penalty needs attention")
-        prefix = self.encode_prefix(options)
+        prefix, bos = self.encode_prefix(options), self.processor.bos
         copies = 1 if options.beams > 1 else options.nbest
         jobs = np.repeat(items, copies)  # one for each beam search or sample
         streams = own_streams([key(item) for item in jobs.tolist()], options.seed) if options.beams == 1 else []
@@ -359,6 +377,10 @@ class EncoderDecoderPredictor(Predictor, Generic[E]):
             memories = [self.task.encode_sources(network, batch) for network in self.networks]
             step = DecodingStep(self.networks, memories, len(numbers), coverage)
             log_probs, state = step.start(self.processor.start_token)
+            first = torch.zeros(len(numbers))
+            if bos is not None:  # it is certain, whatever its probability
+                first = log_probs[:, bos].cpu()
+                log_probs = torch.full_like(log_probs, -torch.inf).index_fill(1, torch.tensor(bos), 0.0)
             limits = self.length_limits(encoded, jobs[numbers], options, len(prefix))
             constraints: dict[str, Any] = {
                 "eos": self.eos,
@@ -368,10 +390,14 @@ class EncoderDecoderPredictor(Predictor, Generic[E]):
             }
             if options.beams > 1:
                 penalty = Coverage(options.coverage_penalty, step.last_weights, batch.mask) if coverage else None
-                return beam_search(step.step, log_probs, state, options, **constraints, coverage=penalty)
-            chosen = [streams[number] for number in numbers.tolist()]
-            hypotheses = sample(step.step, log_probs, state, options, chosen, **constraints)
-            return [[hypothesis] for hypothesis in hypotheses]
+                constraints |= {"coverage": penalty, "forced_eos": self.processor.forced_eos}
+                groups = beam_search(step.step, log_probs, state, options, **constraints)
+            else:
+                chosen = [streams[number] for number in numbers.tolist()]
+                sampled = sample(step.step, log_probs, state, options, chosen, **constraints)
+                groups = [[one if one.finished else self.force_end(one)] for one in sampled]
+            pairs = zip(groups, first.tolist(), strict=True)
+            return [[replace(one, score=one.score + value) for one in group] for group, value in pairs]
 
         results = run_batches(elements, run)
         merged = [
@@ -380,9 +406,16 @@ class EncoderDecoderPredictor(Predictor, Generic[E]):
         ]
         return [sorted(group, key=lambda hypothesis: -hypothesis.normalized_score) for group in merged]
 
+    def force_end(self, hypothesis: Hypothesis) -> Hypothesis:
+        """Returns a hypothesis that reached the limit, with `<eos>` as its last token if that is forced."""
+        if not self.processor.forced_eos:
+            return hypothesis
+        return replace(hypothesis, tokens=[*hypothesis.tokens[:-1], self.eos])
+
     def encode_prefix(self, options: BeamSettings) -> list[int]:
         """Returns the tokens with which every target begins."""
         tokens: list[int] = self.processor.target.encode(options.prefix).tolist() if options.prefix else []
+        tokens = tokens if self.processor.bos is None else [self.processor.bos, *tokens]
         limit = min(options.max_tokens, self.context_length or options.max_tokens)
         if len(tokens) >= limit:
             cause = f"the prefix has {len(tokens)} tokens, and a target at most {limit}"
@@ -390,7 +423,8 @@ class EncoderDecoderPredictor(Predictor, Generic[E]):
         return tokens
 
     def decode_text(self, tokens: list[int]) -> str:
-        """Returns the text of a target, which may end with `<eos>`."""
+        """Returns the text of a target, which may have its first and last token, or not."""
+        tokens = tokens[1:] if tokens[:1] == [self.processor.bos] else tokens
         return self.processor.target.decode(tokens[:-1] if tokens[-1:] == [self.eos] else tokens)
 
     def complete_targets(self, dataset: Dataset, options: BeamSettings) -> tuple[E, list[str]]:
@@ -464,7 +498,7 @@ class EncoderDecoderPredictor(Predictor, Generic[E]):
     def model_input(self, inputs: DataInput) -> ModelInput:
         """Returns sources with their targets as the network reads them; a missing target is generated."""
         encoded, targets = self.complete_targets(self.task.read(inputs, self.aligned), BeamSettings())
-        encoded = replace(encoded, targets=encode_with_eos(self.processor.target, targets))
+        encoded = replace(encoded, targets=self.processor.encode_texts(self.processor.target, targets))
         batch = self.task.collate(encoded, np.arange(len(encoded)))
         return ModelInput(batch, [self.sequences(encoded, item) for item in range(len(encoded))])
 
@@ -476,7 +510,7 @@ class EncoderDecoderPredictor(Predictor, Generic[E]):
 
     def with_target(self, encoded: E, target: str | None = None, max_tokens: int | None = None) -> E:
         if target is not None:
-            return replace(encoded, targets=encode_with_eos(self.processor.target, [target]))
+            return replace(encoded, targets=self.processor.encode_texts(self.processor.target, [target]))
         options = BeamSettings() if max_tokens is None else BeamSettings(max_tokens=max_tokens)
         tokens = self.search(encoded, options, lambda item: "")[0][0].tokens or [self.eos]
         return replace(encoded, targets=Sequences.of([np.array(tokens)]))

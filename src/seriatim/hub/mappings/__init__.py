@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..mapping import ModelMapping
-from . import bert, distilbert, electra, gpt2, marian, resnet, roberta, vit
+from . import bert, distilbert, electra, gpt2, marian, resnet, roberta, t5, vit
 
 MAPPINGS: tuple[ModelMapping, ...] = (
     *gpt2.MAPPINGS,
@@ -12,6 +12,7 @@ MAPPINGS: tuple[ModelMapping, ...] = (
     *distilbert.MAPPINGS,
     *electra.MAPPINGS,
     *marian.MAPPINGS,
+    *t5.MAPPINGS,
     *resnet.MAPPINGS,
     *vit.MAPPINGS,
 )

@@ -1,8 +1,9 @@
-"""The Transformer as Marian or Blenderbot.
+"""The Transformer as Marian, BART or Blenderbot.
 
-Marian has the norm after each part and sinusoidal positions, Blenderbot the norm before each part and learned positions
-(sinusoids are written as such). Marian's vectors begin with all sines, then come the cosines, where ours alternate: so
-all matrices that write into these vectors or read from them are reordered.
+Marian has the norm after each part and sinusoidal positions, BART the norm after each part and after the learned
+positions, Blenderbot the norm before each part and learned positions (sinusoids are written as such). Marian's vectors
+begin with all sines, then come the cosines, where ours alternate: so all matrices that write into these vectors or read
+from them are reordered. Source and target of Marian may have separate vocabularies, and its output weights of its own.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ..mapping import (
     HubHead,
     InterleavedMap,
     ModelMapping,
+    OffsetMap,
     TensorMap,
     TiedMap,
     UnsqueezedMap,
@@ -48,7 +50,9 @@ SIDES = ("encoder", "decoder")
 
 
 def _common_settings(config: Config, problems: list[str], required: dict[str, bool]) -> Json:
-    require_values(problems, config, {"tie_word_embeddings": True} | required)
+    require_values(problems, config, required)
+    if _has_one_vocabulary(config):
+        require_values(problems, config, {"tie_word_embeddings": True})
     sizes = read_sizes(problems, config, SIZES)
     for encoder, decoder in EQUAL.items():
         map_value(problems, decoder, config.get(decoder), {sizes[encoder]: 0})
@@ -58,7 +62,16 @@ def _common_settings(config: Config, problems: list[str], required: dict[str, bo
         "dropout": config.get("dropout", 0.1),
         "activation": map_value(problems, "activation_function", activation, ACTIVATIONS),
         "scale": bool(config.get("scale_embedding", False)),
+        "tie": _is_tied(config),
     }
+
+
+def _has_one_vocabulary(config: Config) -> bool:
+    return config.get("share_encoder_decoder_embeddings", True) is not False
+
+
+def _is_tied(config: Config) -> bool:
+    return config.get("tie_word_embeddings", True) is not False
 
 
 def _marian_settings(config: Config, problems: list[str]) -> Json:
@@ -72,16 +85,24 @@ def _marian_settings(config: Config, problems: list[str]) -> Json:
 def _blenderbot_settings(config: Config, problems: list[str]) -> Json:
     required = {"normalize_before": True, "normalize_embedding": False, "add_final_layer_norm": True}
     settings = _common_settings(config, problems, required | {"static_position_embeddings": False})
+    return settings | {"norm": "before"} | _learned_positions(config, problems)
+
+
+def _bart_settings(config: Config, problems: list[str]) -> Json:
+    required = {"normalize_before": False, "normalize_embedding": True, "add_final_layer_norm": False}
+    settings = _common_settings(config, problems, required | {"static_position_embeddings": False})
+    return settings | {"norm": "after", "embedding_norm": True} | _learned_positions(config, problems)
+
+
+def _learned_positions(config: Config, problems: list[str]) -> Json:
     length = read_sizes(problems, config, ("max_position_embeddings",))["max_position_embeddings"]
-    return settings | {"norm": "before", "positions": "learned", "context_length": length}
+    return {"positions": "learned", "shared_positions": False, "context_length": length}
 
 
 def _common_config(settings: Settings, tensors: Mapping[str, Tensor], problems: list[str]) -> Json:
     source = tensors["source.weight"]
     if source.shape[1] != settings.width:
         problems.append(f"token vectors of {source.shape[1]} for a width of {settings.width}: model.embedding")
-    if "head.weight" in tensors:
-        problems.append("input and output tokens have separate weights: model.tie")
     sizes = {key: getattr(settings, name) for key, name in SIZES.items()}
     sizes["encoder_ffn_dim"] = settings.budget_size()
     sizes["decoder_layers"] = settings.layers if settings.decoder_layers is None else settings.decoder_layers
@@ -95,9 +116,8 @@ def _common_config(settings: Settings, tensors: Mapping[str, Tensor], problems: 
             "dropout": settings.dropout,
             "attention_dropout": 0.0,
             "activation_dropout": 0.0,
-            "scale_embedding": settings.input_scale(settings.width, tied=True) != 1.0,
+            "scale_embedding": settings.input_scale(settings.width, tied="head.weight" not in tensors) != 1.0,
             "is_encoder_decoder": True,
-            "forced_eos_token_id": None,
         }
     )
 
@@ -106,14 +126,29 @@ def _marian_config(settings: Settings, tensors: Mapping[str, Tensor], problems: 
     if settings.positions != "sinusoidal":
         kind = "learned" if settings.positions == "learned" else "missing"
         problems.append(f"positions are {kind} and the norm is after each part: model.positions, model.norm")
-    targets = len(tensors.get("target.weight", tensors["source.weight"]))
-    vocabularies = {"decoder_vocab_size": targets, "share_encoder_decoder_embeddings": "target.weight" not in tensors}
+    one_vocabulary = "target.weight" not in tensors
+    if one_vocabulary:
+        _require_tied(tensors, problems)
+    vocabularies = {
+        "decoder_vocab_size": len(tensors["source.weight" if one_vocabulary else "target.weight"]),
+        "share_encoder_decoder_embeddings": one_vocabulary,
+        "tie_word_embeddings": "head.weight" not in tensors,
+    }
     return _common_config(settings, tensors, problems) | vocabularies
 
 
-def _blenderbot_config(settings: Settings, tensors: Mapping[str, Tensor], problems: list[str]) -> Json:
+def _require_tied(tensors: Mapping[str, Tensor], problems: list[str]) -> None:
+    if "head.weight" in tensors:
+        problems.append("input and output tokens have separate weights: model.tie")
+
+
+def _learned_config(settings: Settings, tensors: Mapping[str, Tensor], problems: list[str]) -> Json:
     if "target.weight" in tensors:
-        problems.append("source and target have separate vocabularies, and the norm is before each part: task.joint")
+        marian = "Marian has them: model.norm=after, model.positions=sinusoidal, model.embedding_norm=false"
+        problems.append(f"source and target have separate vocabularies: task.joint ({marian})")
+    if settings.norm == "before" and settings.embedding_norm:
+        problems.append("a norm after the positions and before each part: model.embedding_norm, model.norm")
+    _require_tied(tensors, problems)
     length = len(tensors["backbone.positions.weight"])
     more = {"max_position_embeddings": length, "encoder_no_repeat_ngram_size": 0}
     return _common_config(settings, tensors, problems) | more
@@ -162,9 +197,24 @@ def _body(interleaved: bool) -> Callable[[Settings], list[TensorMap]]:
 
 def _blenderbot_body(settings: Settings) -> list[TensorMap]:
     """Returns the tensors: as Marian's, with a norm after the last block, and positions."""
-    tables = tuple(f"{side}.embed_positions.weight" for side in SIDES)
     norms = [entry for side in SIDES for entry in layer_maps(f"backbone.{side}_norm", f"{side}.layer_norm")]
-    return [TiedMap("backbone.positions.weight", tables), *norms, *_body(False)(settings)]
+    return [*_position_maps(settings, TiedMap), *norms, *_body(False)(settings)]
+
+
+def _bart_body(settings: Settings) -> list[TensorMap]:
+    """Returns the tensors: as Marian's, with positions and a norm after them."""
+    names = ((f"backbone.{side}_embedding_norm", f"{side}.layernorm_embedding") for side in SIDES)
+    norms = [entry for pair in names for entry in layer_maps(*pair)]
+    return [*_position_maps(settings, OffsetMap), *norms, *_body(False)(settings)]
+
+
+def _position_maps(settings: Settings, kind: type[TiedMap]) -> list[TensorMap]:
+    """Returns the tables of positions: ours is one for both sides, or one for each."""
+    tables = tuple(f"{side}.embed_positions.weight" for side in SIDES)
+    if settings.shared_positions or settings.positions != "learned":
+        return [kind("backbone.positions.weight", tables)]
+    names = ("backbone.positions.weight", "backbone.decoder_positions.weight")
+    return [kind(name, (table,)) for name, table in zip(names, tables, strict=True)]
 
 
 def _position_table(settings: Settings) -> dict[str, Tensor]:
@@ -173,7 +223,7 @@ def _position_table(settings: Settings) -> dict[str, Tensor]:
 
 
 def _modules(settings: Settings, config: Config, vocab_size: int) -> dict[str, nn.Module]:
-    joint = bool(config.get("share_encoder_decoder_embeddings", True))
+    joint = _has_one_vocabulary(config)
     target_size = vocab_size if joint else config.get("decoder_vocab_size") or vocab_size
     return dict(encoder_decoder_network(settings, vocab_size, target_size, joint, 1).named_children())
 
@@ -196,7 +246,12 @@ def _check_positions(tensors: Mapping[str, Tensor]) -> list[str]:
 _BIAS = UnsqueezedMap("head.bias", ("final_logits_bias",))
 _SHARED = "model.shared.weight"
 _SEPARATE = tuple(f"model.{side}.embed_tokens.weight" for side in SIDES)
-_TOKEN_TABLES = ("source.weight", "target.weight", "head.bias")
+_COPIES = tuple((_SHARED, name) for name in ("lm_head.weight", *_SEPARATE))
+_TWO_VOCABULARIES = (
+    InterleavedMap("source.weight", _SEPARATE[:1], axis=1),
+    InterleavedMap("target.weight", _SEPARATE[1:], axis=1),
+)
+_TOKEN_TABLES = ("source.weight", "target.weight", "head.weight", "head.bias")
 _TIED = (r"lm_head\.weight", r"model\.(en|de)coder\.embed_tokens\.weight")
 MAPPINGS = (
     ModelMapping(
@@ -211,32 +266,60 @@ MAPPINGS = (
                 "MarianMTModel",
                 "seq2seq-lm",
                 (InterleavedMap("source.weight", (_SHARED,), axis=1), _BIAS),
-                matches=lambda config: config.get("share_encoder_decoder_embeddings", True) is not False,
+                matches=_has_one_vocabulary,
+                copies=_COPIES,
             ),
             HubHead(
                 "MarianMTModel",
                 "seq2seq-lm",
-                (
-                    InterleavedMap("source.weight", _SEPARATE[:1], axis=1),
-                    InterleavedMap("target.weight", _SEPARATE[1:], axis=1),
-                    _BIAS,
-                ),
+                (*_TWO_VOCABULARIES, _BIAS),
+                matches=_is_tied,
+                copies=((_SEPARATE[1], "lm_head.weight"),),
+            ),
+            HubHead(
+                "MarianMTModel",
+                "seq2seq-lm",
+                (*_TWO_VOCABULARIES, InterleavedMap("head.weight", ("lm_head.weight",), axis=1), _BIAS),
             ),
         ),
         (*_TIED, r"model\.(en|de)coder\.embed_positions\.weight"),
-        supports=lambda settings: settings.norm == "after",
+        supports=lambda settings: settings.norm == "after" and not settings.embedding_norm,
         token_tables=_TOKEN_TABLES,
         modules=_modules,
         check=_check_positions,
+    ),
+    ModelMapping(
+        "bart",
+        "transformer",
+        "model.",
+        _bart_settings,
+        _learned_config,
+        _bart_body,
+        tuple(
+            HubHead(architecture, "seq2seq-lm", (TensorMap("source.weight", (_SHARED,)),), (_BIAS,), copies=_COPIES)
+            for architecture in ("BartForConditionalGeneration", "BartModel")
+        ),
+        _TIED,
+        supports=lambda settings: settings.norm == "after" and settings.embedding_norm,
+        token_tables=_TOKEN_TABLES,
+        constants=_position_table,
+        modules=_modules,
     ),
     ModelMapping(
         "blenderbot",
         "transformer",
         "model.",
         _blenderbot_settings,
-        _blenderbot_config,
+        _learned_config,
         _blenderbot_body,
-        (HubHead("BlenderbotForConditionalGeneration", "seq2seq-lm", (TensorMap("source.weight", (_SHARED,)), _BIAS)),),
+        (
+            HubHead(
+                "BlenderbotForConditionalGeneration",
+                "seq2seq-lm",
+                (TensorMap("source.weight", (_SHARED,)), _BIAS),
+                copies=_COPIES,
+            ),
+        ),
         _TIED,
         supports=lambda settings: settings.norm == "before",
         token_tables=_TOKEN_TABLES,

@@ -74,10 +74,13 @@ class HeadSteps:
 
 
 def lacks_steps(subject: Subject) -> bool:
-    return not attention_parts(subject) and not isinstance(subject.backbone, AttentionDecoder)
+    """Returns whether there are no such steps: T5 adds numbers to its scores instead of dividing them."""
+    modules = list(subject.backbone.modules())
+    scaled = bool(attention_parts(subject)) and any(isinstance(module, SelfAttention) for module in modules)
+    return not scaled and not isinstance(subject.backbone, AttentionDecoder)
 
 
-@view("attention_steps", {"has neither attention heads nor Bahdanau's attention": lacks_steps}, network=True)
+@view("attention_steps", {"has neither scaled dot-product nor Bahdanau's attention": lacks_steps}, network=True)
 def show_attention_steps(
     subject: Subject,
     *texts: str,

@@ -30,6 +30,7 @@ from torch.utils._pytree import tree_leaves
 from ...core.device import derive
 from ...core.errors import SeriatimError
 from ...models.mlp import WindowMLP
+from ...models.t5 import Attention as RelativeAttention
 from ...models.tcn import CausalConv
 from ...nn.attention import Score
 from ...nn.encoder_decoder import EncoderDecoderBackbone, EncoderDecoderSettings
@@ -194,7 +195,7 @@ def find_theory(backbone: nn.Module) -> Theory:
     def has(*kinds: type) -> bool:
         return any(isinstance(module, kinds) for module in backbone.modules())
 
-    if has(SelfAttention):
+    if has(SelfAttention, RelativeAttention):
         return ATTENTION
     if has(RecurrentCell):
         return ATTENDING if has(Score) else RECURRENT

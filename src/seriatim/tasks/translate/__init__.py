@@ -1,6 +1,6 @@
 """Translate one sequence into another, for any pairs of texts.
 
-Every encoder–decoder fits (seq2seq, bahdanau, transformer); of any other causal model an encoder and a decoder are
+Every encoder–decoder fits (seq2seq, bahdanau, transformer, t5); of any other causal model an encoder and a decoder are
 made, with Luong attention after the decoder. All targets of a source are its references, and a source, whatever its
 case and spacing, is in one split only.
 """
@@ -33,7 +33,7 @@ from ...report.charts import View
 from ..base import Metrics
 from ..batching import LARGE_COUNT, Batch, PoolSampler, Sampler, TokenSampler, padding_mask
 from ..codecs import training_texts
-from ..encoder_decoder import EncoderDecoderProcessor, EncoderDecoderTask, encode_with_eos, eos_of
+from ..encoder_decoder import EncoderDecoderProcessor, EncoderDecoderTask
 from ..metrics import Scoring, translation_metrics
 from ..predictor import Predictor
 from ..processor import Encoded, TaskConfig, Tokenizers, Values, length_mismatches, tokenizer_mismatches
@@ -65,7 +65,7 @@ class TranslateSettings(Settings):
         MAX_LENGTH,
         ge=1,
         le=1_000_000,
-        description="longest source or target in tokens; longer pairs are not trained on",
+        description="longest source or target in tokens, if the model reads as many; longer pairs are not trained on",
     )
     decoder_start: int | None = Setting(
         None, ge=0, le=10**9, description="token that the decoder reads first (default: <eos>)"
@@ -78,18 +78,21 @@ class TranslationProcessor(EncoderDecoderProcessor[Encoded]):
     target: Tokenizer  # the same object if the vocabulary is shared
     context_length: int
     decoder_start: int | None = None  # if it is another token than <eos>
+    framed: bool = False
+    forced_eos: bool = False
 
     @property
     def start_token(self) -> int:
-        return eos_of(self.target) if self.decoder_start is None else self.decoder_start
+        return self.eos if self.decoder_start is None else self.decoder_start
 
     @classmethod
     def fit(cls, train: Dataset, config: TaskConfig, pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:
         settings = config.task
+        length, limit = settings.context_length, config.model.traits.context_length
+        if limit is not None and "context_length" not in settings.model_fields_set:
+            length = min(length, limit)  # the default is no more than what the model reads
         if pretrained:
-            return replace(
-                cls.from_pretrained(pretrained, settings.context_length), decoder_start=settings.decoder_start
-            )
+            return replace(cls.from_pretrained(pretrained, length), decoder_start=settings.decoder_start)
         chosen = settings.tokenizer or TokenizerSettings(kind="bpe", vocab_size=SUBWORDS)
         joint = chosen.kind not in ("word", "char") if settings.joint is None else settings.joint
         columns = [train[role] for role in SIDES]
@@ -100,7 +103,7 @@ class TranslationProcessor(EncoderDecoderProcessor[Encoded]):
         sides = "for both sides, " if joint else ""
         plural = "" if joint else "s"
         diagnostics.note(f"{chosen.kind} tokenizer{plural} with {sizes} tokens {sides}trained on the training split")
-        return cls(tokenizers[0], tokenizers[-1], settings.context_length, settings.decoder_start)
+        return cls(tokenizers[0], tokenizers[-1], length, settings.decoder_start)
 
     @classmethod
     def from_pretrained(
@@ -113,24 +116,25 @@ class TranslationProcessor(EncoderDecoderProcessor[Encoded]):
         source = tokenizers.get("source_tokenizer", target)
         separate = config.get("share_encoder_decoder_embeddings", True) is False  # vectors, even of equal vocabularies
         equal = source.to_json() == target.to_json()
-        return cls(target if equal and not separate else source, target, max_length, start)
+        framed = target.has_cls_sep and target.backend.encode("").ids == [target.cls, target.sep]
+        forced_eos = config.get("forced_eos_token_id") is not None
+        return cls(target if equal and not separate else source, target, max_length, start, framed, forced_eos)
 
     def encode(self, dataset: Dataset, diagnostics: Diagnostics) -> Encoded:
-        targets = encode_texts(self.target, dataset["target"]) if "target" in dataset else None
-        return Encoded(encode_texts(self.source, dataset["source"]), targets)
+        targets = self.encode_column(self.target, dataset["target"]) if "target" in dataset else None
+        return Encoded(self.encode_column(self.source, dataset["source"]), targets)
+
+    def encode_column(self, tokenizer: Tokenizer, texts: np.ndarray | TextValues) -> Sequences:
+        """Returns the token ids of each text; those of a column on disk are on disk, too."""
+        if isinstance(texts, TextValues):
+            return cast(Sequences, encode_column(tokenizer, [texts], "texts" if self.framed else "eos"))
+        return self.encode_texts(tokenizer, list(texts))
 
     def compatible(self, other: object) -> bool:
         return isinstance(other, TranslationProcessor) and all(
             ours.to_json() == theirs.to_json()
             for ours, theirs in ((self.source, other.source), (self.target, other.target))
         )
-
-
-def encode_texts(tokenizer: Tokenizer, texts: np.ndarray | TextValues) -> Sequences:
-    """Returns the token ids of each text, `<eos>` appended; those of a column on disk are on disk, too."""
-    if isinstance(texts, TextValues):
-        return cast(Sequences, encode_column(tokenizer, [texts], "eos"))
-    return encode_with_eos(tokenizer, list(texts))
 
 
 class TranslateTask(EncoderDecoderTask[Encoded]):
@@ -153,7 +157,14 @@ class TranslateTask(EncoderDecoderTask[Encoded]):
         return {"decoder_start": config.get("decoder_start_token_id", config.get("pad_token_id"))}
 
     def hub_config(self) -> Values:
-        return {"decoder_start_token_id": self.processor.start_token}
+        processor = self.processor
+        return {
+            "decoder_start_token_id": processor.start_token,
+            "bos_token_id": processor.eos if processor.bos is None else processor.bos,
+            "eos_token_id": processor.eos,
+            "forced_bos_token_id": processor.bos,
+            "forced_eos_token_id": processor.eos if processor.forced_eos else None,
+        }
 
     @classmethod
     def train_defaults(cls, values: Values) -> Values:

@@ -26,7 +26,7 @@ from ..batching import Batch
 from ..codecs import normalize_text
 from ..decoding import SCORE_OUTPUTS, Generated, nbest_record
 from ..embedding import EmbeddingPredictor, TextReader
-from ..encoder_decoder import EncoderDecoderPredictor, encode_with_eos, eos_of
+from ..encoder_decoder import EncoderDecoderPredictor, eos_of
 from ..inspection import Aligner, Alignment, EmbeddingTable, TokenizedText, written_words
 from ..metrics import (
     MAX_ORDER,
@@ -121,8 +121,9 @@ class TranslationPredictor(EncoderDecoderPredictor[Encoded], EmbeddingPredictor)
 
     def text_reader(self) -> TextReader:
         source, table, limit = self.processor.source, self.network.source, self.context_length
-        end = (eos_of(source),)
-        return SourceReader(self, source, limit, suffix=end, cls_sep=False, prepare=self.clean, table=table)
+        framed = self.processor.framed
+        end = () if framed else (eos_of(source),)
+        return SourceReader(self, source, limit, suffix=end, cls_sep=framed, prepare=self.clean, table=table)
 
     def clean(self, text: str) -> str:
         """Returns a text as those of the training were normalized."""
@@ -163,9 +164,10 @@ class TranslationPredictor(EncoderDecoderPredictor[Encoded], EmbeddingPredictor)
     ) -> list[Generated]:
         """Returns the text and the score of each hypothesis; `rows` are the sources they translate."""
         decoded = [self.clean(self.decode_text(one.tokens)) for one in hypotheses]
-        targets = encode_with_eos(self.processor.target, decoded)
+        targets = self.processor.encode_texts(self.processor.target, decoded)
         fits = targets.lengths <= (self.context_length or np.inf)
-        same = np.array([one.tokens == targets[n].tolist() for n, one in enumerate(hypotheses)], dtype=bool)
+        own = [one.finished and one.tokens == targets[n].tolist() for n, one in enumerate(hypotheses)]
+        same = np.array(own, dtype=bool)
         scores = [one.score for one in hypotheses]
         changed = np.flatnonzero(fits & ~same)
         rescored = Encoded(sequences_of(sources, rows[changed]), targets.take(changed))
@@ -198,7 +200,7 @@ class TranslationPredictor(EncoderDecoderPredictor[Encoded], EmbeddingPredictor)
     # Hooks of the base class
 
     def encode_rows(self, dataset: Dataset) -> Encoded:
-        encoded = Encoded(encode_with_eos(self.processor.source, list(dataset["source"])))
+        encoded = Encoded(self.processor.encode_texts(self.processor.source, list(dataset["source"])))
         self.check_lengths(dataset, encoded.lengths)
         return encoded
 
@@ -246,7 +248,8 @@ class TranslationPredictor(EncoderDecoderPredictor[Encoded], EmbeddingPredictor)
     def align_texts(self, sources: Sequence[str], targets: Sequence[str], by_words: bool = True) -> list[Alignment]:
         """Returns the attention of each target over its source."""
         processor = self.processor
-        encoded = Encoded(encode_with_eos(processor.source, sources), encode_with_eos(processor.target, targets))
+        inputs = processor.encode_texts(processor.source, sources)
+        encoded = Encoded(inputs, processor.encode_texts(processor.target, targets))
         alignments = []
         for item, forced in enumerate(self.force(encoded, alignment=True)):
             assert forced.weights is not None
@@ -434,8 +437,9 @@ def alignment_charts(sources: Sequence[str], hypotheses: Sequence[str], predicto
     if not predictor.has_alignment:
         return []
     pairs = [(source, text) for source, text in zip(sources, hypotheses, strict=True) if text.strip()]
-    tokenizers = predictor.processor.source, predictor.processor.target
-    sides = [encode_with_eos(tokenizer, [pair[n] for pair in pairs]).lengths for n, tokenizer in enumerate(tokenizers)]
+    processor = predictor.processor
+    tokenizers = processor.source, processor.target
+    sides = [processor.encode_texts(one, [pair[n] for pair in pairs]).lengths for n, one in enumerate(tokenizers)]
     lengths = np.maximum(*sides)
     limit = lengths.max(initial=0) if predictor.context_length is None else predictor.context_length
     order = [row for row in np.argsort(lengths, kind="stable").tolist() if lengths[row] <= limit]
