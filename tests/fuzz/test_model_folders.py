@@ -58,6 +58,18 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "decoder_start_token_id": 1, "share_encoder_decoder_embeddings": True, "decoder_vocab_size": None,
         "static_position_embeddings": True,
     },
+    "bart": {
+        "model_type": "bart", "architectures": ["BartForConditionalGeneration"], "d_model": 8, "encoder_layers": 1,
+        "pad_token_id": 0, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
+        "encoder_ffn_dim": 8, "decoder_ffn_dim": 8, "activation_function": "gelu", "max_position_embeddings": 20,
+        "decoder_start_token_id": 3, "forced_eos_token_id": 3, "tie_word_embeddings": True,
+    },
+    "t5": {
+        "model_type": "t5", "architectures": ["T5ForConditionalGeneration"], "d_model": 8, "d_kv": 3, "d_ff": 8,
+        "num_layers": 1, "num_decoder_layers": None, "num_heads": 2, "feed_forward_proj": "gated-gelu",
+        "relative_attention_num_buckets": 8, "relative_attention_max_distance": 9, "layer_norm_epsilon": 1e-6,
+        "dropout_rate": 0.1, "tie_word_embeddings": False, "is_encoder_decoder": True, "pad_token_id": 0,
+    },
     "vit": LABELS | {
         "model_type": "vit", "architectures": ["ViTForImageClassification"], "hidden_size": 8, "num_hidden_layers": 1,
         "num_attention_heads": 2, "intermediate_size": 8, "image_size": 8, "patch_size": 4, "num_channels": 3,
@@ -220,6 +232,11 @@ class Command:
 @example(files=with_config("vit", image_size=10**9))
 @example(files=with_config("vit", num_channels=10**9))
 @example(files=with_config("marian", decoder_start_token_id=10**9))
+@example(files=with_config("t5", relative_attention_num_buckets=3))
+@example(files=with_config("t5", relative_attention_max_distance=1))
+@example(files=with_config("t5", feed_forward_proj=["relu"]))
+@example(files=with_config("t5", d_kv=10**7))
+@example(files=with_config("bart", tie_word_embeddings=False))
 @example(files=with_config("gpt2", auto_map={"AutoModel": "modeling.Model"}, trust_remote_code=True))
 @example(files=with_pickle(Command()))
 @example(files=with_pickle({"wte.weight": Command()}))

@@ -243,7 +243,8 @@ class HubModel:
     @property
     def decoder_start(self) -> int | None:
         """The token that a decoder begins with, if config.json has one."""
-        token = self.config.get("decoder_start_token_id", self.config.get("pad_token_id"))
+        tokens = [self.config.get(name) for name in ("decoder_start_token_id", "pad_token_id")]
+        token = next((token for token in tokens if token is not None), None)
         if self.head.kind != "seq2seq-lm" or not isinstance(token, int):
             return None
         targets = [self.tensors[name] for name in self.mapping.token_tables if name in self.tensors][-1]

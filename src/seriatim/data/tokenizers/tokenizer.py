@@ -55,6 +55,7 @@ class Tokenizer:
         unk, eos, cls, sep, mask, pad: Ids of special tokens; None for those the tokenizer lacks.
         has_cls_sep: Whether `frame` puts a text between [CLS] and [SEP].
         separators: The number of [SEP] between two texts: 1, or 2 as in RoBERTa.
+        frames_texts: Whether its file puts a text between [CLS] and [SEP].
         lossless: Whether every text can be encoded without `<unk>`.
         drops_whitespace: Whether it preserves words, but not the white space between them.
         backend: The tokenizer of the `tokenizers` package.
@@ -80,8 +81,9 @@ class Tokenizer:
         special = special_token_ids(description, self.kind, self._vocab)
         self.cls, self.sep, self.mask, self.pad = (special[use] for use in ("cls", "sep", "mask", "pad"))
         self.has_cls_sep = self.cls is not None and self.sep is not None
-        around = frame_tokens(description)[1:]
+        first, *around = frame_tokens(description) or (None,)
         self.separators = 2 if len(around) == 3 and len(set(around)) == 1 else 1
+        self.frames_texts = first is not None and self._vocab.get(first) == self.cls is not None
         ends = (self._vocab[name] for name in EOS_ALIASES if name in self._vocab)
         self.eos = self.sep if self.kind == "bert" else next(ends, None)
         self.unk = self._vocab.get(getattr(backend.model, "unk_token", None) or UNK)

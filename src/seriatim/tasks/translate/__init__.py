@@ -110,15 +110,15 @@ class TranslationProcessor(EncoderDecoderProcessor[Encoded]):
         cls, tokenizers: Tokenizers, max_length: int, labels: tuple[str, ...] = (), config: Values | None = None
     ) -> Self:
         target, config = tokenizers["tokenizer"], config or {}
-        start = config.get("decoder_start_token_id", config.get("pad_token_id"))
+        start = find_decoder_start(config)
         if not isinstance(start, int) or not 0 <= start < target.vocab_size or start == target.eos:
             start = None
         source = tokenizers.get("source_tokenizer", target)
         separate = config.get("share_encoder_decoder_embeddings", True) is False  # vectors, even of equal vocabularies
         equal = source.to_json() == target.to_json()
-        framed = target.has_cls_sep and target.backend.encode("").ids == [target.cls, target.sep]
         forced_eos = config.get("forced_eos_token_id") is not None
-        return cls(target if equal and not separate else source, target, max_length, start, framed, forced_eos)
+        source = target if equal and not separate else source
+        return cls(source, target, max_length, start, target.frames_texts, forced_eos)
 
     def encode(self, dataset: Dataset, diagnostics: Diagnostics) -> Encoded:
         targets = self.encode_column(self.target, dataset["target"]) if "target" in dataset else None
@@ -135,6 +135,12 @@ class TranslationProcessor(EncoderDecoderProcessor[Encoded]):
             ours.to_json() == theirs.to_json()
             for ours, theirs in ((self.source, other.source), (self.target, other.target))
         )
+
+
+def find_decoder_start(config: Values) -> object:
+    """Returns the token that a config.json says the decoder reads first: by default the padding."""
+    tokens = [config.get(name) for name in ("decoder_start_token_id", "pad_token_id")]
+    return next((token for token in tokens if token is not None), None)
 
 
 class TranslateTask(EncoderDecoderTask[Encoded]):
@@ -154,7 +160,7 @@ class TranslateTask(EncoderDecoderTask[Encoded]):
 
     @classmethod
     def hub_settings(cls, config: Values) -> Values:
-        return {"decoder_start": config.get("decoder_start_token_id", config.get("pad_token_id"))}
+        return {"decoder_start": find_decoder_start(config)}
 
     def hub_config(self) -> Values:
         processor = self.processor
