@@ -259,7 +259,19 @@ def translator(**extra: Any) -> EncoderDecoder:
 
 
 @pytest.mark.parametrize(
-    "extra", [{}, {"norm": "after"}, {"positions": "learned", "context_length": 40, "activation": "gelu"}]
+    "extra",
+    [
+        {},
+        {"norm": "after"},
+        {"positions": "learned", "context_length": 40, "activation": "gelu"},
+        {
+            "norm": "after",
+            "positions": "learned",
+            "context_length": 40,
+            "shared_positions": False,
+            "embedding_norm": True,
+        },
+    ],
 )
 @pytest.mark.parametrize("beams", [1, 5])
 def test_beams_of_an_encoder_decoder(extra: dict[str, Any], beams: int) -> None:
@@ -291,9 +303,9 @@ def test_beams_of_an_encoder_decoder(extra: dict[str, Any], beams: int) -> None:
     assert [hypothesis.score for hypothesis in result] == pytest.approx(scores, abs=1e-3)
 
 
-@pytest.mark.parametrize("extra", [{"norm": "after", "embedding_norm": True}, {"name": "t5"}, {"embedding": 8}])
+@pytest.mark.parametrize("extra", [{"name": "t5"}, {"embedding": 8}])
 def test_decoders_that_are_not_native(extra: dict[str, Any]) -> None:
-    """A norm after the positions, scores with relative positions, projected tokens: the equations decode them."""
+    """Scores with relative positions, projected tokens: the equations decode them."""
     network = translator(**extra)
     with torch.inference_mode():
         assert make_encoder_decoder_stepper(network, network.encode(torch.arange(6)[None])) is None

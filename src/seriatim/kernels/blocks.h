@@ -65,6 +65,7 @@ class Transformer : public Model {
       bytes_ += matrix.bytes();
       return matrix;
     };
+    first_ = {take.optional({D}, "the first norm"), take.optional({D}, "the first norm"), epsilon};
     final_ = {take.optional({D}, "the last norm"), take.optional({D}, "the last norm"), epsilon};
     head_ = product(-1, D, "head");
     vocabulary_ = head_.columns();
@@ -259,6 +260,7 @@ class Transformer : public Model {
     const auto closed = [&](const Norm& by) {
       if (!before_) norm(by, x, x);
     };
+    if (first_.weight.defined()) norm(first_, x, x);
     for (size_t layer = 0; layer < blocks_.size(); ++layer) {
       const Block<W>& block = blocks_[layer];
       block.inputs.multiply(pool, opened(block.attention_norm), stride_, rows, into(inside, inner_));
@@ -325,7 +327,7 @@ class Transformer : public Model {
   Activation activation_;
   float scale_;
   Tensor tokens_, positions_;
-  Norm final_;
+  Norm first_, final_;  // of the inputs and of the outputs
   Matrix<W> head_;
   std::vector<Block<W>> blocks_;
   int64_t rows_ = 0, stride_ = 0, inner_ = 0, longest_ = 0, one_ = 0;

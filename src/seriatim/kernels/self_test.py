@@ -215,18 +215,18 @@ def check_networks() -> None:
         return torch.randn(shape) / math.sqrt(shape[-1])
 
     tokens, positions, head, head_bias = draw(V, D), draw(16, D), draw(V, D), draw(V)
-    first, second, last = ((1 + draw(D), draw(D)) for _ in range(3))
+    begin, first, second, last = ((1 + draw(D), draw(D)) for _ in range(4))
     inputs, output, hidden, back = ([draw(n, k), draw(n)] for n, k in ((3 * D, D), (D, D), (40, D), (D, 40)))
 
     def transformer(rows: Tensor) -> Tensor:
-        x = tokens[rows] + positions[: rows.shape[1]]
+        x = F.layer_norm(tokens[rows] + positions[: rows.shape[1]], (D,), *begin)
         query, key, value = F.linear(F.layer_norm(x, (D,), *first), *inputs).unflatten(-1, (3, heads, -1)).unbind(2)
         mixed = attend(query, key, value, None, True)
         x = x + F.linear(mixed, *output)
         x = x + F.linear(F.silu(F.linear(F.layer_norm(x, (D,), *second), *hidden)), *back)
         return F.linear(F.layer_norm(x, (D,), *last), head, head_bias)[:, -1].log_softmax(-1)
 
-    tensors = [tokens, positions, *last, head, head_bias, *first, *inputs, *output, *second, *hidden, *back]
+    tensors = [tokens, positions, *begin, *last, head, head_bias, *first, *inputs, *output, *second, *hidden, *back]
     sizes = [1, heads, 1, 0, layers.NAMES.index("silu")]  # see blocks.h
     check_generation("transformer", transformer, tensors, sizes, [1e-5, 1.0])
 

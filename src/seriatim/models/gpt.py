@@ -103,7 +103,7 @@ class GPT(Backbone):
     def native_parts(self, embeddings: Tensor, head: TokenHead) -> NetworkParts | None:
         blocks: list[Block] = list(self.blocks)  # type: ignore[arg-type]
         positions = PositionTable(self.positions, self.width, self.context_length)
-        return transformer_parts(self.project(embeddings), positions, blocks, self.norm, head)
+        return transformer_parts(self.project(embeddings), positions, blocks, (nn.Identity(), self.norm), head)
 
     def export_state(self, state: State) -> tuple[list[Tensor], Tensor | None]:
         caches, key_mask, _ = state

@@ -138,11 +138,12 @@ class Transformer(EncoderDecoderBackbone):
         return self.decoder_norm
 
     def native_parts(self, embeddings: Tensor, head: TokenHead, scale: float) -> NetworkParts | None:
-        if not (isinstance(self.project, nn.Identity) and isinstance(self.decoder_embedding_norm, nn.Identity)):
+        if not isinstance(self.project, nn.Identity):
             return None
         positions = PositionTable(self.decoder_positions, self.width, self.context_length)
         blocks: list[Block] = list(self.decoder)  # type: ignore[arg-type]
-        return transformer_parts(embeddings, positions, blocks, self.decoder_norm, head, scale)
+        norms = self.decoder_embedding_norm, self.decoder_norm
+        return transformer_parts(embeddings, positions, blocks, norms, head, scale)
 
     def _embed(self, x: Tensor, first: int, positions: nn.Module, norm: nn.Module) -> Tensor:
         """Returns projected vectors with the positions first, first+1, …"""

@@ -177,17 +177,21 @@ def transformer_parts(
     embeddings: Tensor,
     positions: PositionTable,
     blocks: Sequence[Block],
-    norm: nn.Module,
+    norms: tuple[nn.Module, nn.Module],
     head: TokenHead,
     scale: float = 1.0,
 ) -> NetworkParts | None:
-    """Returns the parts of a stack of blocks over token vectors (V,D) times `scale`; `norm` may be the identity."""
+    """Returns the parts of a stack of blocks over token vectors (V,D) times `scale`.
+
+    `norms` are those of its inputs, after the positions, and of its outputs; each may be the identity.
+    """
     first = blocks[0]
     if embeddings.shape[1] != first.attention.inputs.in_features:
         return None
-    last = (norm.weight, norm.bias) if isinstance(norm, nn.LayerNorm) else (None, None)
-    table = positions.rows(positions.context_length or POSITIONS)
-    tensors = [embeddings, table, *last, head.weight, head.bias]
+    tensors: list[Tensor | None] = [embeddings, positions.rows(positions.context_length or POSITIONS)]
+    for norm in norms:
+        tensors += [norm.weight, norm.bias] if isinstance(norm, nn.LayerNorm) else [None, None]
+    tensors += [head.weight, head.bias]
     for block in blocks:
         tensors += _block_tensors(block)
     cross = hasattr(first, "cross")
