@@ -443,9 +443,9 @@ def test_networks_that_do_not_fit_are_refused(change: str) -> None:
     elif change == "more":
         tensors.append(tensors[-1])
     elif change == "dtype":
-        tensors[6] = tensors[6].double()  # type: ignore[union-attr]
+        tensors[8] = tensors[8].double()  # type: ignore[union-attr]
     elif change == "shape":
-        tensors[8] = tensors[8][:, :-1]  # type: ignore[index]
+        tensors[10] = tensors[10][:, :-1]  # type: ignore[index]
     elif change == "kind":
         kind = "convolution"
     else:
