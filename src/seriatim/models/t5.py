@@ -29,7 +29,7 @@ from ..nn.attention import causal_mask
 from ..nn.backbone import BackboneTraits, SelectiveTrace, Trace, is_traced, record, trace_scope
 from ..nn.encoder_decoder import EncoderDecoderBackbone, EncoderDecoderSettings
 from ..nn.layers import Activation, Dropout, Linear, equations_enabled
-from ..nn.transformer import TransformerSettings, record_norms
+from ..nn.transformer import AttentionSettings, record_norms
 
 
 class RelativePositions(nn.Embedding):
@@ -269,7 +269,7 @@ class T5(EncoderDecoderBackbone):
         return self.decoder_norm
 
 
-class Settings(TransformerSettings, EncoderDecoderSettings):
+class Settings(AttentionSettings, EncoderDecoderSettings):
     title: ClassVar[str] = "T5"
     muon_lr: ClassVar[float | None] = 0.02  # as that of the Transformer
     embedding_std: ClassVar[float | None] = 1.0

@@ -27,8 +27,8 @@ HEAD_SIZES = (16, 32, 64)  # of the attention kernel; smaller heads cost more th
 MAX_PACKED = 0.9  # share of elements without padding up to which packing pays off
 
 
-class TransformerSettings(BackboneSettings):
-    """The settings that Transformers share."""
+class AttentionSettings(BackboneSettings):
+    """The settings of blocks of attention, whatever their positions."""
 
     budget_field: ClassVar[str] = "feedforward"
     muon_lr: ClassVar[float | None] = 0.05
@@ -36,9 +36,6 @@ class TransformerSettings(BackboneSettings):
     heads: int = Field(4, ge=1, le=256, description="attention heads of a block; the width is a multiple of it")
     feedforward: int | None = Field(
         None, ge=1, le=1_048_576, description="hidden size of the feed-forward network (default: 4·width)"
-    )
-    positions: Positions = Field(
-        "learned", description="added to the inputs: learned, for one context length; sinusoidal, fixed; or none"
     )
 
     def default_lr(self) -> float:
@@ -64,6 +61,20 @@ class TransformerSettings(BackboneSettings):
     def budget_size(self) -> int:
         return 4 * self.width
 
+    def check_heads(self) -> None:
+        if self.width % self.heads:
+            raise SeriatimError(
+                "model.heads", f"width {self.width} is not a multiple of heads {self.heads}", "choose a multiple"
+            )
+
+
+class TransformerSettings(AttentionSettings):
+    """The settings that Transformers share, which add positions to their inputs."""
+
+    positions: Positions = Field(
+        "learned", description="added to the inputs: learned, for one context length; sinusoidal, fixed; or none"
+    )
+
     def position_scale(self) -> float:
         """Returns the amplitude of sinusoidal positions."""
         return 1.0
@@ -74,12 +85,6 @@ class TransformerSettings(BackboneSettings):
             return None
         module = make_positions(self.positions, self.width, None, self.position_scale())
         return module(0, torch.empty(1, count, self.width))
-
-    def check_heads(self) -> None:
-        if self.width % self.heads:
-            raise SeriatimError(
-                "model.heads", f"width {self.width} is not a multiple of heads {self.heads}", "choose a multiple"
-            )
 
 
 def initialize_normal(module: nn.Module, std: float) -> None:
