@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import seriatim
-from seriatim.models import _ngram_arpa as arpa
+from seriatim.models._ngram import arpa
 from seriatim.models.ngram import NGram, Settings
 
 kenlm: Any = pytest.importorskip("kenlm", reason="kenlm is not installed: ./setup acceptance")

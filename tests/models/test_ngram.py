@@ -17,8 +17,7 @@ from hypothesis import settings as effort
 from hypothesis import strategies as st
 
 from seriatim.core.errors import SeriatimError
-from seriatim.models import _ngram_arpa as arpa
-from seriatim.models import _ngram_counting as counting
+from seriatim.models._ngram import arpa, counting
 from seriatim.models.ngram import NGram, Settings
 from seriatim.tasks.language.mixture import NGramMixture
 

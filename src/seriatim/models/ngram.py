@@ -46,8 +46,7 @@ from ..core.config import Count, validate
 from ..core.errors import SeriatimError
 from ..core.files import Json
 from ..nn.backbone import ModelSettings
-from . import _ngram_arpa as arpa
-from . import _ngram_counting as counting
+from ._ngram import arpa, counting
 
 MAX_SOLVED_ORDER = 7  # that a budget of entries leads to, if none is set
 QUERY = 1 << 18  # positions scored at a time
@@ -362,7 +361,7 @@ class NGram:
         return model
 
     def write_arpa(self, path: str | Path, tokens: Sequence[str]) -> None:
-        """Writes an ARPA file; `tokens` are the names of the ids (`_ngram_arpa` escapes spaces in them)."""
+        """Writes an ARPA file; `tokens` are the names of the ids (`_ngram.arpa` escapes spaces in them)."""
         if self._direct:
             raise SeriatimError(
                 "arpa.smoothing",

@@ -26,9 +26,9 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import SeriatimError
-from ..core.files import atomic_file
-from ._ngram_counting import search
+from ...core.errors import SeriatimError
+from ...core.files import atomic_file
+from .counting import search
 
 Array = np.ndarray
 Levels = list[tuple[Array, Array, Array]]  # for each order: sorted keys, natural log p, natural log back-off

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..core.errors import SeriatimError
+from ...core.errors import SeriatimError
 
 CHUNK = 1 << 22  # tokens counted at a time
 

@@ -1,0 +1,1 @@
+"""Parts of the n-gram model: counts, and ARPA files."""
