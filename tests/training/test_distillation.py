@@ -7,7 +7,6 @@ import json
 import shutil
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -230,35 +229,6 @@ def test_unlabeled_examples_have_the_teachers_targets_only(
         assert loss.item() == pytest.approx((0.75 * targets + 0.25 * distance).item(), rel=1e-6)
         assert batch.count == 60
         assert len(losses(loop.run())) == 6
-
-
-def test_variants_of_the_training_texts(data: dict[str, str], teachers: dict[str, Run], tmp_path: Path) -> None:
-    """Spans, or texts whose new words follow the same word elsewhere; the teacher's predictions are their targets."""
-    loop = make_loop("classify", data, teachers, tmp_path, distill={"variants": 3})
-    student, predictor = loop.task, Run(teachers["classify"].path).predictor
-    assert isinstance(student, CachedTeacherTask)
-    texts, count = list(student.task.datasets["train"]["input"]), student.labeled
-    rows = student.task.variants(3)
-    assert rows is not None
-    assert (len(rows), len(student.encoded)) == (3 * count, 4 * count)
-    assert "target" not in rows
-    assert rows.fingerprint() == student.task.variants(3).fingerprint()  # type: ignore[union-attr]
-    pairs = {pair for text in texts for pair in pairwise(["", *text.split()])}
-    spans = 0
-    for number, variant in enumerate(rows["input"]):
-        words, new = texts[number % count].split(), variant.split()
-        if len(new) < len(words):
-            spans += 1
-            assert f" {variant} " in f" {' '.join(words)} "
-        else:
-            previous = ["", *words[:-1]]
-            assert all((p, b) in pairs for p, a, b in zip(previous, words, new, strict=True) if a != b)
-    assert 0.2 < spans / len(rows) < 0.7  # texts of two words have none
-    np.testing.assert_allclose(
-        student.scores[count:], np.stack(predictor.scores(predictor.task.encode(rows))), atol=1e-5
-    )
-    assert student.steps_per_epoch(8) == student.task.steps_per_epoch(8)  # both students have the same budget
-    assert len(losses(loop.run())) == 6
 
 
 def test_a_run_stores_the_name_of_its_teacher(data: dict[str, str], teachers: dict[str, Run], tmp_path: Path) -> None:

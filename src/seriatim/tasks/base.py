@@ -476,13 +476,6 @@ class Task(ABC, Generic[E]):
         """Returns the rows of a source without targets, for distillation."""
         return self.read(open_source(source, data_dir), self.schema.inputs())
 
-    def variants(self, copies: int) -> Dataset | None:
-        """Returns changed copies of the training inputs, without targets, for distillation; None if there is no way.
-
-        The same for every seed: a function of the training split.
-        """
-        return None
-
     def hidden_states(self, network: Any, batch: Batch) -> Tensor:
         """Returns the backbone's output for every element (B,T,D), for `embed` and `inspect`."""
         return network.hidden(batch.inputs, batch.mask)[0]

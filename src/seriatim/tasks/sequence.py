@@ -7,7 +7,6 @@ The kind of the input column selects the codec. What differs between the tasks i
 
 from __future__ import annotations
 
-import random
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ import torch
 from pydantic import Field as Setting
 from torch import Tensor, nn
 
-from ..core.device import derive, numpy_stream
+from ..core.device import numpy_stream
 from ..core.errors import Diagnostics, SeriatimError
 from ..core.state import State
 from ..data.dataset import Column, Dataset
@@ -34,7 +33,6 @@ from ..data.source import DataInput, Source, open_source
 from ..nn.backbone import Backbone, BackboneSettings, ModelSettings
 from ..nn.network import Network, Pooling, VectorHead, as_float32, assemble
 from ..report.charts import Image, Lines, Series, View
-from .augmentation import TextVariants
 from .base import Metrics, Output, Task
 from .batching import Batch, evenly_spaced
 from .codecs import CODECS, ImageCodec, InputCodec, NumberCodec, SequenceSettings, TextCodec
@@ -46,7 +44,6 @@ from .tfidf import Loss, TfidfModel
 
 AUGMENTATION_STREAM = "pictures"  # name of the random numbers of shifts and flips: trained weights depend on it
 ELEMENTS_PER_IMAGE = 100  # that an image counts for if an evaluation is limited
-MAX_VARIANTS = 1_000_000  # of training texts that are drawn for distillation
 SAMPLED_ROWS = 4  # validation rows shown during training
 MAX_CHARACTERS = 200  # of an input in a table
 MAX_LISTED = 5  # rows in an error
@@ -300,27 +297,6 @@ class SequenceTask(Task[Encoded]):
                     share = f"{repeated:,} of {len(self.datasets[split]):,} {split} rows"
                     self.diagnostics.note(f"{share} are among the unlabeled rows: their metrics are too optimistic")
         return rows
-
-    def variants(self, copies: int) -> Dataset | None:
-        """Returns variants of texts of words; of a pair of texts, one is changed."""
-        codec, train = self.processor.input, self.datasets["train"]
-        whole = isinstance(codec, TextCodec) and codec.tokenizer.kind != "char"
-        if not whole or len(train) * copies > MAX_VARIANTS:
-            return None
-        columns = [list(column.values) for column in train.columns["input"]]
-        generator = random.Random(derive(0, "variants"))
-        drawn = [TextVariants(texts) for texts in columns]
-        rows: list[list[str]] = [[] for _ in columns]
-        for _ in range(copies):
-            for texts in zip(*columns, strict=True):
-                changed = generator.randrange(len(columns))
-                for side, text in enumerate(texts):
-                    rows[side].append(drawn[side].draw(text, generator) if side == changed else text)
-        inputs = tuple(
-            replace(column, values=TEXT.store(texts))
-            for column, texts in zip(train.columns["input"], rows, strict=True)
-        )
-        return Dataset(train.name, {"input": inputs}, train.take(np.tile(np.arange(len(train)), copies)).locations)
 
     # Evaluation
 

@@ -167,12 +167,6 @@ class DistillSettings(Settings):
     unlabeled_data: str | None = Field(
         None, description="classify, regress: further examples without targets, learned from the teacher's predictions"
     )
-    variants: int = Field(
-        0,
-        ge=0,
-        le=1_000,
-        description="classify, regress with texts: changed copies of each training text, learned in the same way",
-    )
 
 
 ENDS = ("steps", "epochs", "tokens", "flops", "minutes")  # of a training

@@ -228,6 +228,9 @@ class CachedTeacherTask(DistillationTask):
         self.encoded, self.sampler = encoded, task.make_sampler(encoded)
         self.scores, self.features, self.labeled = scores, features, labeled
 
+    def steps_per_epoch(self, batch_size: int) -> int:
+        return self.sampler.steps_per_epoch(batch_size)
+
     def batch(self, step: int, first: int, last: int, batch_size: int) -> TeacherBatch:
         items = self.sampler.items(step, batch_size)
         items = items[first * len(items) // batch_size : last * len(items) // batch_size]
@@ -274,13 +277,9 @@ def make_distillation_task(
     if task.teacher_tokenizer:
         return OnlineTeacherTask(task, settings, teacher.predictor.network.to(device))
     datasets, encoded = [task.datasets["train"]], task.encoded["train"]
-    variants = task.variants(settings.variants) if settings.variants else None
-    if variants is not None:
-        notify(f"{len(variants):,} variants of the training texts, with the teacher's predictions (distill.variants)")
-    for rows in (unlabeled, variants):
-        if rows is not None:
-            datasets.append(rows)
-            encoded = encoded.with_unlabeled(task.encode(rows))
+    if unlabeled is not None:
+        datasets.append(unlabeled)
+        encoded = encoded.with_unlabeled(task.encode(unlabeled))
     began = time.monotonic()
     outputs = [teacher_outputs(task, teacher, rows, settings.hidden_weight > 0, device, notify) for rows in datasets]
     scores = np.concatenate([part[0] for part in outputs])
