@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -123,17 +122,6 @@ def masked_maps(dense: str, norm: str, bias: str) -> tuple[TensorMap, ...]:
     return (*maps, TensorMap("head.masked.bias", (bias,)))
 
 
-def check_tied(table: str, copy: str) -> Callable[[Mapping[str, Tensor]], list[str]]:
-    """Returns the check that the head of masked tokens shares the vectors of the tokens, if it stores them."""
-
-    def check(tensors: Mapping[str, Tensor]) -> list[str]:
-        if table not in tensors or copy not in tensors or torch.equal(tensors[table], tensors[copy]):
-            return []
-        return [f"{table} and {copy} differ, but must be equal here"]
-
-    return check
-
-
 # Heads
 
 
@@ -214,6 +202,7 @@ POOLER = tuple(layer_maps("head.pooler", "pooler.dense"))
 _POOLER = tuple(layer_maps("head.pooler", "bert.pooler.dense"))
 _NEXT = tuple(layer_maps("head.next", "cls.seq_relationship"))
 _MASKED = masked_maps("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias")
+_COPIES = (("bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"),)
 TOKEN_TABLES = ("input.weight", "head.masked.bias")
 
 MAPPINGS = (
@@ -226,14 +215,13 @@ MAPPINGS = (
         encoder_body,
         (
             HubHead("BertModel", optional=POOLER, prefixed=False, **pretraining(False, False)),
-            HubHead("BertForPreTraining", maps=(*_POOLER, *_MASKED, *_NEXT), **pretraining(True, True)),
-            HubHead("BertForMaskedLM", maps=_MASKED, **pretraining(True, False)),
+            HubHead("BertForPreTraining", maps=(*_POOLER, *_MASKED, *_NEXT), copies=_COPIES, **pretraining(True, True)),
+            HubHead("BertForMaskedLM", maps=_MASKED, copies=_COPIES, **pretraining(True, False)),
             *task_heads("Bert", "bert.pooler.dense", "classifier", "bert.pooler.dense"),
         ),
         (r".*position_ids", r"cls\.predictions\.decoder\..*"),
         supports_variant("bert"),
         TOKEN_TABLES,
-        check=check_tied("bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"),
         constants=position_table,
     ),
 )

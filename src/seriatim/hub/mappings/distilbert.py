@@ -21,7 +21,6 @@ from ..mapping import (
 )
 from .bert import (
     TOKEN_TABLES,
-    check_tied,
     feedforward_size,
     masked_maps,
     position_table,
@@ -104,6 +103,7 @@ MAPPINGS = (
             HubHead(
                 "DistilBertForMaskedLM",
                 maps=masked_maps("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
+                copies=(("distilbert.embeddings.word_embeddings.weight", "vocab_projector.weight"),),
                 **pretraining(True, False),
             ),
             *task_heads("DistilBert", "pre_classifier", "classifier", "pre_classifier"),
@@ -111,7 +111,6 @@ MAPPINGS = (
         (r".*position_ids", r"vocab_projector\.weight"),
         supports_variant("distilbert"),
         TOKEN_TABLES,
-        check=check_tied("distilbert.embeddings.word_embeddings.weight", "vocab_projector.weight"),
         constants=position_table,
     ),
 )

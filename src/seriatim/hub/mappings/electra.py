@@ -15,7 +15,6 @@ from ...models.bert import Settings
 from ..mapping import Config, HubHead, ModelMapping, TensorMap, layer_maps, read_sizes
 from .bert import (
     TOKEN_TABLES,
-    check_tied,
     encoder_body,
     masked_maps,
     position_table,
@@ -65,6 +64,7 @@ MAPPINGS = (
                 maps=masked_maps(
                     "generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head.bias"
                 ),
+                copies=(("electra.embeddings.word_embeddings.weight", "generator_lm_head.weight"),),
                 **pretraining(True, False),
             ),
             *task_heads("Electra", "classifier.dense", "classifier.out_proj", "sequence_summary.summary", _summarizes),
@@ -72,7 +72,6 @@ MAPPINGS = (
         (r".*position_ids", r"generator_lm_head\.weight"),
         supports_variant("electra"),
         TOKEN_TABLES,
-        check=check_tied("electra.embeddings.word_embeddings.weight", "generator_lm_head.weight"),
         constants=position_table,
     ),
 )

@@ -15,7 +15,6 @@ from ..mapping import Config, HubHead, ModelMapping
 from .bert import (
     POOLER,
     TOKEN_TABLES,
-    check_tied,
     encoder_body,
     masked_maps,
     position_table,
@@ -65,6 +64,7 @@ def _mapping(variant: str, family: str) -> ModelMapping:
             HubHead(
                 f"{family}ForMaskedLM",
                 maps=masked_maps("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
+                copies=(("roberta.embeddings.word_embeddings.weight", "lm_head.decoder.weight"),),
                 **pretraining(True, False),
             ),
             *task_heads(family, "classifier.dense", "classifier.out_proj", "roberta.pooler.dense"),
@@ -72,7 +72,6 @@ def _mapping(variant: str, family: str) -> ModelMapping:
         (r".*position_ids", r"lm_head\.decoder\..*"),
         supports_variant(variant),
         TOKEN_TABLES,
-        check=check_tied("roberta.embeddings.word_embeddings.weight", "lm_head.decoder.weight"),
         constants=position_table,
     )
 
