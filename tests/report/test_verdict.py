@@ -270,6 +270,21 @@ def test_models_are_tested_on_the_same_examples(make_classifier: RunMaker, tmp_p
     assert pair_test(*read_runs(runs)) == (None, "")
 
 
+def test_a_model_that_is_not_behind_is_not_reached(make_classifier: RunMaker, tmp_path: Path) -> None:
+    """Of equal models the one with the lower loss is first; that it was as good earlier says nothing."""
+    runs = [make_classifier(tmp_path / name, name, 0.8) for name in ("rnn", "lstm")]
+    summary = runs[1].summary
+    summary["metrics"]["validation"]["loss"] = 0.3
+    runs[1].write_summary(summary)
+    verdict = Verdict.of(read_runs(runs))
+    assert [run.label for run in verdict.ordered] == ["lstm", "rnn"]
+    assert verdict.reached_share(verdict.ordered[1]) is None
+    assert not any("reaches the best" in text for text in lessons(runs))
+    better = make_classifier(tmp_path / "gru", "gru", 0.9)
+    verdict = Verdict.of(read_runs([runs[0], better]))
+    assert verdict.reached_share(verdict.ordered[1]) is not None
+
+
 def test_models_without_a_seed_are_tested_over_examples(make_classifier: RunMaker, tmp_path: Path) -> None:
     values = (("bayes", 0.84), ("trees", 0.70), ("rules", 0.70))
     runs = [make_classifier(tmp_path / name, name, share, gradient_free=True) for name, share in values]

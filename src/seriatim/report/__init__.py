@@ -131,10 +131,10 @@ def comparison_rows(folders: Sequence[RunFolder]) -> list[Json]:
     deviation under `<name>_std`. `off_budget` is the relative distance of the number of parameters from the budget,
     `time_used` the share of the time limit that was used, `p` the corrected probability that chance explains the
     difference from the best model, None for that model and if there is no test, and `reached_share` the share of the
-    model's time in which the best one reaches its result.
+    model's time in which the best one, if it is better, reaches its result.
     """
     from .run_data import read_runs
-    from .verdict import Verdict, reached_share
+    from .verdict import Verdict
 
     runs = read_runs(folders)
     names = list(dict.fromkeys(["loss", *(name for run in runs for name in run.all_metrics)]))
@@ -159,7 +159,7 @@ def comparison_rows(folders: Sequence[RunFolder]) -> list[Json]:
                 "off_budget": run.off_budget,
                 **metrics,
                 "p": verdict.difference(verdict.ordered[0], run).p if compared else None,
-                "reached_share": reached_share(verdict.ordered[0], run) if compared else None,
+                "reached_share": verdict.reached_share(run) if compared else None,
                 "flops": run.number("flops"),
                 "tokens_per_second": run.number("tokens_per_second"),
                 "memory": run.number("memory"),

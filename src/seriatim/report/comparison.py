@@ -41,7 +41,7 @@ from .run_data import RunData, mapping, ranked, shared_baselines, shared_metrics
 from .scaling import Curve, best_by_size, scaling_curves, scaling_views
 from .significance import format_p
 from .theme import DARK, LIGHT, series_colors
-from .verdict import Verdict, best_of_each, lessons, reached_share
+from .verdict import Verdict, best_of_each, lessons
 
 # Settings that `compare` and `distill` have as options of their own.
 OPTIONS = {
@@ -192,7 +192,7 @@ def result_table(ordered: Sequence[RunData], verdict: Verdict) -> ResultTable:
         column for column in columns if any(run.metrics(column[2]).get(column[1]) is not None for run in ordered)
     ]
     best, several = (verdict.ordered or ordered)[0], len(verdict.ordered) > 1
-    shares = {run.label: reached_share(best, run) for run in verdict.ordered[1:]}
+    shares = {run.label: verdict.reached_share(run) for run in verdict.ordered[1:]}
     earlier = any(share is not None for share in shares.values())
     equal = [best, *verdict.tied] if several and len(verdict.tied) < len(verdict.rivals) else []
     colors = dots(ordered)

@@ -102,7 +102,8 @@ def value_range(
         else:
             high = max(second)
     pad = max(0.05 * (high - low), abs(high) * 0.005 if high > low else max(abs(high) * 0.1, 0.01), 1e-6)
-    return low - pad, high + pad
+    floor = 0.0 if get_metric(metric).percent and low >= 0 else -math.inf  # no share is below 0
+    return max(low - pad, floor), high + pad
 
 
 def thin_out(points: Sequence[Point]) -> list[Point]:

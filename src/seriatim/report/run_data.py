@@ -431,8 +431,13 @@ def read_runs(folders: Sequence[RunFolder]) -> list[RunData]:
 
 
 def ranked(runs: Sequence[RunData]) -> list[RunData]:
-    """Returns the runs, best on the validation split first; those without a value at the end."""
-    return sorted(runs, key=lambda run: (run.score is None, run.score if run.score is not None else 0.0))
+    """Returns the runs, best on the validation split first, equal ones by their loss; those without a value last."""
+
+    def key(run: RunData) -> tuple[bool, float, float]:
+        loss = finite(run.metrics("validation").get("loss"))
+        return run.score is None, run.score or 0.0, float("inf") if loss is None else loss
+
+    return sorted(runs, key=key)
 
 
 def shared_metrics(runs: Sequence[RunData]) -> list[str]:

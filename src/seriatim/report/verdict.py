@@ -82,6 +82,12 @@ class Verdict:
         """Those that the best is not told from."""
         return [run for run in self.rivals if not self.difference(self.ordered[0], run).supported]
 
+    def reached_share(self, run: RunData) -> float | None:
+        """Returns the share of a model's time in which the best one reached its result; None if it is not behind."""
+        difference = self.difference(self.ordered[0], run)
+        behind = difference.gap > 0 and (difference.p is None or difference.supported)
+        return reached_share(self.ordered[0], run) if behind else None
+
     @property
     def tests(self) -> str:
         """The tests, in words; "" if there are none."""
@@ -179,7 +185,7 @@ def reached_share(best: RunData, other: RunData) -> float | None:
 def catching_up(verdict: Verdict) -> str:
     """Returns in which share of their time the best model reached what others reached."""
     best = verdict.ordered[0]
-    shares = [(share, run) for run in verdict.rivals if (share := reached_share(best, run)) is not None]
+    shares = [(share, run) for run in verdict.rivals if (share := verdict.reached_share(run)) is not None]
     shares = [(share, run) for share, run in shares if share < EARLIER][:MAX_SHARES]
     if best.gradient_free or not shares:
         return ""
