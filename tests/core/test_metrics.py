@@ -27,6 +27,7 @@ from seriatim.core.metrics import METRICS, Metric, displayed_metrics, format_met
         ("mse", 3.2e9, "3.20·10^9"),
         ("r2", -1.178, "−1.178"),
         ("bleu4", 2.1e-11, "0.0"),
+        ("bleu", 0.0695, "0.07"),
         ("cider", 3.3e-50, "0.000"),
         ("cider", 0.0642, "0.0642"),
         ("examples", 1066.0, "1,066"),

@@ -190,7 +190,7 @@ def format_metric(name: str, value: object, extra_digits: int = 0) -> str:
     digits = max(min(metric.digits, MAX_DIGITS - integer_digits) + extra_digits, 0)
     if metric.direction == "higher" and size < 0.5 * 10**-digits:
         return format_number(0.0, digits)  # a tiny score is 0; of a tiny error the digits matter
-    return format_number(value, digits, MIN_SIGNIFICANT)
+    return format_number(value, digits, 1 if metric.digits == 1 else MIN_SIGNIFICANT)  # BLEU has no more to tell
 
 
 def describe_metric(name: str, value: object) -> str:

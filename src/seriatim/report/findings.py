@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from ..core import metrics
 from ..core.files import Json
@@ -409,8 +410,23 @@ def exclusion(run: RunData, one: RunData, compared: bool = True) -> str:
     return ""
 
 
-def against_baselines(runs: Sequence[RunData], compared: Sequence[RunData] = ()) -> str:
-    """Returns how far the best model is ahead of the baselines, or that it is not.
+class Standing(NamedTuple):
+    """How models stand against the best baseline."""
+
+    split: str
+    metric: str
+    baseline: str
+    bar: float  # what it reached
+    scored: list[RunData]  # the best first
+    reached: dict[str, float]  # by label
+
+    @property
+    def ahead(self) -> list[RunData]:
+        return [run for run in self.scored if is_better(self.metric, self.reached[run.label], self.bar)]
+
+
+def baseline_standing(runs: Sequence[RunData], compared: Sequence[RunData] = ()) -> Standing | None:
+    """Returns how models stand against the best baseline of the test split, or else the validation split.
 
     Args:
         runs: The models to speak of.
@@ -421,16 +437,22 @@ def against_baselines(runs: Sequence[RunData], compared: Sequence[RunData] = ())
         baselines = shared_baselines(compared or runs, split)
         metric = common_metric(scored, baselines, split)
         if metric:
-            break
-    else:
+            values = {key: value for key, own in baselines.items() if (value := finite(own.get(metric))) is not None}
+            sign = -1 if get_metric(metric).direction == "higher" else 1
+            strongest = min(values, key=lambda key: sign * values[key])
+            reached = {run.label: float(run.metrics(split)[metric]) for run in scored}
+            return Standing(split, metric, strongest, float(values[strongest]), scored, reached)
+    return None
+
+
+def against_baselines(runs: Sequence[RunData], compared: Sequence[RunData] = ()) -> str:
+    """Returns how far the best model is ahead of the baselines, or that it is not; see `baseline_standing`."""
+    standing = baseline_standing(runs, compared)
+    if standing is None:
         return ""
-    values = {key: float(value) for key, own in baselines.items() if (value := finite(own.get(metric))) is not None}
-    sign = -1 if get_metric(metric).direction == "higher" else 1
-    strongest = min(values, key=lambda key: sign * values[key])
-    bar = values[strongest]
-    reached = {run.label: float(run.metrics(split)[metric]) for run in scored}
+    split, metric, strongest, bar, scored, reached = standing
+    ahead, sign = standing.ahead, -1 if get_metric(metric).direction == "higher" else 1
     p = {run.label: p_value(run, split, metric, bar) for run in scored}
-    ahead = [run for run in scored if is_better(metric, reached[run.label], bar)]
     if not ahead:
         top = min(scored, key=lambda run: sign * reached[run.label])
         if math.isclose(reached[top.label], bar, rel_tol=1e-5):  # as an anchor alone is

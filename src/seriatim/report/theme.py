@@ -56,8 +56,8 @@ THEMES = (LIGHT, DARK)
 def series_colors(names: Sequence[str], theme: Theme, references: Collection[str] = ()) -> dict[str, str]:
     """Returns the color of each name: that of a model whose name comes first in it, else the next of the palette.
 
-    A single name has the accent; a reference has the color of its model, or is muted, or of several such the first is
-    muted and the others have colors that are left.
+    A single name has the accent; a reference has the color of its model, or else is muted, and the next ones, or one
+    beside the gray of an n-gram, have colors that are left.
     """
     if len(names) < 2:
         return dict.fromkeys(names, theme.accent)
@@ -69,7 +69,8 @@ def series_colors(names: Sequence[str], theme: Theme, references: Collection[str
             colors[name] = color
     free = [color for color in theme.palette if color not in colors.values()] or list(theme.palette)
     plain = [name for name in names if name in references and models[name] not in theme.model_colors]
-    colors |= dict.fromkeys(plain[:1], theme.muted)
+    if theme.model_colors["ngram"] not in colors.values():
+        colors |= dict.fromkeys(plain[:1], theme.muted)
     others = [name for name in names if name not in colors and (name not in references or name in plain)]
     others.sort(key=lambda name: name in references)  # stable
     colors |= {name: free[index % len(free)] for index, name in enumerate(others)}

@@ -15,6 +15,7 @@ from .charts import BinnedMetric
 from .findings import (
     WARNINGS,
     against_baselines,
+    baseline_standing,
     capitalized,
     enumerated,
     exclusion,
@@ -153,7 +154,10 @@ def lessons(runs: Sequence[RunData], verdict: Verdict | None = None) -> list[str
     texts = [verdict.sentence(), against_baselines(shown, complete)]
     texts += [finding.sentence(shown) for finding in WARNINGS]
     texts += [catching_up(verdict)]
-    texts += [*architecture_lessons(best, verdict), throughput(shown), bargain(verdict)]
+    standing = baseline_standing(shown)
+    if standing is None or standing.ahead:  # what loses to a simple method teaches nothing about its architecture
+        texts += architecture_lessons(best, verdict)
+    texts += [throughput(shown), bargain(verdict)]
     return [text for text in texts if text] + left_out
 
 
