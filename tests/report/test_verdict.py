@@ -320,6 +320,19 @@ def test_translators_are_ranked_by_bleu_and_compared_by_length(make_run: RunMake
     assert "one state" in length
 
 
+def test_translators_that_lose_to_a_simple_method_teach_nothing(make_run: RunMaker, tmp_path: Path) -> None:
+    runs = [
+        translator(make_run, tmp_path / "a", "seq2seq", 1.0, (1.0, 1.0, 1.0)),
+        translator(make_run, tmp_path / "b", "transformer", 2.5, (3.0, 3.0, 3.0)),
+    ]
+    assert any("What was new" in text for text in lessons(runs))
+    for run in runs:
+        run.write_summary(run.summary | {"baselines": {"test": {"most similar source": {"bleu": 4.0}}}})
+    texts = lessons(runs)
+    assert any(text.startswith("No model beats the best baseline, most similar source") for text in texts)
+    assert not any("What was new" in text or "longest sources" in text for text in texts)
+
+
 def test_equal_translators_are_equal(make_run: RunMaker, tmp_path: Path) -> None:
     runs = [
         translator(make_run, tmp_path / "a", "seq2seq", 30.0, (30.0, 31.0, 29.0)),

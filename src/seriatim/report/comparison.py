@@ -90,7 +90,7 @@ def comparison_page(runs: Sequence[RunData], failed: Mapping[str, str], tuning: 
     cost_note = f"{direction.capitalize()} is better, further left is cheaper."
     command = comparison_command(runs, failed, common, tuning)
     compared = [*verdict.ordered[:1], *verdict.rivals]
-    answer = [text for text in (verdict.sentence(), against_baselines(compared)) if text]
+    answer = [text for text in (verdict.sentence(), against_baselines(compared, verdict.ordered)) if text]
     sections = [
         Section("", paragraphs=answer, code=longer_training(verdict)),
         Section("Results", metric_notes(first), result_table(ordered, verdict)),

@@ -154,9 +154,9 @@ def lessons(runs: Sequence[RunData], verdict: Verdict | None = None) -> list[str
     texts = [verdict.sentence(), against_baselines(shown, complete)]
     texts += [finding.sentence(shown) for finding in WARNINGS]
     texts += [catching_up(verdict)]
-    standing = baseline_standing(shown)
-    if standing is None or standing.ahead:  # what loses to a simple method teaches nothing about its architecture
-        texts += architecture_lessons(best, verdict)
+    standing = baseline_standing(shown, complete)
+    useless = history(best) is TRANSLATORS and standing is not None and not standing.ahead
+    texts += [] if useless else architecture_lessons(best, verdict)  # of models that are worse than a copied sentence
     texts += [throughput(shown), bargain(verdict)]
     return [text for text in texts if text] + left_out
 

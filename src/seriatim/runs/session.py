@@ -17,7 +17,7 @@ from ..core import registry
 from ..core.config import validate
 from ..core.device import Ranks, flush_denormals, join_ranks, pick_device, retain_freed_memory
 from ..core.errors import Diagnostics, SeriatimError
-from ..core.files import Json, WriteError, load_tensors, remove_partial, save_tensors, write_json
+from ..core.files import Json, WriteError, load_tensors, remove_partial, save_tensors, to_json, write_json
 from ..core.metrics import example_scores, metric_signatures
 from ..core.run_folder import FORMAT, RunFolder, fresh_folder, locked_folder
 from ..data.tokenizers import Tokenizer
@@ -512,10 +512,11 @@ class Session:
             task.on_progress = None
 
     def _baselines(self, task: Task[Encoded], split: str) -> Json:
-        """Returns the metrics of simple methods, which follow from the data and the settings of the task alone."""
-        settings = {"task": self.config.task, "data": self.config.data}
-        parts = [task.fingerprint(), split, *(value.model_dump_json() for value in settings.values())]
-        key = " ".join([*parts, str(self.config.model.gradient_free)])  # a model may be a baseline of networks
+        """Returns the metrics of simple methods, which follow from data and processor; a model may be one of them."""
+        values, tokenizers = task.processor.to_dict()
+        values = {name: value for name, value in values.items() if name not in task.processor.from_weights}
+        parts = [task.fingerprint(), split, self.config.model.gradient_free, self.config.data.model_dump_json(), values]
+        key = to_json([*parts, *(tokenizer.to_json() for tokenizer in tokenizers.values())])
         if key not in self.known_baselines:
             self.known_baselines[key] = task.baselines(split)
         return self.known_baselines[key]
