@@ -32,6 +32,7 @@ COLORS = {"red": (220, 30, 30), "green": (20, 160, 40), "blue": (30, 60, 220), "
 PLACES = {"above": (1, 4), "below": (9, 4), "to the left": (5, 1), "to the right": (5, 9)}
 TINY: dict[str, dict[str, Any]] = {
     "transformer": {"width": 8, "heads": 2, "layers": 1, "feedforward": 10},
+    "t5": {"width": 8, "heads": 2, "layers": 1, "feedforward": 10},
     "gpt": {"width": 8, "heads": 2, "layers": 2},
     "tcn": {"levels": 2, "kernel": 2},
     "mlp": {"window": 3, "layers": 2},
@@ -40,6 +41,7 @@ ENCODER_DECODERS: list[tuple[str, dict[str, Any]]] = [
     ("seq2seq", {}),
     ("bahdanau", {}),
     ("transformer", {}),
+    ("t5", {}),
     ("show_tell", {}),
     ("show_attend_tell", {}),
 ]
@@ -484,3 +486,7 @@ def test_regions_of_a_cell() -> None:
     for wrong in ([{"noun": "dog"}], [{"noun": "dog", "position": 1, "box": [1, 2]}], 3):
         with pytest.raises((KeyError, ValueError, TypeError)):
             parse_regions(wrong)
+
+
+def test_t5_scales_only_outputs_that_share_the_vectors_of_its_tokens(folder: Path) -> None:
+    assert prepare(folder, ("t5", {})).build().backbone.decoder_norm.scale == 1.0

@@ -323,7 +323,8 @@ def image_encoder_decoder_network(
     """Returns the network for images of one shape, and texts of at most `longest` tokens."""
     size = settings.input_width(tied=False)
     length = max(longest, image.grid[0] * image.grid[1])
-    backbone = encoder_decoder_backbone(settings, size, length, score, learned_values)
+    untied = settings.model_copy(update={"tie": False})  # T5 divides its outputs if they share the tokens' vectors
+    backbone = encoder_decoder_backbone(untied, size, length, score, learned_values)
     target = TokenInput(vocab_size, size, 1.0)
     head = TokenHead(backbone.width, vocab_size)
     source = ImageSource(image, shape, size, settings.images_only)
