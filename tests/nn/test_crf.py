@@ -143,6 +143,15 @@ def test_divergence_equals_enumeration(case: str) -> None:
     assert torch.autograd.gradcheck(lambda x: divergence(chain._replace(emissions=x), teacher), emissions)
 
 
+def test_unknown_tags_between_which_none_is_allowed_have_no_probability() -> None:
+    """Three words of an entity whose middle tag is not known: B-a must be followed by E-a, which ends it."""
+    chain = make_chain(("B-a", "E-a", "O"), "iobes")._replace(lengths=torch.tensor([4, 3, 3, 2, 2]))
+    known = torch.tensor([[0, -1, 1, 2], [2, -1, 2, 0], [-1, 1, -1, 0], [0, -1, 0, 0], [-1, 0, 0, 0]])
+    likelihoods = log_likelihood(chain, known)
+    assert likelihoods.isneginf().tolist() == [True, False, False, False, True]
+    assert not likelihoods.isnan().any()
+
+
 def test_long_rows_and_large_scores_stay_finite() -> None:
     """In single precision, with scores that leave one valid sequence."""
     head = CrfHead(3, np.array(allowed_transitions(BIO, "bio")))

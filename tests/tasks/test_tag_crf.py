@@ -106,6 +106,31 @@ def test_tags_that_are_not_known_are_summed_over(data: Path) -> None:
     torch.testing.assert_close(loss, -torch.stack(losses).neg().logsumexp(0))
 
 
+def test_a_sentence_in_which_no_known_tag_is_allowed_is_left_out_of_the_loss(tmp_path: Path) -> None:
+    """The middle of an entity of three words is not known if all of the training split have two."""
+    pair, triple = "a B-x\nb E-x\nc O\n\n", "a B-x\nb I-x\nc E-x\n\n"
+    (tmp_path / "train.conll").write_text(20 * pair)
+    (tmp_path / "validation.conll").write_text(pair + triple)
+    (tmp_path / "pair.conll").write_text(pair)
+    losses = []
+    for name in ("validation", "pair"):
+        data = {"validation": str(tmp_path / f"{name}.conll")}
+        task, predictor, _ = random_crf(tmp_path / "train.conll", data=data)
+        batch = task.collate(task.encoded["validation"], np.arange(len(task.encoded["validation"])))
+        losses.append(task.loss(task.forward(predictor.network, batch), batch))
+    torch.testing.assert_close(*losses)
+
+
+def test_impossible_tags_are_not_explained(data: Path) -> None:
+    task, predictor, _ = random_crf(data)
+    inside = next(tag for tag in task.processor.tags if tag.startswith("I-"))
+    encoded = task.encoded["validation"]
+    output = torch.randn(1, len(encoded.inputs[0]), len(task.processor.tags))
+    impossible = pytest.raises(SeriatimError, match=f"no allowed sequence of tags has {inside} for word 0")
+    with torch.no_grad(), impossible:
+        predictor.explain_word(encoded, 0, output, inside, 0)
+
+
 def test_explanations_are_log_odds_of_the_marginals(data: Path) -> None:
     task, predictor, _ = random_crf(data)
     encoded = task.encode(task.read([["Mary", "Smith", "going"]], task.schema.inputs()))

@@ -27,6 +27,7 @@ from .network import StepHead
 MAX_PAIRS = 1 << 22  # numbers of the table of pairs of tags that are computed at once
 MAX_SCORE = 100.0  # of an element and a transition: exp(±6·MAX_SCORE) is a number in double precision
 LOWEST = -torch.inf
+SMALLEST = torch.finfo(torch.float64).min
 
 
 class Chain(NamedTuple):
@@ -89,7 +90,7 @@ def _forward_scores(unary: Tensor, transitions: Tensor, lengths: Tensor) -> Tens
         if factors is None:
             sums = torch.logsumexp(previous[..., None] + transitions[:, None], dim=-2)
         else:
-            largest = previous.amax(dim=-1, keepdim=True)
+            largest = previous.amax(dim=-1, keepdim=True).clamp(min=SMALLEST)
             sums = ((previous - largest).exp_() @ factors).log_() + largest
         scores.append(torch.where(inside[t], sums + steps[t], previous))
     return torch.stack(scores, dim=2)
@@ -170,7 +171,10 @@ def path_score(chain: Chain, tags: Tensor) -> Tensor:
 
 
 def log_likelihood(chain: Chain, tags: Tensor) -> Tensor:
-    """Returns log p (B,) of tag sequences (B,T); at elements with −1 or less all tags are summed over."""
+    """Returns log p (B,) of tag sequences (B,T); at elements with −1 or less all tags are summed over.
+
+    It is −∞ if no tag is allowed there, between those on both sides.
+    """
     known = bool(((tags >= 0) | ~chain.mask).all())
     score = path_score(chain, tags) if known else log_partition(chain.restricted(tags))
     return score - log_partition(chain)

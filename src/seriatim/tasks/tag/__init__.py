@@ -155,6 +155,9 @@ class TagPredictor(EmbeddingPredictor):
             probabilities = marginals(element_chain(head, elements, cut, output))[0, number]
             value = lambda scores: chain_log_odds(head, elements, cut, number, scores, index)  # noqa: E731
         index, prediction = explain_label(tags, probabilities, target)
+        if isinstance(head, CrfHead) and not bool(value(output).isfinite().all()):
+            cause = f'no allowed sequence of tags has {tags[index]} for word {number}, "{word}", or all have'
+            raise SeriatimError("inspect.target", cause, "choose another --target or --position")
         return ExplainedOutput(f'the log-odds of {tags[index]} for word {number}, "{word}"', value, prediction)
 
     def charts(self, name: str, dataset: Dataset, options: Settings, predictions: Sequence[Record]) -> list[View]:
@@ -331,7 +334,10 @@ class TagTask(Task[TagEncoded]):
         if smoothing:
             cause = "a conditional random field has no label smoothing"
             raise SeriatimError("task.crf", cause, "omit train.label_smoothing, or task.crf")
-        return -log_likelihood(output.scores, pad_rows(targets, output.scores.lengths, UNSEEN)).sum()
+        log_probs = log_likelihood(output.scores, pad_rows(targets, output.scores.lengths, UNSEEN))
+        # If no known tag is allowed in the place of an unknown one, the sentence is left out, as the unknown tag is.
+        left_out = (tag_targets(batch) == UNSEEN).any(dim=1) & (log_probs == -torch.inf)
+        return -log_probs.masked_fill(left_out, 0.0).sum()
 
     def distillation_loss(self, output: Output, teacher: Output, temperature: float) -> Tensor:
         """With a conditional random field, the divergence of whole sequences from those of the teacher.

@@ -19,7 +19,7 @@ from ...nn.network import as_float32
 from ..batching import MAX_ELEMENTS, run_batches
 from .processor import UNSEEN, TagEncoded
 
-OFFSETS = np.arange(-1.0, 4.01, 0.5)  # of the score of O that are tried, then between the best and its neighbors
+OFFSETS = np.arange(-1.0, 10.01)  # of the score of O that are tried, then between the best and its neighbors
 
 
 def pad_rows(values: Tensor, lengths: Tensor, fill: float) -> Tensor:
@@ -112,8 +112,9 @@ def outside_offset(
 
     results = {float(offset): f1(offset) for offset in OFFSETS}
     best = max(results, key=lambda offset: (results[offset], -abs(offset)))
-    results |= {offset: f1(offset) for offset in (best - 0.25, best + 0.25)}
-    best = max(results, key=lambda offset: (results[offset], -abs(offset)))
+    for step in (0.5, 0.25):
+        results |= {offset: f1(offset) for offset in (best - step, best + step)}
+        best = max(results, key=lambda offset: (results[offset], -abs(offset)))
     variance = sum(value * (1 - value) for value in (results[0.0], results[best]))
     if results[best] - results[0.0] <= (variance / max(len(expected), 1)) ** 0.5:
         best = 0.0
