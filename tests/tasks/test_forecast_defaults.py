@@ -21,6 +21,7 @@ from seriatim.runs.configure import configure
 from seriatim.tasks.forecast import ForecastTask, classical, forecast_origins, make_forecasts
 from seriatim.tasks.forecast.backtest import Forecasts, forecast_metrics
 from seriatim.tasks.forecast.classical import ExponentialSmoothing, Theta
+from seriatim.tasks.forecast.encoded import Origins
 from seriatim.tasks.forecast.intervals import SCALES, calibrate, find_bounds, local_scale
 from seriatim.tasks.forecast.simple import SimpleForecast
 from seriatim.tasks.processor import from_dict
@@ -104,6 +105,23 @@ def test_a_statistical_anchor_of_new_series_is_fitted_on_them(tmp_path: Path) ->
     end = origins_at(98)
     new = make_forecasts(None, encoded, task.settings, end).values
     assert new == pytest.approx(make_forecasts(None, known.encoded["train"], task.settings, end).values, rel=1e-5)
+
+
+@pytest.mark.parametrize("anchor", ["ets", "theta"])
+def test_a_longer_neighbor_does_not_change_a_forecast(anchor: str, tmp_path: Path) -> None:
+    """Of a series of less than two seasons, whose trend is then 0 at first."""
+    task, _ = make_task(write_table(tmp_path, {"y": waves()}), anchor=anchor, season=7)
+    frames = [
+        pd.DataFrame({"date": pd.date_range("2024-01-01", periods=count), "name": own, "y": waves(seed=5)[:count]})
+        for own, count in (("new", 12), ("longer", 60))
+    ]
+    forecasts = []
+    for frame in (frames[0], pd.concat(frames)):
+        encoded = task.processor.encode_scaled(task.read(frame, columns={"series": "name"}), None)
+        position = encoded.names.index("new")
+        origins = Origins(np.array([position]), np.array([12]), np.ones((1, 3), bool))
+        forecasts.append(make_forecasts(None, encoded, task.settings, origins).values)
+    assert np.array_equal(*forecasts)
 
 
 def test_a_statistical_anchor_is_not_fed_back(tmp_path: Path) -> None:

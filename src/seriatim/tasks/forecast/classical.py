@@ -86,8 +86,8 @@ class ClassicalForecast(ABC):
         """Returns the parameters (P−1,S·N) that fit values (T,S·N) of these sizes best."""
 
     @abstractmethod
-    def filter(self, y: np.ndarray) -> States:
-        """Returns the states of values (T,S·N)."""
+    def filter(self, y: np.ndarray, sizes: np.ndarray) -> States:
+        """Returns the states of values (T,S·N) of these sizes."""
 
     @abstractmethod
     def trend_weights(self, parameters: np.ndarray, positions: np.ndarray, step: np.ndarray) -> np.ndarray:
@@ -108,7 +108,7 @@ class ClassicalForecast(ABC):
 
     def forecast(self, encoded: SeriesEncoded, origins: Origins) -> np.ndarray:
         """Returns the forecasts (n,horizon,N) from origins on."""
-        states = self.filter(encoded.target_matrix()[0])
+        states = self.filter(*encoded.target_matrix())
         columns = np.arange(self.parameters.shape[1]).reshape(len(encoded.sizes), -1)[origins.series]
         return self.after(states, columns, origins.positions, encoded.processor.horizon)
 
@@ -135,13 +135,13 @@ class ExponentialSmoothing(ClassicalForecast):
         logs = errors[-1] < errors[0]
         return np.stack([logs, *np.where(logs, best[-1], best[0])])
 
-    def filter(self, y: np.ndarray) -> States:
+    def filter(self, y: np.ndarray, sizes: np.ndarray) -> States:
         fitted, logs, alpha, beta, gamma, damping = self.parameters
         values = to_logs(y, logs > 0)
-        seasonal = seasonal_factors(values, np.minimum(fitted, len(y)).astype(int), self.season, np.zeros_like(logs))
+        seasonal = seasonal_factors(values, np.minimum(fitted, sizes).astype(int), self.season, np.zeros_like(logs))
         states = States(*(np.empty((len(y) + extra, y.shape[1])) for extra in (0, 0, self.season)))
         states.season[: self.season] = seasonal
-        smooth_all(values, seasonal, logs > 0, fitted, alpha, beta, gamma, damping, states)
+        smooth_all(values, seasonal, logs > 0, sizes, alpha, beta, gamma, damping, states)
         return states
 
     def trend_weights(self, parameters: np.ndarray, positions: np.ndarray, step: np.ndarray) -> np.ndarray:
@@ -167,10 +167,16 @@ def smooth_all(
     damping: np.ndarray,
     states: States | None = None,
 ) -> np.ndarray:
-    """Returns the sum (…,S·N) of the squared errors of one step of y (T,…,S·N) by ETS; stores its states."""
+    """Returns the sum (…,S·N) of the squared errors of one step of y (T,…,S·N) by ETS; stores its states.
+
+    What is behind the end of a series, whose neighbors are longer, counts for nothing.
+    """
     m = len(seasonal)
-    first = y[:m].mean(axis=0)
-    trend = (y[m : 2 * m].mean(axis=0) - first) / m if len(y) >= 2 * m else np.zeros_like(first)
+    inside = (np.arange(len(y)) < sizes[:, None]).T.reshape(len(y), *[1] * (y.ndim - 2), -1)  # (T,…,S·N)
+    first = np.where(inside[:m], y[:m], 0.0).sum(axis=0) / np.minimum(sizes, m)
+    trend = np.zeros_like(first)
+    if len(y) >= 2 * m:
+        trend = np.where(sizes >= 2 * m, (y[m : 2 * m].mean(axis=0) - first) / m, 0.0)
     level = first - trend * (m + 1) / 2  # before the first step
     season = list(seasonal)
     total = np.zeros_like(first)
@@ -188,7 +194,7 @@ def smooth_all(
             if logs.any():
                 value, forecast = (np.where(logs, x, 0.0) for x in (y[t], y[t] - error))
                 raw = np.where(logs, np.exp(value) - np.exp(np.minimum(forecast, MAX_EXPONENT)), error)
-            total = total + np.where(t < sizes, raw * raw, 0.0)
+            total = total + np.where(inside[t], raw * raw, 0.0)
     return total
 
 
@@ -212,9 +218,9 @@ class Theta(ClassicalForecast):
             level += THETA_ALPHAS[:, None] * error
         return np.stack([positive, THETA_ALPHAS[np.argmin(total, axis=0)]])
 
-    def filter(self, y: np.ndarray) -> States:
+    def filter(self, y: np.ndarray, sizes: np.ndarray) -> States:
         fitted, multiplies, alpha = self.parameters
-        factors = seasonal_factors(y, np.minimum(fitted, len(y)).astype(int), self.season, multiplies > 0)
+        factors = seasonal_factors(y, np.minimum(fitted, sizes).astype(int), self.season, multiplies > 0)
         y = adjust(y, factors, multiplies > 0)
         level = np.empty_like(y)
         level[0] = y[0]

@@ -129,7 +129,7 @@ class SeriesEncoded(Encoded):
     @cached_property
     def _classical(self) -> tuple[ClassicalForecast, States]:
         model = self.processor.classical_forecast(self)
-        return model, model.filter(self.target_matrix()[0])
+        return model, model.filter(*self.target_matrix())
 
     def target_matrix(self, steps: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Returns the targets (T,S·N) of all series, filled and aligned at their begin, and the steps (S·N,) of each.
