@@ -13,6 +13,7 @@ import torch
 import seriatim
 from seriatim.cli import run as cli
 from seriatim.core.errors import Diagnostics, SeriatimError
+from seriatim.core.metrics import example_scores
 from seriatim.tasks.choices import continuations, text_pairs
 from task_helpers import fit, prepare, refused
 
@@ -90,7 +91,9 @@ def test_questions_with_any_number_of_choices() -> None:
     """It learns, alone and together are the same, and chance is the mean of 1/C."""
     task = prepare("choose", ragged(90))
     predictor = fit(task, steps=40)
-    assert task.evaluate(predictor.network, "test")["accuracy"] == 1
+    metrics = task.evaluate(predictor.network, "test")
+    assert metrics["accuracy"] == 1
+    assert example_scores(metrics)["accuracy"].values.tolist() == [[1]] * len(task.encoded["test"])
     rows = ragged(6)
     together = predictor.call("answer", rows, probabilities=True)
     for row, record in zip(rows, together, strict=True):

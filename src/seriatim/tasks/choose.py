@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from ..core import registry
 from ..core.config import Settings
 from ..core.errors import Diagnostics, SeriatimError
+from ..core.metrics import MetricValues
 from ..core.state import State
 from ..data.dataset import Column, Dataset
 from ..data.kinds import TEXT
@@ -50,6 +51,7 @@ from .choices import (
 from .codecs import TextCodec, plural, text_key
 from .embedding import EmbeddingPredictor, TextReader
 from .inspection import ExplainedOutput, Explainer
+from .metrics import mean_scores
 from .predictor import Predictor, Record, Usage, capability
 from .processor import Encoded, Processor, TaskConfig, Tokenizers, Values, length_mismatches, tokenizer_mismatches
 
@@ -340,8 +342,10 @@ class ChooseTask(Task[ChooseEncoded]):
 
     def metrics(self, network: nn.Module, split: str, items: np.ndarray, scores: Sequence[np.ndarray]) -> Metrics:
         targets = self.encoded[split].targets[items]
-        accuracy = float(np.mean([values.argmax() == target for values, target in zip(scores, targets, strict=True)]))
-        return {"accuracy": accuracy, "error": 1 - accuracy, "questions": float(len(items))}
+        right = np.array([values.argmax() == target for values, target in zip(scores, targets, strict=True)])
+        accuracy = float(right.mean())
+        values = {"accuracy": accuracy, "error": 1 - accuracy, "questions": float(len(items))}
+        return MetricValues(values, examples={"accuracy": mean_scores(right)})
 
     def baselines(self, split: str) -> dict[str, Metrics]:
         """Returns the metrics of chance, of the most frequent position, and of the words that a choice shares."""
