@@ -15,7 +15,7 @@ from seriatim.core.errors import SeriatimError
 from seriatim.data.tokenizers import Tokenizer
 from seriatim.runs import distill as module
 from seriatim.runs.configure import configure
-from seriatim.runs.distill import ALONE, DISTILLED, measure_speed, student_configs
+from seriatim.runs.distill import ALONE, DISTILLED, inherited_settings, measure_speed, student_configs
 from seriatim.training.config import DistillSettings
 from seriatim.training.events import Event, Stepped
 
@@ -84,6 +84,20 @@ def test_students_inherit_task_data_and_budget(data: dict[str, str], teachers: d
         student_configs(teacher, None, None, {})
     language = student_configs(teachers["language"], "gru", None, {})
     assert language[ALONE].distill == DistillSettings(teacher=str(teachers["language"].path), weight=0.0)
+
+
+def test_students_of_a_fine_tuned_teacher_train_longer(data: dict[str, str], tmp_path: Path) -> None:
+    """From nothing, with dropout; what the user sets, and students with pretrained weights, stay as they are."""
+    values = {"model": {"name": "bert", "width": 8, "heads": 2}, "train": {"epochs": 3.0}}
+    config = configure("classify", data["classify"], None, values)
+    run = seriatim.api.Run.create(tmp_path / "bert", config.model_dump(mode="json") | {"start": "minilm"})
+    for student in student_configs(run, "gru", None, {}).values():
+        assert (student.train.epochs, student.model.dropout, student.start) == (6.0, 0.3, None)
+    own = student_configs(run, "gru", None, {"model": {"dropout": 0.1}}, epochs=2.0)[DISTILLED]
+    assert (own.train.epochs, own.model.dropout) == (2.0, 0.1)
+    pretrained = inherited_settings(run, other_data=False, other_end=False, pretrained=True)
+    assert pretrained["train"]["epochs"] == 3.0
+    assert "model" not in pretrained
 
 
 def test_what_only_suits_the_teachers_model_is_not_inherited(data: dict[str, str], tmp_path: Path) -> None:

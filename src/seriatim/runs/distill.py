@@ -2,8 +2,9 @@
 
     seriatim.distill("runs/bert", "lstm", params="200k").table()
 
-Both students have the same seed, budget and data, by default those of the teacher. Speed is that of prediction, in
-examples per second: the models take turns, and each has the median of its rounds.
+Both students have the same seed, budget and data, by default those of the teacher; more epochs and dropout if it was
+fine-tuned and they start from nothing. Speed is that of prediction, in examples per second: the models take turns, and
+each has the median of its rounds.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ from .session import Session, locked_by_first_rank, make_folder, train_or_resume
 
 TEACHER, ALONE, DISTILLED = "teacher", "student alone", "student distilled"
 FOLDERS = {DISTILLED: "distilled", ALONE: "alone"}  # distilled first: a teacher that does not fit is an error at once
-EVALUATION = ("evaluate_steps", "evaluate_minutes", "evaluate_limit", "patience")
+EVALUATION = ("evaluate_steps", "evaluate_minutes", "patience")  # the limit follows from the pace of each model
 INHERITED = (*ENDS, "batch_size", "accumulate", *EVALUATION, "precision", "device")  # from the teacher's training
+SCRATCH_EPOCHS, SCRATCH_DROPOUT = 6, 0.3  # of a student without pretrained weights, whose teacher had some
 BATCH_SIZES = (32, 1)  # examples that are predicted at a time
 TURN_SECONDS = 0.1  # of one turn at least
 MAX_ROUNDS, MIN_ROUNDS, MAX_SECONDS = 15, 5, 10.0
@@ -138,19 +140,26 @@ def student_configs(
 
 
 def inherited_settings(teacher: Run, other_data: bool, other_end: bool, pretrained: bool) -> Json:
-    """Returns the task, data and budget of the teacher's run, without what only suits its model."""
+    """Returns the task, data and budget of the teacher's run, without what only suits its model.
+
+    A teacher that was fine-tuned saw the data a few times; students that start from nothing need more epochs, and with
+    dropout they profit from the teacher in every seed that was tried (docs/results.md).
+    """
     stored = teacher.config.model_dump(mode="json")
     defaults = type(teacher.config.model).task_defaults
     task = {key: value for key, value in stored["task"].items() if defaults.get(key) != value or key == "name"}
     if pretrained or load_task(stored["task"]["name"]).teacher_tokenizer:  # the tokens come from elsewhere
         task.pop("tokenizer", None)
-    skipped = ENDS if other_end else ()
+    train = {name: stored["train"][name] for name in INHERITED if name not in (ENDS if other_end else ())}
+    from_scratch = stored["start"] is not None and not pretrained
+    if from_scratch and train.get("epochs") is not None:
+        train["epochs"] = max(train["epochs"], SCRATCH_EPOCHS)
     return {
         "task": task,
         "data": {} if other_data else {key: value for key, value in stored["data"].items() if value is not None},
-        "train": {name: stored["train"][name] for name in INHERITED if name not in skipped},
+        "train": train,
         "seed": stored["seed"],
-    }
+    } | ({"model": {"dropout": SCRATCH_DROPOUT}} if from_scratch else {})
 
 
 def measure_runs(runs: Mapping[str, Run], data_dir: str | None = None) -> list[Json]:
