@@ -80,7 +80,7 @@ class Settings(ModelSettings):
     @classmethod
     def _check_prune(cls, value: tuple[int, ...] | None) -> tuple[int, ...] | None:
         if value is not None and (value[0] != 0 or list(value) != sorted(value)):
-            raise ValueError(f"{list(value)}: the first is 0, as single tokens are kept, and none is below the last")
+            raise ValueError(f"{list(value)}: the first is 0, as single tokens are kept, and no other is below the one before")
         return value
 
     @property
