@@ -26,7 +26,7 @@ def test_the_state_of_an_lstm_follows_from_its_cell_and_output_gate(make_subject
     for layer in (0, 1):
         output, cell, hidden = (result.arrays[f"layer {layer}, {part}"].values for part in ("output", "cell", "hidden"))
         assert hidden == pytest.approx(output * np.tanh(cell), abs=1e-6)
-    assert result.arrays["layer 0, forget"].axes["element"][0] == "\\n", "texts are read behind a line end"
+    assert result.arrays["layer 0, forget"].axes["element"][0] == "↵", "texts are read behind a line end"
     hidden, _ = subject.network.hidden(subject.read(text).inputs)
     assert result.arrays["layer 1, hidden"].values == pytest.approx(hidden[0].detach().numpy(), abs=1e-6)
 
