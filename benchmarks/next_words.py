@@ -19,7 +19,7 @@ import numpy as np
 import seriatim
 from seriatim.decode.words import split_units
 
-PROMPT, PROMPTS, REPEATS, TOP = 80, 200, 3, 10
+PROMPT, PROMPTS, REPEATS, TOP = 80, 100, 3, 10
 
 
 def cut_prompts(text: str, count: int) -> list[tuple[str, str]]:
@@ -60,7 +60,7 @@ def main() -> None:
             found.append(sum(record["probability"] for record in records))
             hits += any(record["text"].startswith(word) for record in records)
         median, slow = (f"{1e3 * np.quantile(times, share):.1f} ms" for share in (0.5, 0.95))
-        size = f"{run.summary['parameters']:,}"
+        size = f"{run.summary.get("parameters") or 0:,}"
         print(f"{path.name:<24}{size:>12}{median:>10}{slow:>10}{np.mean(found):>13.3f}{hits / len(cuts):>8.0%}")
 
 
