@@ -60,7 +60,7 @@ def main() -> None:
             found.append(sum(record["probability"] for record in records))
             hits += any(record["text"].startswith(word) for record in records)
         median, slow = (f"{1e3 * np.quantile(times, share):.1f} ms" for share in (0.5, 0.95))
-        size = f"{run.summary.get("parameters") or 0:,}"
+        size = f"{run.summary.get('parameters') or 0:,}"
         print(f"{path.name:<24}{size:>12}{median:>10}{slow:>10}{np.mean(found):>13.3f}{hits / len(cuts):>8.0%}")
 
 
