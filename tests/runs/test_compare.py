@@ -517,6 +517,7 @@ def test_a_number_of_jobs_that_is_not_fair_is_refused(jobs: int, book: Path, tmp
 TASKS: dict[str, tuple[str, list[str], str]] = {  # task → data, models, main metric
     "answer": ("squad.json", ["gru", "bert"], "f1"),
     "caption": ("photos", ["show_tell", "show_attend_tell"], "cider"),
+    "choose": ("copa.jsonl", ["gru", "bert"], "accuracy"),
     "classify": ("reviews.csv", ["mlp", "gru"], "accuracy"),
     "forecast": ("passengers.csv", ["mlp", "gru"], "mase"),
     "language": ("book.txt", ["ngram", "gpt"], "loss"),
