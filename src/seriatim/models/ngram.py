@@ -80,7 +80,7 @@ class Settings(ModelSettings):
     @classmethod
     def _check_prune(cls, value: tuple[int, ...] | None) -> tuple[int, ...] | None:
         if value is not None and (value[0] != 0 or list(value) != sorted(value)):
-            raise ValueError(f"{list(value)}: the first is 0, as single tokens are kept, and no other is below the one before")
+            raise ValueError(f"{list(value)}: the first must be 0 (single tokens are kept), the others must not fall")
         return value
 
     @property
