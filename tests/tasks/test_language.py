@@ -286,6 +286,10 @@ def test_last_words_are_those_of_lines_scored_alone(tmp_path: Path, model: str) 
     last = [predictor.engine.score(predictor.encode_scored(line))[-1] for line in lines]
     value = task.evaluate(network, "test")["last_word_perplexity"]
     assert value == pytest.approx(math.exp(-np.mean(last)), rel=1e-5)
+    part = task.evaluate(network, "test", limit=sum(len(line.split()) + 1 for line in lines[:2]) + 4)[
+        "last_word_perplexity"
+    ]
+    assert part == pytest.approx(math.exp(-np.mean(last[:2])), rel=1e-5)  # of the third line the last word is not read
     assert math.isfinite(task.evaluate(network, "test", limit=1)["loss"])
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -219,6 +221,21 @@ def test_a_prompt_is_completed(kind: str) -> None:
     assert "students opened their" in answers("the ", words=3, top=5)
     assert list(answers("the students opened their books\n", top=1)) == ["the"]
     assert len(answers("", top=3)) == 3
+
+
+def test_tokens_that_end_words_as_in_the_first_gpt(tmp_path: Path) -> None:
+    letters = sorted(set("the students opened their books"))
+    names = ["<unk>", *letters, *(f"{letter}</w>" for letter in letters), "st", "th", "the</w>", "stu"]
+    (tmp_path / "vocab.json").write_text(json.dumps({name: index for index, name in enumerate(names)}))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\ns t\nt h\nth e</w>\nst u\n")
+    tokenizer = Tokenizer.load(tmp_path / "vocab.json")
+    predictor = ngram_predictor(tokenizer, "the students opened their books the students opened the books " * 20)
+    (record,) = predictor.call("next", ["the stu"], top=1)
+    assert (record["text"], record["completion"]) == ("students", "dents")
+    assert record["probability"] > 0.4
+    (record,) = predictor.call("next", ["the students "], words=2, top=1)
+    assert (record["text"], record["completion"]) in (("opened the", "opened the"), ("opened their", "opened their"))
+    assert record["probability"] > 0.4
 
 
 def test_a_line_end_is_a_word() -> None:

@@ -27,6 +27,7 @@ from ...core.errors import SeriatimError
 from ...core.files import atomic_file
 from .external import (
     EOS_ALIASES,
+    GPT_WORD_END,
     byte_alphabet,
     check_description,
     frame_tokens,
@@ -144,13 +145,18 @@ class Tokenizer:
             return [(name[2:] if subwords and name.startswith("##") else f" {name}").encode() for name in names]
         if self.kind != "other":
             return self._token_bytes
-        blanks = any(name.startswith("▁") for name in self._names)
+        blank = GPT_WORD_END if self._ends_words else "▁"
         return [
             bytes([int(name[3:5], 16)])
             if re.fullmatch("<0x[0-9A-F]{2}>", name)
-            else (name.replace("▁", " ") if blanks else name).encode() * (index != self.eos)
+            else name.replace(blank, " ").encode() * (index != self.eos)
             for index, name in enumerate(self._names)
         ]
+
+    @cached_property
+    def _ends_words(self) -> bool:
+        """Whether the last token of a word has the blank after it, as in the first GPT."""
+        return self.kind == "other" and any(name.endswith(GPT_WORD_END) for name in self._names)
 
     def split_last_word(self, text: str) -> tuple[str, str]:
         """Returns a text without the last part whose tokens may change if it goes on, and that part.
@@ -163,6 +169,7 @@ class Tokenizer:
         if not self.drops_whitespace:
             segments = split_segments(text)
             last = segments[-1] if segments else ""
+            last = last.lstrip(" ") if self._ends_words else last
         elif text[-1:].isspace():
             last = ""
         else:

@@ -342,7 +342,10 @@ class LanguageTask(Task[Encoded]):
             loss = stream_loss(cast(Network, network), evaluated, self.settings.context_length)
         metrics = self._metrics(loss, split) | {"tokens": float(len(evaluated) - 1)}
         if self.settings.last_word:
-            loss = last_word_loss(network, np.asarray(evaluated), cast(int, self.processor.tokenizer.eos))
+            eos, tokens = cast(int, self.processor.tokenizer.eos), np.asarray(evaluated)
+            if limit is not None and limit <= len(tokens):  # the rest of the last line is missing
+                tokens = tokens[: np.flatnonzero(tokens == eos).max(initial=-1) + 1]
+            loss = last_word_loss(network, tokens, eos)
             metrics["last_word_perplexity"] = perplexity(loss)
         return metrics
 
