@@ -512,6 +512,7 @@ def test_capabilities_return_the_declared_columns(runs: Runs, files: Callable[[s
     run = runs(name)
     for capability, declared in run.predictor.capabilities.items():
         options = {"words": {"word": "film", "strict": False}, "generate": {"max_tokens": 3}, "compose": {"frames": 3}}
+        options |= {"answer": {"choices": ["film", "dull"]}} if name == "language" else {}
         inputs = inputs_of(name, declared, files(name))
         records = run.predictor.call(capability, inputs, **options.get(capability, {}))
         if declared.per_row and isinstance(inputs, list):

@@ -323,7 +323,7 @@ def _list_files(folder: Path) -> list[tuple[str, os.DirEntry[str]]]:
                     continue
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append((f"{prefix}{entry.name}/", entry.path))
-                elif entry.is_file():
+                elif os.path.isfile(entry.path) if entry.is_symlink() else entry.is_file():  # not a link to itself
                     files.append((prefix + entry.name, entry))
     return sorted(files, key=lambda pair: pair[0])
 
