@@ -368,6 +368,18 @@ def test_exponential_smoothing_follows_its_equations(monkeypatch: pytest.MonkeyP
     assert forecasts == pytest.approx(expected, rel=1e-9)
 
 
+def test_a_later_zero_does_not_end_a_series_of_logarithms() -> None:
+    """A shop that is closed for a day: the forecasts after it are not 0."""
+    time = np.arange(120)
+    y = ((50 + 30 * np.sin(time * np.pi / 6)) * np.exp(0.02 * time))[:, None]
+    parameters = np.array([[100], [1], [0.2], [0.0], [0.0], [0.98]])  # of logarithms
+    model, size, column = ExponentialSmoothing(12, parameters), np.array([120]), np.array([[0]])
+    closed = y.copy()
+    closed[105] = 0
+    usual, after = (model.after(model.filter(values, size), column, np.array([110]), 3) for values in (y, closed))
+    assert (after > usual / 3).all()
+
+
 def test_theta_is_smoothing_with_half_the_slope() -> None:
     generator = np.random.default_rng(0)
     y = 20 + 0.5 * np.arange(90) + generator.normal(size=90)

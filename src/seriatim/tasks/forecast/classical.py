@@ -152,8 +152,11 @@ class ExponentialSmoothing(ClassicalForecast):
 
 
 def to_logs(y: np.ndarray, logs: np.ndarray) -> np.ndarray:
-    """Returns values (T,S·N) with the logarithms of some targets."""
-    return np.where(logs, np.log(np.maximum(np.where(logs, y, 1.0), SMALLEST)), y)
+    """Returns values (T,S·N) with the logarithms of some targets; of a later 0 that of the smallest value before."""
+    positive = np.where(y > 0, y, np.inf)
+    smallest = np.minimum.accumulate(positive)
+    values = np.where(np.isfinite(positive), positive, np.where(np.isfinite(smallest), smallest, SMALLEST))
+    return np.where(logs, np.log(values), y)
 
 
 def smooth_all(
