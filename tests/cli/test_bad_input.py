@@ -278,7 +278,7 @@ MODEL = [
         "bert-language", "task.not-causal", ("a bidirectional bert", "→ choose"), sets("model.width=32", model="bert")
     ),
     Case("budget", "budget.too-small", ('"lstm" of 10 parameters', "--params"), train("--params", "10")),
-    Case("order", "config.invalid", ("model.order: ", "7", "9"), sets("model.order=9", model="ngram")),
+    Case("order", "config.invalid", ("model.order: ", "64", "65"), sets("model.order=65", model="ngram")),
     Case("no-plugin", "plugin.missing", ("mine.py",), train("--plugin", "mine.py")),
     Case("plugin-named-lstm", "plugin.name-taken", ('"lstm"', "rename"), train("--plugin", "lstm.py"), {"lstm.py": ""}),
     Case(

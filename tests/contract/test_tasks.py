@@ -255,6 +255,7 @@ INPUT_COLUMNS = ("prompt", "question", "image")  # which records repeat, so that
 SMALL: dict[str, dict[str, Any]] = {
     "vit": {"width": 8, "heads": 2, "layers": 1},
     "transformer": {"width": 8, "heads": 2, "layers": 1},
+    "t5": {"width": 8, "heads": 2, "layers": 1},
     "resnet": {"width": 4},
 }
 ENCODER_DECODER = ("translate", "caption")

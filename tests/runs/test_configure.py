@@ -28,6 +28,7 @@ VALUES: dict[str, Any] = {
     "vocab_size": 300,
     "pooling": "max",
     "horizon": 4,
+    "crf": True,
     "encoding": "cp1252",
     "validation": "v.csv",
     "test": "t.csv",
@@ -42,7 +43,7 @@ VALUES: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", sorted(VALUES))
 def test_every_short_name_is_a_setting(name: str) -> None:
-    task, model = ("forecast", "gru") if name == "horizon" else ("classify", "gru")
+    task, model = {"horizon": "forecast", "crf": "tag"}.get(name, "classify"), "gru"
     more = {} if name not in ("temperature", "distillation_weight", "unlabeled_data") else {"teacher": "runs/teacher"}
     value: Any = configure(task, "data.csv", model, **{name: VALUES[name]}, **more)
     for part in SHORT_NAMES[name].split("."):

@@ -176,12 +176,10 @@ class LearnedPositions(nn.Embedding):
 
     def forward(self, first: int | Tensor, like: Tensor) -> Tensor:  # type: ignore[override]
         if isinstance(first, Tensor):
-            indices = self.offset + _position_indices(first, like)
-            return F.embedding(indices.clamp(max=len(self.weight) - 1), self.weight).to(
-                like.dtype
-            )  # only padding is cut
-        first += self.offset
-        return self.weight[first : first + like.shape[1]].to(like.dtype)
+            indices = (self.offset + _position_indices(first, like)).clamp(max=len(self.weight) - 1)  # only of padding
+        else:
+            indices = self.offset + first + torch.arange(like.shape[1], device=like.device)
+        return F.embedding(indices, self.weight).to(like.dtype)
 
 
 class NoPositions(nn.Module):
