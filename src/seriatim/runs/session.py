@@ -512,10 +512,14 @@ class Session:
             task.on_progress = None
 
     def _baselines(self, task: Task[Encoded], split: str) -> Json:
-        """Returns the metrics of simple methods, which follow from data and processor; a model may be one of them."""
+        """Returns the metrics of simple methods, which follow from data, settings of the task and processor.
+
+        A model without gradients may be one of them.
+        """
         values, tokenizers = task.processor.to_dict()
         values = {name: value for name, value in values.items() if name not in task.processor.from_weights}
-        parts = [task.fingerprint(), split, self.config.model.gradient_free, self.config.data.model_dump_json(), values]
+        settings = [self.config.task.model_dump_json(), self.config.data.model_dump_json()]
+        parts = [task.fingerprint(), split, self.config.model.gradient_free, *settings, values]
         key = to_json([*parts, *(tokenizer.to_json() for tokenizer in tokenizers.values())])
         if key not in self.known_baselines:
             self.known_baselines[key] = task.baselines(split)
