@@ -45,7 +45,7 @@ from ..inspection import ExplainedOutput, Explainer, check_position, explain_lab
 from ..metrics import class_counts, confusion, precision_recall_f1
 from ..predictor import Predictions, Predictor, Record, Usage, capability
 from ..processor import Encoded, Values, name_mismatches
-from .decoding import chain_log_odds, decode_words, element_chain, outside_offset, pad_rows
+from .decoding import chain_log_odds, decode_words, element_chain, entity_offset, pad_rows
 from .processor import GENERATED, SCHEMA, UNSEEN, Consecutive, TagEncoded, TagProcessor, TagSettings
 from .views import entity_views, highlight, known_words, mistakes
 
@@ -376,8 +376,7 @@ class TagTask(Task[TagEncoded]):
         encoded = self.encoded[split]
         words, head, joined = encoded.item_words(items), network.get_submodule("head"), np.concatenate(scores)
         if split == "validation" and self.calibrated:  # as `finish` will leave it
-            offset, _, _ = outside_offset(head, self.processor.tags, encoded, words, joined)
-            joined[:, self.processor.tags.index(OUTSIDE)] -= offset
+            joined = joined + entity_offset(head, self.processor.tags, encoded, words, joined)[0]
         predictions, _ = decode_words(head, encoded, words, joined, confident=False)
         return self._word_metrics(encoded, words, predictions)
 
@@ -387,19 +386,23 @@ class TagTask(Task[TagEncoded]):
         return self.settings.calibrate and self.processor.scheme != "none" and OUTSIDE in self.processor.tags
 
     def finish(self, network: Network) -> bool:
-        """Lowers or raises the bias of O to what has the best F1 on the validation split; see `outside_offset`."""
+        """Moves the bias of O, or of the beginnings of entities, to what has the best F1 on the validation split."""
         if not self.calibrated:
             return False
         encoded, tags = self.encoded["validation"], self.processor.tags
         words, scores = encoded.item_words(np.arange(len(encoded))), self.predictor(network).scores(encoded)
-        offset, before, after = outside_offset(network.head, tags, encoded, words, np.concatenate(scores))
-        if offset:
-            with torch.no_grad():
-                network.head.get_parameter("bias")[tags.index(OUTSIDE)] -= offset
-            change = f"{'lowered' if offset > 0 else 'raised'} by {abs(offset):g}"
-            gain = f"F1 {100 * before:.1f} → {100 * after:.1f} % on the validation split"
-            self.diagnostics.note(f"the score of O is {change}: {gain} (task.calibrate)")
-        return bool(offset)
+        offsets, before, after = entity_offset(network.head, tags, encoded, words, np.concatenate(scores))
+        if not offsets.any():
+            return False
+        with torch.no_grad():
+            bias = network.head.get_parameter("bias")
+            bias += torch.from_numpy(offsets).to(bias)
+        moved = next(index for index, offset in enumerate(offsets.tolist()) if offset)
+        name = "O" if tags[moved] == OUTSIDE else "the first tag of an entity"
+        change = f"{'raised' if offsets[moved] > 0 else 'lowered'} by {abs(offsets[moved]):g}"
+        gain = f"F1 {100 * before:.1f} → {100 * after:.1f} % on the validation split"
+        self.diagnostics.note(f"the score of {name} is {change}: {gain} (task.calibrate)")
+        return True
 
     def _word_metrics(self, encoded: TagEncoded, words: np.ndarray, predictions: np.ndarray) -> Metrics:
         """Returns the metrics of the predicted tags (n,) of words (n,), which are whole sentences."""
