@@ -374,7 +374,7 @@ class TagTask(Task[TagEncoded]):
 
     def metrics(self, network: nn.Module, split: str, items: np.ndarray, scores: Sequence[np.ndarray]) -> Metrics:
         encoded = self.encoded[split]
-        words, head, joined = encoded.item_words(items), network.get_submodule("head"), np.concatenate(scores)
+        words, head, joined = encoded.item_words(items), cast(Network, network).head, np.concatenate(scores)
         if split == "validation" and self.calibrated:  # as `finish` will leave it
             joined = joined + entity_offset(head, self.processor.tags, encoded, words, joined)[0]
         predictions, _ = decode_words(head, encoded, words, joined, confident=False)
@@ -396,7 +396,7 @@ class TagTask(Task[TagEncoded]):
             return False
         with torch.no_grad():
             bias = network.head.get_parameter("bias")
-            bias += torch.from_numpy(offsets).to(bias)
+            bias.add_(torch.from_numpy(offsets).to(bias))
         moved = next(index for index, offset in enumerate(offsets.tolist()) if offset)
         name = "O" if tags[moved] == OUTSIDE else "the first tag of an entity"
         change = f"{'raised' if offsets[moved] > 0 else 'lowered'} by {abs(offsets[moved]):g}"
