@@ -284,3 +284,45 @@ def test_any_bytes_give_a_report(tmp_path: Path) -> None:
 def test_a_file_that_fits_no_task_says_why_it_cannot_be_read(tmp_path: Path) -> None:
     report = check_data(write(tmp_path / "latin.csv", "a\n\xe9\n".encode("latin-1")), {"translate": PAIRS})
     assert problems(report) == {"data.encoding": 1}
+
+
+# Which task is checked
+
+ALL_SCHEMAS = {name: task.schema for name, task in load_all().items()}
+
+
+@pytest.mark.parametrize("column", ["id", "stars"])
+def test_a_column_of_single_values_is_not_guessed_to_be_choices_or_answers(column: str) -> None:
+    rows = [{"text": f"the text of {n}", column: str(n + 50), "label": "pq"[n % 2]} for n in range(40)]
+    report = check_data(rows, ALL_SCHEMAS)
+    assert (report.task, problems(report)) == ("classify", {})
+    assert report.fits["choose"].startswith("no: ")
+    assert report.fits["answer"].startswith("no: ")
+
+
+@pytest.mark.parametrize("cell", [["red", "green"], '["red", "green"]', {"text": ["red", "green"]}])
+def test_a_column_of_lists_is_guessed_to_be_choices(cell: Any) -> None:
+    rows = [{"question": f"which color is {n}?", "candidates": cell, "label": n % 2} for n in range(40)]
+    assert "choices = candidates" in check_data(rows, ALL_SCHEMAS).fits["choose"]
+
+
+def test_a_task_with_problems_gives_way_to_one_that_predicts_the_same_column() -> None:
+    rows = [{"context": f"it is {n}", "question": f"what is {n}?", "answer": "a number"} for n in range(40)]
+    report = check_data(rows, ALL_SCHEMAS)
+    assert (report.task, report.usable) == ("translate", True)
+    assert "not usable for answer, checked for translate: 40 problems" in report.warnings[0]
+    assert not check_data(rows, ALL_SCHEMAS, "answer").usable
+    unlabeled = [{"text": f"text {n}", "label": "pq"[n % 2] if n else ""} for n in range(40)]
+    assert problems(check_data(unlabeled, ALL_SCHEMAS)) == {"data.label": 1}, "though a language model can read them"
+
+
+def test_class_folders_of_several_splits_are_checked(tmp_path: Path) -> None:
+    for part in ("train", "test"):
+        for label in ("pos", "neg"):
+            folder = tmp_path / part / label
+            folder.mkdir(parents=True)
+            for n in range(20):
+                write(folder / f"{n}.txt", f"{part} {label} {n}")
+    report = check_data(str(tmp_path), ALL_SCHEMAS, "classify")
+    assert (report.usable, report.split) == (True, {"train": 40, "test": 40})
+    assert "words" in facts(report, "input")

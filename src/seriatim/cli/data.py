@@ -93,7 +93,7 @@ def write(
 def check(
     file: Annotated[str, typer.Argument(help="A file, a folder, two aligned files as a.en,a.fr, or a name.")],
     task: Annotated[
-        str | None, typer.Option("--task", help="Check for this task. (default: the first that it fits)")
+        str | None, typer.Option("--task", help="Check for this task. (default: the one that it fits best)")
     ] = None,
     column: o.Column = None,
     target: o.Target = None,

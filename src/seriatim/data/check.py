@@ -7,7 +7,7 @@ everything at once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -62,7 +62,16 @@ def _report_blanks(dataset: Dataset, role: str, columns: Sequence[Column], diagn
 # The command `seriatim data check`
 
 
-def _fit(source: Source, schema: Schema, encoding: str, overrides: Mapping[str, str]) -> tuple[str, int]:
+@dataclass(frozen=True)
+class Fit:
+    """Whether data fits a task ("yes: …" or "no: …"), how well, and the columns that the task would predict."""
+
+    verdict: str
+    score: int = 0
+    targets: tuple[str, ...] = ()
+
+
+def _fit(source: Source, schema: Schema, encoding: str, overrides: Mapping[str, str]) -> Fit:
     """Returns whether data fits a schema, and how well: columns with usual names are a better sign than others."""
     first = source.splits.get("train", source)
     options = ReadOptions(first.encoding or encoding, errors="replace")
@@ -70,19 +79,20 @@ def _fit(source: Source, schema: Schema, encoding: str, overrides: Mapping[str, 
     try:
         header, _ = read_header(first, schema, options, Diagnostics())
         if not header.columns:
-            return "no: it has no rows", 0
+            return Fit("no: it has no rows")
         roles = schema.resolve(header, overrides, Diagnostics())
     except SeriatimError as error:
-        return f"no: {error.cause}", 0
+        return Fit(f"no: {error.cause}")
     for role, names in roles.items():
         if schema[role].match_kind(header, names, role in overrides) is None:
-            return f"no: column {names[0]} is not a {schema[role].kinds[0].name}", 0
+            return Fit(f"no: column {names[0]} is not a {schema[role].kinds[0].name}")
         if header.unnamed and role in schema.positions and TEXT in schema[role].kinds and role not in overrides:
             cells = [cell for cell in header.samples[names[0]][1:] if not is_blank(cell)]  # the first may be a name
             if cells and (NUMBER.accepts(cells) or NUMBERS.accepts(cells) or TIME.accepts(cells)):
-                return f"no: {names[0]} holds numbers or times, not text", 0
+                return Fit(f"no: {names[0]} holds numbers or times, not text")
     columns = ", ".join(f"{role} = {','.join(names)}" for role, names in roles.items())
-    return f"yes: {columns}", sum(_fit_of_role(schema, role, names, header) for role, names in roles.items())
+    score = sum(_fit_of_role(schema, role, names, header) for role, names in roles.items())
+    return Fit(f"yes: {columns}", score, roles.get(schema.target_role or "", ()))
 
 
 def _fit_of_role(schema: Schema, role: str, names: Sequence[str], header: Header) -> int:
@@ -133,14 +143,15 @@ def check_data(
         for name, schema in schemas.items()
     }
     results = {name: _fit(source, schema, report.encoding, overrides[name]) for name, schema in schemas.items()}
-    report.fits = {name: verdict for name, (verdict, _) in results.items()}
+    report.fits = {name: fit.verdict for name, fit in results.items()}
     entry = find_entry(spec) if isinstance(spec, str) else None
     if task is None:
-        best = max(results, key=lambda name: results[name][1])
-        expected = entry is not None and entry.task in results and results[entry.task][1] > 0
-        task = entry.task if expected and entry is not None else best if results[best][1] > 0 else None
+        ordered = sorted((name for name in results if results[name].score), key=lambda name: -results[name].score)
+        candidates = [entry.task] if entry is not None and entry.task in ordered else ordered
+    else:
+        candidates = [task]
     problems: dict[str, Problem] = {}
-    if task is None:
+    if not candidates:
         cause, remedy = f"{source.name}: fits none of the tasks", "name a task, and columns with --column and --target"
         reason = SeriatimError("data.column", cause, remedy)
         try:
@@ -149,14 +160,20 @@ def check_data(
             reason = error
         report.problems = [Problem(reason.code, reason.remedy, 1, [reason.cause])]
         return report
+    task = candidates[0]
+    options = ReadOptions(report.encoding)
+    datasets, diagnostics = _read_and_check(source, schemas[task], overrides[task], options)
+    # Another task that would predict the same columns may have no problem with them; one that would not read them
+    # hides their problems.
+    others = [name for name in candidates[1:] if results[name].targets == results[task].targets != ()]
+    for other in others if diagnostics.problems else ():
+        other_datasets, other_diagnostics = _read_and_check(source, schemas[other], overrides[other], options)
+        if not other_diagnostics.problems:
+            count, first = len(diagnostics.problems), diagnostics.problems[0].cause
+            report.warnings.append(f"not usable for {task}, checked for {other}: {count:,} problems, as {first}")
+            task, datasets, diagnostics = other, other_datasets, other_diagnostics
+            break
     report.task, schema = task, schemas[task]
-    diagnostics = Diagnostics()
-    datasets = _read_all(source, schema, overrides[task], ReadOptions(report.encoding), diagnostics)
-    for dataset in datasets.values():
-        try:
-            check(dataset, schema, diagnostics)
-        except SeriatimError as error:
-            diagnostics.problems.append(error)
     if len(datasets.get("train", ())):
         by_default = Contiguous(schema.input_role) if schema.text_unit != "line" else Stratified(schema.target_role)
         policy = (policies or {}).get(task) or by_default
@@ -170,6 +187,20 @@ def check_data(
     report.problems, report.notes = list(problems.values()), diagnostics.notes
     report.statistics = {"size": f"{report.bytes:,} bytes", "encoding": report.encoding, **report.statistics}
     return report
+
+
+def _read_and_check(
+    source: Source, schema: Schema, overrides: Mapping[str, str], options: ReadOptions
+) -> tuple[dict[str, Dataset], Diagnostics]:
+    """Returns the rows by split, as far as they can be read, and their problems."""
+    diagnostics = Diagnostics()
+    datasets = _read_all(source, schema, overrides, options, diagnostics)
+    for dataset in datasets.values():
+        try:
+            check(dataset, schema, diagnostics)
+        except SeriatimError as error:
+            diagnostics.problems.append(error)
+    return datasets, diagnostics
 
 
 def _read_all(

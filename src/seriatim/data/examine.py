@@ -334,7 +334,8 @@ def _examine_column(
     if texts is not None:
         statistics = TextStatistics(by_words=True).count(texts, held_out)
         for other in further:
-            statistics.count(_as_texts(other) or (), itertools.repeat(True))
+            further_texts = _as_texts(other)
+            statistics.count(() if further_texts is None else further_texts, itertools.repeat(True))
         facts |= _describe_text(statistics)
         longest, row = statistics.longest
         average = f"{statistics.length / max(statistics.texts, 1):.1f} on average"

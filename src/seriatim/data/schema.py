@@ -11,7 +11,20 @@ from typing import Literal
 from ..core.errors import Diagnostics, SeriatimError, did_you_mean
 from .dataset import Dataset
 from .formats import normalize_name
-from .kinds import FLAG, LABEL, LABELS, MOST_SPECIFIC_FIRST, NUMBER, NUMBERS, SPLIT, Cell, Kind, is_blank, split_cell
+from .kinds import (
+    FLAG,
+    LABEL,
+    LABELS,
+    MOST_SPECIFIC_FIRST,
+    NUMBER,
+    NUMBERS,
+    SPLIT,
+    Cell,
+    Kind,
+    is_blank,
+    is_list,
+    split_cell,
+)
 
 SPLIT_NAMES = ("set", "part", "partition", "subset")  # usual names of the column that tells the split
 
@@ -53,6 +66,7 @@ class Field:
         alias_pattern: A regular expression for columns that belong together, such as "caption_1", "caption_2".
         one_alias: Whether a table with several of the usual names is an error, instead of the first one being taken.
         allow_missing: Whether its cells may be empty though it is required.
+        lists_only: Whether a column without a usual name is taken only if its cells are lists, not single values.
     """
 
     role: str
@@ -66,6 +80,7 @@ class Field:
     alias_pattern: str | None = None
     one_alias: bool = False
     allow_missing: bool = False
+    lists_only: bool = False
 
     def match_kind(self, header: Header, columns: Sequence[str], explicit: bool = False) -> Kind | None:
         """Returns the first of its kinds that accepts the sampled cells of all columns, or None.
@@ -326,7 +341,11 @@ class Schema:
         """Returns the only candidate whose guessed kind is one of the field's, or all of them for `take_all`."""
         if not field.required:
             return ()
-        candidates = tuple(self._candidates(field, header, assigned).values())
+        candidates = tuple(
+            name
+            for name in self._candidates(field, header, assigned).values()
+            if not field.lists_only or all(map(is_list, header.samples[name]))
+        )
         for kind in field.kinds:
             matching = tuple(name for name in candidates if header.guess_kind(name) is kind)
             if len(matching) == 1 or (matching and field.take_all):

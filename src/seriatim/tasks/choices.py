@@ -67,6 +67,7 @@ CHOICE_FIELD = Field(
     ("options", "endings", "alternatives"),
     max_columns=None,
     alias_pattern=r"(choice|option|ending|alternative|sol|solution|answer)[ _]?([0-9]|[a-h])",
+    lists_only=True,
 )
 LABEL_FIELD = Field("label", (LABEL,), ("answer", "answerKey", "correct", "gold", "target", "y"), target=True)
 

@@ -172,7 +172,7 @@ SCHEMA = Schema(
     (
         Field("context", (PASSAGE, TEXT), ("passage", "paragraph", "text", "document")),
         Field("question", (TEXT,), ("query",)),
-        Field("answers", (ANSWERS,), ("answer",), target=True),
+        Field("answers", (ANSWERS,), ("answer",), target=True, lists_only=True),
         Field("answer_start", (NUMBER,), required=False, target=True),
         Field("is_impossible", (FLAG,), required=False, target=True),
         Field("id", (LABEL,), required=False),
