@@ -196,3 +196,19 @@ def test_numbers_in_and_out(tmp_path: Path) -> None:
     with pytest.raises(seriatim.SeriatimError) as caught:
         run.predict([np.zeros((4, 2), np.float32)])
     assert caught.value.code == "data.features"
+
+
+def test_vectors_in_files(story: Path, call: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """All numbers of a vector, as a JSON list in a table: never an excerpt."""
+    with np.printoptions(threshold=4):
+        for name in ("v.npy", "v.csv", "v.tsv", "v.jsonl"):
+            call("embed", RUN, "a fine film", "--out", str(tmp_path / name), "--quiet")
+    expected = np.load(tmp_path / "v.npy")
+    for name in ("v.csv", "v.tsv"):
+        (row,) = read_rows(tmp_path / name)
+        assert np.array_equal(np.array([json.loads(row["vector"])], dtype=np.float32), expected)
+    assert ".npy" in call("embed", "--help")
+    assert ".npy" not in call("classify", "--help")
+    for verb, ending, named in (("embed", "xyz", True), ("classify", "xyz", False), ("classify", "npy", False)):
+        assert cli.run([verb, RUN, "a fine film", "--out", str(tmp_path / f"w.{ending}")]) == 2
+        assert (".npy" in capsys.readouterr().err.partition("let the name end with")[2]) == named

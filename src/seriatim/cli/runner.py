@@ -67,7 +67,7 @@ def answer(request: Request) -> None:
         raise SeriatimError("run.capability", cause, did_you_mean(name, predictor.capabilities))
     capability = predictor.capabilities[name]
     options = validate(capability.options, request.options, f"the options of {name}")
-    check_outputs(request, predictor)
+    check_outputs(request, predictor, capability, options)
     charts: list[View] = []
     records = predict_records(request, run, predictor, capability, options, charts)
     if request.out is None:
@@ -87,14 +87,15 @@ def answer(request: Request) -> None:
             note(f"wrote {request.chart}")
 
 
-def check_outputs(request: Request, predictor: Predictor) -> None:
+def check_outputs(request: Request, predictor: Predictor, capability: Capability, options: Settings) -> None:
     """Raises SeriatimError before anything long starts if inputs contradict or a file cannot be written."""
     if request.inputs and request.data is not None:
         raise SeriatimError("input.two", "inputs and --data exclude each other", "omit one of them")
     if request.column is not None and request.data is None:
         raise SeriatimError("data.column", "inputs on the command line have no columns", "omit --column")
-    if request.out is not None and request.out.suffix.lower() not in (*predictor.file_extensions, ".npy"):
-        tables.check_extension(request.out)
+    if request.out is not None:
+        arrays = predictor.open_writer(capability.name, options, Path("arrays.npy"), str(request.run)) is not None
+        tables.check_extension(request.out, (*predictor.file_extensions, *([".npy"] if arrays else [])))
     if request.chart is not None:
         from ..report.render import check_extension
 

@@ -28,7 +28,8 @@ Inputs = Annotated[
     list[str] | None, typer.Argument(help="Inputs; without any, lines of standard input.", show_default=False)
 ]
 InputData = Annotated[str | None, typer.Option("--data", help="Inputs from a file: any format that training reads.")]
-Out = Annotated[Path | None, typer.Option("--out", "-o", help="Write a .csv, .tsv, .jsonl, .parquet or .txt file.")]
+OUT = "Write a .csv, .tsv, .jsonl, .parquet or .txt file."
+OUT_VECTORS = "Write a .npy, .parquet, .csv, .tsv, .jsonl or .txt file."
 Chart = Annotated[Path | None, typer.Option("--chart", help="Draw the predictions: .html, .png, .svg or .json.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print a JSON object per line, with all columns.")]
 Int8 = Annotated[bool, typer.Option("--int8", help="Round the weights to 8 bits: faster, nearly as accurate.")]
@@ -108,12 +109,13 @@ def verb_command(name: str, arguments: Sequence[str]) -> Any:
 
 def make_command(verb: Verb) -> typer.Typer:
     """Returns the command of a verb: RUN, inputs, the common options, and its own."""
+    out = OUT_VECTORS if next(iter(verb.outputs)) == "vector" else OUT
     common: dict[str, tuple[object, object]] = {
         "run": (o.RunPath, inspect.Parameter.empty),
         "inputs": (Inputs, None),
         "data": (InputData, None),
         "column": (o.Column, None),
-        "out": (Out, None),
+        "out": (Annotated[Path | None, typer.Option("--out", "-o", help=out)], None),
         "chart": (Chart, None),
         "int8": (Int8, False),
         "others": (With, None),

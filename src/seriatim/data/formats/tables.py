@@ -395,12 +395,18 @@ class Excel(TableFormat):
 # Tables of predictions as files: TSV, CSV, JSON Lines, Parquet, or lines as of CoNLL, by the extension of the path
 
 
-def check_extension(path: str | Path) -> str:
-    """Returns the extension of a table's path, or raises an error: to be called before a long computation."""
+def check_extension(path: str | Path, others: Sequence[str] = ()) -> str:
+    """Returns the extension of a table's path, or raises an error: to be called before a long computation.
+
+    Args:
+        path: Of the file to write.
+        others: Extensions that can be written beside those of tables.
+    """
     extension = Path(path).suffix.lower()
-    if extension not in WRITTEN_EXTENSIONS:
+    known = list(dict.fromkeys((*WRITTEN_EXTENSIONS, *others)))
+    if extension not in known:
         cause = f"{path}: cannot write a {extension or 'nameless'} file"
-        raise SeriatimError("output.kind", cause, f"let the name end with {', '.join(WRITTEN_EXTENSIONS)}")
+        raise SeriatimError("output.kind", cause, f"let the name end with {', '.join(known)}")
     return extension
 
 
@@ -482,10 +488,11 @@ def _write_parquet(path: str | Path, temporary: Path, columns: Sequence[str], ro
 
 
 def _plain_cell(value: Cell) -> Cell:
-    """Returns lists and objects as JSON, and None as nothing."""
+    """Returns lists, arrays and objects as JSON, and None as nothing."""
     if value is None:
         return ""
-    return json.dumps(value, ensure_ascii=False, default=_to_plain) if isinstance(value, (list, tuple, dict)) else value
+    plain = value.tolist() if isinstance(value, np.ndarray) else value
+    return json.dumps(plain, ensure_ascii=False, default=_to_plain) if isinstance(plain, (list, tuple, dict)) else plain
 
 
 def _to_plain(value: Cell) -> Cell:
