@@ -131,6 +131,16 @@ def test_impossible_tags_are_not_explained(data: Path) -> None:
         predictor.explain_word(encoded, 0, output, inside, 0)
 
 
+@pytest.mark.filterwarnings("error")
+def test_explanations_with_gradients_do_not_warn(data: Path) -> None:
+    task, predictor, _ = random_crf(data)
+    encoded = task.encode(task.read([["Mary", "Smith", "going"]], task.schema.inputs()))
+    batch = task.collate(encoded, np.array([0]))
+    output, _ = predictor.network(batch.inputs, batch.mask)
+    assert output.requires_grad
+    assert " %" in predictor.explain_word(encoded, 0, output, None, 1).prediction
+
+
 def test_explanations_are_log_odds_of_the_marginals(data: Path) -> None:
     task, predictor, _ = random_crf(data)
     encoded = task.encode(task.read([["Mary", "Smith", "going"]], task.schema.inputs()))

@@ -106,9 +106,10 @@ def log_odds(scores: Tensor, index: int) -> Tensor:
 
 def explain_label(labels: Sequence[str], probabilities: Tensor, target: str | None) -> tuple[int, str]:
     """Returns the label to explain, by default the likeliest of probabilities (K,), and the prediction in words."""
+    values = probabilities.tolist()
     best = int(probabilities.argmax())
     index = best if target is None else find_name(labels, target, "there is no label")
-    shares = [f"{labels[n]} {format_number(100 * float(probabilities[n]))} %" for n in dict.fromkeys((best, index))]
+    shares = [f"{labels[n]} {format_number(100 * values[n])} %" for n in dict.fromkeys((best, index))]
     return index, f"predicted: {', '.join(shares)}"
 
 
