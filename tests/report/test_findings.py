@@ -51,6 +51,14 @@ def test_how_a_training_ended(losses: list[float], best: int, said: str, make_ru
     assert texts[0].startswith(f"The LSTM {said}")
 
 
+def test_among_equals_the_loss_decides_which_evaluation_was_best(make_classifier: RunMaker, tmp_path: Path) -> None:
+    """As `best_step` does: the last one has the accuracy of the best, not its loss."""
+    events = [evaluated(step, loss) | {"val_error": 0.2} for step, loss in enumerate([2.0, 1.6, 1.61], 1)]
+    texts = lessons([make_classifier(tmp_path, "lstm", 0.8, events=events, step=3, best_step=2)])
+    assert not any("last evaluation:" in text for text in texts)
+    assert any(text.startswith("The LSTM stopped improving: best at step 2 of 3") for text in texts)
+
+
 def test_a_class_that_is_never_predicted_is_named(make_classifier: RunMaker, tmp_path: Path) -> None:
     counts = ((90, 10, 0), (20, 30, 0), (3, 4, 0))
     view = Confusion(title="Confusion matrix", labels=("good", "bad", "mixed"), counts=counts)

@@ -132,7 +132,15 @@ def last_improvement(run: RunData) -> float:
     if len(values) < 2:
         return 0.0
     fall = values[-2] - values[-1]
-    return fall if fall > chance(run) and values[-1] <= min(values) else 0.0
+    return fall if fall > chance(run) and best_is_last(run) else 0.0
+
+
+def best_is_last(run: RunData) -> bool:
+    """Returns whether the last evaluation was the best; among equals it is that of `best_step`, of the lowest loss."""
+    values = monitored(run)
+    if len(values) < 2 or values[-1] > min(values):
+        return False
+    return values.count(values[-1]) == 1 or run.evaluations(run.monitor)[-1].step == run.number("best_step")
 
 
 def final_rise(run: RunData) -> float:
@@ -159,12 +167,6 @@ class Facts:
     @property
     def best_step(self) -> str:
         return f"{self.run.number('best_step') or 0:,}"
-
-    @property
-    def best_is_last(self) -> bool:
-        """Whether no evaluation was better than the last one."""
-        values = monitored(self.run)
-        return len(values) > 1 and values[-1] <= min(values)
 
     @property
     def gain(self) -> str:
@@ -370,13 +372,13 @@ WARNINGS = (
 OF_ONE_RUN = (
     Finding(lambda facts: facts.run.gradient_free, "was fitted without gradients", "{0.fit}"),
     Finding(
-        lambda facts: facts.best_is_last and not last_improvement(facts.run),
+        lambda facts: best_is_last(facts.run) and not last_improvement(facts.run),
         "was best at its last evaluation",
         "step {0.step}",
         "Whether a longer training would help cannot be seen from here.",
     ),
     Finding(
-        lambda facts: len(facts.losses) > 2 and not facts.best_is_last and not final_rise(facts.run),
+        lambda facts: len(facts.losses) > 2 and not best_is_last(facts.run) and not final_rise(facts.run),
         "stopped improving",
         "best at step {0.best_step} of {0.step}, and within {0.noise} of it at the end",
     ),
