@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from seriatim.core import registry
-from seriatim.core.errors import SeriatimError
+from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.decode.words import END, search_words, split_units
 from seriatim.models.ngram import NGram
@@ -185,7 +185,8 @@ def test_a_beam_finds_lower_bounds(model: str) -> None:
         wide = predictor.call("next", [prompt], words=words, top=200, beams=1000)
         exact = {record["text"]: record["probability"] for record in wide}
         narrow = predictor.call("next", [prompt], words=words, top=5, beams=8)
-        assert 0.3 < sum(exact.values()) + wide[0]["unaccounted"] <= 1 + 1e-9
+        least = 0.3 if prompt.endswith(" ") or words > 1 else 0.1  # without the word as it stands
+        assert least < sum(exact.values()) + wide[0]["unaccounted"] <= 1 + 1e-9
         assert sum(record["probability"] for record in narrow) + narrow[0]["unaccounted"] <= 1 + 1e-9
         assert narrow[0]["text"] in exact
         for record in narrow:
@@ -215,7 +216,8 @@ def test_a_prompt_is_completed(kind: str) -> None:
 
     assert answers("the stud", top=3) == {"students": "ents", "student": "ent", "studio": "io"}
     assert list(answers("the students opened ", top=1).items()) == [("their", "their")]
-    assert list(answers("the students opened their", top=1).items()) == [("their", "")]
+    assert all(answers("the students opened the", top=3).values()), "each completion adds something"
+    assert list(answers("the students opened their", words=2, top=1).items()) == [("their books", " books")]
     if not tokenizer.drops_whitespace:  # to which an apostrophe at the end is a word
         assert answers("was open. don'", top=1) == {"don't": "t"}
     assert "students opened their" in answers("the ", words=3, top=5)
@@ -258,11 +260,46 @@ def test_characters_of_several_bytes() -> None:
     assert record["probability"] > 0.99, "the tokens of gr are not those that begin grün"
 
 
-def test_no_known_word_begins_like_that() -> None:
-    tokenizer = Tokenizer.train(TokenizerSettings(kind="word"), [BOOK])
-    predictor = ngram_predictor(tokenizer, BOOK)
+@pytest.fixture
+def words_and_notes() -> tuple[LanguageModelPredictor, list[str]]:
+    predictor = ngram_predictor(Tokenizer.train(TokenizerSettings(kind="word"), [BOOK]), BOOK)
+    notes: list[str] = []
+    predictor.task.diagnostics = Diagnostics(notes.append)
+    return predictor, notes
+
+
+def test_no_known_word_begins_like_that(words_and_notes: tuple[LanguageModelPredictor, list[str]]) -> None:
+    predictor, notes = words_and_notes
     assert predictor.call("next", ["the xyz"]) == []
+    assert [note.partition(";")[0] for note in notes] == ['no known word begins with "xyz"']
     assert [row["text"] for row in predictor.call("next", ["the xyz "], top=1)] != []
+    assert len(notes) == 1
+
+
+def test_a_word_that_begins_no_other_is_followed_by_the_next(
+    words_and_notes: tuple[LanguageModelPredictor, list[str]],
+) -> None:
+    predictor, notes = words_and_notes
+    after = predictor.call("next", ["the students opened their "], top=4)
+    rows = predictor.call("next", ["the students opened their"], top=4)
+    assert [(row["text"], row["probability"]) for row in rows] == [(row["text"], row["probability"]) for row in after]
+    assert rows[0]["completion"] == " books"
+    assert len(notes) == 1
+    (record,) = predictor.call("next", ["don't study"], top=1)
+    assert (record["text"], record["completion"]) == ("!", "!"), "a sign has no space before it"
+    rows = predictor.call("next", ["students opened their books"], top=1)
+    assert [(row["text"], row["completion"]) for row in rows] == [("↵", "\n")]
+
+
+def test_the_word_as_it_stands_is_not_listed(words_and_notes: tuple[LanguageModelPredictor, list[str]]) -> None:
+    """Others keep the probabilities they have beside it."""
+    predictor, notes = words_and_notes
+    rows = predictor.call("next", ["the student opens the"], top=2)
+    log_probs, _ = predictor.engine.prefill([predictor.encode_prompt("the student opens")])
+    probabilities = {word: float(log_probs[0, predictor.text_ids(word)[0]].exp()) for word in ("the", "their")}
+    assert [row["text"] for row in rows] == ["their"]
+    assert rows[0]["probability"] == pytest.approx(probabilities["their"] / sum(probabilities.values()), rel=1e-4)
+    assert '"the" is a word as it stands' in notes[0]
 
 
 def test_options_that_contradict() -> None:

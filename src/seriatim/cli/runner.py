@@ -55,8 +55,7 @@ def answer(request: Request) -> None:
     add_plugins(request.plugin)
     run = Run(request.run)
     predictor = run.predictor
-    if request.data is not None:
-        predictor.task.diagnostics.on_note = silent if request.quiet else note_once()  # columns that had to be guessed
+    predictor.task.diagnostics.on_note = silent if request.quiet else note_once()  # such as columns that were guessed
     if request.others:
         predictor = predictor.ensemble([Run(path).predictor for path in request.others])
     if request.int8:

@@ -65,10 +65,12 @@ class GenerateOptions(GenerationSettings):
 
 
 class NextOptions(Settings):
-    top: int = Setting(10, ge=1, le=1_000_000, description="number of words or tokens")
+    top: int = Setting(
+        10, ge=1, le=1_000_000, description="number of words or tokens; the search drops what is less probable"
+    )
     unit: Literal["word", "token"] = Setting("word", description="what is predicted: whole words, or a token")
     words: int = Setting(1, ge=1, le=100, description="number of words of each completion")
-    beams: int = Setting(32, ge=1, le=4_096, description="hypotheses of the search: more account for more probability")
+    beams: int = Setting(32, ge=1, le=4_096, description="largest number of hypotheses of the search; see also top")
 
     @model_validator(mode="after")
     def _check_unit(self) -> NextOptions:
@@ -167,7 +169,7 @@ class LanguageModelPredictor(EmbeddingPredictor):
         per_row=False,
     )
     def next(self, dataset: Dataset, options: NextOptions) -> list[Record]:
-        """List the likeliest next words of each prompt, or completions of its last word, with their probabilities."""
+        """List the likeliest next words of each prompt or, unless a space ends it, completions of its last word."""
         records = []
         for prompt in dataset["text"]:
             rows = self._next_tokens(prompt, options) if options.unit == "token" else self._next_words(prompt, options)
@@ -188,7 +190,36 @@ class LanguageModelPredictor(EmbeddingPredictor):
         ]
 
     def _next_words(self, prompt: str, options: NextOptions) -> list[Record]:
-        """Returns words that complete the prompt; see `search_words`. Empty if no known word begins as its last one."""
+        """Returns words that complete the prompt by a character or more; none if no known word begins like its last.
+
+        If its last word is known and begins no other one, and the tokenizer drops white space, they are the next words.
+        """
+        partial, found = self._complete_words(prompt, options)
+        rows = [row for row in found if row["completion"] or not partial]
+        complete = next((row["probability"] for row in found if partial and not row["completion"]), 0.0)
+        if not found:
+            cause = f'no known word begins with "{partial}"' if partial else "no known word follows"
+            self._note(f"{cause}; end the prompt with a space for the word after it" if partial else cause)
+        elif not rows and self.tokenizer.drops_whitespace:
+            _, rows = self._complete_words(f"{prompt} ", options)
+            self._note(f'no known word goes on from "{partial}": these are the words after it')
+            rows = [{**row, "completion": self._after(partial, row["completion"])} for row in rows]
+        elif complete > max((row["probability"] for row in rows), default=0.0):
+            cause = f'"{partial}" is a word as it stands with probability {complete:.3g}; only longer ones are listed'
+            self._note(f"{cause}; end the prompt with a space for the next word")
+        return rows[: options.top]
+
+    def _after(self, word: str, completion: str) -> str:
+        """Returns the next words with the white space between them and the word before."""
+        return completion if completion[:1] == "\n" else self.tokenizer.join_words([word, completion])[len(word) :]
+
+    def _note(self, text: str) -> None:
+        """Makes a note for whoever listens; none is kept for a program that calls `next` with every key."""
+        if self.task.diagnostics.on_note is not None:
+            self.task.diagnostics.note(text)
+
+    def _complete_words(self, prompt: str, options: NextOptions) -> tuple[str, list[Record]]:
+        """Returns the last word of the prompt if it may go on, and `top` words and the one as it stands."""
         self.text_ids(prompt)  # raises an error if it has unknown characters
         head, last = self.tokenizer.split_last_word(prompt)
         spaced = self.tokenizer.drops_whitespace
@@ -199,6 +230,8 @@ class LanguageModelPredictor(EmbeddingPredictor):
             partial = split_units(prompt[-MAX_PREFIX:]).rest
             head, last = (prompt, "") if len(last) > MAX_PREFIX else (head, last)
             prefix = last if self.tokenizer.kind == "other" else self.tokenizer.normalize(last)
+        if partial and options.words == 1:
+            options = options.model_copy(update={"top": options.top + 1})  # the word as it stands is not listed
         results, unaccounted = self._search(prompt, head, partial, prefix, options)
         if not results and not spaced:  # a tokenizer made elsewhere may write its first word in another way
             results, unaccounted = self._search(prompt, prompt, partial, "", options)
@@ -214,7 +247,7 @@ class LanguageModelPredictor(EmbeddingPredictor):
                 text += END
             text = text.replace("\n", VISIBLE["\n"])
             records.append({"text": text, "completion": completion, "probability": result.probability})
-        return [record | {"unaccounted": unaccounted} for record in records]
+        return partial, [record | {"unaccounted": unaccounted} for record in records]
 
     def _search(
         self, prompt: str, head: str, partial: str, prefix: str, options: NextOptions
