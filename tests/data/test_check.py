@@ -326,3 +326,20 @@ def test_class_folders_of_several_splits_are_checked(tmp_path: Path) -> None:
     report = check_data(str(tmp_path), ALL_SCHEMAS, "classify")
     assert (report.usable, report.split) == (True, {"train": 40, "test": 40})
     assert "words" in facts(report, "input")
+
+
+def test_a_folder_of_one_class_names_the_folder_above(tmp_path: Path) -> None:
+    for n in range(120):  # more than are sampled
+        write(tmp_path / f"{n}_8.txt", f"text {n}\n")
+    report = check_data(str(tmp_path), ALL_SCHEMAS, "classify")
+    assert problems(report) == {"data.column": 1}
+    assert "has no folders of classes" in report.problems[0].examples[0]
+    assert "name the folder above" in report.problems[0].remedy
+    assert check_data(str(tmp_path), ALL_SCHEMAS, "language").usable
+
+
+def test_a_header_alone_is_no_pair(tmp_path: Path) -> None:
+    report = check_data(write(tmp_path / "header.csv", "text,label\n"), ALL_SCHEMAS)
+    assert problems(report) == {"data.empty": 1}
+    assert report.problems[0].examples == ["header.csv has no rows"]
+    assert check_data(write(tmp_path / "pair.csv", "Go.,Va !\n"), ALL_SCHEMAS).task == "translate"

@@ -71,15 +71,24 @@ class Fit:
     targets: tuple[str, ...] = ()
 
 
-def _fit(source: Source, schema: Schema, encoding: str, overrides: Mapping[str, str]) -> Fit:
-    """Returns whether data fits a schema, and how well: columns with usual names are a better sign than others."""
+NO_ROWS = Fit("no: it has no rows")
+
+
+def _fit(
+    source: Source, schema: Schema, encoding: str, overrides: Mapping[str, str], header_names: frozenset[str]
+) -> Fit:
+    """Returns whether data fits a schema, and how well: columns with usual names are a better sign than others.
+
+    A single row that holds nothing but `header_names`, the usual names of columns of any task, is no row.
+    """
     first = source.splits.get("train", source)
     options = ReadOptions(first.encoding or encoding, errors="replace")
     overrides = {role: names for role, names in first.roles.items() if role in schema.roles} | dict(overrides)
     try:
         header, _ = read_header(first, schema, options, Diagnostics())
-        if not header.columns:
-            return Fit("no: it has no rows")
+        first_row = {normalize_name(str(cells[0])) for cells in header.samples.values() if len(cells) == 1}
+        if not header.columns or (header.unnamed and first_row and first_row <= header_names):
+            return NO_ROWS
         roles = schema.resolve(header, overrides, Diagnostics())
     except SeriatimError as error:
         return Fit(f"no: {error.cause}")
@@ -142,7 +151,10 @@ def check_data(
         }
         for name, schema in schemas.items()
     }
-    results = {name: _fit(source, schema, report.encoding, overrides[name]) for name, schema in schemas.items()}
+    header_names = frozenset().union(*(schema.header_names for schema in schemas.values()))
+    results = {
+        name: _fit(source, schema, report.encoding, overrides[name], header_names) for name, schema in schemas.items()
+    }
     report.fits = {name: fit.verdict for name, fit in results.items()}
     entry = find_entry(spec) if isinstance(spec, str) else None
     if task is None:
@@ -154,6 +166,8 @@ def check_data(
     if not candidates:
         cause, remedy = f"{source.name}: fits none of the tasks", "name a task, and columns with --column and --target"
         reason = SeriatimError("data.column", cause, remedy)
+        if NO_ROWS in results.values():
+            reason = SeriatimError("data.empty", f"{source.name} has no rows", "pass a file with data")
         try:
             read_header(source, next(iter(schemas.values())), ReadOptions(report.encoding), Diagnostics())
         except SeriatimError as error:  # it is no text, or of another encoding

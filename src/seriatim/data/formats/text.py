@@ -31,6 +31,7 @@ class Text(Format):
     def records(self, source: Source, options: ReadOptions, diagnostics: Diagnostics) -> Iterator[Record]:
         streams = self.text_streams(source, options, diagnostics)
         labels = self.labels(streams) if options.text_unit == "line" else {}
+        rows = 0
         for stream in streams:
             if options.text_unit == "document":
                 text = stream.read_text(options.encoding, options.errors)
@@ -43,6 +44,11 @@ class Text(Format):
             label = {"label": labels[stream.name]} if stream.name in labels else {}
             for number, line in enumerate(lines, options.first_line):
                 yield Record({"text": line.removesuffix("\n"), **label}, Location(stream.name, number))
+                rows += 1
+        if "label" in options.header_names and not options.predicting and 1 < rows == len(set(labels.values())):
+            cause = f"{source.name}: has no folders of classes, and each of its {rows:,} files has a single line"
+            remedy = "name the folder above, if that has a folder for each class, or pass a file of rows for each class"
+            raise SeriatimError("data.column", cause, remedy)
 
     @staticmethod
     def text_streams(source: Source, options: ReadOptions, diagnostics: Diagnostics) -> list[Stream]:
