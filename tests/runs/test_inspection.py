@@ -84,6 +84,15 @@ def test_on_the_command_line(runs: Path, tmp_path: Path, capsys: pytest.CaptureF
         assert error in err
 
 
+def test_a_note_says_why_a_report_does_not_show_the_inside(
+    book: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ["--model", "gru", "--set", "model.width=8", "--batch-size", "2", "--context-length", "8", "--steps", "4"]
+    for options, noted in (([], True), (["--no-report"], False)):
+        assert cli(["train", "language", "--data", str(book), *small, "-o", str(tmp_path / f"{noted}"), *options]) == 0
+        assert ("the inside of models trained for 100 steps or more" in capsys.readouterr().err) == noted
+
+
 def test_reports_show_the_inside_and_a_fault_in_it_costs_nothing(
     book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -492,6 +492,9 @@ class Session:
         if self.report and (stopped.step >= MIN_INSPECTED_STEPS or self.config.model.gradient_free):
             with self._timed("inspection"):
                 self._write_inspection(task, predictor)
+        elif self.report:
+            least = f"{MIN_INSPECTED_STEPS} steps or more"
+            self._note(f"the report shows the inside of models trained for {least}: `seriatim inspect {self.folder}`")
         times = {stage: round(self.times[stage], 3) for stage in TIMES if stage in self.times}
         run.write_summary(summary | {"times": times})
         if self.report:
