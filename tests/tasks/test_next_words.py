@@ -291,6 +291,15 @@ def test_a_word_that_begins_no_other_is_followed_by_the_next(
     assert [(row["text"], row["completion"]) for row in rows] == [("↵", "\n")]
 
 
+def test_a_token_after_a_blank_adds_no_second_one(
+    words_and_notes: tuple[LanguageModelPredictor, list[str]],
+) -> None:
+    predictor, _ = words_and_notes
+    for prompt, completion in (("students opened their ", "books"), ("students opened their", " books")):
+        (row,) = predictor.call("next", [prompt], unit="token", top=1)
+        assert (row["text"], row["completion"]) == ("books", completion)
+
+
 def test_the_word_as_it_stands_is_not_listed(words_and_notes: tuple[LanguageModelPredictor, list[str]]) -> None:
     """Others keep the probabilities they have beside it."""
     predictor, notes = words_and_notes

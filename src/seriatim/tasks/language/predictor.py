@@ -179,10 +179,11 @@ class LanguageModelPredictor(EmbeddingPredictor):
     def _next_tokens(self, prompt: str, options: NextOptions) -> list[Record]:
         log_probs, _ = self._read_prompt(prompt, self.encode_prompt(prompt))
         best = log_probs[0].topk(min(options.top, log_probs.shape[1]))
+        has_blank = self.tokenizer.drops_whitespace and prompt[-1:].isspace()  # no second one is added
         return [
             {
                 "text": self.tokenizer.token(token),
-                "completion": self.continuation_text(prompt, [token]),
+                "completion": self.continuation_text(prompt, [token]).removeprefix(" " if has_blank else ""),
                 "probability": probability,
                 "unaccounted": 0.0,
             }
