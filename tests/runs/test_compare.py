@@ -319,14 +319,15 @@ def test_the_learning_rate_is_tuned_within_the_time(
     scores = [trial["score"] for trial in tuning["trials"]]
     assert scores[0] <= scores[1]
     assert scores[2:] == sorted(scores[2:])
-    assert tuning["lr"] == pytest.approx(tuning["default_lr"] * tuning["factor"])
-    lr = seriatim.load(tmp_path / "gru").config.train.optimizer.lr
-    assert lr == (None if tuning["factor"] == 1 else tuning["lr"])
+    assert seriatim.load(tmp_path / "gru").config.train.optimizer.lr_scale == tuning["factor"]
+    for trial in tuning["trials"]:
+        name = f"gru-round{trial['round']}-lr-x{trial['factor']:g}"
+        assert learning_rates(seriatim.load(tmp_path / "tuning" / name).config)[0] == trial["lr"]
     steps = [json.loads((tmp_path / "tuning" / name / "summary.json").read_text())["step"] for name in (
         "gru-round1-lr-x1", f"gru-round2-lr-x{tuning['factor']:g}"
     )]  # fmt: skip
     assert steps == [6, 15]  # a step takes a second of this clock
-    assert any(note.startswith("gru: learning rate") for note in notes)
+    assert any(note.startswith(f"gru: {tuning['factor']:g} times the default learning rate") for note in notes)
     monkeypatch.setattr(Loop, "_update", lambda loop: pytest.fail("it was trained again"))
     again = seriatim.compare("language", book, out=tmp_path, **common)
     assert again.tunings["gru"].record() == tuning
@@ -356,7 +357,7 @@ def test_a_learning_rate_that_fails_is_not_taken(book: Path, tmp_path: Path, mon
 
     monkeypatch.setattr(Loop, "_update", diverge)
     monkeypatch.setattr("seriatim.training.loop.CLOCKS", {"wall": Ticks()})
-    common: dict[str, Any] = SMALL | {"models": ["gru"], "tune_minutes": 0.5, "seeds": 2}
+    common: dict[str, Any] = SMALL | {"models": ["gru"], "tune_minutes": 0.5, "seeds": 2, "lr": 0.004}
     cut = lambda name: [interrupt_at(2)] if name == "tuning/gru-round1-lr-x0.5" else []  # noqa: E731
     with pytest.raises(PowerCutError):
         seriatim.compare("language", book, out=tmp_path, callbacks=cut, **common)
@@ -365,9 +366,8 @@ def test_a_learning_rate_that_fails_is_not_taken(book: Path, tmp_path: Path, mon
     assert failed == {2, 4}
     assert tuning["factor"] <= 1
     assert len({round(muon / lr, 6) for lr, muon in seen}) == 1
-    assert [seriatim.load(tmp_path / name).config.train.optimizer.lr for name in ("gru", "gru-seed1")] == [
-        None if tuning["factor"] == 1 else tuning["lr"]
-    ] * 2
+    scales = [seriatim.load(tmp_path / name).config.train.optimizer.lr_scale for name in ("gru", "gru-seed1")]
+    assert scales == [tuning["factor"]] * 2
 
 
 def test_a_metric_of_which_more_is_better_is_maximized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -382,7 +382,7 @@ def test_a_metric_of_which_more_is_better_is_maximized(tmp_path: Path, monkeypat
 
     tuning = tune("gru", config, 1.0, train, tmp_path)
     assert tuning.factor == 4
-    assert [trial["score"] for trial in tuning.record()["trials"]][:2] == [tuning.lr, tuning.lr / 2]
+    assert [trial["score"] for trial in tuning.record()["trials"]][:2] == [4 * 4e-3, 2 * 4e-3]
     longer = config.model_copy(update={"train": config.train.model_copy(update={"minutes": 1.0})})
     short = tune("short", longer, 1.0, train, tmp_path)
     assert (short.factor, short.at_edge) == (2, True), "trials of a tenth of the training do not try the extremes"

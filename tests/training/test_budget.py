@@ -16,6 +16,7 @@ from seriatim.core.errors import SeriatimError
 from seriatim.runs.configure import configure
 from seriatim.training import budget
 from seriatim.training.budget import Pace, check_batch_memory, make_plan, measure_pace
+from seriatim.training.config import learning_rates
 from seriatim.training.cost import parameter_count
 from task_helpers import prepare
 
@@ -58,6 +59,21 @@ def test_a_network_that_is_too_slow_becomes_narrower(book: Path, monkeypatch: py
     fixed = plan(book, monkeypatch, rows, train={"minutes": 1, "batch_size": 4}, model={"width": 200})
     assert (fixed.config.model.width, fixed.config.train.batch_size) == (200, 4)
     assert plan(book, monkeypatch, rows, train={"minutes": 1}, params=50_000).config.model.width == 256
+
+
+@pytest.mark.parametrize(("updates", "factor"), [(100, 2.0), (1_000, 4**0.32), (4_000, 1.0), (40_000, 1.0)])
+def test_few_updates_have_a_higher_learning_rate(
+    book: Path, monkeypatch: pytest.MonkeyPatch, updates: int, factor: float
+) -> None:
+    rows, train = (lambda width: 8 * updates), {"minutes": 1, "batch_size": 8}
+    made = plan(book, monkeypatch, rows, train=train)
+    assert learning_rates(made.config) == pytest.approx((4e-3 * factor, 0.05 * factor), rel=0.02)
+    assert ("train.optimizer.lr" in made.decided) == (factor > 1) == ("learning rate" in made.note)
+    fixed = plan(book, monkeypatch, rows, train=train | {"optimizer": {"lr": 1e-3}})
+    assert learning_rates(fixed.config)[0] == 1e-3
+    assert "train.optimizer.lr" not in fixed.decided
+    scaled = plan(book, monkeypatch, rows, train=train | {"optimizer": {"lr_scale": 0.5}})
+    assert learning_rates(scaled.config) == pytest.approx([rate / 2 for rate in learning_rates(made.config)])
 
 
 def test_steps_need_no_pace(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,6 +112,14 @@ def set_path(values: Json, path: str, value: object) -> None:
     values[last] = value
 
 
+def get_path(values: Json, path: str) -> object:
+    """Returns a setting by its path, get_path(values, "train.optimizer.lr"); None if it is not there."""
+    inner: object = values
+    for name in path.split("."):
+        inner = inner.get(name) if isinstance(inner, dict) else None
+    return inner
+
+
 def drop_path(values: Json, path: str) -> None:
     """Removes a setting by its path, if it is there: drop_path(values, "train.batch_size")."""
     *parents, last = path.split(".")

@@ -146,6 +146,7 @@ class BackboneSettings(ModelSettings):
     embedding_std: ClassVar[float | None] = None  # standard deviation of new token vectors; None: 1/√size
     output_bias: ClassVar[bool] = True  # whether the scores of the next token have a bias
     muon_lr: ClassVar[float | None] = 0.05
+    lr_updates: ClassVar[int] = 4_000  # for which the default learning rate is; in a time budget for fewer it is higher
     dropout_onset: ClassVar[float] = 1.0  # parameters · passes / targets from which a time budget adds dropout
     budget_field: ClassVar[str] = "embedding"  # a second size, to meet a parameter budget between two widths
 

@@ -329,13 +329,13 @@ def tuning_section(tuning: Mapping[str, Json]) -> Section:
         ]
         final = [f"{t['lr']:g}: {format_number(t['score'])}" for t in record["trials"] if t["round"] == last > 1]
         edge = " (at the edge)" if record["at_edge"] else ""
-        lr = f"{record['lr']:g}, {record['factor']:g} × the default{edge}"
-        rows.append((name, lr, ", ".join(tried), ", ".join(final) or MISSING, format_duration(60 * record["minutes"])))
+        rows.append((name, f"{record['factor']:g} × the default{edge}", ", ".join(tried), ", ".join(final) or MISSING, format_duration(60 * record["minutes"])))
     columns = ("model", "learning rate", "first round", "second round", "time")
     text = (
         "Every model had the same time to find its learning rate: five around its default, then the best two for "
-        "longer, by the monitored metric on the validation split, with the first seed. A learning "
-        "rate at the edge of what was tried may not be the best one."
+        "longer, by the monitored metric on the validation split, with the first seed. The default of a trial is "
+        "higher if it makes fewer updates than the training. A learning rate at the edge of what was tried may not be "
+        "the best one."
     )
     return Section("Learning rates", [text], views=[Table(title="Learning rates tried", columns=columns, rows=rows)])
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .. import report as reports
-from ..core.config import drop_path, merge, set_path
+from ..core.config import drop_path, get_path, merge, set_path
 from ..core.device import join_ranks, pick_device
 from ..core.errors import SeriatimError
 from ..core.files import Json, WriteError, write_json
@@ -187,7 +187,7 @@ class Trainings:
         def search(model: str, config: Config) -> None:
             best = self.tunings[model] = tune(model, config, minutes, self.train, self.path)
             edge = ", at the edge of what was tried" if best.at_edge else ""
-            self.note(f"{model}: learning rate {best.lr:g}, {best.factor:g} times the default{edge}")
+            self.note(f"{model}: {best.factor:g} times the default learning rate{edge}")
 
         first = {model: config for model, folder, config in trainings if model == folder}
         networks = {model: config for model, config in first.items() if not config.model.gradient_free}
@@ -352,16 +352,14 @@ def check_same_settings(folder: Path, config: Config, tuned: bool = False) -> No
     requested = config.model_dump(mode="json")
     for path in map(str, Run(folder).summary.get("decided", [])):
         section, _, name = path.partition(".")
-        named = (
-            name in config.model.model_fields_set if section == "model" else requested[section].get(name) is not None
-        )
+        named = name in config.model.model_fields_set if section == "model" else get_path(requested, path) is not None
         if not named:  # open now as it was then
             drop_path(stored, path)
             drop_path(requested, path)
     for values in (stored, requested):
         values["model"] = {name: value for name, value in values["model"].items() if name not in solved}
         if tuned:
-            values["train"]["optimizer"] |= {"lr": None, "muon_lr": None}
+            drop_path(values, "train.optimizer.lr_scale")
     if differing := [name for name in requested if stored[name] != requested[name]]:
         raise SeriatimError(
             "compare.differs",

@@ -3,8 +3,9 @@
 Five learning rates around the default, each half of the next, share half of the budget; the best two share the other
 half, and are trained anew, since a schedule belongs to its length. Short trainings favor high learning rates, which
 diverge in long ones: if a trial of the first round had less than a quarter of the training's time, only the middle
-three are tried. AdamW's and Muon's learning rate scale together. The trainings are ordinary runs in the folder `tuning`
-of the comparison, so that an interrupted search continues.
+three are tried. What is searched for is `train.optimizer.lr_scale`, a factor of both AdamW's and Muon's learning rate:
+that of a trial is already higher by default if it makes fewer updates than the training (training/budget.py). The
+trainings are ordinary runs in the folder `tuning` of the comparison, so that an interrupted search continues.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ class Tuning:
 
     Args:
         trials: All of them, the winner first.
-        default_lr: The learning rate that a factor of 1 is.
+        lrs: The learning rate of each trial.
         budget: The minutes that the trials had at most.
         sign: Of the monitored metric in scores: -1 if higher values are better.
     """
 
     trials: Sequence[Trial[float]]
-    default_lr: float
+    lrs: Sequence[float]
     budget: float
     sign: int = 1
 
@@ -56,10 +57,6 @@ class Tuning:
     def factor(self) -> float:
         """The best factor; 1 if every trial failed."""
         return self.trials[0].candidate if math.isfinite(self.trials[0].score) else 1.0
-
-    @property
-    def lr(self) -> float:
-        return scaled(self.default_lr, self.factor)
 
     @property
     def at_edge(self) -> bool:
@@ -73,15 +70,13 @@ class Tuning:
             {
                 "round": trial.round + 1,
                 "factor": trial.candidate,
-                "lr": scaled(self.default_lr, trial.candidate),
+                "lr": lr,
                 "minutes": round(trial.minutes, 6),
                 "score": self.sign * trial.score if math.isfinite(trial.score) else None,
             }
-            for trial in self.trials
+            for trial, lr in zip(self.trials, self.lrs, strict=True)
         ]
         return {
-            "lr": self.lr,
-            "default_lr": self.default_lr,
             "factor": self.factor,
             "at_edge": self.at_edge,
             "budget": self.budget,
@@ -90,8 +85,8 @@ class Tuning:
         }
 
     def apply(self, config: Config) -> Config:
-        """Returns the settings with the best learning rate; those with the default one stay as they are."""
-        return config if self.factor == 1 else with_learning_rate(config, self.default_lr, self.factor)
+        """Returns the settings with the best factor of their learning rate."""
+        return with_lr_scale(config, self.factor)
 
 
 def tune(label: str, config: Config, minutes: float, train: Trainer, folder: Path) -> Tuning:
@@ -99,12 +94,12 @@ def tune(label: str, config: Config, minutes: float, train: Trainer, folder: Pat
 
     Args:
         label: The name of the model's folder.
-        config: Its settings, whose learning rate is the one with the factor 1.
+        config: Its settings, whose learning rate, set or by default, is the one with the factor 1.
         minutes: The time of all trials together.
         train: Trains settings in a folder, or continues what it holds.
         folder: The folder of the comparison.
     """
-    defaults: list[float] = []
+    lrs: dict[tuple[int, float], float] = {}  # round, factor → learning rate
     sign = 1
     longest = math.inf if config.train.minutes is None else config.train.minutes
 
@@ -112,8 +107,7 @@ def tune(label: str, config: Config, minutes: float, train: Trainer, folder: Pat
         nonlocal sign
         ends = {**dict.fromkeys(ENDS), "minutes": share}
         settings = config.model_copy(update={"train": config.train.model_copy(update=ends)})
-        if defaults:
-            settings = with_learning_rate(settings, defaults[0], factor)
+        settings = with_lr_scale(settings, factor)
         name = f"{FOLDER}/{label}-round{number + 1}-lr-x{factor:g}"
         try:
             run = train(name, settings, True)
@@ -124,8 +118,8 @@ def tune(label: str, config: Config, minutes: float, train: Trainer, folder: Pat
                 raise
             return math.inf
         finally:
-            if not defaults and (folder / name / "config.yaml").is_file():  # the default may follow from the size
-                defaults.append(learning_rates(Run(folder / name).config)[0])
+            if (folder / name / "config.yaml").is_file():  # the default may follow from size and budget
+                lrs[number, factor] = learning_rates(Run(folder / name).config)[0]
         if (reason := run.summary.get("reason", "")).startswith("SIG"):
             raise InterruptedTuningError(reason)
         shutil.rmtree(run.path / "checkpoints", ignore_errors=True)
@@ -136,16 +130,11 @@ def tune(label: str, config: Config, minutes: float, train: Trainer, folder: Pat
     first_share = minutes / 2 / len(FACTORS)
     factors = FACTORS if math.isinf(longest) or first_share >= MIN_SHARE * longest else FACTORS[:3]
     trials = successive_halving(factors, minutes, train_trial, (len(factors), 2), longest)
-    return Tuning(trials, defaults[0], minutes, sign)
+    return Tuning(trials, [lrs[trial.round, trial.candidate] for trial in trials], minutes, sign)
 
 
-def with_learning_rate(config: Config, default: float, factor: float) -> Config:
-    """Returns settings whose learning rates are those with the factor 1, times the factor."""
+def with_lr_scale(config: Config, factor: float) -> Config:
+    """Returns settings with both learning rates times a factor."""
     optimizer = config.train.optimizer
-    muon = None if optimizer.muon_lr is None else scaled(optimizer.muon_lr, factor)
-    optimizer = optimizer.model_copy(update={"lr": scaled(default, factor), "muon_lr": muon})
+    optimizer = optimizer.model_copy(update={"lr_scale": optimizer.lr_scale * factor})
     return config.model_copy(update={"train": config.train.model_copy(update={"optimizer": optimizer})})
-
-
-def scaled(lr: float, factor: float) -> float:
-    return float(f"{lr * factor:.6g}")

@@ -4,11 +4,13 @@
     width            the model's, halved while fewer than `MIN_UPDATES` fit (unless width or --params is set)
     dropout          0.15 · log10(parameters · passes / targets of the training split / the model's `dropout_onset`), if
                      time is the budget; the onset is later for models that apply it in every block
+    learning rate    the model's · (its `lr_updates` / updates)^0.32, from one to two times, if time is the budget
     evaluations      ten, or one for each pass if there are more, up to `MAX_EVALUATIONS`
     evaluate_limit   so many elements that evaluations cost a small share of the training
 
 Small batches make many updates, large ones precise updates. The best size grows with the number of targets that a
-training reads rather than with the model (Zhang et al. 2024, arXiv:2410.21676), here with its square root.
+training reads rather than with the model (Zhang et al. 2024, arXiv:2410.21676), here with its square root. The best
+learning rate falls with the length of a training, with this exponent (Bjorck et al. 2024, arXiv:2409.19913).
 
 The pace is measured with a few updates of a network that is thrown away, with the smallest batches first. A budget of
 steps or epochs needs no pace, so that everything follows from the settings and the data. What is decided is stored in
@@ -40,6 +42,7 @@ EVALUATED_SHARE = 0.05  # elements of an evaluation, of those trained on; ten wi
 MIN_EVALUATED = 10_000  # elements of an evaluation
 MIN_EVALUATIONS, MAX_EVALUATIONS = 10, 40
 DROPOUT_PER_DECADE, MAX_DROPOUT = 0.15, 0.5
+LR_EXPONENT, MAX_LR_FACTOR = 0.32, 2.0
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,12 @@ def make_plan(config: Config, task: Task[Encoded], device: torch.device, ranks: 
         if dropout > model.dropout:
             model = model.model_copy(update={"dropout": dropout})
             choices.append(f"dropout {dropout:g}")
+    if train.timed and train.optimizer.lr is None and config.start is None:
+        factor = min((model.lr_updates / updates) ** LR_EXPONENT, MAX_LR_FACTOR)
+        if factor > 1:
+            lr = float(f"{model.default_lr() * factor:.2g}")
+            changes["optimizer"] = train.optimizer.model_copy(update={"lr": lr})
+            choices.append(f"learning rate {lr * train.optimizer.lr_scale:g}")
     if train.evaluations is None:
         changes["evaluations"] = min(max(MIN_EVALUATIONS, int(passes)), MAX_EVALUATIONS)
     if train.evaluate_limit is None:
@@ -123,8 +132,9 @@ def make_plan(config: Config, task: Task[Encoded], device: torch.device, ranks: 
         times = f"{passes:.2g}" if passes < 10 else f"{rounded(passes):,}"
         note = f"{', '.join(choices)}: about {rounded(updates):,} updates{budget}, {times} passes over the data"
     sections = (("train", config.train, changes), ("model", config.model, model.model_dump()))
+    paths = {"optimizer": "optimizer.lr"}
     decided = [
-        f"{section}.{name}"
+        f"{section}.{paths.get(name, name)}"
         for section, settings, values in sections
         for name, value in values.items()
         if getattr(settings, name) != value

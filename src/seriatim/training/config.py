@@ -28,10 +28,16 @@ class OptimizerSettings(Settings):
     name: Literal["auto", "muon", "adamw", "adam", "sgd"] = Field(
         "auto", description="the optimizer; auto: the model's, adamw for pretrained weights"
     )
-    lr: float | None = Field(None, gt=0, le=1e3, description="peak learning rate (default: the model's)")
+    lr: float | None = Field(
+        None,
+        gt=0,
+        le=1e3,
+        description="peak learning rate (default: the model's, higher if the minutes allow few updates)",
+    )
     muon_lr: float | None = Field(
         None, gt=0, le=1e3, description="peak learning rate of the matrices of Muon (default: the model's, as for lr)"
     )
+    lr_scale: float = Field(1.0, gt=0, le=1e3, description="factor of both learning rates, set or by default")
     betas: tuple[Decay, Decay] = Field((0.9, 0.99), description="decay rates of the two averages of Adam")
     momentum: float | None = Field(None, ge=0, lt=1, description="momentum of SGD and Muon (default: 0.9)")
     weight_decay: float = Field(
@@ -250,7 +256,7 @@ def learning_rates(config: Config) -> tuple[float, float]:
     muon_lr = optimizer.muon_lr
     if muon_lr is None:
         muon_lr = (MUON_LR if model.muon_lr is None else model.muon_lr) * lr / model.default_lr()
-    return lr, muon_lr
+    return lr * optimizer.lr_scale, muon_lr * optimizer.lr_scale
 
 
 def _known(defaults: Mapping[str, object], settings: type[Settings]) -> dict[str, object]:
