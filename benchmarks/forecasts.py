@@ -5,19 +5,25 @@
 Sets are four of the catalogue and 138 hourly series that are made here like those of the M4 competition: daily and
 weekly seasons, trends, autocorrelated noise, and levels that differ by four orders of magnitude. `--sets` takes files,
 too, each with its horizon: `--sets sunspots,macrodata.csv=8`. Minutes are of processor time, so that other work on the
-machine does not count.
+machine does not count. Beside the coverage of the intervals is that of the same forecasts with intervals that are
+calibrated on the validation split alone, and its standard error if the values of one forecast count as one.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from seriatim import api
+from seriatim.runs.evaluate import reopen_task
+from seriatim.runs.run import Run
+from seriatim.tasks.forecast import ForecastTask, make_forecasts
+from seriatim.tasks.forecast.backtest import forecast_metrics
 
 SETS = {"etth1": 24, "airline-passengers": 12, "sunspots": 12, "min-temperatures": 14, "hourly": 48}  # horizons
 BASELINES = ("seasonal naive", "linear", "ETS", "theta")
@@ -48,33 +54,44 @@ def hourly_series(count: int = 138, seed: int = 0) -> pd.DataFrame:
     return pd.concat(frames)
 
 
+def calibrated_once(run: Run) -> dict[str, float]:
+    """Returns the metrics on the test split with intervals that are calibrated on the validation split alone."""
+    task = reopen_task(run, run.memory)
+    assert isinstance(task, ForecastTask)
+    intervals = task.known_errors(run.network, "validation").calibrate(task.settings.intervals)
+    encoded = replace(task.encoded["test"], processor=replace(task.processor, intervals=intervals))
+    origins = task.origins("test")
+    return forecast_metrics(encoded, origins, make_forecasts(run.network, encoded, task.settings, origins))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=0.2)
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--sets", default=",".join(SETS))
     arguments = parser.parse_args()
-    print("| set | MASE | coverage of 80 % | of 95 % |", *(f" {name} |" for name in BASELINES), sep="")
-    print("|---" * (4 + len(BASELINES)) + "|")
+    print("| set | MASE |", *(f" {name} |" for name in BASELINES), end="")
+    print(" within 80 %, calibrated once | rolling | within 95 %, calibrated once | rolling | standard errors |")
+    print("|---" * (7 + len(BASELINES)) + "|")
     for text in arguments.sets.split(","):
         name, _, horizon = text.partition("=")
         data = hourly_series() if name == "hourly" else name
-        metrics, baselines = [], {}
+        options = {"horizon": int(horizon or SETS[name]), "minutes": arguments.minutes}
+        options |= {"settings": {"train": {"clock": "cpu"}}, "report": False}
+        metrics, once, baselines = [], [], {}
         with tempfile.TemporaryDirectory() as folder:
             for seed in map(int, arguments.seeds.split(",")):
-                options = {"horizon": int(horizon or SETS[name]), "minutes": arguments.minutes, "seed": seed}
-                options |= {"settings": {"train": {"clock": "cpu"}}, "report": False}
-                summary = api.train("forecast", data, out=Path(folder, str(seed)), **options).summary
-                metrics.append(summary["metrics"]["test"])
-                baselines = summary["baselines"]["test"]
-        mase = ", ".join(f"{each['mase']:.3f}" for each in metrics)
-        shares = [f"{100 * np.mean([each[key] for each in metrics]):.1f} %" for key in ("coverage_80", "coverage_95")]
-        cells = [
-            Path(name).stem,
-            mase,
-            *shares,
-            *(f"{baselines[each]['mase']:.3f}" if each in baselines else "–" for each in BASELINES),
-        ]
+                run = api.train("forecast", data, out=Path(folder, str(seed)), seed=seed, **options)
+                metrics.append(run.summary["metrics"]["test"])
+                once.append(calibrated_once(run))
+                baselines = run.summary["baselines"]["test"]
+        cells = [Path(name).stem, ", ".join(f"{each['mase']:.3f}" for each in metrics)]
+        cells += [f"{baselines[each]['mase']:.3f}" if each in baselines else "–" for each in BASELINES]
+        for percent in (80, 95):
+            shares = [np.mean([each[f"coverage_{percent}"] for each in rows]) for rows in (once, metrics)]
+            cells += [f"{100 * share:.1f} %" for share in shares]
+        forecasts = metrics[0]["values"] / options["horizon"]
+        cells.append(" and ".join(f"{np.sqrt(p * (100 - p) / forecasts):.1f}" for p in (80, 95)))
         print("| " + " | ".join(cells) + " |", flush=True)
 
 

@@ -22,7 +22,7 @@ from seriatim.tasks.forecast import ForecastTask, classical, forecast_origins, m
 from seriatim.tasks.forecast.backtest import Forecasts, forecast_metrics
 from seriatim.tasks.forecast.classical import ExponentialSmoothing, Theta
 from seriatim.tasks.forecast.encoded import Origins
-from seriatim.tasks.forecast.intervals import SCALES, calibrate, find_bounds, local_scale
+from seriatim.tasks.forecast.intervals import SCALES, KnownErrors, calibrate, find_bounds, local_scale
 from seriatim.tasks.forecast.simple import SimpleForecast
 from seriatim.tasks.processor import from_dict
 
@@ -242,9 +242,9 @@ def test_a_level_that_cannot_be_reached_is_noted(tmp_path: Path) -> None:
     task, network = make_task(write_table(tmp_path, {"y": values}), context_length=7)
     task.finish(network)
     by_percent = {interval.percent: interval for interval in task.processor.intervals}
-    assert [interval.count for interval in by_percent.values()] == [6, 6]  # a tenth of 60 steps
+    assert [interval.count for interval in by_percent.values()] == [18, 18]  # three tenths of 60 steps
     assert (by_percent[80].reachable, by_percent[95].reachable) == (True, False)
-    assert any("95 % interval cannot be calibrated on 6 values" in note for note in task.diagnostics.notes)
+    assert any("95 % interval cannot be calibrated on 18 values" in note for note in task.diagnostics.notes)
     assert not any("80 % interval cannot" in note for note in task.diagnostics.notes)
 
 
@@ -300,6 +300,79 @@ def test_intervals_do_not_depend_on_the_future(tmp_path: Path) -> None:
         for each in (task.encoded["test"], encoded)
     ]
     assert np.array_equal(*ends)
+
+
+def test_an_interval_of_a_backtest_knows_the_errors_before_its_origin(tmp_path: Path) -> None:
+    """Errors of the validation split are 1 to 200, those of the test split 1001 and more."""
+    task, _ = make_task(write_table(tmp_path, {"y": waves()}), horizon=2)
+    encoded, start = task.encoded["test"], int(task.encoded["test"].history[0])
+    errors = np.concatenate([np.arange(1.0, 201.0), np.arange(1001.0, 1201.0)])[:, None].repeat(2, axis=1)
+    steps = np.concatenate([np.full(200, -1), np.arange(200)])[:, None] + [0, 1]
+    steps[:200] = -1
+    known = KnownErrors(errors, 100 * errors, steps)
+    offsets = known.rolling_offsets(encoded, origins_at(start, start + 3, start + 20, horizon=2), (80,))
+    for row, step in enumerate((0, 3, 20)):
+        for ahead in range(2):  # the value of the error `step − ahead` has come, that of the next one has not
+            expected = find_bounds(errors[: 200 + max(step - ahead, 0), 0], 80)
+            assert tuple(offsets[row, ahead, 0]) == expected
+    few = KnownErrors(errors[:20], 2 * errors[:20], steps[:20])
+    assert few.calibrate((80,)) == calibrate(2 * errors[:20], (80,))  # as wide as those of the anchor
+
+
+def test_a_long_backtest_is_calibrated_now_and_then_and_never_with_the_future(tmp_path: Path) -> None:
+    task, _ = make_task(write_table(tmp_path, {"y": waves(600)}))
+    encoded = task.encoded["test"]
+    origins = encoded.backtest(1)
+    start = int(encoded.history[0])
+    rising = np.arange(100.0, 300.0)[:, None].repeat(3, axis=1)  # errors that grow with every step
+    steps = np.arange(-100, 100)[:, None] + np.arange(3)
+    offsets = KnownErrors(rising, rising, steps).rolling_offsets(encoded, origins, (80,))
+    for origin, offset in zip(origins.positions - start, offsets[:, :, 0, 1], strict=True):
+        allowed = [rising[:, 0][steps[:, ahead] < origin] for ahead in range(3)]
+        assert all(offset <= [find_bounds(errors, 80)[1] for errors in allowed])
+    assert 10 < len(np.unique(offsets[:, 0, 0, 1])) <= 20
+
+
+def test_intervals_follow_noise_that_grows_in_the_test_split() -> None:
+    """The validation split is calm: its intervals would cover half of the values of the test split."""
+    generator = np.random.default_rng(0)
+    values = generator.normal(size=2000) * np.where(np.arange(2000) < 1600, 1.0, 2.5)
+    frame = pd.DataFrame({"date": pd.date_range("2010-01-01", periods=2000), "y": values})
+    task = prepare(frame, horizon=2, season=1, anchor="none", context_length=5)
+    network = task.build()
+    task.finish(network)
+    encoded, origins = task.encoded["test"], task.origins("test")
+    first = task.known_errors(network, "validation").calibrate((80, 95))
+    constant = replace(encoded, processor=replace(task.processor, intervals=first))
+    forecasts = make_forecasts(network, constant, task.settings, origins)
+    before = forecast_metrics(constant, origins, forecasts)
+    rolling = task.evaluate(network, "test")
+    assert before["coverage_80"] < 0.45
+    assert rolling["coverage_80"] > before["coverage_80"] + 0.15
+    assert rolling["msis_95"] < before["msis_95"]
+    assert task.evaluate(network, "validation")["coverage_80"] == pytest.approx(0.8, abs=0.05)
+    after = task.processor.intervals[0].upper[0]  # after the end of the data, by both splits
+    assert after > 1.5 * first[0].upper[0]
+
+
+def test_intervals_of_a_backtest_do_not_depend_on_the_future(tmp_path: Path) -> None:
+    values = waves()
+    task, network = make_task(write_table(tmp_path, {"y": values}))
+    task.finish(network)
+    changed = values[:125] + [100 * v for v in values[125:]]
+    other, _ = make_task(write_table(tmp_path, {"y": changed}, "changed.csv"))
+    other._use(task.processor)
+    for position, same in ((112, True), (125, True), (129, False)):
+        origin = origins_at(position)
+        ends = [each._interval_offsets(network, "test", origin) for each in (task, other)]
+        assert np.array_equal(*ends) == same
+
+
+def test_series_that_are_divided_are_calibrated_on_the_validation_split() -> None:
+    task = prepare(hourly(12, 120), horizon=4, split="series", context_length=24, anchor="last")
+    network = task.build()
+    task.finish(network)
+    assert task.processor.intervals == task.known_errors(network, "validation").calibrate((80, 95))
 
 
 def test_validation_errors_of_every_step_are_of_every_value(tmp_path: Path) -> None:

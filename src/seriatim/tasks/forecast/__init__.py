@@ -7,9 +7,9 @@ From `context_length` steps the network predicts the next `horizon` steps:
 All steps are predicted at once (direct), or one by one, each forecast being the next input (recursive). The network
 predicts the difference to an anchor: the mean, the last value, the value one season before, a linear forecast, ETS or
 theta, whichever is best on the validation split; the anchor alone remains the forecast unless the network improves it.
-A causal model is trained on a forecast after every step that it reads. Prediction intervals are calibrated on the
-validation split. Evaluation is a backtest: forecast origins roll over the split, and a forecast sees only the steps
-before its origin.
+A causal model is trained on a forecast after every step that it reads. Evaluation is a backtest: forecast origins roll
+over the split, and a forecast sees only the steps before its origin. Prediction intervals are calibrated on the errors
+of the validation split, and those of the test split that are known before the forecast.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from .backtest import (
 )
 from .classical import ClassicalForecast, ExponentialSmoothing, Theta
 from .encoded import Origins, SeriesEncoded
-from .intervals import FEW_ERRORS, MAX_ORIGINS, apply_intervals, calibrate, calibration_errors, choose_scale
+from .intervals import MAX_ORIGINS, KnownErrors, apply_intervals, calibration_errors, choose_scale
 from .processor import ForecastProcessor, ForecastSettings
 from .simple import SimpleForecast, fit_linear
 
@@ -183,13 +183,17 @@ def _running_level(processor: ForecastProcessor, recent: np.ndarray, exists: np.
 
 
 def make_forecasts(
-    network: nn.Module | None, encoded: SeriesEncoded, settings: ForecastSettings, origins: Origins
+    network: nn.Module | None,
+    encoded: SeriesEncoded,
+    settings: ForecastSettings,
+    origins: Origins,
+    offsets: np.ndarray | None = None,
 ) -> Forecasts:
-    """Returns forecasts in the units of the data, with intervals if the processor has any."""
+    """Returns forecasts in the units of the data, with intervals if the processor has any; see `apply_intervals`."""
     scaled = forecast_origins(network, encoded, settings, origins)
     intervals = None
     if network is not None and encoded.processor.intervals:
-        intervals = apply_intervals(encoded, origins, scaled[..., median_index(settings.quantiles)])
+        intervals = apply_intervals(encoded, origins, scaled[..., median_index(settings.quantiles)], offsets)
     return Forecasts(encoded.unscale(origins, scaled), () if network is None else settings.quantiles, intervals)
 
 
@@ -428,7 +432,7 @@ class ForecastTask(Task[SeriesEncoded]):
         self.encoded = {name: replace(encoded, processor=processor) for name, encoded in self.encoded.items()}
 
     def finish(self, network: Network) -> bool:
-        """Weights the network against its anchor, and calibrates the intervals, both on the validation split.
+        """Weights the network against its anchor on the validation split, and calibrates intervals on all known errors.
 
         The share of the network that has the lowest MASE counts if that is more than one standard error of the
         difference below the anchor's; else the anchor alone is the forecast.
@@ -440,18 +444,14 @@ class ForecastTask(Task[SeriesEncoded]):
             with torch.no_grad():
                 for parameter in network.head.parameters():
                     parameter.mul_(share)
+        if not self.settings.intervals:
+            return True
         encoded = self.encoded["validation"]
         origins = encoded.every_origin().sample(MAX_ORIGINS)
         scaled = forecast_origins(network, encoded, self.settings, origins)[..., median_index(self.settings.quantiles)]
-        if self.settings.intervals:
-            name = choose_scale(encoded, origins, scaled, self.settings.intervals)
-            self._use(replace(self.processor, interval_scale=name))
-            encoded = self.encoded["validation"]
-        intervals = calibrate(calibration_errors(encoded, origins, scaled), self.settings.intervals)
-        if intervals and intervals[0].count < FEW_ERRORS:  # few values, on which the weights were chosen, too
-            anchor = forecast_origins(None, encoded, self.settings, origins)[..., 0]
-            others = calibrate(calibration_errors(encoded, origins, anchor), self.settings.intervals)
-            intervals = tuple(own.widened(other) for own, other in zip(intervals, others, strict=True))
+        name = choose_scale(encoded, origins, scaled, self.settings.intervals)
+        self._use(replace(self.processor, interval_scale=name))
+        intervals = self.known_errors(network, "test").calibrate(self.settings.intervals)
         for interval in intervals:
             if not interval.reachable:
                 self.diagnostics.note(
@@ -460,6 +460,35 @@ class ForecastTask(Task[SeriesEncoded]):
                 )
         self._use(replace(self.processor, intervals=intervals))
         return True
+
+    def known_errors(self, network: nn.Module, split: str) -> KnownErrors:
+        """Returns the errors of all values that were forecast until the end of a split, from the validation split on.
+
+        Of a split by series it is the validation split: when an error of another series became known is not told.
+        """
+        names = ["validation"]
+        if split == "test" and split in self.encoded and not self.processor.pooled:
+            names.append(split)
+        parts, middle = [], median_index(self.settings.quantiles)
+        for name in names:
+            encoded = self.encoded[name]
+            origins = encoded.every_origin().sample(MAX_ORIGINS)
+            forecasts = forecast_origins(network, encoded, self.settings, origins)[..., middle]
+            anchors = forecast_origins(None, encoded, self.settings, origins)[..., 0]
+            errors = [calibration_errors(encoded, origins, scaled) for scaled in (forecasts, anchors)]
+            first = origins.positions - encoded.history[origins.series]
+            steps = first[:, None] + np.arange(self.settings.horizon)
+            if name == "validation":
+                steps[:] = -1
+            parts.append((*errors, np.repeat(steps, len(self.processor.targets), axis=0)))
+        return KnownErrors(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
+    def _interval_offsets(self, network: nn.Module, split: str, origins: Origins) -> np.ndarray | None:
+        """Returns the ends (n,horizon,I,2) of the intervals of a split; None for those of the processor."""
+        if not self.processor.intervals or "validation" not in self.encoded:  # other data
+            return None
+        percents = [interval.percent for interval in self.processor.intervals]
+        return self.known_errors(network, split).rolling_offsets(self.encoded[split], origins, percents)
 
     def _choose_share(self, network: Network) -> tuple[float, str]:
         """Returns by which factor the network counts beside its anchor, and the reason."""
@@ -507,7 +536,8 @@ class ForecastTask(Task[SeriesEncoded]):
         loss = float(torch.where(torch.from_numpy(known), losses, 0.0).sum()) / max(int(known.sum()), 1)
         forecasts = Forecasts(encoded.unscale(origins, scaled), settings.quantiles)
         if limit is None and self.processor.intervals:
-            ends = apply_intervals(encoded, origins, scaled[..., median_index(settings.quantiles)])
+            offsets = self._interval_offsets(network, split, origins)
+            ends = apply_intervals(encoded, origins, scaled[..., median_index(settings.quantiles)], offsets)
             forecasts = replace(forecasts, intervals=ends)
         values = {"loss": loss, **forecast_metrics(encoded, origins, forecasts), "values": float(known.sum())}
         if limit is not None:
@@ -555,7 +585,8 @@ class ForecastTask(Task[SeriesEncoded]):
 
     def views(self, predictor: Predictor, split: str) -> list[View]:
         encoded, origins = self.encoded[split], self.origins(split)
-        forecasts = make_forecasts(predictor.network, encoded, self.settings, origins)
+        offsets = self._interval_offsets(predictor.network, split, origins)
+        forecasts = make_forecasts(predictor.network, encoded, self.settings, origins, offsets)
         return make_views(encoded, origins, forecasts, self.simple_forecasts(split, origins))
 
     def sample(self, network: nn.Module) -> str:

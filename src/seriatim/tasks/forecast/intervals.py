@@ -1,7 +1,9 @@
-"""Prediction intervals by split conformal prediction (Vovk 2005; Lei et al. 2018), calibrated on the validation split.
+"""Prediction intervals by conformal prediction (Vovk 2005; Lei et al. 2018), calibrated on all errors known before.
 
-The errors of the forecasts of the validation split are taken for each step of the horizon, in units of a scale that is
-known before the forecast: how much the series changed until then,
+The first forecast of the test split has the errors of the validation split; a later one also those of the test split
+whose values came before it (Xu and Xie 2021), and a forecast after the end of the data those of both splits. They are
+taken for each step of the horizon, in units of a scale that is known before the forecast: how much the series changed
+until then,
 
     r = (y − ŷ) / s        s = (1 − w) · mean change over all steps before the forecast + w · over the last two seasons
 
@@ -10,9 +12,9 @@ so that intervals widen where a series has become more variable. A change is |y_
 validation split (their width, and a penalty for values outside), no scale at all being a candidate, too. Of n sorted
 errors the interval of 1 − α reaches from the k-th to the (n + 1 − k)-th, k = ⌊(n + 1) α/2⌋; few errors are sorted
 without their sign, and the ⌈(n + 1)(1 − α)⌉-th is the half-width. If errors were exchangeable, at least 1 − α of the
-values would be covered. Those of a time series are not: they depend on each other, the series may change after the
-validation split, and the weights were chosen on it. Coverage is therefore reported, and intervals of few errors are at
-least as wide as those of the anchor alone.
+values would be covered. Those of a time series are not: they depend on each other, the series may change, and the
+weights were chosen on the validation split. Coverage is therefore reported, and intervals of few errors are at least as
+wide as those of the anchor alone.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ SMALLEST_SCALE = 1e-6  # in units of the scaled series
 MIN_RECENT = 20  # steps, at least, that are called recent
 MAX_LAGS = 8  # of changes over up to the horizon
 FEW_ERRORS = 100  # of each step of the horizon
-MAX_ORIGINS = 5000  # whose errors are sorted
+MAX_ORIGINS = 5000  # of a split, whose errors are sorted
+MAX_CALIBRATIONS = 20  # of a backtest
 
 
 class Scale(NamedTuple):
@@ -103,6 +106,35 @@ def find_bounds(errors: np.ndarray, percent: int) -> tuple[float, float]:
     return -width, width
 
 
+class KnownErrors(NamedTuple):
+    """Errors (n,horizon) in units of their scale, NaN if unknown, and when they became known."""
+
+    forecasts: np.ndarray
+    anchors: np.ndarray  # those of the anchor alone
+    steps: np.ndarray  # of the values, counted from the start of the test split; −1 before it
+
+    def calibrate(self, percents: Sequence[int], before: float = np.inf) -> tuple[Interval, ...]:
+        """Returns the intervals that are calibrated on the errors of values before a step."""
+        forecasts, anchors = (np.where(self.steps < before, errors, np.nan) for errors in self[:2])
+        intervals = calibrate(forecasts, percents)
+        if not intervals or intervals[0].count >= FEW_ERRORS:
+            return intervals
+        others = calibrate(anchors, percents)  # few values, on which the weights were chosen, too
+        return tuple(own.widened(other) for own, other in zip(intervals, others, strict=True))
+
+    def rolling_offsets(self, encoded: SeriesEncoded, origins: Origins, percents: Sequence[int]) -> np.ndarray:
+        """Returns the ends (n,horizon,I,2) of intervals that are calibrated on what is known before each origin.
+
+        A long backtest is calibrated at some of its origins; the others take the last calibration before them.
+        """
+        elapsed = origins.positions - encoded.history[origins.series]
+        elapsed = np.minimum(elapsed, self.steps.max() + 1)  # later ones know no more
+        steps = np.unique(elapsed)
+        steps = steps[evenly_spaced(len(steps), MAX_CALIBRATIONS)]
+        offsets = np.stack([interval_offsets(self.calibrate(percents, step)) for step in steps])
+        return np.asarray(offsets[np.searchsorted(steps, elapsed, "right") - 1])
+
+
 def calibration_errors(encoded: SeriesEncoded, origins: Origins, forecasts: np.ndarray) -> np.ndarray:
     """Returns the errors (n·N,horizon) of scaled forecasts (n,horizon,N) in units of their scale; NaN if unknown."""
     targets, known = encoded.targets_after(origins.series, encoded.last_rows(origins), encoded.processor.horizon)
@@ -133,13 +165,21 @@ def choose_scale(encoded: SeriesEncoded, origins: Origins, forecasts: np.ndarray
     return min(scores, key=lambda name: scores[name])
 
 
-def apply_intervals(encoded: SeriesEncoded, origins: Origins, forecasts: np.ndarray) -> np.ndarray:
-    """Returns the ends of all intervals (n,horizon,N,I,2) around scaled forecasts (n,horizon,N), unscaled."""
-    intervals = encoded.processor.intervals
-    offsets = np.array([[interval.lower, interval.upper] for interval in intervals])  # (I,2,horizon)
-    offsets = np.moveaxis(offsets.reshape(len(intervals), 2, -1), -1, 0)[None, :, None]  # (1,horizon,1,I,2)
+def interval_offsets(intervals: Sequence[Interval]) -> np.ndarray:
+    """Returns the ends (horizon,I,2) of intervals."""
+    return np.moveaxis(np.array([[interval.lower, interval.upper] for interval in intervals]), -1, 0)
+
+
+def apply_intervals(
+    encoded: SeriesEncoded, origins: Origins, forecasts: np.ndarray, offsets: np.ndarray | None = None
+) -> np.ndarray:
+    """Returns the ends of all intervals (n,horizon,N,I,2) around scaled forecasts (n,horizon,N), unscaled.
+
+    Offsets (n,horizon,I,2) are in units of the scale; by default those of the intervals of the processor.
+    """
+    offsets = interval_offsets(encoded.processor.intervals) if offsets is None else offsets
     scale = local_scale(encoded, origins)[:, None, :, None, None]
-    ends = forecasts[..., None, None] + scale * offsets
+    ends = forecasts[..., None, None] + scale * offsets[..., None, :, :]
     return encoded.unscale(origins, ends.reshape(*forecasts.shape, -1)).reshape(ends.shape)
 
 
