@@ -155,6 +155,17 @@ def test_a_network_that_helps_counts(tmp_path: Path) -> None:
     assert any(note.startswith("the forecast is the anchor and ") for note in task.diagnostics.notes)
 
 
+@pytest.mark.parametrize(("horizon", "counts"), [(1, True), (7, False)])
+def test_two_forecasts_say_little_about_a_network(horizon: int, counts: bool, tmp_path: Path) -> None:
+    """Twelve of 14 forecasts are better; two long ones are better by two standard errors, which may be chance."""
+    values = [v + (8 if i >= 100 else 0) for i, v in enumerate(waves())]  # the validation split starts at step 98
+    task, network = make_task(write_table(tmp_path, {"y": values}), anchor="none", horizon=horizon)
+    torch.nn.init.zeros_(network.head.weight)
+    torch.nn.init.constant_(network.head.bias, float(8 / task.processor.scales[0][0]))
+    task.finish(network)
+    assert (float(network.head.bias.detach()[0]) != 0) == counts
+
+
 def test_files_of_later_steps_continue_many_short_series() -> None:
     frame = hourly(120, 60)
     late = frame.groupby("unique_id").cumcount() >= 48

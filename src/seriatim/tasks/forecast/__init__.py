@@ -43,6 +43,7 @@ from ...nn.backbone import BackboneSettings
 from ...nn.layers import NumberInput
 from ...nn.network import Network, StepHead, as_float32, assemble
 from ...report.charts import View
+from ...report.significance import ALPHA, format_p, t_tails
 from ..base import Metrics, Output, Task
 from ..batching import MAX_ELEMENTS, Batch, Sampler, device_of
 from ..metrics import mean_scores
@@ -434,8 +435,8 @@ class ForecastTask(Task[SeriesEncoded]):
     def finish(self, network: Network) -> bool:
         """Weights the network against its anchor on the validation split, and calibrates intervals on all known errors.
 
-        The share of the network that has the lowest MASE counts if that is more than one standard error of the
-        difference below the anchor's; else the anchor alone is the forecast.
+        The share of the network that has the lowest MASE counts if a t-test over the forecasts finds it better than the
+        anchor; else the anchor alone is the forecast.
         """
         self._use(replace(self.processor, intervals=()))
         if not self.settings.quantiles:
@@ -504,12 +505,16 @@ class ForecastTask(Task[SeriesEncoded]):
         best = min(shares[1:], key=lambda share: mase[share])
         gains = windows[0.0] - windows[best]
         gains = gains[~np.isnan(gains)]
-        standard_error = float(gains.std(ddof=1) / np.sqrt(len(gains))) if len(gains) > 1 else np.inf
+        chance = 1.0  # a standard error of two or three forecasts is hardly known: Student's t, one-sided
+        if len(gains) > 1 and gains.mean() > 0:
+            standard_error = max(float(gains.std(ddof=1) / np.sqrt(len(gains))), np.finfo(float).tiny)
+            chance = t_tails(float(gains.mean()) / standard_error, len(gains) - 1) / 2
         on_validation = "on the validation split"
-        if mase[best] >= mase[0.0] or gains.mean() <= standard_error:
+        if mase[best] >= mase[0.0] or chance >= ALPHA:
             return 0.0, (
                 f"the anchor alone is the forecast: {on_validation} the network does not improve the anchor by more "
-                f"than a standard error (MASE {mase[best]:.3g} with the network, {mase[0.0]:.3g} without)"
+                f"than chance (MASE {mase[best]:.3g} with the network, {mase[0.0]:.3g} without; {format_p(chance)} "
+                f"over {len(gains):,} forecasts)"
             )
         part = "the network" if best == 1.0 else f"{100 * best:.0f} % of the network's difference"
         return (
