@@ -19,7 +19,7 @@ from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.runs.average import average
 from seriatim.runs.configure import configure
 from seriatim.tasks.forecast import ForecastTask, classical, forecast_origins, make_forecasts
-from seriatim.tasks.forecast.backtest import Forecasts, forecast_metrics
+from seriatim.tasks.forecast.backtest import Forecasts, forecast_metrics, plot_coverage
 from seriatim.tasks.forecast.classical import ExponentialSmoothing, Theta
 from seriatim.tasks.forecast.encoded import Origins
 from seriatim.tasks.forecast.intervals import SCALES, KnownErrors, calibrate, find_bounds, local_scale
@@ -221,6 +221,9 @@ def test_coverage_and_interval_score_by_hand(tmp_path: Path) -> None:
     scale = np.mean(np.abs(np.array(waves())[7:98] - np.array(waves())[:91]))
     score = (3.0 * (count - 1) + (1.5 + 2 / 0.05 * 0.5)) / count / scale
     assert metrics["msis_95"] == pytest.approx(score, rel=1e-6)
+    note = plot_coverage(encoded, y, ends).note  # 28 values of the test split are ten forecasts of up to three steps
+    assert "in 10 forecasts" in note
+    assert "96.4 % are within the 80 % interval (standard error 12.6 points)" in note  # √(0.8 · 0.2 / 10)
 
 
 # Intervals
