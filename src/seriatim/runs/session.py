@@ -95,6 +95,7 @@ class Session:
         report: Whether to inspect the trained model and write report.html and the model card.
         trial: Whether only the metrics on the validation split are wanted: no test, no views, no report.
         teacher_summary: What the summary says of the teacher.
+        averaged: What the summary says of the runs or checkpoints that are averaged; see `average`.
         pause: After how many seconds of training to stop before the end, and the reason to give; after "paused" the
             model is not evaluated on all rows, because the training will be resumed.
         task: The task with its data, once prepared.
@@ -110,6 +111,7 @@ class Session:
     notify: Notify | None = None
     report: bool = True
     teacher_summary: Json | None = None
+    averaged: Json | None = None
     trial: bool = False
     pause: tuple[float, str] | None = None
     task: Task[Encoded] | None = None
@@ -443,6 +445,8 @@ class Session:
         }
         if self.teacher_summary is not None:
             summary["teacher"] = self.teacher_summary
+        if self.averaged is not None:
+            summary["averaged"] = self.averaged
         started, stopped = outcome.started, outcome.stopped
         if model is None or started is None or stopped is None:
             run.write_summary(summary)
