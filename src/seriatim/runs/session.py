@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
 import torch
 
@@ -115,7 +116,7 @@ class Session:
     trial: bool = False
     pause: tuple[float, str] | None = None
     task: Task[Encoded] | None = None
-    alike: list[Task[Encoded]] | None = None
+    alike: WeakSet[Task[Encoded]] | None = None
     known_baselines: dict[str, Json] = field(default_factory=dict)
     times: dict[str, float] = field(default_factory=dict)  # stage → seconds; see `TIMES`
     decided: list[str] = field(default_factory=list)  # settings that were open, and follow from the budget
@@ -239,8 +240,11 @@ class Session:
         with self._timed("reading"):
             task = on_first_rank(ranks, prepare)
             self.task = prepare() if task is None else task
-        if self.alike is not None and not any(self.task.share_data(other) for other in self.alike):
-            self.alike.append(self.task)
+        if self.alike is not None:
+            for other in self.alike:
+                if self.task.share_data(other):
+                    break
+            self.alike.add(self.task)
         return self.task
 
     def _remove_records(self, *names: str) -> None:
