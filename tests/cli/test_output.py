@@ -17,6 +17,10 @@ import pytest
 
 import seriatim
 from seriatim import cli
+from seriatim.cli.runner import Request, print_records, write_file
+from seriatim.data.kinds import LINES, TOKENS
+from seriatim.data.schema import Schema
+from seriatim.tasks.predictor import Capability, NoOptions
 
 Call = Callable[..., Any]
 RUN = "films/run"
@@ -102,6 +106,19 @@ def test_line_breaks_are_escaped(story: Path, call: Call, tmp_path: Path) -> Non
     sampled = ("generate", "other/ngram", "the ", "--max-tokens", "200")
     assert call(*sampled).count("\n") == 1
     assert "\n" in call(*sampled, "--json")["text"]
+
+
+def test_an_alignment_stays_laid_out(story: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """In a pipe and in a file of text, with a blank line after each input."""
+    outputs = {"alignment": LINES.name, "target": TOKENS.name}
+    align = Capability("align", "", Schema(()), outputs, NoOptions, per_row=True)
+    records = [{"alignment": "le   the 0.90\nchat  cat 0.80", "target": ["le", "chat"]}, {"alignment": "oui  yes 1.00"}]
+    request = Request(Path("run"), "align", out=tmp_path / "aligned.txt")
+    print_records(request, align, iter([records]))
+    printed = capsys.readouterr().out
+    assert printed == "le   the 0.90\nchat  cat 0.80\n\noui  yes 1.00\n\n"
+    assert write_file(request, seriatim.load(RUN).predictor, align, NoOptions(), iter([records])) == 2
+    assert (tmp_path / "aligned.txt").read_text(encoding="utf-8") == printed
 
 
 def test_a_closed_pipe_is_no_error(story: Path) -> None:

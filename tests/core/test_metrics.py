@@ -93,6 +93,13 @@ def test_an_error_is_displayed_as_its_complement() -> None:
     assert displayed_metrics(classes, "error") == ["accuracy", "loss", "macro_f1"]
     entities = {"loss": 0.4, "accuracy": 0.92, "precision": 0.0, "recall": 0.0, "f1": 0.0, "error": 1.0, "words": 9.0}
     assert displayed_metrics(entities, "error") == ["f1", "loss", "accuracy", "precision", "recall"]
+    for value in (0.0, 1.0):  # the log of a training names the same metric whatever its value
+        assert metrics.main_metric(entities | {"accuracy": value, "f1": value, "error": 1 - value}, "error") == "f1"
+        labels = {"accuracy": value, "micro_f1": value, "macro_f1": value, "error": 1 - value}
+        assert metrics.main_metric(labels, "error") == "micro_f1"
+        assert metrics.main_metric(classes | {"accuracy": value, "macro_f1": value, "error": 1 - value}, "error") == (
+            "accuracy"
+        )
     assert metrics.main_metric({"loss": 1.0, "error": 0.3}, "error") == "error"
     assert metrics.main_metric({"loss": 1.0, "error": math.nan, "accuracy": math.nan}, "error") == "error"
 

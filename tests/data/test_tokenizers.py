@@ -162,7 +162,10 @@ def test_printable_tokens() -> None:
     tokenizer = trained("byte-bpe")
     shown = {tokenizer.token(index) for index in range(tokenizer.vocab_size)}
     assert {"␣the", "↵", "<0xE2>", "a"} <= shown
-    assert trained("char").token(int(trained("char").encode("\u2028")[0])) == "\\u2028"
+    text = "\t\r\u2028\\\n"
+    letters = Tokenizer.train(TokenizerSettings(kind="char"), [text])
+    names = [letters.token(index) for index in letters.encode(text).tolist()]
+    assert names == ["⇥", "␍", "<U+2028>", "\\", "↵"], "a backslash is the character itself"
 
 
 @pytest.mark.parametrize("kind", ["char", *sorted(set(SUBWORDS) - {"unigram", "wordpiece"})])

@@ -222,6 +222,16 @@ def test_pruning_and_a_budget():
             Settings(name="ngram", prune=prune)
 
 
+def test_a_threshold_needs_its_order():
+    text = random_text(700, 9)
+    assert fit(text, 10, order=3, prune=(0, 0, 1)).pruned
+    with pytest.raises(SeriatimError, match="4 thresholds, but n-grams have up to 3 tokens") as caught:
+        fit(text, 10, order=3, prune=(0, 0, 0, 1))
+    assert (caught.value.code, caught.value.remedy) == ("ngram.prune", "name 3 or fewer, or raise model.order")
+    for prune, order in (((0, 1), 2), ((0, 0, 0, 1), 4), ((0,) * 9, 9)):  # bigrams alone fill the budget
+        assert Settings(name="ngram", prune=prune).within_budget(60, text, 10, None).order == order
+
+
 def test_orders_beyond_seven():
     text = random_text(300, 6)
     model = fit(text, 7, order=12)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from seriatim import cli
 from seriatim.core.errors import SeriatimError
 from seriatim.runs.auto import RESULT, describe_ties, plan_rounds, rank_key
 from seriatim.runs.configure import configure
+from seriatim.runs.session import Session
 from seriatim.tasks import load as load_task
-from seriatim.training.events import Event, Stepped
+from seriatim.training.events import Event, Started, Stepped
 
 SMALL: dict[str, Any] = {"params": "4k", "batch_size": 2, "context_length": 12, "minutes": 0.01}
 
@@ -67,6 +69,25 @@ def test_models_with_the_same_processor_share_their_data(book: Path) -> None:
     assert torch.equal(before.inputs, after.inputs)
     assert not tasks["rnn"].share_data(tasks["gru"])
     assert tasks["rnn"].encoded is not tasks["gru"].encoded
+
+
+def test_the_data_of_models_that_left_is_not_kept(book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare, tasks, kept = Session.prepare, {}, []
+
+    def prepare_and_watch(session: Session, *arguments: Any, **options: Any) -> Any:
+        task = prepare(session, *arguments, **options)
+        tasks[session.config.model.name] = weakref.ref(task)
+        return task
+
+    def watch(event: Event) -> None:
+        if isinstance(event, Started):
+            kept.append({name for name, task in tasks.items() if task() is not None})
+
+    monkeypatch.setattr(Session, "prepare", prepare_and_watch)
+    seriatim.train("language", book, "auto", out=tmp_path, callbacks=[watch], report=False, **SMALL)
+    rounds = json.loads((tmp_path / "candidates" / RESULT).read_text(encoding="utf-8"))["rounds"]
+    assert tasks.keys() == {"lstm", "ngram", "mlp", "gru", "rnn"}
+    assert kept[-1] == {"lstm", *rounds[-1]["kept"]}, "that of the default model chose the others"
 
 
 def test_a_tie_is_called_one(monkeypatch: pytest.MonkeyPatch) -> None:

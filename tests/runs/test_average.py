@@ -12,6 +12,7 @@ import torch
 import seriatim
 from seriatim.core.errors import SeriatimError
 from seriatim.core.files import load_tensors
+from seriatim.report.formatting import format_number
 
 SETTINGS: dict[str, Any] = {
     "model": {"width": 8},
@@ -44,7 +45,7 @@ def test_mean_of_checkpoints(runs: list[Any], tmp_path: Path) -> None:
     assert opened.summary["reason"] == "averaged"
     assert opened.evaluate()["loss"] == pytest.approx(opened.summary["metrics"]["test"]["loss"])
     assert isinstance(opened.generate("the", max_tokens=3), str)
-    assert (mean.path / "report.html").is_file()
+    assert f"the mean of those of {run.path} at the steps 4, 6" in (mean.path / "report.html").read_text("utf-8")
 
 
 def test_all_checkpoints_by_default(runs: list[Any], tmp_path: Path) -> None:
@@ -120,8 +121,15 @@ def test_ngram_models_are_interpolated(book: Path, tmp_path: Path) -> None:
     assert isinstance(opened.generate("the", max_tokens=3), str)
     assert opened.next("the ", top=2)[0]["probability"] > 0
     assert (mixed.path / "report.html").is_file()
+    for page in ("report.html", "README.md"):
+        text = (mixed.path / page).read_text(encoding="utf-8").replace("\\_", "_")
+        for run, weight in zip(runs, weights, strict=True):
+            assert f"{format_number(weight)} × {run.path}" in text
+
     again = seriatim.average([mixed.path, runs[0].path], out=tmp_path / "again", evaluate=False)
     assert again.summary["parameters"] > mixed.summary["parameters"]
+    assert again.summary["averaged"]["runs"] == [str(runs[number].path) for number in (0, 1, 0)]
+    assert len(again.summary["averaged"]["weights"]) == 3
 
 
 def test_what_cannot_be_interpolated(runs: list[Any], book: Path, tmp_path: Path) -> None:

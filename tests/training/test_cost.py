@@ -6,15 +6,19 @@ import mmap
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from helpers import settings_class, settings_of
 from seriatim.core.errors import SeriatimError
+from seriatim.nn.layers import readable_equations
 from seriatim.nn.network import count_parameters, token_network
 from seriatim.tasks.base import DataSettings, TaskConfig
 from seriatim.tasks.language import LanguageSettings, LanguageTask
 from seriatim.training.cost import count_flops, parameter_count, peak_memory, reset_peak_memory, solve_width
+from task_helpers import prepare
 
 BACKBONES = ["mlp", "rnn", "lstm", "gru", "tcn", "gpt"]
 
@@ -56,6 +60,30 @@ def test_operations_are_about_six_for_each_parameter_and_token(name: str) -> Non
     ]
     least = 6 * sum(p.numel() for p in multiplied) * 3 * task.settings.context_length
     assert 0.98 * least <= count_flops(task, network, 3, torch.device("cpu")) <= 1.15 * least
+
+
+@pytest.mark.parametrize("case", [("classify", "gru"), ("classify", "gpt"), ("translate", "transformer")])
+def test_operations_of_ragged_sequences_are_those_of_a_mean_batch(case: tuple[str, str]) -> None:
+    """Whatever lengths the first batch of a seed has: the number of steps must not depend on them."""
+    name, model = case
+    sized = {"name": model, "width": 64}
+    draw = np.random.default_rng(0)
+    texts = [" ".join(draw.choice(["old", "cat", "saw", "the", "dog"], size)) for size in draw.geometric(0.08, 300)]
+    other = {"label": ["a", "b"] * 150} if name == "classify" else {"target": [text.upper() for text in texts]}
+    task = prepare(name, pd.DataFrame({"text" if name == "classify" else "source": texts, **other}), sized)
+    network, batch_size, estimates = task.build(), 8, []
+    for seed in range(5):
+        task.config = task.config.model_copy(update={"seed": seed})
+        task._sampler = task.make_sampler(task.encoded["train"])
+        estimates.append(count_flops(task, network, batch_size, torch.device("cpu")))
+    counts = []
+    for step in range(task.steps_per_epoch(batch_size)):
+        batch = task.batch(step, 0, batch_size, batch_size)
+        with readable_equations(), FlopCounterMode(display=False) as counter:
+            task.loss(task.forward(network.train(), batch), batch).backward()
+        counts.append(counter.get_total_flops())
+    assert max(counts) > 2 * min(counts) or name == "translate", "its batches have equal numbers of tokens"
+    assert estimates == pytest.approx([np.mean(counts)] * 5, rel=0.05)
 
 
 def test_peak_memory_is_measured() -> None:

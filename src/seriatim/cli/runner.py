@@ -16,7 +16,7 @@ from ..core.errors import Diagnostics, SeriatimError, did_you_mean
 from ..core.files import atomic_file
 from ..data.dataset import Dataset
 from ..data.formats import tables
-from ..data.kinds import TEXT
+from ..data.kinds import LINES, TEXT
 from ..data.reader import options_of_source, read_header
 from ..data.source import open_source
 from ..report.charts import View, format_number
@@ -254,13 +254,19 @@ def write_file(
     cells = (flatten(record) for records in parts for record in records)
     if extension == ".txt":
         main = main_column(request, capability)
-        return tables.write_table(path, [main], ([one_line(record[main])] for record in cells))
+        return tables.write_table(path, [main], ([format_lines(record[main], capability)] for record in cells))
     return tables.write_records(path, cells)
 
 
 def main_column(request: Request, capability: Capability) -> str:
     """Returns the output that a pipe gets: the first one, which `predict` calls "prediction"."""
     return "prediction" if request.verb == "predict" else next(iter(capability.outputs))
+
+
+def format_lines(value: object, capability: Capability) -> str:
+    """Returns a main output for a pipe: one line, or what is laid out in lines as it is, and a blank line after it."""
+    laid_out = next(iter(capability.outputs.values())) == LINES.name
+    return f"{value}\n" if laid_out else one_line(value)
 
 
 def print_records(request: Request, capability: Capability, parts: Iterator[Records]) -> None:
@@ -286,7 +292,8 @@ def print_records(request: Request, capability: Capability, parts: Iterator[Reco
                 if several:
                     print("\t".join(map(one_line, record[main])))
                 else:
-                    print(describe_record(record, main) if sys.stdout.isatty() else one_line(record[main]))
+                    terminal = sys.stdout.isatty()
+                    print(describe_record(record, main) if terminal else format_lines(record[main], capability))
         sys.stdout.flush()
 
 

@@ -40,7 +40,7 @@ SUMMARY_TYPES: dict[type, tuple[str, ...]] = {  # type → keys of summary.json;
         "seed", "step", "best_step", "parameters", "seconds", "time_budget", "tokens", "tokens_per_second", "flops",
         "memory", "cpu_seconds", "threads",
     ),
-    dict: ("data", "metrics", "baselines", "signatures", "teacher", "times"),
+    dict: ("data", "metrics", "baselines", "signatures", "teacher", "times", "averaged"),
     list: ("notes", "usage", "evaluation_notes", "decided"),
 }  # fmt: skip
 TYPE_NAMES = {str: "a text", float: "a finite number", dict: "an object", list: "a list"}

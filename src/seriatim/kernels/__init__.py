@@ -3,8 +3,8 @@
 The library is in the user's cache, under a hash of everything that affects it: the sources, the version of torch, the
 compiler, its options and the processor. Beside it is a record:
 
-    {"sha256": …}     of the library, whose operators passed `self_test` in a process of their own; a "warning" says
-                      that the compiler refused the best options, so that it is slower than it could be
+    {"sha256": …}     of the library, whose operators passed `self_test` in a process of their own. If the compiler
+                      refused the first options, "flags" are those it took, and a "warning" says what is lost by them
     {"failure": …}    the message of the compiler or of the self-test, so that the next process does not try again
 
 A library that does not match its record is never loaded, but built again. A failure that is not the compiler's (a full
@@ -45,7 +45,9 @@ COMPILERS = ("g++", "clang++", "c++")
 OPTIONS = ("-std=c++20", "-O3", "-fPIC")
 # The first set that the compiler accepts: not every compiler supports -march=native or OpenMP.
 TUNINGS = (("-march=native", "-fopenmp"), ("-mcpu=native", "-fopenmp"), ("-march=native",), ())
-STRENGTHS = {"openmp": "threads", "native": "the vector instructions of this processor"}  # part of an option → gain
+# Part of an option → what it gains. For x86, GCC takes -mcpu=native as a tuning that adds no instructions.
+NATIVE = "march=native" if platform.machine() in ("x86_64", "AMD64") else "native"
+STRENGTHS = {"openmp": "threads", NATIVE: "the vector instructions of this processor"}
 # Problems of the machine, in messages and signals; the same build may succeed later.
 TRANSIENT = re.compile(
     "no space left|quota exceeded|read-only file system|input/output error|permission denied|too many open files"
@@ -168,7 +170,7 @@ def status() -> Json:
         values["status"] = "built, self-test passed"
     elif build.library.exists():
         values |= {"status": "to be built again on first use", "reason": "the library does not match its record"}
-    return values | ({"warning": record["warning"]} if "warning" in record else {})
+    return values | {name: record[name] for name in ("flags", "warning") if name in record}
 
 
 def clear_failure() -> None:
@@ -242,12 +244,12 @@ def _build_library(build: Build) -> Json:
         if shutil.disk_usage(build.library.parent).free < DISK_SPACE:
             raise OSError(f"no space left for {DISK_SPACE >> 20} MB in {build.library.parent}")
         with atomic_file(build.library) as temporary:
-            warning = _compile(build, temporary)
+            fallback = _compile(build, temporary)
             _self_test(temporary)
-            record = {"sha256": sha256(temporary)} | ({"warning": warning} if warning else {})
+            record = {"sha256": sha256(temporary)} | fallback
         write_json(build.record, record)
-        if warning:
-            print(f"{warning.partition(':')[0]} (see `seriatim doctor`)", file=sys.stderr)
+        if "warning" in record:
+            print(f"{record['warning'].partition(':')[0]} (see `seriatim doctor`)", file=sys.stderr)
     except (BuildError, OSError) as error:
         print("the native kernels cannot be built; PyTorch is used instead (see `seriatim doctor`)", file=sys.stderr)
         if isinstance(error, OSError):
@@ -266,8 +268,11 @@ def _remove_leftovers(build: Build) -> None:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def _compile(build: Build, to: Path) -> str:
-    """Compiles all sources in parallel and links them; returns a warning if that took weaker options, or ""."""
+def _compile(build: Build, to: Path) -> Json:
+    """Compiles all sources in parallel and links them.
+
+    Returns what a record says of options that are not the first choice: flags, and a warning if they are weaker.
+    """
     home = Path(torch.__file__).parent
     abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
     headers = ["-isystem", str(home / "include"), "-isystem", str(home / "include/torch/csrc/api/include")]
@@ -286,10 +291,11 @@ def _compile(build: Build, to: Path) -> str:
             problem = next(filter(None, pool.map(run, commands)), None)
             problem = problem or run([*build.compiler, *options, "-shared", *objects, *libraries, "-o", str(to)])
             if problem is None:
+                if not messages:
+                    return {}
                 lost = [name for option, name in STRENGTHS.items() if not any(option in own for own in tuning)]
-                if not lost:
-                    return ""
-                return f"the native kernels were built without {' and '.join(lost)}: {messages[0]}"
+                warning = f"the native kernels were built without {' and '.join(lost)}: {messages[0]}"
+                return {"flags": shlex.join(tuning) or "none"} | ({"warning": warning} if lost else {})
             messages.append(problem)
     if MISSING_HEADER.search(messages[-1]):  # a package that can be installed
         raise OSError(messages[-1])

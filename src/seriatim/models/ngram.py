@@ -86,16 +86,18 @@ class Settings(ModelSettings):
     @property
     def thresholds(self) -> tuple[int, ...]:
         """The count up to which n-grams of each order are dropped; the last of `prune` is that of higher orders."""
-        prune = (self.prune or (0,))[: self.order]
+        prune = self.prune or (0,)
         return (*prune, *(prune[-1:] * (self.order - len(prune))))
 
     def within_budget(self, entries: int, tokens: Array, vocab_size: int, boundary: int | None) -> Settings:
         """Returns settings for a budget of entries.
 
         If no order is set, it is the lowest one whose table fills the budget, because only n-grams of the highest order
-        should be dropped: lower orders hold continuation counts.
+        should be dropped: lower orders hold continuation counts. Every threshold of `prune` has its order.
         """
-        orders = [self.order] if "order" in self.model_fields_set else range(2, MAX_SOLVED_ORDER + 1)
+        lowest = max(len(self.prune or ()), 2)
+        highest = max(lowest, MAX_SOLVED_ORDER)
+        orders = [self.order] if "order" in self.model_fields_set else range(lowest, highest + 1)
         for order in orders:
             settings = self.model_copy(update={"order": order, "entries": entries})
             if len(orders) > 1 and NGram.fit(tokens, vocab_size, settings, boundary).entries >= 0.98 * entries:
@@ -147,6 +149,9 @@ class NGram:
             raise SeriatimError("ngram.empty", "the text has no tokens", "use a text that is not empty")
         if boundary is not None and not 0 <= boundary < vocab_size:
             raise counting.token_error(np.array([boundary]), 0, vocab_size)
+        if settings.prune is not None and len(settings.prune) > settings.order:  # which stored runs may have
+            cause = f"model.prune has {len(settings.prune)} thresholds, but n-grams have up to {settings.order} tokens"
+            raise SeriatimError("ngram.prune", cause, f"name {settings.order} or fewer, or raise model.order")
         unigrams, higher = counting.count(tokens, vocab_size, settings.order, boundary, chunk, progress)
         keys = [np.arange(vocab_size), *(level for level, _ in higher)]
         counts = [unigrams, *(count for _, count in higher)]

@@ -49,6 +49,7 @@ REASONS = {
     "averaged": "Its weights are the mean of several, computed after training",
     "not finished": "It has not finished",
 }
+AVERAGED = ("runs", "weights", "steps")  # lists in summary["averaged"]
 
 
 # Values of a page
@@ -276,7 +277,20 @@ def ending(run: RunData) -> str:
     """Returns how a run ended, without a period."""
     if run.gradient_free and run.reason == "finished":
         return "It was fitted in one pass, without gradient descent"
-    return REASONS.get(run.reason, run.reason)
+    return describe_average(run.summary.get("averaged", {})) or REASONS.get(run.reason, run.reason)
+
+
+def describe_average(origin: Json) -> str:
+    """Returns what an average is made of, as `average` recorded it in the summary; "" if there is nothing on it."""
+    runs, weights, steps = (origin[key] if isinstance(origin.get(key), list) else [] for key in AVERAGED)
+    if weights:
+        parts = ", ".join(f"{format_number(weight)} × {run}" for weight, run in zip(weights, runs, strict=False))
+        return f"Its probabilities are the weighted mean of those of {len(weights)} models: {parts}"
+    if runs:
+        return f"Its weights are the mean of those of {', '.join(map(str, runs))}"
+    if steps:
+        return f"Its weights are the mean of those of {origin.get('run')} at the steps {', '.join(map(str, steps))}"
+    return ""
 
 
 def created(run: RunData) -> str:

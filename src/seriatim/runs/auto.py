@@ -13,6 +13,7 @@ Everything follows from the files of the runs: the same command continues a sear
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import os
@@ -21,6 +22,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -93,7 +95,7 @@ def train_best(
         config = configure(task, None, None, merge(values, own), **(short | budget))
         return Session(config, folder, data, data_dir, notify=note_once, report=report, alike=alike)
 
-    alike: list[Task[Encoded]] = []
+    alike: WeakSet[Task[Encoded]] = WeakSet()  # the data of a model that left the search is not kept
     first = make_session(None, Path())
     seconds = check_budget(first.config)
     names = first.prepare(join_ranks()).candidates()
@@ -229,6 +231,7 @@ class Search:
         """Trains a model, to the end or until the pause; returns whether a signal ended it."""
         leaves = pause is not None and pause[1] == "eliminated"  # without a step
         session.pause, session.callbacks = pause, () if leaves else self.callbacks(name)
+        gc.collect()  # session, loop and task refer to each other: the data of models that left would stay in memory
         try:
             self.runs[name] = run = train_or_resume(session)
         except WriteError:  # the next model would not fare better

@@ -89,16 +89,16 @@ def average(
         copy_files(first.path, folder, ["config.yaml"])
         run = Run(folder)
         if evaluate:
-            summarize_average(run, first, data_dir, notify)
-            summary = run.summary
+            summarize_average(run, first, origin, data_dir, notify)
+            copy_files(first.path, folder, history)
         else:
             created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
             summary = {key: value for key, value in first.summary.items() if key not in RESULTS}
-            summary |= {"created": created, "reason": "averaged"}
+            summary |= {"created": created, "reason": "averaged", "averaged": origin}
             summary |= {"parameters": run.network.entries} if gradient_free else {}
-        copy_files(first.path, folder, history)
-        write_json(folder / "summary.json", summary | {"averaged": origin})
-        report.write_card(run)
+            copy_files(first.path, folder, history)
+            write_json(folder / "summary.json", summary)
+            report.write_card(run)
     return run
 
 
@@ -149,10 +149,15 @@ def interpolate(runs: Sequence[Run], data_dir: str | None, notify: Notify | None
     task = reopen_task(first, data_dir=data_dir, notify=notify)
     mixture = task.interpolate([run.network for run in runs])
     shares = [round(float(weight), 6) for weight in mixture.weights]
+    names: list[str] = []
+    for run in runs:  # each model of a run that is itself interpolated has a weight of its own
+        before = run.summary.get("averaged", {})
+        count, parts = len(before.get("weights", [1.0])), before.get("runs", [])
+        names += parts if len(parts) == count else [str(run.path)] * count
     if notify is not None:
-        notify("weights: " + ", ".join(f"{run.path} {share:.4f}" for run, share in zip(runs, shares, strict=False)))
+        notify("weights: " + ", ".join(f"{name} {share:.4f}" for name, share in zip(names, shares, strict=False)))
     tensors = {name: torch.from_numpy(array) for name, array in mixture.tensors().items()}
-    return tensors, {"runs": [str(run.path) for run in runs], "weights": shares}
+    return tensors, {"runs": names, "weights": shares}
 
 
 def checkpoint_steps(run: Run, last: int | None) -> list[int]:
@@ -210,8 +215,16 @@ def shared_files(folder: Path) -> list[str]:
     return sorted(file.name for pattern in DATA_FILES for file in folder.glob(pattern))
 
 
-def summarize_average(run: Run, first: Run, data_dir: str | None, notify: Notify | None) -> None:
-    """Evaluates the averaged weights on the data of the first run and writes the records of the new run."""
+def summarize_average(run: Run, first: Run, origin: Json, data_dir: str | None, notify: Notify | None) -> None:
+    """Evaluates the averaged weights on the data of the first run and writes the records of the new run.
+
+    Args:
+        run: The new run.
+        first: The first of those that are averaged.
+        origin: Which runs or checkpoints are averaged, for the summary.
+        data_dir: The folder of catalogue data sets.
+        notify: Called with each note.
+    """
     before = first.summary
     write_json(run.path / "summary.json", {"format": before.get("format"), "data": before.get("data", {})})
     task = reopen_task(run, data_dir=data_dir, notify=notify)
@@ -224,5 +237,5 @@ def summarize_average(run: Run, first: Run, data_dir: str | None, notify: Notify
     outcome.stopped = Stopped(step, seconds, "averaged", step, tokens)
     outcome.sample = task.sample(network)
     session = Session(run.config, run.path, data_dir=data_dir, notify=notify)
-    session.teacher_summary = before.get("teacher")
+    session.teacher_summary, session.averaged = before.get("teacher"), origin
     session.summarize(task, outcome, network)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet
 
 import torch
 
@@ -95,6 +96,7 @@ class Session:
         report: Whether to inspect the trained model and write report.html and the model card.
         trial: Whether only the metrics on the validation split are wanted: no test, no views, no report.
         teacher_summary: What the summary says of the teacher.
+        averaged: What the summary says of the runs or checkpoints that are averaged; see `average`.
         pause: After how many seconds of training to stop before the end, and the reason to give; after "paused" the
             model is not evaluated on all rows, because the training will be resumed.
         task: The task with its data, once prepared.
@@ -110,10 +112,11 @@ class Session:
     notify: Notify | None = None
     report: bool = True
     teacher_summary: Json | None = None
+    averaged: Json | None = None
     trial: bool = False
     pause: tuple[float, str] | None = None
     task: Task[Encoded] | None = None
-    alike: list[Task[Encoded]] | None = None
+    alike: WeakSet[Task[Encoded]] | None = None
     known_baselines: dict[str, Json] = field(default_factory=dict)
     times: dict[str, float] = field(default_factory=dict)  # stage → seconds; see `TIMES`
     decided: list[str] = field(default_factory=list)  # settings that were open, and follow from the budget
@@ -237,8 +240,11 @@ class Session:
         with self._timed("reading"):
             task = on_first_rank(ranks, prepare)
             self.task = prepare() if task is None else task
-        if self.alike is not None and not any(self.task.share_data(other) for other in self.alike):
-            self.alike.append(self.task)
+        if self.alike is not None:
+            for other in self.alike:
+                if self.task.share_data(other):
+                    break
+            self.alike.add(self.task)
         return self.task
 
     def _remove_records(self, *names: str) -> None:
@@ -443,6 +449,8 @@ class Session:
         }
         if self.teacher_summary is not None:
             summary["teacher"] = self.teacher_summary
+        if self.averaged is not None:
+            summary["averaged"] = self.averaged
         started, stopped = outcome.started, outcome.stopped
         if model is None or started is None or stopped is None:
             run.write_summary(summary)

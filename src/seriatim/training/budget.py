@@ -31,7 +31,7 @@ from ..core.device import Ranks, derive, memory_size
 from ..core.errors import SeriatimError
 from ..tasks.base import Encoded, Task
 from .config import DEFAULT_STEPS, MAX_EVALUATED, Config, learning_rates
-from .cost import count_flops, parameter_count
+from .cost import count_flops, count_targets, parameter_count
 from .optimizer import make_optimizer, update
 
 TARGETS_PER_ROOT = 3.0  # targets of an update, as a multiple of the root of all that are read
@@ -101,8 +101,7 @@ def make_plan(config: Config, task: Task[Encoded], device: torch.device, ranks: 
         if train.epochs is not None:
             updates = math.ceil(train.epochs * task.steps_per_epoch(global_size(batch_size)))
         elif train.tokens is not None:
-            size = global_size(batch_size)
-            updates = math.ceil(train.tokens / max(task.batch(0, 0, size, size).count, 1))
+            updates = math.ceil(train.tokens / max(count_targets(task, global_size(batch_size)), 1))
         elif train.flops is not None:
             network = task.network(model).to(device)
             updates = math.ceil(train.flops / max(count_flops(task, network, global_size(batch_size), device), 1.0))

@@ -7,6 +7,7 @@ import resource
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -15,11 +16,16 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ..core.device import on_meta_device
 from ..core.errors import SeriatimError
+from ..core.state import flatten
 from ..nn.backbone import BackboneSettings
 from ..nn.layers import readable_equations
 from ..nn.network import count_parameters
+from ..tasks.batching import Batch
 
 MAX_WIDTH = 65_536
+SIZED_BATCHES = 64  # whose mean size turns tokens and operations into steps; as many as are sorted by length together
+EQUAL_BATCHES = 4  # so many batches of one size are followed by others of that size
+COUNTED_BATCHES = 4  # whose operations are counted if sizes differ
 
 
 def solve_width(
@@ -79,15 +85,47 @@ def _largest(size: Callable[[int], int], limit: int, highest: int, multiple: int
     return low * multiple
 
 
+def count_targets(task: Any, batch_size: int) -> float:
+    """Returns the mean number of targets of the first batches."""
+    return fmean(measure_batches(task, batch_size, lambda batch: batch.count))
+
+
 def count_flops(task: Any, network: nn.Module, batch_size: int, device: torch.device) -> float:
-    """Returns the operations of the matrix products of a forward and backward pass over a batch, counted on one row."""
-    row = task.batch(0, 0, 1, batch_size).to(device)
+    """Returns the operations of the matrix products of a forward and backward pass over a mean batch.
+
+    They are counted on rows of batches from short to long, and scaled by the elements of the first batches: the lengths
+    of those that a seed happens to draw must not decide.
+    """
+    sizes = measure_batches(task, batch_size, count_elements)
+    by_size = sorted(range(len(sizes)), key=sizes.__getitem__)
+    parts = 1 if min(sizes) == max(sizes) else min(COUNTED_BATCHES, len(sizes))
     twin = copy.deepcopy(network).train()
     generator = torch.random.get_rng_state()
-    with readable_equations(), FlopCounterMode(display=False) as counter:
-        task.loss(task.forward(twin, row), row).backward()
+    flops = elements = 0
+    for part in range(parts):
+        step = by_size[(2 * part + 1) * len(sizes) // (2 * parts)]  # the middle of each quarter
+        row = task.batch(step, batch_size - 1, batch_size, batch_size).to(device)
+        with readable_equations(), FlopCounterMode(display=False) as counter:
+            task.loss(task.forward(twin, row), row).backward()
+        flops, elements = flops + counter.get_total_flops(), elements + count_elements(row)
     torch.random.set_rng_state(generator)
-    return float(counter.get_total_flops()) * batch_size
+    return flops / max(elements, 1) * fmean(sizes)
+
+
+def measure_batches(task: Any, batch_size: int, measure: Callable[[Batch], int]) -> list[int]:
+    """Returns a size of each of the first batches; of few if those are equal, as images are."""
+    sizes: list[int] = []
+    for step in range(min(SIZED_BATCHES, task.steps_per_epoch(batch_size))):
+        sizes.append(measure(task.batch(step, 0, batch_size, batch_size)))
+        if len(sizes) == EQUAL_BATCHES and len(set(sizes)) == 1:
+            break
+    return sizes
+
+
+def count_elements(batch: Batch) -> int:
+    """Returns the elements of the sequences of a batch with their padding, which its operations are proportional to."""
+    tensors, _ = flatten(batch.inputs)
+    return sum(tensor.numel() for tensor in tensors if len(tensor) == len(tensors[0]))
 
 
 def reset_peak_memory() -> None:

@@ -40,7 +40,7 @@ from ..tasks.base import Encoded, Task
 from ..tasks.batching import Batch
 from .checkpoint import Checkpoint, Checkpoints, StepTimes
 from .config import DEFAULT_STEPS, MAX_EVALUATED, MUON_LR, TrainSettings
-from .cost import count_flops
+from .cost import count_flops, count_targets
 from .events import Evaluated, Event, Saved, Started, Stepped, Stopped
 from .optimizer import (
     freeze,
@@ -59,7 +59,6 @@ T = TypeVar("T")
 DEFAULT_EVALUATIONS = 10  # during training
 EVALUATION_SHARE = 0.15  # of the wall time of a training with a budget of minutes, at most
 WARM_UP_PASSES = 2  # before the clock starts
-SIZED_BATCHES = 32  # whose mean size turns a number of tokens into steps
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
 EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}
 
@@ -148,10 +147,7 @@ class Loop:
         if settings.epochs is not None:
             return math.ceil(settings.epochs * self.task.steps_per_epoch(self.progress.batch_size))
         if settings.tokens is not None:  # batches are the same for all models, whatever their lengths
-            size = self.progress.batch_size
-            count = min(SIZED_BATCHES, self.task.steps_per_epoch(size))
-            per_step = sum(self.task.batch(step, 0, size, size).count for step in range(count)) / count
-            return max(round(settings.tokens / max(per_step, 1)), 1)
+            return max(round(settings.tokens / max(count_targets(self.task, self.progress.batch_size), 1)), 1)
         if settings.flops is not None:
             return max(round(settings.flops / max(self._count_flops(), 1.0)), 1)
         return DEFAULT_STEPS if settings.steps is None and settings.minutes is None else settings.steps

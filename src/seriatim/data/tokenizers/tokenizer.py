@@ -43,7 +43,7 @@ from .training import SPECIAL_TOKENS, UNK, TokenizerSettings, train_backend
 
 CACHE_SIZE = 1 << 18  # segments whose ids are cached
 SHOWN_UNKNOWN = 10  # in an error
-VISIBLE = {" ": "␣", "\n": "↵"}  # how white space is shown
+VISIBLE = {" ": "␣", "\n": "↵", "\t": "⇥", "\r": "␍"}  # how white space is shown
 WORD_KINDS = ("word", "wordpiece", "bert")  # kinds that drop the white space between words
 
 
@@ -263,7 +263,10 @@ class Tokenizer:
         return b"".join([token_bytes[index] for index in ids.tolist()]).decode("utf-8", "replace")
 
     def token(self, index: int) -> str:
-        """Returns a token in printable form: blanks and line ends are made visible."""
+        """Returns a token in printable form: white space is made visible, other signs as <U+2028>.
+
+        There are no backslashes in it, which a table of predictions would escape once more.
+        """
         index = int(self._check_ids([index])[0])
         if index in (self.eos, self.unk) or index in self._added or self.drops_whitespace or self.kind == "other":
             return self._names[index]
@@ -272,7 +275,7 @@ class Tokenizer:
             text = data.decode("utf-8")
         except UnicodeDecodeError:
             return "".join(map(byte_token, data))
-        return "".join(VISIBLE.get(x) or (x if x.isprintable() else repr(x)[1:-1]) for x in text)
+        return "".join(VISIBLE.get(x) or (x if x.isprintable() else f"<U+{ord(x):04X}>") for x in text)
 
     def piece(self, index: int) -> str:
         """Returns what a token stands for within a text, with the blank before it if that belongs to it; the pieces of

@@ -13,7 +13,7 @@ from ...core.config import Settings
 from ...core.errors import Diagnostics
 from ...data.dataset import Dataset
 from ...data.images import IMAGE, ImageSettings
-from ...data.kinds import NUMBER, NUMBERS, TEXT, TOKENS
+from ...data.kinds import LINES, NUMBER, NUMBERS, TEXT, TOKENS
 from ...data.sequences import Sequences
 from ...data.source import DataInput
 from ...decode.sampling import BeamSettings
@@ -67,7 +67,7 @@ class CaptionPredictor(EncoderDecoderPredictor[EncodedCaptions]):
         return self.score_records(self.task.encode(dataset))
 
     @capability(
-        outputs={"attention": TEXT, "words": TOKENS, "grid": NUMBERS, "weights": NUMBERS},
+        outputs={"attention": LINES, "words": TOKENS, "grid": NUMBERS, "weights": NUMBERS},
         options=BeamSettings,
         inputs=ALIGNED,
     )

@@ -17,7 +17,7 @@ from ...core.config import Settings
 from ...core.errors import SeriatimError
 from ...core.metrics import metric_label
 from ...data.dataset import Dataset
-from ...data.kinds import NUMBER, NUMBERS, TEXT, TOKENS
+from ...data.kinds import LINES, NUMBER, NUMBERS, TEXT, TOKENS
 from ...data.sequences import Sequences
 from ...data.tokenizers import UNK
 from ...decode.sampling import BeamSettings, Hypothesis
@@ -103,7 +103,7 @@ class TranslationPredictor(EncoderDecoderPredictor[Encoded], EmbeddingPredictor)
         return self.score_records(encoded)
 
     @capability(
-        outputs={"alignment": TEXT, "target": TOKENS, "source": TOKENS, "weights": NUMBERS},
+        outputs={"alignment": LINES, "target": TOKENS, "source": TOKENS, "weights": NUMBERS},
         options=AlignOptions,
         inputs=ALIGNED,
     )
