@@ -319,7 +319,8 @@ def test_the_learning_rate_is_tuned_within_the_time(
     scores = [trial["score"] for trial in tuning["trials"]]
     assert scores[0] <= scores[1]
     assert scores[2:] == sorted(scores[2:])
-    assert seriatim.load(tmp_path / "gru").config.train.optimizer.lr_scale == tuning["factor"]
+    trained = seriatim.load(tmp_path / "gru").config  # for a number of steps: the rate itself
+    assert learning_rates(trained)[0] == tuning["trials"][0]["lr"]
     for trial in tuning["trials"]:
         name = f"gru-round{trial['round']}-lr-x{trial['factor']:g}"
         assert learning_rates(seriatim.load(tmp_path / "tuning" / name).config)[0] == trial["lr"]
@@ -366,8 +367,8 @@ def test_a_learning_rate_that_fails_is_not_taken(book: Path, tmp_path: Path, mon
     assert failed == {2, 4}
     assert tuning["factor"] <= 1
     assert len({round(muon / lr, 6) for lr, muon in seen}) == 1
-    scales = [seriatim.load(tmp_path / name).config.train.optimizer.lr_scale for name in ("gru", "gru-seed1")]
-    assert scales == [tuning["factor"]] * 2
+    rates = [learning_rates(seriatim.load(tmp_path / name).config)[0] for name in ("gru", "gru-seed1")]
+    assert rates == [tuning["factor"] * 0.004] * 2
 
 
 def test_a_metric_of_which_more_is_better_is_maximized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -382,6 +383,9 @@ def test_a_metric_of_which_more_is_better_is_maximized(tmp_path: Path, monkeypat
 
     tuning = tune("gru", config, 1.0, train, tmp_path)
     assert tuning.factor == 4
+    timed = configure("classify", "data.csv", "gru", {"train": {"minutes": 1}})
+    assert learning_rates(tuning.apply(timed)) == pytest.approx([4 * rate for rate in learning_rates(timed)])
+    assert tuning.apply(timed).train.optimizer.lr is None, "the budget decides what it is a factor of"
     assert [trial["score"] for trial in tuning.record()["trials"]][:2] == [4 * 4e-3, 2 * 4e-3]
     longer = config.model_copy(update={"train": config.train.model_copy(update={"minutes": 1.0})})
     short = tune("short", longer, 1.0, train, tmp_path)

@@ -221,9 +221,8 @@ def test_coverage_and_interval_score_by_hand(tmp_path: Path) -> None:
     scale = np.mean(np.abs(np.array(waves())[7:98] - np.array(waves())[:91]))
     score = (3.0 * (count - 1) + (1.5 + 2 / 0.05 * 0.5)) / count / scale
     assert metrics["msis_95"] == pytest.approx(score, rel=1e-6)
-    note = plot_coverage(encoded, y, ends).note  # 28 values of the test split are ten forecasts of up to three steps
-    assert "in 10 forecasts" in note
-    assert "96.4 % are within the 80 % interval (standard error 12.6 points)" in note  # √(0.8 · 0.2 / 10)
+    note = plot_coverage(encoded, y, ends).note  # 28 values of the test split, three steps ahead: √(0.8 · 0.2 / (28/3))
+    assert "96.4 % are within the 80 % interval (standard error 13.1 points)" in note
 
 
 # Intervals

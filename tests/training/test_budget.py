@@ -30,9 +30,11 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def plan(book: Path, monkeypatch: pytest.MonkeyPatch, rows: Any = None, **settings: Any) -> budget.Plan:
+def plan(
+    book: Path, monkeypatch: pytest.MonkeyPatch, rows: Any = None, name: str = "gru", **settings: Any
+) -> budget.Plan:
     """Returns the plan of a language model; `rows` gives the rows within the time by the width."""
-    config = configure("language", str(book), "gru", settings)
+    config = configure("language", str(book), name, settings)
     task = tasks.load("language").prepare(config.task_config())
     if rows is not None:
         pace = lambda config, *rest: Pace(rows(config.model.width), float(config.task.context_length))  # noqa: E731
@@ -74,6 +76,13 @@ def test_few_updates_have_a_higher_learning_rate(
     assert "train.optimizer.lr" not in fixed.decided
     scaled = plan(book, monkeypatch, rows, train=train | {"optimizer": {"lr_scale": 0.5}})
     assert learning_rates(scaled.config) == pytest.approx([rate / 2 for rate in learning_rates(made.config)])
+    attention = plan(book, monkeypatch, rows, "gpt", train=train, model={"width": 128})
+    higher = 3**0.32 if updates == 100 else 1.0
+    assert learning_rates(attention.config)[0] == pytest.approx(0.5 / 128 * higher, rel=0.02)
+    config = configure("language", str(book), "gru", {"train": train}).model_copy(update={"start": "a run"})
+    task = tasks.load("language").prepare(config.task_config())
+    pretrained = make_plan(config, task, torch.device("cpu"), Ranks())
+    assert learning_rates(pretrained.config)[0] == pytest.approx(4e-3 / 5)
 
 
 def test_steps_need_no_pace(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ def test_only_matrices_decay_and_lower_layers_learn_slower() -> None:
     optimizer = make_optimizer(network, OptimizerSettings(name="adamw", layer_decay=0.5, weight_decay=0.3), 1e-3)
     for group in optimizer.param_groups:
         assert all((parameter.dim() >= 2) == (group["weight_decay"] > 0) for parameter in group["params"])
-    scales = {id(p): group["lr_scale"] for group in optimizer.param_groups for p in group["params"]}
+    scales = {id(p): group["lr_ratio"] for group in optimizer.param_groups for p in group["params"]}
     named = dict(network.named_parameters())
     assert scales[id(named["backbone.norm.weight"])] == 0.5  # after the blocks
     assert scales[id(named["backbone.blocks.1.feedforward.hidden.weight"])] == 0.5

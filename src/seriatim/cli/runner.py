@@ -272,8 +272,8 @@ def format_lines(value: object, capability: Capability) -> str:
 def print_records(request: Request, capability: Capability, parts: Iterator[Records]) -> None:
     """Prints records as they come.
 
-    A pipe gets the main output, one line per input; a terminal also the numbers beside it; --json everything. Several
-    records per input are a table with tabs.
+    A pipe gets the main output, one line per input or what is laid out in lines; a terminal also the numbers beside it;
+    --json everything. Several records per input are a table with tabs.
     """
     main = main_column(request, capability)
     columns: list[str] = []

@@ -154,6 +154,7 @@ class Bert(Backbone):
 
 class Settings(TransformerSettings):
     title: ClassVar[str] = "BERT"
+    lr_updates: ClassVar[int] = 4_000
     dropout_onset: ClassVar[float] = 30.0
     causal: ClassVar[bool] = False
     muon_lr: ClassVar[float | None] = None  # with norms after each part, orthogonal updates do not train it

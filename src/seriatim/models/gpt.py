@@ -135,7 +135,6 @@ class GPT(Backbone):
 
 class Settings(TransformerSettings):
     title: ClassVar[str] = "GPT"
-    lr_updates: ClassVar[int] = 300  # twice the default is too high from there on
     dropout_onset: ClassVar[float] = 30.0
     embedding_std: ClassVar[float | None] = INIT_STD
     output_bias: ClassVar[bool] = False

@@ -32,6 +32,7 @@ class AttentionSettings(BackboneSettings):
 
     budget_field: ClassVar[str] = "feedforward"
     muon_lr: ClassVar[float | None] = 0.05
+    lr_updates: ClassVar[int] = 300  # twice the default of a GPT is too high from there on
 
     heads: int = Field(4, ge=1, le=256, description="attention heads of a block; the width is a multiple of it")
     feedforward: int | None = Field(

@@ -359,7 +359,7 @@ def check_same_settings(folder: Path, config: Config, tuned: bool = False) -> No
     for values in (stored, requested):
         values["model"] = {name: value for name, value in values["model"].items() if name not in solved}
         if tuned:
-            drop_path(values, "train.optimizer.lr_scale")
+            values["train"]["optimizer"] |= {"lr": None, "lr_scale": None}
     if differing := [name for name in requested if stored[name] != requested[name]]:
         raise SeriatimError(
             "compare.differs",

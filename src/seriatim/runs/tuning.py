@@ -4,8 +4,9 @@ Five learning rates around the default, each half of the next, share half of the
 half, and are trained anew, since a schedule belongs to its length. Short trainings favor high learning rates, which
 diverge in long ones: if a trial of the first round had less than a quarter of the training's time, only the middle
 three are tried. What is searched for is `train.optimizer.lr_scale`, a factor of both AdamW's and Muon's learning rate:
-that of a trial is already higher by default if it makes fewer updates than the training (training/budget.py). The
-trainings are ordinary runs in the folder `tuning` of the comparison, so that an interrupted search continues.
+that of a trial is already higher by default if it makes fewer updates than the training (training/budget.py). If the
+training ends otherwise than by time, its default knows no updates, and it takes the learning rate itself. The trainings
+are ordinary runs in the folder `tuning` of the comparison, so that an interrupted search continues.
 """
 
 from __future__ import annotations
@@ -85,8 +86,10 @@ class Tuning:
         }
 
     def apply(self, config: Config) -> Config:
-        """Returns the settings with the best factor of their learning rate."""
-        return with_lr_scale(config, self.factor)
+        """Returns the settings with the best factor of their learning rate, or with that rate."""
+        if config.train.timed:
+            return with_optimizer(config, lr_scale=config.train.optimizer.lr_scale * self.factor)
+        return with_optimizer(config, lr=self.lrs[0], lr_scale=1.0)
 
 
 def tune(label: str, config: Config, minutes: float, train: Trainer, folder: Path) -> Tuning:
@@ -107,7 +110,7 @@ def tune(label: str, config: Config, minutes: float, train: Trainer, folder: Pat
         nonlocal sign
         ends = {**dict.fromkeys(ENDS), "minutes": share}
         settings = config.model_copy(update={"train": config.train.model_copy(update=ends)})
-        settings = with_lr_scale(settings, factor)
+        settings = with_optimizer(settings, lr_scale=settings.train.optimizer.lr_scale * factor)
         name = f"{FOLDER}/{label}-round{number + 1}-lr-x{factor:g}"
         try:
             run = train(name, settings, True)
@@ -133,8 +136,7 @@ def tune(label: str, config: Config, minutes: float, train: Trainer, folder: Pat
     return Tuning(trials, [lrs[trial.round, trial.candidate] for trial in trials], minutes, sign)
 
 
-def with_lr_scale(config: Config, factor: float) -> Config:
-    """Returns settings with both learning rates times a factor."""
-    optimizer = config.train.optimizer
-    optimizer = optimizer.model_copy(update={"lr_scale": optimizer.lr_scale * factor})
+def with_optimizer(config: Config, **values: float) -> Config:
+    """Returns settings with other values of the optimizer."""
+    optimizer = config.train.optimizer.model_copy(update=values)
     return config.model_copy(update={"train": config.train.model_copy(update={"optimizer": optimizer})})

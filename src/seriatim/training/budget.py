@@ -116,8 +116,8 @@ def make_plan(config: Config, task: Task[Encoded], device: torch.device, ranks: 
             choices.append(f"dropout {dropout:g}")
     if train.timed and train.optimizer.lr is None and config.start is None:
         factor = min((model.lr_updates / updates) ** LR_EXPONENT, MAX_LR_FACTOR)
-        if factor > 1:
-            lr = float(f"{model.default_lr() * factor:.2g}")
+        lr = float(f"{model.default_lr() * factor:.3g}")
+        if lr > model.default_lr():
             changes["optimizer"] = train.optimizer.model_copy(update={"lr": lr})
             choices.append(f"learning rate {lr * train.optimizer.lr_scale:g}")
     if train.evaluations is None:

@@ -249,6 +249,7 @@ def learning_rates(config: Config) -> tuple[float, float]:
     """Returns the peak learning rates of AdamW (or SGD) and of Muon.
 
     Defaults are the model's. A learning rate of the user changes that of Muon in proportion, unless both are set.
+    `lr_scale` is a factor of both.
     """
     model, optimizer = config.model, config.train.optimizer
     default = model.default_lr() if config.start is None else model.fine_tuning_lr()

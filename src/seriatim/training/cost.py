@@ -20,12 +20,11 @@ from ..core.state import flatten
 from ..nn.backbone import BackboneSettings
 from ..nn.layers import readable_equations
 from ..nn.network import count_parameters
-from ..tasks.batching import Batch
+from ..tasks.batching import POOL_BATCHES, Batch
 
 MAX_WIDTH = 65_536
-SIZED_BATCHES = 64  # whose mean size turns tokens and operations into steps; as many as are sorted by length together
-EQUAL_BATCHES = 4  # so many batches of one size are followed by others of that size
-COUNTED_BATCHES = 4  # whose operations are counted if sizes differ
+EQUAL_BATCHES = 4  # so many costly batches of one size are taken for all
+COUNTED_BATCHES = 4  # whose operations are counted
 
 
 def solve_width(
@@ -98,7 +97,7 @@ def count_flops(task: Any, network: nn.Module, batch_size: int, device: torch.de
     """
     sizes = measure_batches(task, batch_size, count_elements)
     by_size = sorted(range(len(sizes)), key=sizes.__getitem__)
-    parts = 1 if min(sizes) == max(sizes) else min(COUNTED_BATCHES, len(sizes))
+    parts = min(COUNTED_BATCHES, len(sizes))
     twin = copy.deepcopy(network).train()
     generator = torch.random.get_rng_state()
     flops = elements = 0
@@ -113,17 +112,20 @@ def count_flops(task: Any, network: nn.Module, batch_size: int, device: torch.de
 
 
 def measure_batches(task: Any, batch_size: int, measure: Callable[[Batch], int]) -> list[int]:
-    """Returns a size of each of the first batches; of few if those are equal, as images are."""
+    """Returns a size of each of the first batches; of few if they are costly and equal, as images are."""
     sizes: list[int] = []
-    for step in range(min(SIZED_BATCHES, task.steps_per_epoch(batch_size))):
+    for step in range(min(POOL_BATCHES, task.steps_per_epoch(batch_size))):
         sizes.append(measure(task.batch(step, 0, batch_size, batch_size)))
-        if len(sizes) == EQUAL_BATCHES and len(set(sizes)) == 1:
+        if task.prefetch and len(sizes) == EQUAL_BATCHES and len(set(sizes)) == 1:
             break
     return sizes
 
 
 def count_elements(batch: Batch) -> int:
-    """Returns the elements of the sequences of a batch with their padding, which its operations are proportional to."""
+    """Returns the elements of a batch with their padding, which its operations are about proportional to.
+
+    Tensors of another number of rows, such as all captions of some images, are not counted.
+    """
     tensors, _ = flatten(batch.inputs)
     return sum(tensor.numel() for tensor in tensors if len(tensor) == len(tensors[0]))
 

@@ -32,7 +32,7 @@ WARMUP_START = 0.01  # share of the peak, at which a warm-up that is a share of 
 def make_optimizer(
     network: nn.Module, settings: OptimizerSettings, lr: float, muon_lr: float = MUON_LR
 ) -> torch.optim.Optimizer:
-    """Returns the optimizer of the trained parameters, in groups with a factor `lr_scale` of the learning rate.
+    """Returns the optimizer of the trained parameters, in groups with a factor `lr_ratio` of the learning rate.
 
     Weight decay applies to matrices only: biases, gains and norms have no scale to control. With `layer_decay` the
     factor falls with depth. Frozen parameters are left out.
@@ -45,10 +45,10 @@ def make_optimizer(
     for name, parameter in network.named_parameters():
         depth, matrix = depths[name].from_output if depths else 0, parameter.dim() >= 2
         decay = settings.weight_decay if matrix else 0.0
-        group = {"params": [], "weight_decay": decay, "lr_scale": settings.layer_decay**depth}
+        group = {"params": [], "weight_decay": decay, "lr_ratio": settings.layer_decay**depth}
         if name in hidden:  # weights decay at the pace of AdamW
             group |= {"stacked": hidden[name], "momentum": momentum}
-            group |= {"weight_decay": decay / muon_scale, "lr_scale": muon_scale * settings.layer_decay**depth}
+            group |= {"weight_decay": decay / muon_scale, "lr_ratio": muon_scale * settings.layer_decay**depth}
         if parameter.requires_grad:
             groups.setdefault((depth, hidden.get(name, 0), not matrix), group)["params"].append(parameter)
     ordered = [group for _, group in sorted(groups.items())]
@@ -65,7 +65,7 @@ def update(optimizer: torch.optim.Optimizer, lr: float) -> None:
     Fused optimizers do not raise the version counter of parameters, by which caches of packed weights notice changes.
     """
     for group in optimizer.param_groups:
-        group["lr"] = lr * group["lr_scale"]
+        group["lr"] = lr * group["lr_ratio"]
     optimizer.step()
     torch.autograd.graph.increment_version([p for group in optimizer.param_groups for p in group["params"]])
 

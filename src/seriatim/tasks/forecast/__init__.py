@@ -493,7 +493,8 @@ class ForecastTask(Task[SeriesEncoded]):
 
     def _choose_share(self, network: Network) -> tuple[float, str]:
         """Returns by which factor the network counts beside its anchor, and the reason."""
-        encoded, origins = self.encoded["validation"], self.origins("validation")
+        encoded = self.require_split("validation")
+        origins = encoded.backtest(None)  # forecasts that do not overlap, for the test
         anchor, full = (forecast_origins(n, encoded, self.settings, origins) for n in (None, network))
         # A recursive forecast is no linear function of the outputs: all or nothing.
         shares = (0.0, *(NETWORK_SHARES if self.settings.mode == "direct" else NETWORK_SHARES[-1:]))
@@ -511,10 +512,12 @@ class ForecastTask(Task[SeriesEncoded]):
             chance = t_tails(float(gains.mean()) / standard_error, len(gains) - 1) / 2
         on_validation = "on the validation split"
         if mase[best] >= mase[0.0] or chance >= ALPHA:
+            figures = f"MASE {mase[best]:.3g} with the network, {mase[0.0]:.3g} without"
+            if mase[best] < mase[0.0]:
+                figures += f"; {format_p(chance)} over {len(gains)} forecasts" if len(gains) > 1 else "; one forecast"
             return 0.0, (
                 f"the anchor alone is the forecast: {on_validation} the network does not improve the anchor by more "
-                f"than chance (MASE {mase[best]:.3g} with the network, {mase[0.0]:.3g} without; {format_p(chance)} "
-                f"over {len(gains):,} forecasts)"
+                f"than chance ({figures})"
             )
         part = "the network" if best == 1.0 else f"{100 * best:.0f} % of the network's difference"
         return (

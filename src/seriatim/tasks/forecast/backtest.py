@@ -225,10 +225,10 @@ def plot_forecast(
 def plot_coverage(encoded: SeriesEncoded, references: np.ndarray, intervals: np.ndarray) -> Lines:
     """Returns the share of values within each interval by the step of the horizon, beside its nominal share.
 
-    The note has the standard error of a right interval: the values of one forecast, too high or low together, are one.
+    The note has the standard error of a right interval: the values of a horizon, too high or low together, are one.
     """
     known = ~np.isnan(references)
-    forecasts = max(int(known.any(axis=1).sum()), 1)
+    horizons = max(known.sum() / references.shape[1], 1.0)
     steps = row(np.arange(1, references.shape[1] + 1))
     lines, texts = [], []
     for number, interval in enumerate(encoded.processor.intervals):
@@ -238,10 +238,10 @@ def plot_coverage(encoded: SeriesEncoded, references: np.ndarray, intervals: np.
         name = f"{interval.percent} % interval"
         nominal = np.full(len(shares), interval.percent / 100)
         lines += [Series(name, steps, row(shares)), Series(f"{name}, nominal", steps, row(nominal), dashed=True)]
-        error = np.sqrt(interval.percent * (100 - interval.percent) / forecasts)
+        error = np.sqrt(interval.percent * (100 - interval.percent) / horizons)
         share = 100 * inside.sum() / max(int(known.sum()), 1)
         texts.append(f"{share:.1f} % are within the {name} (standard error {error:.1f} points)")
-    note = f"share of the values in {forecasts:,} forecasts; of all steps together {' and '.join(texts)}"
+    note = f"share of the values; of all steps together {' and '.join(texts)}"
     return Lines(
         title="Coverage of the intervals", note=note, series=tuple(lines), x="step", y="share", low=0.0, markers=False
     )

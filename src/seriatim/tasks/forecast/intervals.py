@@ -107,11 +107,14 @@ def find_bounds(errors: np.ndarray, percent: int) -> tuple[float, float]:
 
 
 class KnownErrors(NamedTuple):
-    """Errors (n,horizon) in units of their scale, NaN if unknown, and when they became known."""
+    """Errors (n,horizon) in units of their scale, NaN if unknown, and when they became known.
+
+    The test splits of several series are taken to start at one time, as those of equally long series that end together.
+    """
 
     forecasts: np.ndarray
     anchors: np.ndarray  # those of the anchor alone
-    steps: np.ndarray  # of the values, counted from the start of the test split; −1 before it
+    steps: np.ndarray  # of the values, counted from the start of the test split of their series; −1 before it
 
     def calibrate(self, percents: Sequence[int], before: float = np.inf) -> tuple[Interval, ...]:
         """Returns the intervals that are calibrated on the errors of values before a step."""
