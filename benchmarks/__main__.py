@@ -67,8 +67,26 @@ def open_run(out: Path, plan: Mapping[str, Any], fresh: bool) -> dict[str, Any]:
     out.mkdir(parents=True, exist_ok=True)
     for old in out.glob("*.json"):
         old.unlink()
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    return {**plan, "started": time.strftime("%Y-%m-%d %H:%M"), "load": load, "seconds": 0.0, "finished": False}
+    started = time.strftime("%Y-%m-%d %H:%M")
+    return {**plan, "started": started, "load": measure_load(), "seconds": 0.0, "finished": False}
+
+
+def measure_load() -> float:
+    """Returns how many cores other processes use, over a second; 0 where that cannot be read.
+
+    The load average of the last minute would be that of installing the peers.
+    """
+    path = Path("/proc/stat")
+    if not path.exists():
+        return 0.0
+
+    def idle_ticks() -> int:
+        return sum(map(int, path.read_text().splitlines()[0].split()[4:6]))  # idle, and waiting for a disk
+
+    before, began = idle_ticks(), time.perf_counter()
+    time.sleep(1.0)
+    idle = (idle_ticks() - before) / os.sysconf("SC_CLK_TCK") / (time.perf_counter() - began)
+    return max((os.cpu_count() or 1) - idle, 0.0)
 
 
 def measure_module(name: str, planned: float, seconds: float, out: Path, options: list[str]) -> None:

@@ -123,9 +123,7 @@ def describe_run(out: Path, results: Sequence[Mapping[str, Any]]) -> list[str]:
         state = "" if run["finished"] else " so far (it was interrupted)"
         lines.append(f"Begun {run['started']}, {run['seconds'] / 60:.0f} minutes{state}.")
         if run["load"] > 0.5:
-            lines.append(
-                f"The machine was busy when it began (load {run['load']:.1f}): the times are not to be trusted."
-            )
+            lines.append(f"Others used {run['load']:.1f} cores when it began: the times are not to be trusted.")
     return [*lines, NOT_HERE]
 
 
