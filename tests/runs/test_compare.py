@@ -328,10 +328,12 @@ def test_the_learning_rate_is_tuned_within_the_time(
         "gru-round1-lr-x1", f"gru-round2-lr-x{tuning['factor']:g}"
     )]  # fmt: skip
     assert steps == [6, 15]  # a step takes a second of this clock
-    assert any(note.startswith(f"gru: {tuning['factor']:g} times the default learning rate") for note in notes)
+    assert any(note.startswith(f"gru: learning rate {tuning['trials'][0]['lr']:.3g}") for note in notes)
     monkeypatch.setattr(Loop, "_update", lambda loop: pytest.fail("it was trained again"))
     again = seriatim.compare("language", book, out=tmp_path, **common)
     assert again.tunings["gru"].record() == tuning
+    with pytest.raises(SeriatimError, match="was tuned with --tune-minutes 1"):
+        seriatim.compare("language", book, out=tmp_path, **common | {"models": ["gru"], "tune_minutes": 2.0})
     assert "Learning rates tried" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 

@@ -96,6 +96,16 @@ def test_an_existing_run_is_not_overwritten(run: Any, table: Path) -> None:
     assert caught.value.code == "run.exists"
 
 
+@pytest.mark.parametrize("name", ["README.md", "report.html", "config.yaml"])
+def test_files_of_the_user_are_not_overwritten(table: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("mine: 1\n")
+    with pytest.raises(SeriatimError, match=name) as caught:
+        seriatim.train("classify", table, "gru", out=tmp_path, steps=1)
+    assert caught.value.code == "run.exists"
+    assert [path.name for path in tmp_path.iterdir() if path.is_file() and not path.name.startswith(".")] == [name]
+    assert (tmp_path / name).read_text() == "mine: 1\n"
+
+
 def test_a_new_end(table: Path, tmp_path: Path) -> None:
     train(table, tmp_path / "short", steps=4)
     longer = seriatim.resume(tmp_path / "short", steps=8, report=False)

@@ -447,6 +447,11 @@ def baseline_standing(runs: Sequence[RunData], compared: Sequence[RunData] = ())
     return None
 
 
+def metrics_owner(run: RunData) -> str:
+    """Returns what the metrics of a run are those of, at the start of a sentence: the model, or its anchor alone."""
+    return f"The anchor of {the(run)}" if Facts(run.runs[0]).unused else capitalized(run)
+
+
 def against_baselines(runs: Sequence[RunData], compared: Sequence[RunData] = ()) -> str:
     """Returns how far the best model is ahead of the baselines, or that it is not; see `baseline_standing`."""
     standing = baseline_standing(runs, compared)
@@ -458,9 +463,9 @@ def against_baselines(runs: Sequence[RunData], compared: Sequence[RunData] = ())
     if not ahead:
         top = min(scored, key=lambda run: sign * reached[run.label])
         if math.isclose(reached[top.label], bar, rel_tol=1e-5):  # as an anchor alone is
-            equal = f"{capitalized(top)} equals the best baseline, {strongest}"
+            equal = f"{metrics_owner(top)} equals the best baseline, {strongest}"
             return f"{equal}, on the {split} split: {describe_metric(metric, bar)}."
-        subject = f"{capitalized(top)} does not beat" if len(scored) == 1 else "No model beats"
+        subject = f"{metrics_owner(top)} does not beat" if len(scored) == 1 else "No model beats"
         whose = "" if len(scored) == 1 else f" of {the(top)}, the nearest to it"
         against = f"{describe_metric(metric, bar)} against {format_metric(metric, reached[top.label])}{whose}"
         return f"{subject} the best baseline, {strongest}, on the {split} split: {against}."
@@ -473,12 +478,12 @@ def against_baselines(runs: Sequence[RunData], compared: Sequence[RunData] = ())
     where = f"the best baseline, {strongest}, by {gain} on the {split} split"
     sure = p[top.label]
     if sure is not None and sure < ALPHA:
-        return f"{capitalized(top)} beats {where} ({against}, {format_p(sure)}){rest}."
+        return f"{metrics_owner(top)} beats {where} ({against}, {format_p(sure)}){rest}."
     if sure is None and abs(reached[top.label] - bar) < chance(top, metric):
-        return f"{capitalized(top)} is ahead of {where} ({against}), which may be chance{rest}."
+        return f"{metrics_owner(top)} is ahead of {where} ({against}), which may be chance{rest}."
     if sure is None:  # no test: what was measured is said, and no more
-        return f"{capitalized(top)} is ahead of {where} ({against}){rest}."
-    return f"{capitalized(top)} is ahead of {where} ({against}, {format_p(sure)}), which may be chance{rest}."
+        return f"{metrics_owner(top)} is ahead of {where} ({against}){rest}."
+    return f"{metrics_owner(top)} is ahead of {where} ({against}, {format_p(sure)}), which may be chance{rest}."
 
 
 def common_metric(runs: Sequence[RunData], baselines: dict[str, Json], split: str) -> str:

@@ -24,7 +24,7 @@ from ..training.checkpoint import Checkpoints
 from ..training.events import Outcome, Started, Stopped
 from .evaluate import Data, Notify, reopen_task
 from .run import WEIGHTS, Run
-from .session import Session, has_started
+from .session import Session, check_unused
 
 DATA_FILES = ("data.json", "capabilities.json", "tokenizer*.json")  # how data is read: the same for the average
 HISTORY_FILES = ("metrics.jsonl", "samples.jsonl")
@@ -69,9 +69,7 @@ def average(
     weights: dict[str, Tensor]
     origin: Json
     with locked_folder(folder):
-        if folder.is_file() or has_started(folder):
-            cause = f"{folder} is a file" if folder.is_file() else f"{folder} holds a run already"
-            raise SeriatimError("run.exists", cause, "choose another --out")
+        check_unused(folder)
         history: tuple[str, ...] = HISTORY_FILES
         if gradient_free and last is None:
             history, (weights, origin) = (), interpolate(opened, data_dir, notify)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -130,6 +131,8 @@ def compare(
     path = make_folder(f"compare-{first.task.name}") if out is None else Path(out)
     for _, folder, config in trainings:
         check_same_settings(path / folder, config, tuned=tune_minutes is not None)
+    if tune_minutes is not None:
+        check_same_tuning(path, tune_minutes)
 
     # The page of the comparison shows views of the first seed only; `seriatim report` writes those of another.
     reported = {folder for model, folder, _ in trainings if report and model == folder}
@@ -186,8 +189,7 @@ class Trainings:
 
         def search(model: str, config: Config) -> None:
             best = self.tunings[model] = tune(model, config, minutes, self.train, self.path)
-            edge = ", at the edge of what was tried" if best.at_edge else ""
-            self.note(f"{model}: {best.factor:g} times the default learning rate{edge}")
+            self.note(f"{model}: {best.describe(config.train.timed)}")
 
         first = {model: config for model, folder, config in trainings if model == folder}
         networks = {model: config for model, config in first.items() if not config.model.gradient_free}
@@ -332,6 +334,18 @@ def parse_seeds(seeds: int | str | Sequence[int], first: int) -> list[int]:
         remedy = "a number from 1 on, as --seeds 3, or a list, as --seeds 0,1,2"
         raise SeriatimError("compare.seeds", f"--seeds {seeds} does not name seeds", remedy)
     return numbers
+
+
+def check_same_tuning(path: Path, minutes: float) -> None:
+    """Raises SeriatimError if the learning rates of a comparison were searched for within another time."""
+    try:
+        before = json.loads((path / "comparison.json").read_text(encoding="utf-8"))["tuning"]
+        budgets = {record["budget"] for record in before.values()} - {minutes}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return  # there is none yet, or it is damaged and will be written again
+    if budgets:
+        cause = f"{path} was tuned with --tune-minutes {max(budgets):g}"
+        raise SeriatimError("compare.differs", cause, "repeat the command as it was, or choose another --out")
 
 
 def check_same_settings(folder: Path, config: Config, tuned: bool = False) -> None:

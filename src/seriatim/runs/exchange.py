@@ -31,7 +31,7 @@ from ..tasks.processor import Processor
 from ..training.config import Config, make_config
 from .capabilities import task_capabilities
 from .run import WEIGHTS, Run, save_task
-from .session import has_started
+from .session import check_unused
 
 Notify = Callable[[str], None]
 FORMATS = ("transformers", "sentence-transformers", "arpa")
@@ -103,9 +103,7 @@ def _write_run(
 ) -> Run:
     """Writes the files of a run without training, and returns it."""
     with locked_folder(folder):
-        if folder.is_file() or has_started(folder):
-            cause = f"{folder} is a file" if folder.is_file() else f"{folder} holds a run already"
-            raise SeriatimError("run.exists", cause, "choose another --out")
+        check_unused(folder)
         settings = config.model_dump(mode="json")
         save_task(folder, task_class(config.task_config(), processor, {}, {}), settings)
         write_json(folder / "capabilities.json", task_capabilities(task_class))

@@ -126,7 +126,9 @@ class Session:
         check_model(self.config)
         ranks = self._set_up()
         with self._locked(ranks):
-            on_first_rank(ranks, self._check_unused)
+            on_first_rank(
+                ranks, lambda: check_unused(self.folder, f"`seriatim resume {self.folder}` continues it; else ")
+            )
             return self._start(ranks)
 
     def resume(self, **end: float | str | None) -> Run:
@@ -151,11 +153,6 @@ class Session:
                 if steps := Checkpoints(self.folder / "checkpoints").steps():
                     error.remedy += f"; `seriatim resume {self.folder}` then continues from step {steps[-1]}"
                 raise
-
-    def _check_unused(self) -> None:
-        if has_started(self.folder):
-            remedy = f"`seriatim resume {self.folder}` continues it; else choose another --out"
-            raise SeriatimError("run.exists", f"{self.folder} holds a run already", remedy)
 
     def _start(self, ranks: Ranks) -> Run:
         warm_start = None if self.config.start is None else open_warm_start(self.config.start)
@@ -590,6 +587,30 @@ def locked_by_first_rank(folder: Path, ranks: Ranks) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         on_first_rank(ranks, lambda: stack.enter_context(locked_folder(folder)))
         yield
+
+
+def check_unused(folder: Path, resuming: str = "") -> None:
+    """Raises SeriatimError if a new run would destroy something in its folder: a run, or files of the user's.
+
+    A training that was killed before its first checkpoint leaves a config.yaml with a format, and no page or card.
+
+    Args:
+        folder: The run folder.
+        resuming: How to continue the run instead.
+    """
+    cause = f"{folder} is a file" if folder.is_file() else ""
+    if has_started(folder):
+        cause = f"{folder} holds a run already"
+    else:
+        resuming = ""
+        names = [name for name in ("README.md", "report.html") if (folder / name).is_file()]
+        config = folder / "config.yaml"
+        if config.is_file() and b"\nformat:" not in b"\n" + config.read_bytes():
+            names.append(config.name)
+        if names:
+            cause = f"{folder} is not the folder of a run, and {' and '.join(names)} in it would be overwritten"
+    if cause:
+        raise SeriatimError("run.exists", cause, f"{resuming}choose another --out")
 
 
 def open_warm_start(source: str) -> WarmStart:

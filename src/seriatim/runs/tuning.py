@@ -65,6 +65,12 @@ class Tuning:
         factors = [trial.candidate for trial in self.trials]
         return self.factor in (min(factors), max(factors))
 
+    def describe(self, timed: bool) -> str:
+        """Returns the result in words, for a training whose end is a time or another."""
+        edge = ", at the edge of what was tried" if self.at_edge else ""
+        rate = f"{self.factor:g} times the default learning rate" if timed else f"learning rate {self.lrs[0]:.3g}"
+        return f"{rate}{edge}"
+
     def record(self) -> Json:
         """Returns what comparison.json stores."""
         trials = [
