@@ -352,7 +352,7 @@ def test_series_that_are_too_short_are_named(tmp_path: Path) -> None:
     assert need in error(path).cause
     task, _ = make_task(path, context_length=None, horizon=2)
     assert task.processor.context_length == 7  # chosen so that it fits
-    need = "series B is too short: 16 steps, 2 of them after the earlier splits, where a horizon of 3 needs 3"
+    need = "series B is too short: 2 steps in its validation or test split, where a horizon of 3 needs 3"
     assert error(path, context_length=4).cause == need
 
 

@@ -58,6 +58,8 @@ class RunFolder:
         if not (self.path / "config.yaml").is_file():
             siblings = [run.path.name for run in list_runs(self.path.parent)]
             remedy = did_you_mean(self.path.name, siblings) or "`seriatim runs` lists them"
+            if (self.path / "comparison.json").is_file():
+                remedy = "it is a comparison: name a run in it, or repeat its command"
             raise SeriatimError("run.missing", f"{self.path} is not the folder of a run", remedy)
 
     def __repr__(self) -> str:

@@ -294,10 +294,11 @@ class ForecastProcessor(Processor[SeriesEncoded]):
         for row in short.tolist():
             steps = f"{sizes[row]} steps"
             need = f"a context of {self.context_length} and a horizon of {self.horizon} need {required[row]}"
-            if history[row]:
-                steps += f", {sizes[row] - history[row]} of them after the earlier splits"
+            if new := int(sizes[row] - history[row]) if history[row] else 0:
+                steps = f"{new} {'step' if new == 1 else 'steps'} in its validation or test split"
                 need = f"a horizon of {self.horizon} needs {required[row]}"
-            remedy = "lower --horizon or --context-length, change data.fractions, or remove the series"
+            shares = "give validation and test larger shares (--set 'data.fractions=[0.5,0.25,0.25]')"
+            remedy = f"lower --horizon or --context-length, {shares}, or remove the series"
             cause = f"{describe_series(dataset, row)} is too short: {steps}, where {need}"
             diagnostics.report("data.too-short", cause, remedy)
         encoded = self.encode_scaled(dataset, self.context_length)
