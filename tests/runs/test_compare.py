@@ -18,9 +18,12 @@ from typing import Any
 import pytest
 
 import seriatim
+from seriatim.core.config import dump_yaml
 from seriatim.core.errors import SeriatimError
 from seriatim.core.files import WriteError
 from seriatim.core.metrics import metric_label
+from seriatim.core.run_folder import RunFolder
+from seriatim.report.run_data import read_runs
 from seriatim.runs.compare import cross_options, parse_seeds
 from seriatim.runs.configure import configure
 from seriatim.runs.jobs import EVENTS, Workers, WorkerWriteError
@@ -168,6 +171,20 @@ def test_other_settings_are_refused(book: Path, tmp_path: Path) -> None:
         with pytest.raises(SeriatimError, match="train") as caught:
             seriatim.compare("language", book, models=models, out=tmp_path / models[0], **(short | {"steps": 9}))
         assert caught.value.code == "compare.differs"
+
+
+def test_seeds_whose_pace_decided_differently_are_one_model(book: Path, tmp_path: Path) -> None:
+    """One seed had so few updates that its learning rate was raised, the other kept the default."""
+    seriatim.compare("language", book, ["gru"], out=tmp_path, seeds=2, **SMALL)
+    for name, lr in (("gru", None), ("gru-seed1", 0.0043)):
+        folder = tmp_path / name
+        settings, summary = RunFolder(folder).settings, json.loads((folder / "summary.json").read_text())
+        settings["train"]["optimizer"]["lr"] = lr
+        (folder / "config.yaml").write_text(dump_yaml({"format": 1, **settings}))
+        decided = ["train.optimizer.lr"] if lr else []
+        (folder / "summary.json").write_text(json.dumps(summary | {"decided": decided}))
+    (run,) = read_runs([RunFolder(tmp_path / name) for name in ("gru", "gru-seed1")])
+    assert len(run.runs) == 2
 
 
 def test_what_a_run_decided_is_compared_if_it_is_named(book: Path, tmp_path: Path) -> None:

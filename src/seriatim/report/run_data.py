@@ -400,11 +400,12 @@ def read_runs(folders: Sequence[RunFolder]) -> list[RunData]:
     compared: such runs are ranked by bits per byte.
     """
     groups: dict[str, list[list[RunFolder]]] = {}  # settings without the seed → runs with different seeds
+    decided = {str(path) for folder in folders for path in folder.summary.get("decided", [])}
     for folder in folders:
         settings = copy.deepcopy(dict(folder.settings))
         seed = settings.pop("seed", None)
-        for path in folder.summary.get("decided", []):  # by the pace, which may differ a little
-            drop_path(settings, str(path))
+        for path in decided:  # by the pace, which may differ a little: one seed may have kept what another changed
+            drop_path(settings, path)
         alike = groups.setdefault(json.dumps(settings, sort_keys=True, default=str), [])
         free = next((own for own in alike if seed not in (other.settings.get("seed") for other in own)), None)
         if free is None:
