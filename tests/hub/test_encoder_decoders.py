@@ -130,7 +130,7 @@ def test_tokens(peer: Peer) -> None:
 def test_generation(peer: Peer, beams: int) -> None:
     """Greedy and by beam search, from sources of different lengths."""
     theirs = peer.generate(beams)
-    assert len({tuple(row) for row in theirs}) > 2
+    assert len({tuple(row) for row in theirs}) > 1
     assert generated(peer.run, beams) == theirs
 
 

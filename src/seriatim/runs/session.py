@@ -592,7 +592,7 @@ def locked_by_first_rank(folder: Path, ranks: Ranks) -> Iterator[None]:
 def check_unused(folder: Path, resuming: str = "") -> None:
     """Raises SeriatimError if a new run would destroy something in its folder: a run, or files of the user's.
 
-    A training that was killed before its first checkpoint leaves a config.yaml with a format, and no page or card.
+    A config.yaml with a format is that of a run, whatever has become of it, and its files can be written again.
 
     Args:
         folder: The run folder.
@@ -603,10 +603,9 @@ def check_unused(folder: Path, resuming: str = "") -> None:
         cause = f"{folder} holds a run already"
     else:
         resuming = ""
-        names = [name for name in ("README.md", "report.html") if (folder / name).is_file()]
-        config = folder / "config.yaml"
-        if config.is_file() and b"\nformat:" not in b"\n" + config.read_bytes():
-            names.append(config.name)
+        names = [name for name in ("README.md", "config.yaml", "report.html") if (folder / name).is_file()]
+        if "config.yaml" in names and b"\nformat:" in b"\n" + (folder / "config.yaml").read_bytes():
+            names = []
         if names:
             cause = f"{folder} is not the folder of a run, and {' and '.join(names)} in it would be overwritten"
     if cause:
