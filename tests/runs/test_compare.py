@@ -26,8 +26,9 @@ from seriatim.core.run_folder import RunFolder
 from seriatim.report.run_data import read_runs
 from seriatim.runs.compare import cross_options, parse_seeds
 from seriatim.runs.configure import configure
+from seriatim.runs.halving import Trial
 from seriatim.runs.jobs import EVENTS, Workers, WorkerWriteError
-from seriatim.runs.tuning import tune
+from seriatim.runs.tuning import Tuning, tune
 from seriatim.tasks import NAMES
 from seriatim.tasks import load as load_task
 from seriatim.tasks.base import Task
@@ -405,6 +406,11 @@ def test_a_metric_of_which_more_is_better_is_maximized(tmp_path: Path, monkeypat
     timed = configure("classify", "data.csv", "gru", {"train": {"minutes": 1}})
     assert learning_rates(tuning.apply(timed)) == pytest.approx([4 * rate for rate in learning_rates(timed)])
     assert tuning.apply(timed).train.optimizer.lr is None, "the budget decides what it is a factor of"
+    both = configure("classify", "data.csv", "gru", {"train": {"optimizer": {"lr": 4e-3, "muon_lr": 0.03}}})
+    best = Tuning([Trial(1, 4.0, 1.0, 0.1)], [4 * 4e-3], 1.0)
+    assert learning_rates(best.apply(both)) == pytest.approx((4 * 4e-3, 4 * 0.03))
+    failed = Tuning([Trial(0, 4.0, 1.0, math.inf)], [4 * 4e-3], 1.0)
+    assert learning_rates(failed.apply(both)) == pytest.approx((4e-3, 0.03))
     assert [trial["score"] for trial in tuning.record()["trials"]][:2] == [4 * 4e-3, 2 * 4e-3]
     longer = config.model_copy(update={"train": config.train.model_copy(update={"minutes": 1.0})})
     short = tune("short", longer, 1.0, train, tmp_path)

@@ -329,7 +329,8 @@ def tuning_section(tuning: Mapping[str, Json]) -> Section:
         ]
         final = [f"{t['lr']:g}: {format_number(t['score'])}" for t in record["trials"] if t["round"] == last > 1]
         edge = " (at the edge)" if record["at_edge"] else ""
-        best, minutes = f"{record['factor']:g} × the default{edge}", format_duration(60 * record["minutes"])
+        best = f"{record['factor']:g} × the default, {record['trials'][0]['lr']:g} in its last trial{edge}"
+        minutes = format_duration(60 * record["minutes"])
         rows.append((name, best, ", ".join(tried), ", ".join(final) or MISSING, minutes))
     columns = ("model", "learning rate", "first round", "second round", "time")
     text = (

@@ -93,9 +93,11 @@ class Tuning:
 
     def apply(self, config: Config) -> Config:
         """Returns the settings with the best factor of their learning rate, or with that rate."""
+        scale = config.train.optimizer.lr_scale
         if config.train.timed:
-            return with_optimizer(config, lr_scale=config.train.optimizer.lr_scale * self.factor)
-        return with_optimizer(config, lr=self.lrs[0], lr_scale=1.0)
+            return with_optimizer(config, lr_scale=scale * self.factor)
+        default = self.lrs[0] / self.trials[0].candidate / scale  # of the trial
+        return with_optimizer(config, lr=default, lr_scale=scale * self.factor)
 
 
 def tune(label: str, config: Config, minutes: float, train: Trainer, folder: Path) -> Tuning:
