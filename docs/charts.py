@@ -21,10 +21,10 @@ import seriatim
 from seriatim.core.files import write_text
 from seriatim.data.source import open_source
 from seriatim.inspect import Inspector
+from seriatim.lab.reproduce import reproduce, training_chart
 from seriatim.report.charts import BinnedMetric, Chart, Lines, Series, row, views_from_json
 from seriatim.report.render import to_svg
 from seriatim.report.theme import DARK, LIGHT
-from seriatim.reproduce import reproduce, training_chart
 from seriatim.runs.exchange import import_model
 from seriatim.runs.run import Run
 

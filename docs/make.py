@@ -220,7 +220,7 @@ def limit_table(_: str) -> str:
 
 def all_data_sets() -> dict[str, Any]:
     """Returns the entries of the catalogue and the synthetic data sets by name."""
-    from seriatim.data.synthetic import SETS
+    from seriatim.data.catalogue.generated import SETS
 
     return {**entries(), **SETS}
 

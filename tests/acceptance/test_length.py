@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from seriatim.lab.reproduce import reproduce
 from seriatim.report.charts import BinnedMetric, views_from_json
-from seriatim.reproduce import reproduce
 
 pytestmark = pytest.mark.slow
 

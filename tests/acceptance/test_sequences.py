@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import seriatim
-from seriatim.reproduce import reproduce
+from seriatim.lab.reproduce import reproduce
 
 DATA = Path(os.environ.get("SERIATIM_REAL_DATA", "../shared/data"))
 pytestmark = [

@@ -20,7 +20,7 @@ from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.formats.coco import find_image_folder
 from seriatim.data.images.store import write_image_set
 from seriatim.data.source import open_source
-from seriatim.data.synthetic import scenes
+from seriatim.lab.synthetic import scenes
 from seriatim.tasks.base import DataSettings, TaskConfig
 from seriatim.tasks.caption import CaptionSettings, CaptionTask
 

@@ -16,8 +16,8 @@ from PIL import Image
 from seriatim.core import registry
 from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.core.state import flatten, select
-from seriatim.data.synthetic import scenes
 from seriatim.decode.sampling import BeamSettings
+from seriatim.lab.synthetic import scenes
 from seriatim.nn.network import weights
 from seriatim.report.charts import ImageOverlay, Table
 from seriatim.tasks.base import DataSettings, TaskConfig

@@ -21,7 +21,7 @@ BAR_WIDTH = 40  # characters of the longest bar of a histogram
 def list_entries(json: o.Json = False) -> None:
     """List the data sets that can be named instead of a file."""
     from ..data.catalogue import entries
-    from ..data.synthetic import SETS
+    from ..data.catalogue.generated import SETS
 
     rows = [
         {"name": e.name, "task": e.task, "size": e.size, "license": e.license, "summary": e.summary, "origin": e.origin}

@@ -362,8 +362,8 @@ def demo(
     problem that needs memory; a translation with its alignment. All data is built in. On a busy machine the models make
     fewer steps in the same time, and the tables say how many. An interrupted demo continues with the same --out.
     """
-    from ..runs.demo import MINUTES, PROBLEMS
-    from ..runs.demo import demo as run_demo
+    from ..lab.demo import MINUTES, PROBLEMS
+    from ..lab.demo import demo as run_demo
     from ..training.loop import EXIT_CODES
     from .progress import TrainingProgress
 
@@ -503,7 +503,7 @@ def reproduce(
     Rows are trained one after another; the same command continues where it was stopped. Texts that the catalogue does
     not have (Penn Treebank, LAMBADA) are looked for in --data-dir.
     """
-    from ..reproduce import reproduce as reproduce_table
+    from ..lab.reproduce import reproduce as reproduce_table
     from ..training.loop import EXIT_CODES
     from .progress import TrainingProgress
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from .catalogue.download import Progress
-    from .synthetic import Splits
+    from .catalogue.generated import Splits
 
 MAX_PATH = 8_192  # characters of two paths
 COMPRESSION_RATIO = 4  # bytes of text in a byte of a compressed file
@@ -452,7 +452,7 @@ def _with_splits(name: str, streams: tuple[Stream, ...]) -> Source:
 def known_names() -> list[str]:
     """Returns the names of all catalogue and synthetic data sets."""
     from .catalogue import entries
-    from .synthetic import SETS
+    from .catalogue.generated import SETS
 
     return sorted([*entries(), *SETS])
 
@@ -460,7 +460,7 @@ def known_names() -> list[str]:
 def _open_catalogue(name: str, data_dir: str | None, progress: Progress | None) -> Source | None:
     """Returns the source of a catalogue data set, in its splits, or of a synthetic one; None for other names."""
     from .catalogue import find_entry, locate
-    from .synthetic import SETS
+    from .catalogue.generated import SETS
 
     entry = find_entry(name)
     if entry is None or name.partition(":")[0] in SETS:
@@ -483,8 +483,8 @@ def _open_catalogue(name: str, data_dir: str | None, progress: Progress | None) 
 
 
 def synthetic_source(name: str, load_base: Callable[[str], Splits] | None = None) -> Source | None:
-    """Returns the source of a synthetic set, such as "adding:200"; None for other names. See `synthetic.generate`."""
-    from .synthetic import generate
+    """Returns the source of a synthetic set, such as "adding:200"; None for other names. See `generated.generate`."""
+    from .catalogue.generated import generate
 
     values = generate(name, load_base)
     if values is None:

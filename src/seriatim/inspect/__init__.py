@@ -34,13 +34,15 @@ class ViewInfo:
         summary: One line for help texts.
         text: Whether it takes a text.
         several: Whether it shows several models in one chart.
-        module: Its file in `inspect.views`.
+        package: Of its module; a view that looks inside no run is in `lab.views`.
+        module: Its file in the package.
     """
 
     summary: str
     module: str
     text: bool = True
     several: bool = False
+    package: str = "seriatim.inspect.views"
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ class OptionInfo:
     summary: str
 
 
+LAB = "seriatim.lab.views"
+
 VIEWS = {
     "attention": ViewInfo("Attention weights: all heads, or those of --layer and --head.", "attention"),
     "alignment": ViewInfo("Which source words each word of a translation attends to.", "attention"),
@@ -59,7 +63,10 @@ VIEWS = {
         "Attention step by step: queries, keys, scores, weights, outputs of every head.", "attention_steps"
     ),
     "masked_softmax": ViewInfo(
-        "Masked softmax over rows of different --lengths, beside one without a mask.", "attention_steps", text=False
+        "Masked softmax over rows of different --lengths, beside one without a mask.",
+        "masked_softmax",
+        text=False,
+        package=LAB,
     ),
     "gates": ViewInfo("Gates of an LSTM or GRU over a text, averaged or of one --unit.", "gates"),
     "units": ViewInfo("Units that track something: position, quotes, brackets, …", "units"),
@@ -77,15 +84,19 @@ VIEWS = {
         several=True,
     ),
     "saturation": ViewInfo(
-        "Sigmoids in deep stacks: gradients shrink layer by layer; batch norm cures it.", "norms", text=False
+        "Sigmoids in deep stacks: gradients shrink layer by layer; batch norm cures it.",
+        "norms",
+        text=False,
+        package=LAB,
     ),
     "normalization": ViewInfo(
-        "Batch norm and layer norm on the same batch, also small and ragged ones.", "norms", text=False
+        "Batch norm and layer norm on the same batch, also small and ragged ones.", "norms", text=False, package=LAB
     ),
     "backpropagation": ViewInfo(
         "Backpropagation through time on a tiny network, term by term, and what truncation drops.",
         "backpropagation",
         text=False,
+        package=LAB,
     ),
     "surprise": ViewInfo("Surprise of each token, and what was expected instead at a --position.", "surprise"),
     "lens": ViewInfo("What each layer of a Transformer would predict (logit lens).", "layers"),
@@ -94,15 +105,18 @@ VIEWS = {
     "projection": ViewInfo("Token vectors projected on the plane.", "embeddings"),
     "context": ViewInfo("A word in several sentences: its vector in each, beside its own embedding.", "embeddings"),
     "positions": ViewInfo("Position embeddings, and their similarity by distance.", "positions", text=False),
-    "scores": ViewInfo("Weights of every attention score over the same queries and keys.", "positions", text=False),
+    "scores": ViewInfo(
+        "Weights of every attention score over the same queries and keys.", "scores", text=False, package=LAB
+    ),
     "growth": ViewInfo(
-        "Time and memory over the sequence length, beside the theory.", "growth", text=False, several=True
+        "Time and memory over the sequence length, beside the theory.", "growth", text=False, several=True, package=LAB
     ),
     "complexity": ViewInfo(
         "Operations of one layer over n, d and k, sequential operations and paths, beside the theory.",
         "complexity",
         text=False,
         several=True,
+        package=LAB,
     ),
     "transitions": ViewInfo(
         "Scores of transitions between tags, of a tagger with a CRF (task.crf).", "transitions", text=False

@@ -75,26 +75,6 @@ def write_distillation_report(path: str | Path, folders: Mapping[str, RunFolder]
     return file
 
 
-def write_demo_report(
-    path: str | Path, parts: Sequence[tuple[str, str, Sequence[RunFolder]]], commands: Mapping[str, str], load: float
-) -> Path:
-    """Writes report.html into the folder of a demo and returns its path.
-
-    Args:
-        path: The folder of the demo.
-        parts: Of each: a heading, what it is about, and its runs.
-        commands: What to try next, by a sentence about it.
-        load: The highest load of the machine when a training ended.
-    """
-    from .demo import demo_page
-    from .run_data import read_runs
-
-    file = Path(path) / "report.html"
-    read = [(title, text, read_runs(runs)) for title, text, runs in parts]
-    write_text(file, demo_page(read, commands, load).html())
-    return file
-
-
 def write_page(
     path: str | Path,
     title: str,

@@ -1,6 +1,6 @@
 """The catalogue: data sets by name, read from a local copy, from the cache, or downloaded and verified.
 
-`catalogue.toml` describes them. Sets that are generated from a seed are in `data.synthetic`.
+`catalogue.toml` describes them. Sets that are generated from a seed are in `generated`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pathlib import Path
 from ...core.errors import SeriatimError, did_you_mean
 from ...core.files import atomic_file, cache_folder, sha256, write_text
 from ..cache import cache_errors
-from ..synthetic import SETS, generate
 from .download import Progress, download
+from .generated import SETS, generate
 
 __all__ = [
     "Entry",

@@ -65,5 +65,5 @@ def view(
 def load_view(name: str) -> InspectionView:
     """Returns a view by its name; its module is imported when it is first used."""
     if name not in REGISTRY:
-        importlib.import_module(f"{__name__}.{VIEWS[name].module}")
+        importlib.import_module(f"{VIEWS[name].package}.{VIEWS[name].module}")
     return REGISTRY[name]

@@ -18,7 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ...core.errors import SeriatimError
-from .sequences import SEED, Columns, Splits, integers, octets
+from ...data.catalogue.generated import Columns, Splits
+from .sequences import SEED, integers, octets
 
 SHAPES = ("circle", "square", "triangle", "star", "cross", "ring")
 SIZES = ("small", "large")

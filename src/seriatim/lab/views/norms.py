@@ -23,12 +23,12 @@ from torch.nn import functional as F
 
 from ...core.device import derive
 from ...core.errors import SeriatimError
+from ...inspect.result import NamedArray, Result
+from ...inspect.subject import Subject
+from ...inspect.views import view
 from ...models.mlp import Settings as MLPSettings
 from ...report.charts import Bars, Cell, HeatmapGrid, Lines, Series, Table, View, format_number, matrix, row
-from ..result import NamedArray, Result
-from ..subject import Subject
-from . import view
-from .attention_steps import parse_row_lengths
+from .masked_softmax import parse_row_lengths
 
 LAYERS, MAX_LAYERS = 20, 200
 WIDTH, EXAMPLES, CLASSES = 64, 128, 10  # of the stacks

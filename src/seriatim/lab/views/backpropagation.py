@@ -28,13 +28,13 @@ from torch.nn import functional as F
 
 from ...core.device import derive
 from ...core.errors import SeriatimError
+from ...inspect.result import NamedArray, Result
+from ...inspect.subject import Subject
+from ...inspect.views import view
 from ...models.rnn import RNNCell
 from ...models.rnn import Settings as RNNSettings
 from ...nn.recurrent import scan
 from ...report.charts import Cell, Heatmap, HeatmapGrid, Lines, Series, Table, View, format_number, matrix, row
-from ..result import NamedArray, Result
-from ..subject import Subject
-from . import view
 
 MAX_WIDTH, MAX_STEPS = 16, 64  # larger ones cannot be read
 MAX_WRITTEN = 10  # steps up to which numbers are written into the cells of a heatmap

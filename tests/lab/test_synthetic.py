@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from seriatim.core.errors import SeriatimError
+from seriatim.data.catalogue.generated import SETS, parse_name
 from seriatim.data.source import Source, open_source, synthetic_source
-from seriatim.data.synthetic import SETS, parse_name, scenes, sequences
-from seriatim.data.synthetic.scenes import COLORS, QUARTERS, SHAPES, SIDE, SIZES, Shape, captions
-from seriatim.data.synthetic.translation import (
+from seriatim.lab.synthetic import scenes, sequences
+from seriatim.lab.synthetic.scenes import COLORS, QUARTERS, SHAPES, SIDE, SIZES, Shape, captions
+from seriatim.lab.synthetic.translation import (
     date_pairs,
     digits_ordinal,
     english,

@@ -15,7 +15,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from .sequences import SEED, Splits
+from ...data.catalogue.generated import Splits
+from .sequences import SEED
 
 Draw = Callable[[], float]
 Pair = tuple[str, str]  # English, French

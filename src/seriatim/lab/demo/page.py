@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from ..core.metrics import describe_metric, format_metric, metric_label
-from .charts import Bars, Heatmap, Table, View, row
-from .comparison import comparison_terms, result_table, sample_section, split_settings
-from .findings import capitalized, enumerated, the
-from .formatting import format_duration, with_prefix
-from .pages import Figure, Page, Section, glossary, made_by
-from .run_charts import training_curves
-from .run_data import RunData, ranked
-from .verdict import Verdict, lessons
+from ...core.metrics import describe_metric, format_metric, metric_label
+from ...report.charts import Bars, Heatmap, Table, View, row
+from ...report.comparison import comparison_terms, result_table, sample_section, split_settings
+from ...report.findings import capitalized, enumerated, the
+from ...report.formatting import format_duration, with_prefix
+from ...report.pages import Figure, Page, Section, glossary, made_by
+from ...report.run_charts import training_curves
+from ...report.run_data import RunData, ranked
+from ...report.verdict import Verdict, lessons
 
 Part = tuple[str, str, Sequence[RunData]]  # heading, what it is about, and runs in the order of their history
 SOLVED = 0.9  # R² from which a problem is called solved

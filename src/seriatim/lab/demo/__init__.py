@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .. import report
-from ..training.events import Callback
-from .compare import Comparison, compare
-from .evaluate import Notify
-from .session import make_folder
+from ...core.files import write_text
+from ...report.run_data import read_runs
+from ...runs.compare import Comparison, compare
+from ...runs.evaluate import Notify
+from ...runs.session import make_folder
+from ...training.events import Callback
+from .page import demo_page
 
 MODELS: dict[str, dict[str, Any]] = {
     name: {"model": name} for name in ("ngram", "mlp", "rnn", "lstm", "gru", "tcn", "gpt")
@@ -124,11 +126,11 @@ class Demo:
     def write(self) -> None:
         """Writes report.html, the page of all comparisons."""
         parts = [
-            (PROBLEMS[name].title, PROBLEMS[name].text, comparison.runs)
+            (PROBLEMS[name].title, PROBLEMS[name].text, read_runs(comparison.runs))
             for name, comparison in self.comparisons.items()
         ]
         loads = [load for comparison in self.comparisons.values() for load in comparison.loads.values()]
-        report.write_demo_report(self.path, parts, self.commands(), max(loads, default=0.0))
+        write_text(self.path / "report.html", demo_page(parts, self.commands(), max(loads, default=0.0)).html())
 
 
 def demo(

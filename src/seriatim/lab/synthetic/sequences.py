@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-Columns = Mapping[str, Sequence[object] | np.ndarray]  # name → one value per row
-Splits = Mapping[str, Columns]
+from ...data.catalogue.generated import Columns, Splits
 
 SEED = 1
 CHUNK_SIZE = 1000  # sequences for which random numbers are drawn at a time
@@ -149,6 +148,18 @@ def sine(count: int = 10_000, steps: int = 51, seed: int = SEED) -> Splits:
     t = np.linspace(0, 1, steps)
     waves = 0.5 * np.sin((t - phase) * (frequency * 10 + 10)) + 0.2 * np.sin((t - phase_2) * (frequency_2 * 20 + 20))
     return {"train": {"value": (waves + 0.1 * (noise - 0.5)).astype(np.float32)}}
+
+
+def copy_pairs(longest: int) -> Splits:
+    return letter_pairs(list, longest)
+
+
+def reverse_pairs(longest: int) -> Splits:
+    return letter_pairs(lambda letters: letters[::-1], longest)
+
+
+def sort_pairs(longest: int) -> Splits:
+    return letter_pairs(sorted, longest)
 
 
 def letter_pairs(answer: Callable[[list[str]], list[str]], longest: int) -> Splits:

@@ -17,8 +17,7 @@ import seriatim
 from seriatim.cli import run as cli
 from seriatim.core.config import merge
 from seriatim.core.errors import SeriatimError
-from seriatim.report.charts import BinnedMetric, Lines
-from seriatim.reproduce import (
+from seriatim.lab.reproduce import (
     NO_SETTINGS,
     PublishedRow,
     PublishedTable,
@@ -28,6 +27,7 @@ from seriatim.reproduce import (
     tables,
     training_chart,
 )
+from seriatim.report.charts import BinnedMetric, Lines
 from seriatim.runs.compare import Comparison
 from seriatim.runs.configure import configure, expand_names
 from seriatim.training.events import Event, Stepped
@@ -148,7 +148,7 @@ def test_quality_by_length(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 def test_the_loss_while_training(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A row about how models learn has the loss on the training split, and a chart of it for all of them."""
     add_table(monkeypatch, "learning", dataclasses.replace(ADDING, training_curves=True))
-    monkeypatch.setattr("seriatim.reproduce.CURVE_POINTS", 2)
+    monkeypatch.setattr("seriatim.lab.reproduce.CURVE_POINTS", 2)
     result = reproduce("learning", out=tmp_path)
     chart = training_chart(result.results)
     assert isinstance(chart, Lines)
@@ -169,7 +169,7 @@ def test_a_signal_ends_a_table_and_is_the_exit_code(monkeypatch: pytest.MonkeyPa
         started.append(data)
         return Comparison(tmp_path, [], {}, signal="SIGINT")
 
-    monkeypatch.setattr("seriatim.reproduce.compare", compare)
+    monkeypatch.setattr("seriatim.lab.reproduce.compare", compare)
     assert reproduce("bai2018", ["adding", "copy"], out=tmp_path).signal == "SIGINT"
     assert started == ["adding:600"]
     assert cli(["reproduce", "bai2018", "--rows", "adding", "--out", str(tmp_path), "-q"]) == 130
@@ -179,7 +179,7 @@ def test_a_row_whose_data_cannot_be_fetched_is_left_out(monkeypatch: pytest.Monk
     def compare(*rest: Any, **options: Any) -> Comparison:
         raise SeriatimError("data.offline", "no network", "try again", exit_code=1)
 
-    monkeypatch.setattr("seriatim.reproduce.compare", compare)
+    monkeypatch.setattr("seriatim.lab.reproduce.compare", compare)
     assert set(reproduce("bai2018", ["smnist", "jsb"], out=tmp_path).missing) == {"smnist", "jsb"}
 
 

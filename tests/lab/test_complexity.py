@@ -10,8 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from seriatim.core.errors import SeriatimError
 from seriatim.inspect import Inspector
 from seriatim.inspect.subject import Subject
-from seriatim.inspect.views import complexity
-from seriatim.inspect.views.complexity import KINDS, Layer, ProductMeter
+from seriatim.lab.views import complexity
+from seriatim.lab.views.complexity import KINDS, Layer, ProductMeter
 from seriatim.nn.layers import readable_equations
 from seriatim.report.charts import Table
 

@@ -29,6 +29,9 @@ from torch.utils._pytree import tree_leaves
 
 from ...core.device import derive
 from ...core.errors import SeriatimError
+from ...inspect.result import NamedArray, Result
+from ...inspect.subject import Subject
+from ...inspect.views import view
 from ...models.mlp import WindowMLP
 from ...models.t5 import Attention as RelativeAttention
 from ...models.tcn import CausalConv
@@ -38,9 +41,6 @@ from ...nn.layers import readable_equations
 from ...nn.recurrent import Cell as RecurrentCell
 from ...nn.transformer import SelfAttention
 from ...report.charts import Lines, Series, Table, View, row
-from ..result import NamedArray, Result
-from ..subject import Subject
-from . import view
 
 LENGTHS = tuple(64 << power for power in range(8))  # 64 … 8,192
 BUDGET = 20.0  # seconds for each curve

@@ -11,8 +11,8 @@ from helpers import build, settings_of
 from seriatim.core.errors import SeriatimError
 from seriatim.inspect import Inspector
 from seriatim.inspect.subject import Subject
-from seriatim.inspect.views import growth
-from seriatim.inspect.views.growth import LiveMemory, Pass, fit_exponent, measure_curves
+from seriatim.lab.views import growth
+from seriatim.lab.views.growth import LiveMemory, Pass, fit_exponent, measure_curves
 from seriatim.report.charts import Table
 
 LENGTHS = [256, 512, 1024]

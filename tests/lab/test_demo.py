@@ -17,8 +17,8 @@ import pytest
 from seriatim import cli
 from seriatim.cli import progress
 from seriatim.core.run_folder import RunFolder
-from seriatim.data.synthetic import SETS
-from seriatim.runs import demo
+from seriatim.data.catalogue.generated import SETS
+from seriatim.lab import demo
 from seriatim.training.events import Event, Stepped
 
 HEADINGS = [f"{number}. {problem.title}" for number, problem in enumerate(demo.PROBLEMS.values(), 1)]

@@ -27,12 +27,12 @@ from torch.utils.flop_counter import flop_registry
 
 from ...core.device import derive, on_meta_device
 from ...core.state import detach
+from ...inspect.result import NamedArray, Result
+from ...inspect.subject import Subject
+from ...inspect.views import view
 from ...nn.backbone import BackboneSettings
 from ...nn.layers import readable_equations
 from ...report.charts import Cell, Lines, Series, Table, View, row
-from ..result import NamedArray, Result
-from ..subject import Subject
-from . import view
 from .growth import RECURRENT, Pass, find_theory, fit_exponent, format_exponent
 
 SIZES = {"n": (64, 128, 256), "d": (64, 128, 256), "k": (2, 4, 8)}  # each is varied while the others stay

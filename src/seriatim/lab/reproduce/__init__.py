@@ -18,16 +18,16 @@ from typing import Any
 
 import numpy as np
 
-from .. import report
-from ..core.config import dump_yaml, merge
-from ..core.errors import SeriatimError, did_you_mean
-from ..core.files import write_json, write_text
-from ..core.metrics import MISSING, format_metric, get_metric, is_better, metric_label
-from ..core.run_folder import RunFolder
-from ..data.catalogue import local_folders
-from ..report.charts import Bars, BinnedMetric, Lines, Series, Table, View, row, views_from_json
-from ..runs.compare import compare
-from ..training.events import Callback
+from ... import report
+from ...core.config import dump_yaml, merge
+from ...core.errors import SeriatimError, did_you_mean
+from ...core.files import write_json, write_text
+from ...core.metrics import MISSING, format_metric, get_metric, is_better, metric_label
+from ...core.run_folder import RunFolder
+from ...data.catalogue import local_folders
+from ...report.charts import Bars, BinnedMetric, Lines, Series, Table, View, row, views_from_json
+from ...runs.compare import compare
+from ...training.events import Callback
 
 Notify = Callable[[str], None]
 Callbacks = Callable[[str], Iterable[Callback]]  # of a label

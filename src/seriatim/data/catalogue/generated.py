@@ -1,19 +1,24 @@
-"""Synthetic data sets, made from a seed: the same values on every machine.
+"""Synthetic data sets, generated from a seed: the same values on every machine.
 
-`SETS` maps names to sets; `open_source("adding:200")` opens one as any other data.
+`SETS` maps names to sets; `open_source("adding:200")` opens one as any other data. A set names the function that
+generates it, as an entry point does: its module is imported when the set is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import importlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+
+import numpy as np
 
 from ...core.errors import SeriatimError
-from . import scenes, sequences, translation
-from .sequences import Columns, Splits
 
 __all__ = ["SETS", "Columns", "Option", "Splits", "SyntheticSet", "generate", "parse_name"]
+
+Columns = Mapping[str, Sequence[object] | np.ndarray]  # one value per row
+Splits = Mapping[str, Columns]
+GENERATORS = "seriatim.lab.synthetic"  # the package of the modules that sets name
 
 
 @dataclass(frozen=True)
@@ -35,8 +40,9 @@ class SyntheticSet:
         task: For which it is made.
         summary: One line for the catalogue.
         size: Bytes, about.
-        make: Returns a plain text, or split → column → values, one per row; a single split "train" is split by the
-            policy of the task. Takes the option and the splits of the base set, if there are such.
+        generator: Module and function, as "sequences:adding". The function returns a plain text, or split → column →
+            values, one per row; a single split "train" is split by the policy of the task. It takes the option and the
+            splits of the base set, if there are such.
         option: What may be chosen.
         base: The catalogue set it is made of, with the columns "image" (n, 28, 28) uint8 and "label" by split.
         license: Of the data.
@@ -46,16 +52,22 @@ class SyntheticSet:
     task: str
     summary: str
     size: int
-    make: Callable[..., str | Splits]
+    generator: str
     option: Option | None = None
     base: str | None = None
     license: str = "CC0"
 
+    def generate(self, *arguments: int | Splits) -> str | Splits:
+        """Returns the text or the splits."""
+        module, _, function = self.generator.partition(":")
+        values: str | Splits = getattr(importlib.import_module(f"{GENERATORS}.{module}"), function)(*arguments)
+        return values
 
-def _letter_pairs(name: str, how: str, answer: Callable[[list[str]], list[str]]) -> SyntheticSet:
+
+def _letter_pairs(name: str, how: str) -> SyntheticSet:
     summary = f"21,500 pairs: 1 to 20 letters and the same letters {how}, made from a seed; {name}:40 has up to 40"
-    make = partial(sequences.letter_pairs, answer)
-    return SyntheticSet(name, "translate", summary, 880_000, make, Option("length", 20, 2, 1_000))
+    generator = f"sequences:{name.replace('-', '_')}"
+    return SyntheticSet(name, "translate", summary, 880_000, generator, Option("length", 20, 2, 1_000))
 
 
 _PYDOC = "the help topics of the running Python; the text differs between versions of Python"
@@ -70,19 +82,21 @@ _SCENES = "14,000 drawn images of one or two shapes, all captions of each, and t
 _DIGITS = "14,000 images of one or two colored handwritten digits of mnist, all captions of each, and their boxes"
 
 _ALL = (
-    SyntheticSet("pydoc", "language", _PYDOC, 465_000, sequences.pydoc, license="PSF"),
-    SyntheticSet("brackets", "language", _BRACKETS, 641_000, sequences.brackets),
-    SyntheticSet("copying", "language", _COPYING, 300_000, sequences.copying),
-    SyntheticSet("adding", "regress", _ADDING, 249_600_000, sequences.adding, Option("length", 600, 2, 10_000)),
-    SyntheticSet("copy", "tag", _COPY, 93_840_000, sequences.copy_memory, Option("length", 1000, 1, 10_000)),
-    SyntheticSet("curve", "regress", _CURVE, 5_600, sequences.curve, Option("number of points", 400, 2, 10_000)),
-    SyntheticSet("sine", "forecast", _SINE, 2_040_000, sequences.sine),
-    _letter_pairs("copy-pairs", "again", list),
-    _letter_pairs("reverse-pairs", "backwards", lambda letters: letters[::-1]),
-    _letter_pairs("sort-pairs", "in order", sorted),
-    SyntheticSet("dates", "translate", _DATES, 1_803_823, translation.date_pairs),
-    SyntheticSet("scenes", "caption", _SCENES, 172_032_000, scenes.shape_scenes, Option("number of shapes", 2, 2, 3)),
-    SyntheticSet("digits", "caption", _DIGITS, 172_032_000, scenes.digit_scenes, base="mnist", license="CC BY-SA 3.0"),
+    SyntheticSet("pydoc", "language", _PYDOC, 465_000, "sequences:pydoc", license="PSF"),
+    SyntheticSet("brackets", "language", _BRACKETS, 641_000, "sequences:brackets"),
+    SyntheticSet("copying", "language", _COPYING, 300_000, "sequences:copying"),
+    SyntheticSet("adding", "regress", _ADDING, 249_600_000, "sequences:adding", Option("length", 600, 2, 10_000)),
+    SyntheticSet("copy", "tag", _COPY, 93_840_000, "sequences:copy_memory", Option("length", 1000, 1, 10_000)),
+    SyntheticSet("curve", "regress", _CURVE, 5_600, "sequences:curve", Option("number of points", 400, 2, 10_000)),
+    SyntheticSet("sine", "forecast", _SINE, 2_040_000, "sequences:sine"),
+    _letter_pairs("copy-pairs", "again"),
+    _letter_pairs("reverse-pairs", "backwards"),
+    _letter_pairs("sort-pairs", "in order"),
+    SyntheticSet("dates", "translate", _DATES, 1_803_823, "translation:date_pairs"),
+    SyntheticSet("scenes", "caption", _SCENES, 172_032_000, "scenes:shape_scenes", Option("number of shapes", 2, 2, 3)),
+    SyntheticSet(
+        "digits", "caption", _DIGITS, 172_032_000, "scenes:digit_scenes", base="mnist", license="CC BY-SA 3.0"
+    ),
 )
 SETS: Mapping[str, SyntheticSet] = {entry.name: entry for entry in _ALL}
 
@@ -122,4 +136,4 @@ def generate(spec: str, load_base: Callable[[str], Splits] | None = None) -> str
             cause = f"{spec} is made of the data set {entry.base}, which is not here"
             raise SeriatimError("data.missing", cause, f"open it by its name: --data {spec}")
         arguments.append(load_base(entry.base))
-    return entry.make(*arguments)
+    return entry.generate(*arguments)

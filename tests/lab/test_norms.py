@@ -11,8 +11,8 @@ from torch.nn import functional as F
 from seriatim.core.device import derive
 from seriatim.core.errors import SeriatimError
 from seriatim.inspect import Inspector
-from seriatim.inspect.views import norms
-from seriatim.inspect.views.norms import batch_norm, layer_norm, stack_gradients
+from seriatim.lab.views import norms
+from seriatim.lab.views.norms import batch_norm, layer_norm, stack_gradients
 
 
 @pytest.mark.parametrize("name", norms.STACKS)

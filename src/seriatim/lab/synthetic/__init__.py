@@ -1,0 +1,1 @@
+"""The generators of the synthetic data sets, which `data.catalogue.generated` names."""
