@@ -18,7 +18,7 @@ from seriatim.core.state import select
 from seriatim.models.show_attend_tell import Settings
 from seriatim.nn.images import image_encoder_decoder_network
 from seriatim.nn.loss import token_loss
-from seriatim.tasks.caption import image_encoder
+from seriatim.tasks.caption.task import image_encoder
 
 IMAGES, CAPTIONS, WORDS, VOCAB_SIZE, WIDTH = 32, 3, 17, 28, 128
 CASES = {"captions": "Show, Attend and Tell, 32 images with 3 captions each: training step"}

@@ -22,8 +22,8 @@ import pandas as pd
 from seriatim import api
 from seriatim.runs.evaluate import reopen_task
 from seriatim.runs.run import Run
-from seriatim.tasks.forecast import ForecastTask, make_forecasts
 from seriatim.tasks.forecast.backtest import forecast_metrics
+from seriatim.tasks.forecast.task import ForecastTask, make_forecasts
 
 SETS = {"etth1": 24, "airline-passengers": 12, "sunspots": 12, "min-temperatures": 14, "hourly": 48}  # horizons
 BASELINES = ("seasonal naive", "linear", "ETS", "theta")

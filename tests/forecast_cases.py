@@ -9,8 +9,8 @@ import numpy as np
 
 from seriatim.core.errors import Diagnostics
 from seriatim.runs.configure import configure
-from seriatim.tasks.forecast import ForecastTask
 from seriatim.tasks.forecast.encoded import Origins
+from seriatim.tasks.forecast.task import ForecastTask
 
 DAY = np.datetime64("2024-01-01")
 

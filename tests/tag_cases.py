@@ -13,7 +13,7 @@ from seriatim.core.config import validate
 from seriatim.core.errors import Diagnostics
 from seriatim.data.tokenizers import Tokenizer
 from seriatim.tasks.base import DataSettings, TaskConfig
-from seriatim.tasks.tag import TagPredictor, TagTask
+from seriatim.tasks.tag.task import TagPredictor, TagTask
 
 SIZES: dict[str, dict[str, Any]] = {
     "bert": {"width": 8, "heads": 2, "layers": 1},

@@ -25,7 +25,6 @@ from seriatim.data.reader import read_dataset
 from seriatim.data.source import open_source
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.report.charts import SpanText, Table, views_to_json
-from seriatim.tasks.answer import AnswerOptions, AnswerPredictor, AnswerTask, mask_scores, span_losses
 from seriatim.tasks.answer.questions import (
     ANSWERS,
     SCHEMA,
@@ -35,6 +34,7 @@ from seriatim.tasks.answer.questions import (
     score_answer,
 )
 from seriatim.tasks.answer.spans import AnswerEncoded, AnswerProcessor, Passages, search_spans
+from seriatim.tasks.answer.task import AnswerOptions, AnswerPredictor, AnswerTask, mask_scores, span_losses
 from seriatim.tasks.base import IGNORED, DataSettings, TaskConfig
 
 KINDS = ["word", "wordpiece", "bpe", "byte-bpe", "char", "unigram", "bert"]

@@ -24,7 +24,7 @@ from seriatim.nn.loss import distillation_loss
 from seriatim.report.charts import Confusion, Lines, Table
 from seriatim.report.charts import Image as ChartImage
 from seriatim.tasks.batching import Batch
-from seriatim.tasks.classify import ClassifyProcessor, ClassifyTask
+from seriatim.tasks.classify.task import ClassifyProcessor, ClassifyTask
 from seriatim.tasks.codecs import ImageCodec, NumberCodec, TextCodec
 from seriatim.tasks.processor import from_dict
 from task_helpers import fit, prepare, refused
@@ -226,7 +226,7 @@ def test_metrics_baseline_sample_and_views(trained: Any) -> None:
 
 
 def test_many_labels_have_no_confusion_matrix(trained: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seriatim.tasks.classify.MAX_CONFUSION", 1)
+    monkeypatch.setattr("seriatim.tasks.classify.task.MAX_CONFUSION", 1)
     assert not any(isinstance(view, Confusion) for view in trained.task.views(trained, "test"))
 
 

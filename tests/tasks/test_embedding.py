@@ -16,8 +16,8 @@ from seriatim.data.vectors import open_vectors
 from seriatim.tasks import embedding, load
 from seriatim.tasks.base import DataSettings, TaskConfig, weights_digest
 from seriatim.tasks.embedding import EmbeddingPredictor, EmbedOptions, WordOptions
-from seriatim.tasks.language import LanguageProcessor, LanguageSettings, LanguageTask
-from seriatim.tasks.pretrain import PretrainProcessor, PretrainSettings, PretrainTask
+from seriatim.tasks.language.task import LanguageProcessor, LanguageSettings, LanguageTask
+from seriatim.tasks.pretrain.task import PretrainProcessor, PretrainSettings, PretrainTask
 
 RIVER = ["We sat on the river bank.", "The BANK of the river was muddy, so muddy."]
 CASH = ["The bank, unreadable as ever, gave me cash.", "My bank has no cash"]

@@ -21,7 +21,7 @@ from seriatim.tasks.decoding import DecodingStep, mean_alignment, mean_probabili
 from seriatim.tasks.encoder_decoder import (
     encode_with_eos,
 )
-from seriatim.tasks.translate import TranslateSettings, TranslateTask, TranslationProcessor
+from seriatim.tasks.translate.task import TranslateSettings, TranslateTask, TranslationProcessor
 
 TEXTS = ["a b c d", "d c", "b", "c c a d b a"]
 TOKENIZER = Tokenizer.train(TokenizerSettings(kind="word", vocab_size=20), [f"{text}\n" for text in TEXTS])

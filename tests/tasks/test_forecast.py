@@ -16,11 +16,11 @@ from seriatim import api
 from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.runs.configure import configure
 from seriatim.tasks.base import Batch
-from seriatim.tasks.forecast import ForecastTask, WindowSampler, forecast_origins, value_losses
 from seriatim.tasks.forecast.backtest import Forecasts, forecast_metrics, shares_below
 from seriatim.tasks.forecast.encoded import Origins, SeriesEncoded, fill_forward, running_mean
 from seriatim.tasks.forecast.processor import find_season, naive_mae
 from seriatim.tasks.forecast.simple import RIDGE
+from seriatim.tasks.forecast.task import ForecastTask, WindowSampler, forecast_origins, value_losses
 
 TRAINED = 98  # steps of 140 in the training split
 

@@ -18,12 +18,13 @@ from seriatim import api
 from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.runs.average import average
 from seriatim.runs.configure import configure
-from seriatim.tasks.forecast import ForecastTask, classical, forecast_origins, make_forecasts
+from seriatim.tasks.forecast import classical
 from seriatim.tasks.forecast.backtest import Forecasts, forecast_metrics, plot_coverage
 from seriatim.tasks.forecast.classical import ExponentialSmoothing, Theta
 from seriatim.tasks.forecast.encoded import Origins
 from seriatim.tasks.forecast.intervals import SCALES, KnownErrors, calibrate, find_bounds, local_scale
 from seriatim.tasks.forecast.simple import SimpleForecast
+from seriatim.tasks.forecast.task import ForecastTask, forecast_origins, make_forecasts
 from seriatim.tasks.processor import from_dict
 
 SMALL = {"model": {"width": 4}}

@@ -22,11 +22,17 @@ from seriatim.data.disk import TextValues
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.models.ngram import NGram
 from seriatim.nn.network import token_network
-from seriatim.tasks import language as language_task
 from seriatim.tasks.base import DataSettings, TaskConfig
-from seriatim.tasks.language import LanguageModelPredictor, LanguageProcessor, LanguageSettings, LanguageTask, read_arpa
+from seriatim.tasks.language import task as language_task
 from seriatim.tasks.language.engine import NetworkEngine
 from seriatim.tasks.language.predictor import GenerateOptions
+from seriatim.tasks.language.task import (
+    LanguageModelPredictor,
+    LanguageProcessor,
+    LanguageSettings,
+    LanguageTask,
+    read_arpa,
+)
 from seriatim.tasks.predictor import Predictor
 from seriatim.tasks.processor import from_dict
 

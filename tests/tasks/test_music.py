@@ -16,7 +16,7 @@ from seriatim.core.device import torch_stream
 from seriatim.core.errors import SeriatimError
 from seriatim.data.formats.midi import KEYS, write_midi
 from seriatim.runs.configure import configure
-from seriatim.tasks.music import MusicTask, compose
+from seriatim.tasks.music.task import MusicTask, compose
 
 
 @pytest.fixture(scope="module")

@@ -20,9 +20,9 @@ from seriatim.data import bulk
 from seriatim.data.disk import TextValues
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.tasks.base import DataSettings, TaskConfig
-from seriatim.tasks.pretrain import FillMaskPredictor, PretrainProcessor, PretrainSettings, PretrainTask
 from seriatim.tasks.pretrain.masking import Masking
 from seriatim.tasks.pretrain.processor import EncodedDocuments, Passages
+from seriatim.tasks.pretrain.task import FillMaskPredictor, PretrainProcessor, PretrainSettings, PretrainTask
 from seriatim.tasks.processor import from_dict
 
 TEXT = "the old new cat dog saw bit hat man ran far near a house was big small red"

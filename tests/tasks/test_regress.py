@@ -17,7 +17,7 @@ from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.models.nadaraya_watson import NadarayaWatson
 from seriatim.report.charts import Heatmap, Lines, Scatter, Table
 from seriatim.tasks.base import Output
-from seriatim.tasks.regress import RegressTask
+from seriatim.tasks.regress.task import RegressTask
 from task_helpers import fit, prepare, refused
 
 NO_SPLIT = {"fractions": (1.0, 0.0, 0.0)}

@@ -22,8 +22,8 @@ from seriatim.report.charts import Confusion, Table, views_to_json
 from seriatim.tasks.base import DataSettings
 from seriatim.tasks.predictor import NoOptions
 from seriatim.tasks.processor import from_dict
-from seriatim.tasks.tag import TagPredictor, TagTask
 from seriatim.tasks.tag.processor import TagEncoded, TagProcessor, overlapping_windows
+from seriatim.tasks.tag.task import TagPredictor, TagTask
 from tag_cases import MODELS, configure, prepare, write_conll
 
 

@@ -18,8 +18,8 @@ from seriatim.nn.crf import Chain, CrfHead, path_score
 from seriatim.report.formatting import format_number
 from seriatim.tasks.base import Output
 from seriatim.tasks.batching import Batch
-from seriatim.tasks.tag import TagPredictor, TagTask
 from seriatim.tasks.tag.processor import UNSEEN
+from seriatim.tasks.tag.task import TagPredictor, TagTask
 from tag_cases import MODELS, prepare, write_conll
 
 CRF = {"task": {"crf": True}}

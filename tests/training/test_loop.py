@@ -18,10 +18,10 @@ from torch.nn import functional as F
 from helpers import Case, backbones, label, settings_of, torchrun
 from seriatim.core.errors import SeriatimError
 from seriatim.nn.network import weights
-from seriatim.tasks import language
 from seriatim.tasks.base import DataSettings, Output, TaskConfig
 from seriatim.tasks.batching import Batch
-from seriatim.tasks.language import LanguageSettings
+from seriatim.tasks.language import task as language
+from seriatim.tasks.language.task import LanguageSettings
 from seriatim.training.checkpoint import Checkpoints
 from seriatim.training.config import TrainSettings
 from seriatim.training.events import Evaluated, Event, Saved, Stepped, Stopped
@@ -242,7 +242,7 @@ def test_evaluation_is_the_mean_over_all_tokens(prepared: Any, monkeypatch: pyte
         logits, _ = network(tokens[:, :-1])
         expected = F.cross_entropy(logits[0], tokens[0, 1:]).item()
     assert prepared.evaluate(network)["loss"] == pytest.approx(expected, rel=0.05)
-    monkeypatch.setattr("seriatim.tasks.language.EVALUATION_ROWS", 1)
+    monkeypatch.setattr("seriatim.tasks.language.task.EVALUATION_ROWS", 1)
     metrics = prepared.evaluate(network)
     assert metrics["loss"] == pytest.approx(expected, rel=1e-5)
     assert metrics["perplexity"] == pytest.approx(math.exp(expected), rel=1e-5)

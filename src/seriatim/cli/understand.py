@@ -220,8 +220,7 @@ def task_summaries() -> dict[str, str]:
     folder = Path(__file__).parents[1] / "tasks"
     summaries = {}
     for name in o.TASKS:
-        file = folder / f"{name}.py"
-        source = file if file.is_file() else folder / name / "__init__.py"
+        source = folder / name / "task.py"
         text = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
         summaries[name] = text.partition("\n")[0].rstrip(".")
     return summaries

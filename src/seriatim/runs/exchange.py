@@ -26,7 +26,7 @@ from ..models.ngram import NGram
 from ..nn.network import count_parameters, weights
 from ..tasks import load_all
 from ..tasks.base import Encoded, Task
-from ..tasks.language import LanguageTask, read_arpa
+from ..tasks.language.task import LanguageTask, read_arpa
 from ..tasks.processor import Processor
 from ..training.config import Config, make_config
 from .capabilities import task_capabilities

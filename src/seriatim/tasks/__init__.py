@@ -1,4 +1,7 @@
-"""Tasks, one file or folder each. `load` returns a task by its name; `add_file` registers one from a user's file."""
+"""Tasks, one folder each. `load` returns a task by its name; `add_file` registers one from a user's file.
+
+Importing this package imports no torch: `seriatim.tasks.NAME.spec` declares a task without it.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,13 @@ import importlib
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..core.errors import SeriatimError, did_you_mean
 from ..core.registry import import_file
-from .base import Encoded, Task
+
+if TYPE_CHECKING:
+    from .base import Encoded, Task
 
 NAMES = (
     "answer",
@@ -29,8 +35,10 @@ ENTRY_POINTS = "seriatim.tasks"  # the group under which installed packages name
 
 def load(name: str) -> type[Task[Encoded]]:
     """Returns the class of a task, and imports its module or its package's entry point if needed."""
+    from .base import Task
+
     if name in NAMES:
-        importlib.import_module(f"{__name__}.{name}")
+        importlib.import_module(f"{__name__}.{name}.task")
     elif name not in Task.registry:
         for point in entry_points(group=ENTRY_POINTS, name=name):
             point.load()
@@ -41,6 +49,8 @@ def load(name: str) -> type[Task[Encoded]]:
 
 def names() -> list[str]:
     """Returns the names of all tasks: built in, registered from files, and of installed packages."""
+    from .base import Task
+
     return sorted({*NAMES, *Task.registry, *(point.name for point in entry_points(group=ENTRY_POINTS))})
 
 
@@ -56,6 +66,8 @@ def load_all() -> dict[str, type[Task[Encoded]]]:
 
 def add_file(path: str | Path) -> None:
     """Imports a file that defines a subclass of `Task`, which registers itself by its name."""
+    from .base import Task
+
     path = Path(path).resolve()
     module = import_file(path, f"plugin_{path.stem}")
     if not any(

@@ -28,7 +28,7 @@ from ..predictor import NoOptions, Record, Usage, capability
 from .rows import ALIGNED, SCORED, EncodedCaptions
 
 if TYPE_CHECKING:
-    from . import CaptionProcessor, CaptionTask
+    from .task import CaptionProcessor, CaptionTask
 
 MAX_TOKENS = 100  # of a caption, if the options set no limit and training captions are shorter
 SHOWN_CAPTIONS = 20

@@ -50,7 +50,7 @@ from ..processor import Encoded
 from .engine import Engine, NetworkEngine, NGramEngine
 
 if TYPE_CHECKING:
-    from . import LanguageProcessor
+    from .task import LanguageProcessor
 
 MAX_ROWS = 64  # prompts that are decoded together
 MAX_PREFIX = 64  # characters of a prompt's last word whose tokens are searched

@@ -44,7 +44,7 @@ from ..processor import Encoded
 from .pairs import ALIGNED, SCORED
 
 if TYPE_CHECKING:
-    from . import TranslateTask, TranslationProcessor
+    from .task import TranslateTask, TranslationProcessor
 
 MAX_SOURCE = 16_384  # tokens of a source, if the model has no limit: time grows with the square
 SHOWN_UNKNOWN = 10

@@ -19,25 +19,25 @@ from pydantic import Field as Setting
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core.config import Seed, Settings
-from ..core.device import numpy_stream, torch_stream
-from ..core.errors import Diagnostics, SeriatimError
-from ..core.state import State
-from ..data.dataset import Column, Dataset
-from ..data.formats.midi import KEYS, LOWEST, ROLE, ROLL, Midi, find_notes, round_half_up, sample_roll, write_midi
-from ..data.kinds import LABEL, NUMBER, Kind
-from ..data.schema import SPLIT_FIELD, Field, Schema
-from ..data.sequences import Sequences
-from ..data.source import DataInput, Source
-from ..data.split import Fractions, SplitPolicy
-from ..nn.backbone import BackboneSettings
-from ..nn.layers import NumberInput
-from ..nn.network import Network, StepHead, as_float32, assemble
-from ..report.charts import PianoRoll, View
-from .base import Metrics, Output, Task
-from .batching import Batch, evenly_spaced
-from .predictor import Predictions, Predictor, Record, Usage, capability
-from .processor import Encoded, Processor, TaskConfig, Tokenizers
+from ...core.config import Seed, Settings
+from ...core.device import numpy_stream, torch_stream
+from ...core.errors import Diagnostics, SeriatimError
+from ...core.state import State
+from ...data.dataset import Column, Dataset
+from ...data.formats.midi import KEYS, LOWEST, ROLE, ROLL, Midi, find_notes, round_half_up, sample_roll, write_midi
+from ...data.kinds import LABEL, NUMBER, Kind
+from ...data.schema import SPLIT_FIELD, Field, Schema
+from ...data.sequences import Sequences
+from ...data.source import DataInput, Source
+from ...data.split import Fractions, SplitPolicy
+from ...nn.backbone import BackboneSettings
+from ...nn.layers import NumberInput
+from ...nn.network import Network, StepHead, as_float32, assemble
+from ...report.charts import PianoRoll, View
+from ..base import Metrics, Output, Task
+from ..batching import Batch, evenly_spaced
+from ..predictor import Predictions, Predictor, Record, Usage, capability
+from ..processor import Encoded, Processor, TaskConfig, Tokenizers
 
 SHOWN_FRAMES = 160  # of a piece in the report
 SAMPLED_FRAMES = 64  # composed during training

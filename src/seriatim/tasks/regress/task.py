@@ -19,25 +19,25 @@ import torch
 from pydantic import Field as Setting
 from torch import Tensor, nn
 
-from ..core.config import Settings
-from ..core.errors import Diagnostics, SeriatimError
-from ..data.dataset import Dataset
-from ..data.kinds import NUMBER, NUMBERS
-from ..data.schema import Field, Schema
-from ..data.split import Stratified
-from ..models.nadaraya_watson import NadarayaWatson
-from ..models.nadaraya_watson import Settings as NadarayaWatsonSettings
-from ..nn.backbone import Backbone, BackboneSettings
-from ..nn.network import ScaledHead
-from ..report.charts import Heatmap, Lines, Scatter, Series, Table, View, format_number, matrix
-from .base import Metrics, Output
-from .batching import Batch, evenly_spaced
-from .codecs import NumberCodec, TextCodec
-from .inspection import ExplainedOutput, find_name
-from .metrics import mean_and_std, pearson, r_squared, regression_metrics, spearman
-from .predictor import Predictor, Record, capability
-from .processor import Encoded, TaskConfig, Tokenizers, Values, check_numbers, name_mismatches
-from .sequence import (
+from ...core.config import Settings
+from ...core.errors import Diagnostics, SeriatimError
+from ...data.dataset import Dataset
+from ...data.kinds import NUMBER, NUMBERS
+from ...data.schema import Field, Schema
+from ...data.split import Stratified
+from ...models.nadaraya_watson import NadarayaWatson
+from ...models.nadaraya_watson import Settings as NadarayaWatsonSettings
+from ...nn.backbone import Backbone, BackboneSettings
+from ...nn.network import ScaledHead
+from ...report.charts import Heatmap, Lines, Scatter, Series, Table, View, format_number, matrix
+from ..base import Metrics, Output
+from ..batching import Batch, evenly_spaced
+from ..codecs import NumberCodec, TextCodec
+from ..inspection import ExplainedOutput, find_name
+from ..metrics import mean_and_std, pearson, r_squared, regression_metrics, spearman
+from ..predictor import Predictor, Record, capability
+from ..processor import Encoded, TaskConfig, Tokenizers, Values, check_numbers, name_mismatches
+from ..sequence import (
     INPUT,
     TARGET_NAMES,
     PooledSettings,
@@ -45,7 +45,7 @@ from .sequence import (
     SequenceProcessor,
     SequenceTask,
 )
-from .tfidf import Loss
+from ..tfidf import Loss
 
 MAX_POINTS = 2_000  # of a scatter plot
 MAX_ERRORS = 20  # in the table of the largest errors

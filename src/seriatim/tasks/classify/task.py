@@ -20,21 +20,21 @@ from pydantic import Field as Setting
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core import limits
-from ..core.config import Settings
-from ..core.errors import Diagnostics
-from ..data.dataset import Dataset
-from ..data.kinds import KINDS, LABEL, LABELS, NO, NUMBER, NUMBERS, YES, Kind
-from ..data.schema import Field, Schema
-from ..data.source import Source
-from ..data.split import Stratified
-from ..nn.loss import distillation_loss, multi_label_distillation_loss
-from ..report.charts import Cell, Confusion, Table, View
-from .base import Metrics, Output
-from .batching import Batch
-from .codecs import ImageCodec, TextCodec
-from .inspection import ExplainedOutput, explain_label, log_odds
-from .metrics import (
+from ...core import limits
+from ...core.config import Settings
+from ...core.errors import Diagnostics
+from ...data.dataset import Dataset
+from ...data.kinds import KINDS, LABEL, LABELS, NO, NUMBER, NUMBERS, YES, Kind
+from ...data.schema import Field, Schema
+from ...data.source import Source
+from ...data.split import Stratified
+from ...nn.loss import distillation_loss, multi_label_distillation_loss
+from ...report.charts import Cell, Confusion, Table, View
+from ..base import Metrics, Output
+from ..batching import Batch
+from ..codecs import ImageCodec, TextCodec
+from ..inspection import ExplainedOutput, explain_label, log_odds
+from ..metrics import (
     Counts,
     class_counts,
     class_metrics,
@@ -43,9 +43,9 @@ from .metrics import (
     multi_label_metrics,
     precision_recall_f1,
 )
-from .predictor import Predictor, Record, capability
-from .processor import TaskConfig, Tokenizers, Values, name_mismatches
-from .sequence import (
+from ..predictor import Predictor, Record, capability
+from ..processor import TaskConfig, Tokenizers, Values, name_mismatches
+from ..sequence import (
     INPUT,
     TARGET_NAMES,
     PooledSettings,
@@ -53,7 +53,7 @@ from .sequence import (
     SequenceProcessor,
     SequenceTask,
 )
-from .tfidf import Loss
+from ..tfidf import Loss
 
 INTEGER_LABEL = replace(LABEL, name="integer label")  # of data in memory; predictions are integers, too
 KINDS[INTEGER_LABEL.name] = INTEGER_LABEL

@@ -18,24 +18,24 @@ import torch
 from pydantic import Field as Setting
 from torch import Tensor, nn
 
-from ..core import registry
-from ..core.config import Settings
-from ..core.errors import Diagnostics, SeriatimError
-from ..core.metrics import MetricValues
-from ..core.state import State
-from ..data.dataset import Column, Dataset
-from ..data.kinds import TEXT
-from ..data.sequences import Sequences
-from ..data.source import DataInput, Source
-from ..data.split import Fractions, SplitPolicy, assign_rows, take_splits
-from ..data.tokenizers import TokenizerSettings, default_kind
-from ..nn.backbone import BackboneSettings, ModelSettings
-from ..nn.loss import distillation_loss
-from ..nn.network import Network, Pooling, VectorHead, as_float32, assemble
-from ..report.charts import Cell, Table, View
-from .base import IGNORED, Metrics, Output, Task
-from .batching import Batch, evenly_spaced, padding_mask
-from .choices import (
+from ...core import registry
+from ...core.config import Settings
+from ...core.errors import Diagnostics, SeriatimError
+from ...core.metrics import MetricValues
+from ...core.state import State
+from ...data.dataset import Column, Dataset
+from ...data.kinds import TEXT
+from ...data.sequences import Sequences
+from ...data.source import DataInput, Source
+from ...data.split import Fractions, SplitPolicy, assign_rows, take_splits
+from ...data.tokenizers import TokenizerSettings, default_kind
+from ...nn.backbone import BackboneSettings, ModelSettings
+from ...nn.loss import distillation_loss
+from ...nn.network import Network, Pooling, VectorHead, as_float32, assemble
+from ...report.charts import Cell, Table, View
+from ..base import IGNORED, Metrics, Output, Task
+from ..batching import Batch, evenly_spaced, padding_mask
+from ..choices import (
     INPUTS,
     OUTPUTS,
     SCHEMA,
@@ -48,12 +48,12 @@ from .choices import (
     text_pairs,
     with_choices,
 )
-from .codecs import TextCodec, plural, text_key
-from .embedding import EmbeddingPredictor, TextReader
-from .inspection import ExplainedOutput, Explainer
-from .metrics import mean_scores
-from .predictor import Predictor, Record, Usage, capability
-from .processor import Encoded, Processor, TaskConfig, Tokenizers, Values, length_mismatches, tokenizer_mismatches
+from ..codecs import TextCodec, plural, text_key
+from ..embedding import EmbeddingPredictor, TextReader
+from ..inspection import ExplainedOutput, Explainer
+from ..metrics import mean_scores
+from ..predictor import Predictor, Record, Usage, capability
+from ..processor import Encoded, Processor, TaskConfig, Tokenizers, Values, length_mismatches, tokenizer_mismatches
 
 FEW_CONTEXTS = 10
 FIRST_KEY = "seriatim_first_choice"  # in config.json of an exported model

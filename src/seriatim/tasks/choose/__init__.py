@@ -1,0 +1,1 @@
+"""The task choose: `task` is its main module."""

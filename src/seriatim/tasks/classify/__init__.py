@@ -1,0 +1,1 @@
+"""The task classify: `task` is its main module."""

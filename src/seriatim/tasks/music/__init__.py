@@ -1,0 +1,1 @@
+"""The task music: `task` is its main module."""

@@ -1,0 +1,496 @@
+"""Pretraining of encoders: masked language modeling and next-sentence prediction.
+
+    loss = −mean log p(token | the text around it)  −  mean log p(b follows a, or does not)       Devlin et al. 2019
+
+From documents come pairs of passages, [CLS] a [SEP] b [SEP]; in half of them b follows a in its document. 15 % of the
+tokens are masked and must be predicted from both sides. Pairs and masks are drawn anew for every step. Other tasks
+start from the weights (`--from`) and then need few examples.
+
+The two means are over different things, masked tokens and pairs. So that dividing a step into batches changes nothing,
+the sum over pairs is weighted by the masked tokens per pair of the whole step, which every process knows:
+
+    Σ_tokens + (M/P) Σ_pairs, divided by M        M masked tokens and P pairs of the step
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import Any, NamedTuple, Self, cast
+
+import numpy as np
+import torch
+from pydantic import Field as Setting
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ...core.config import Settings
+from ...core.errors import SeriatimError
+from ...core.state import State
+from ...data.dataset import Dataset
+from ...data.kinds import NUMBER, TEXT, TOKENS
+from ...data.schema import Field, Schema
+from ...data.sequences import Sequences
+from ...data.shards import frame_texts
+from ...data.source import DataInput
+from ...data.split import Contiguous
+from ...nn.backbone import Backbone, BackboneSettings
+from ...nn.loss import TokenScores, distillation_loss, token_loss, token_predictions
+from ...nn.network import MaskedHead, Network, PretrainHead, as_float32, assemble
+from ...report.charts import View
+from ..base import Metrics, Output, Task, weights_digest
+from ..batching import Batch, device_of, evenly_spaced, padding_mask, run_batches
+from ..embedding import EmbeddingPredictor, TextReader
+from ..inspection import ScoredTokens, TokenReadout, TokenScorer
+from ..language.task import TEXT_SCHEMA
+from ..metrics import perplexity
+from ..predictor import Predictor, Record, Usage, capability
+from ..processor import Encoded, TaskConfig, Values, length_mismatches, tokenizer_mismatches
+from .masking import MaskedBatch, Masking, PretrainPredictions, filled_passages, filled_text, prediction_views
+from .processor import EncodedPassages, PretrainProcessor, PretrainSettings
+
+EVALUATION_GROUP = 64  # spans whose passages are drawn together in evaluation
+SAMPLE_ROWS, SAMPLE_TOKENS = 3, 40  # of a sample during training
+VIEWED_ROWS = 10  # of the report
+MAX_LISTED = 5  # inputs in an error
+MAX_ELEMENTS = 8_192  # of texts with one masked token each that are read at once
+INPUTS = Schema(
+    (
+        Field("text", (TEXT,), ("sentence", "content", "first", "block")),
+        Field("second", (TEXT,), ("second_text", "text2", "sentence2"), required=False),
+    ),
+    positions=("text", "second"),
+)
+
+
+class FillOptions(Settings):
+    top: int = Setting(5, ge=1, le=1_000_000, description="tokens listed for each [MASK]")
+
+
+class FillMaskPredictor(EmbeddingPredictor):
+    """A pretrained encoder. Without heads (an imported encoder) it only has embeddings."""
+
+    processor: PretrainProcessor
+
+    def __init__(self, task: Task[EncodedPassages], network: Network) -> None:
+        super().__init__(task, network)
+        self.tokenizer = self.processor.tokenizer
+        self.mask = -1 if self.tokenizer.mask is None else int(self.tokenizer.mask)
+        self.mask_name = "[MASK]" if self.mask < 0 else self.tokenizer.names[self.mask]
+
+    @property
+    def head(self) -> PretrainHead:
+        return cast(PretrainHead, self.network.head)
+
+    @capability(outputs={"text": TEXT, "masks": TOKENS, "follows": NUMBER}, options=FillOptions, inputs=INPUTS)
+    def fill(self, dataset: Dataset, options: FillOptions) -> list[Record]:
+        """Predict the token at each [MASK] of a text, and whether a second text follows the first."""
+        if self.head.masked is None and self.head.next is None:
+            cause = "this encoder has no head: neither for masked tokens nor for pairs"
+            raise SeriatimError("predict.capability", cause, "it can: embed, nearest, words; or fine-tune it (--from)")
+        inputs = self.read_texts(dataset)
+        sequences = self.encode_texts(inputs)
+        counts = self._count_masks(inputs, sequences)
+        device = next(self.network.parameters()).device
+
+        def run(items: np.ndarray) -> list[Record]:
+            block, elements = sequences.padded(items)
+            mask = padding_mask(elements)
+            hidden, _ = self.network.hidden(
+                torch.from_numpy(block).to(device), None if mask is None else mask.to(device)
+            )
+            positions = torch.from_numpy(np.flatnonzero((block == self.mask) & elements)).to(device)
+            candidates: list[list[Record]] = []
+            if self.head.masked is not None and len(positions):
+                scores = self.head.masked.scores(hidden.flatten(0, 1).index_select(0, positions))
+                probs, best = as_float32(scores).softmax(dim=-1).topk(min(options.top, scores.shape[-1]))
+                candidates = [
+                    [
+                        {"token": self.tokenizer.piece(token), "probability": probability}
+                        for token, probability in zip(tokens, probabilities, strict=True)
+                    ]
+                    for tokens, probabilities in zip(best.tolist(), probs.tolist(), strict=True)
+                ]
+            follows = None
+            if self.head.next is not None:
+                follows = as_float32(self.head.next(self.head.pooled(hidden))).softmax(dim=-1)[:, 0].tolist()
+            remaining = iter(candidates)
+            records = []
+            for row, item in enumerate(items.tolist()):
+                masks = [next(remaining) for _ in range(counts[item])]
+                record = {"text": self._fill_text(inputs[item], masks), "masks": masks}
+                if follows is not None and len(inputs[item]) == 2:
+                    record["follows"] = follows[row]
+                records.append(record)
+            return records
+
+        return run_batches(sequences.lengths, run)
+
+    def read_texts(self, dataset: Dataset) -> list[tuple[str, ...]]:
+        """Returns one text of each row, or two: of two columns, or separated by a tab."""
+        texts = list(dataset["text"])
+        second = list(dataset["second"]) if "second" in dataset else [""] * len(texts)
+        pairs: list[tuple[str, ...]] = [
+            (text, other) if other else (text,) for text, other in zip(texts, second, strict=True)
+        ]
+        if self.head.next is None:
+            return pairs
+        return [tuple(pair[0].split("\t")) if len(pair) == 1 and pair[0].count("\t") == 1 else pair for pair in pairs]
+
+    def encode_texts(self, inputs: list[tuple[str, ...]]) -> Sequences:
+        limit = self.processor.max_length
+        rows = [frame_texts(self.tokenizer, [[text] for text in texts], limit)[0] for texts in inputs]
+        return Sequences.of(rows)
+
+    def _fill_text(self, texts: tuple[str, ...], masks: list[list[Record]]) -> str | list[str]:
+        best = iter([candidates[0]["token"].removeprefix("##") for candidates in masks])
+        filled = []
+        for text in texts:
+            result, *others = text.split(self.mask_name) if masks else [text]
+            for other in others:
+                token = next(best)
+                if token.startswith(" "):  # which the mask replaces as well
+                    result, token = result.rstrip(" "), token if result.strip(" ") else token.lstrip(" ")
+                result += token + other
+            filled.append(result)
+        return filled[0] if len(filled) == 1 else filled
+
+    def _count_masks(self, inputs: list[tuple[str, ...]], sequences: Sequences) -> np.ndarray:
+        """Returns the number of [MASK] in each input; raises an error that lists the inputs without an answer."""
+        counts = np.array([int((sequences[row] == self.mask).sum()) for row in range(len(inputs))], dtype=np.int64)
+        predicts = self.head.masked is not None
+        problems = []
+        for number, (texts, count) in enumerate(zip(inputs, counts.tolist(), strict=True), 1):
+            single, written = len(texts) == 1, sum(text.count(self.mask_name) for text in texts)
+            shown = " ⇥ ".join(texts)[:60]
+            if not predicts and single:
+                problems.append(f"input {number} is one text, but the model judges two: {shown}")
+            elif not written and (single or self.head.next is None):
+                problems.append(f"input {number} has no {self.mask_name}: {shown}")
+            elif predicts and written > count:
+                limit = self.processor.max_length
+                problems.append(f"input {number} has a {self.mask_name} beyond the {limit} tokens that are read")
+        if problems:
+            more = [f"and {len(problems) - MAX_LISTED:,} more"] if len(problems) > MAX_LISTED else []
+            cause = "\n    ".join([*problems[:MAX_LISTED], *more])
+            example = f'write {self.mask_name} for the token to predict: "The capital of {self.mask_name} is Paris."'
+            pair = 'pass two texts: ("They met.", "Then they left.")'
+            raise SeriatimError("predict.input", cause, example if predicts else pair)
+        return counts if predicts else np.zeros_like(counts)
+
+    @property
+    def texts_per_input(self) -> tuple[int, ...]:
+        return (1, 2)
+
+    def encode_inputs(self, inputs: DataInput) -> Encoded:
+        return Encoded(self.encode_texts(self.read_texts(self.task.read(inputs, INPUTS))))
+
+    def token_scorer(self) -> TokenScorer | None:
+        return None if self.head.masked is None or self.mask < 0 else self.score_tokens
+
+    def score_tokens(self, text: str, target: str | None) -> ScoredTokens:
+        """Returns the tokens of a text, each as the model rates it if it is masked alone."""
+        if target is not None:
+            raise SeriatimError("inspect.target", "an encoder has no target texts", "omit --target")
+        if self.text_reader().encode([text]).truncated:
+            cause = f"the text is longer than the {self.text_reader().max_length} elements that the model reads"
+            raise SeriatimError("inspect.length", cause, "pass a shorter one")
+        tokenizer, device = self.tokenizer, next(self.network.parameters()).device
+        tokens = torch.from_numpy(self.encode_inputs([text]).inputs[0])
+        special = [
+            token for token in (tokenizer.cls, tokenizer.sep, tokenizer.mask, tokenizer.pad) if token is not None
+        ]
+        positions = torch.nonzero(~torch.isin(tokens, torch.tensor(special)))[:, 0]
+        parts = []
+        with torch.inference_mode():
+            for chunk in positions.split(max(MAX_ELEMENTS // max(len(tokens), 1), 1)):
+                rows = torch.arange(len(chunk))
+                masked = tokens.repeat(len(chunk), 1)  # (n,T), each with one masked token
+                masked[rows, chunk] = self.mask
+                hidden, _ = self.network.hidden(masked.to(device))
+                scores = cast(MaskedHead, self.head.masked).scores(hidden[rows, chunk])
+                parts.append(as_float32(scores).log_softmax(dim=-1).cpu())
+        log_probs = torch.cat(parts) if parts else torch.zeros(0, tokenizer.vocab_size)
+        ids = tokens[positions]
+        own = log_probs.gather(1, ids[:, None])[:, 0].double().numpy()
+        return ScoredTokens(tokenizer, ids.numpy(), own, [log_probs], len(text))
+
+    def token_readout(self) -> TokenReadout | None:
+        if self.head.masked is None:
+            return None
+
+        def visible_tokens(batch: Batch) -> Tensor:
+            tokens: Tensor = batch.inputs[0]
+            return torch.where(tokens == self.mask, -1, tokens)
+
+        return TokenReadout(self.tokenizer, self.head.masked.scores, visible_tokens, False)
+
+    def text_reader(self) -> TextReader:
+        limits = [self.processor.max_length, self.network.backbone.context_length]
+        limit = min(limit for limit in limits if limit is not None)
+        return TextReader(self, self.tokenizer, max_length=limit, embedding=self.processor.embedding)
+
+    def usage(self, run: str) -> list[Usage]:
+        text = f"The capital of {self.mask_name} is Paris."
+        lines = [Usage(f'seriatim embed {run} "A sentence."', 'print(run.embed("A sentence."))')]
+        if self.head.masked is None:
+            return lines
+        return [Usage(f'seriatim fill {run} "{text}"', f'print(run.fill("{text}")["text"])'), *lines]
+
+
+# The task
+
+
+class PretrainScores(NamedTuple):
+    masked: TokenScores | None  # of the M masked tokens
+    next: Tensor | None  # (B,2) of "follows" and "does not"
+    pair_weight: Tensor  # of a pair beside a masked token
+
+
+class PretrainTask(Task[EncodedPassages]):
+    name = "pretrain"
+    schema = TEXT_SCHEMA
+    split_policy = Contiguous("text")
+    settings_type = PretrainSettings
+    processor_type = PretrainProcessor
+    predictor_type = FillMaskPredictor
+    teacher_tokenizer = True
+    default_fractions = (0.9, 0.05, 0.05)
+    compared_models = ("bert", "lstm", "gru")
+    default_model = "bert"
+    default_model_reason = "masked tokens are predicted from both sides, for which BERT was made"
+    hub_head = "pretraining"
+    processor: PretrainProcessor
+    settings: PretrainSettings
+    _step_batch: tuple[tuple[int, int], MaskedBatch] | None = None  # of the last step
+    _predicted: tuple[tuple[str, str, int | None], PretrainPredictions] | None = None  # of the last evaluation
+
+    @classmethod
+    def model_defaults(cls, values: Values) -> Values:
+        return {"bidirectional": True}
+
+    @classmethod
+    def resolve_settings(cls, settings: Settings, values: Values) -> Settings:
+        """Limits `pairs_first`: pretrained weights need none, and a short training at most a fifth of its steps."""
+        task = cast(PretrainSettings, settings)
+        steps = (values.get("train") or {}).get("steps")
+        limit = task.pairs_first if steps is None else int(steps) // 5
+        needless = values.get("start") is not None or not (task.masked and task.next)
+        return task.model_copy(update={"pairs_first": 0 if needless else min(task.pairs_first, limit)})
+
+    @classmethod
+    def prepare(cls, config: TaskConfig, *args: Any, **options: Any) -> Self:
+        if config.model.gradient_free:
+            raise cls.unsupported_model(config.model)
+        if not (config.task.masked or config.task.next):
+            cause = "with neither task.masked nor task.next there is nothing to train or evaluate"
+            raise SeriatimError("task.heads", cause, "set one of them; for another task start from this run: --from")
+        check_bidirectional(config.model)
+        task = super().prepare(config, *args, **options)
+        noun = "pairs of passages" if config.task.next else "passages"
+        counts = ", ".join(f"{len(encoded):,} {split}" for split, encoded in task.encoded.items())
+        task.diagnostics.note(f"{noun}: {counts}")
+        return task
+
+    @property
+    def unit(self) -> str:  # type: ignore[override]
+        return "masked tokens" if self.settings.masked else "pairs"
+
+    @cached_property
+    def masking(self) -> Masking:
+        return Masking.of(self.processor.tokenizer, self.settings.mask_rate, self.settings.whole_word)
+
+    def encode(self, dataset: Dataset) -> EncodedPassages:
+        split = next((name for name, rows in self.datasets.items() if rows is dataset), "test")
+        return self.processor.encode(dataset, self.diagnostics, split)
+
+    # Network
+
+    def network(self, model: BackboneSettings) -> Network:
+        check_bidirectional(model)
+        settings, tokenizer = self.settings, self.processor.tokenizer
+        inputs = model.token_input(tokenizer.vocab_size, tokenizer.sep)
+
+        def head(backbone: Backbone) -> nn.Module:
+            options = model.pretrain_head | {"std": model.embedding_std}
+            return PretrainHead(backbone.width, inputs, settings.masked, settings.next, **options)
+
+        return assemble(model, inputs, inputs.embedding_dim, self.processor.max_length, head)
+
+    # Training
+
+    def examples(self, split: str) -> EncodedPassages:
+        raise SeriatimError("inspect.example", "passages are drawn anew in every step", "pass a text")
+
+    def batch(self, step: int, first: int, last: int, batch_size: int) -> Batch:
+        """Returns a part of the passages of a step, which every process draws as a whole, once."""
+        if self._step_batch is None or self._step_batch[0] != (step, batch_size):
+            pairs_only = self.settings.next and step < self.settings.pairs_first
+            masking = self.masking if self.settings.masked and not pairs_only else None
+            spans, passages = self.sampler.items(step, batch_size), self.encoded["train"].passages
+            whole = MaskedBatch.draw(passages, spans, masking, self.config.seed, "train", step)
+            self._step_batch = (step, batch_size), whole
+        whole = self._step_batch[1]
+        return whole.take(slice(first, last)).to_batch(whole.pair_weight)
+
+    def forward(self, network: Network, batch: Batch, state: State = None) -> Output:
+        """Returns the scores; only masked tokens are compared with the vocabulary."""
+        hidden, _ = network.hidden(batch.inputs, batch.mask)
+        head = cast(PretrainHead, network.head)
+        vectors, masked = hidden[:, 0], None
+        if head.masked is not None:
+            vectors = hidden.flatten(0, 1).index_select(0, batch.targets["positions"])
+            masked = TokenScores(head.masked(vectors), head.masked.weight, head.masked.bias)
+        pairs = None if head.next is None else as_float32(head.next(head.pooled(hidden)))
+        return Output(PretrainScores(masked, pairs, batch.targets["pair_weight"]), vectors)
+
+    def loss(self, output: Output, batch: Batch, smoothing: float = 0.0) -> Tensor:
+        scores: PretrainScores = output.scores
+        losses = []
+        if scores.masked is not None:
+            losses.append(token_loss(*scores.masked, batch.targets["tokens"], smoothing))
+        if scores.next is not None:
+            pair_loss = F.cross_entropy(scores.next, batch.targets["unrelated"], reduction="sum")
+            losses.append(scores.pair_weight * pair_loss)
+        return sum(losses[1:], losses[0])
+
+    def distillation_loss(self, output: Output, teacher: Output, temperature: float) -> Tensor:
+        scores, teacher_scores = output.scores, teacher.scores
+        losses = []
+        if scores.masked is not None and teacher_scores.masked is not None:
+            losses.append(distillation_loss(scores.masked, teacher_scores.masked, temperature))
+        if scores.next is not None and teacher_scores.next is not None:
+            losses.append(scores.pair_weight * distillation_loss(scores.next, teacher_scores.next, temperature))
+        return sum(losses[1:], losses[0])
+
+    def teacher_mismatches(self, teacher: Predictor) -> list[str]:
+        other = cast(PretrainProcessor, teacher.processor)
+        sentences = tokenizer_mismatches(self.processor.tokenizer, other.tokenizer)
+        head = teacher.network.head
+        heads = {"masked tokens": (self.settings.masked, head.masked), "pairs": (self.settings.next, head.next)}
+        sentences += [
+            f"it was not trained for {name}" for name, (own, theirs) in heads.items() if own and theirs is None
+        ]
+        return sentences + length_mismatches("sequences", self.settings.context_length, other.max_length)
+
+    # Evaluation
+
+    def evaluated_spans(self, split: str, limit: int | None = None) -> np.ndarray:
+        """Returns all spans of a split, or of whole groups, evenly spaced, with about `limit` tokens."""
+        encoded = self.require_split(split)
+        count, tokens = len(encoded), int(encoded.lengths.sum())
+        if limit is None or tokens <= limit:
+            return np.arange(count)
+        sampled_count = max(int(limit / tokens * count), 1)
+        groups = -(-count // EVALUATION_GROUP)
+        sampled = evenly_spaced(groups, max(round(sampled_count / EVALUATION_GROUP), 1))
+        return np.flatnonzero(np.isin(np.arange(count) // EVALUATION_GROUP, sampled))
+
+    def draw_evaluated(self, split: str, spans: np.ndarray) -> Iterator[MaskedBatch]:
+        """Yields the passages of spans as they are always drawn in evaluation, whichever other spans are."""
+        passages = self.encoded[split].passages
+        masking = self.masking if self.settings.masked else None
+        stream = f"evaluated {'valid' if split == 'validation' else split}"
+        for number in np.unique(spans // EVALUATION_GROUP).tolist():
+            group = np.arange(number * EVALUATION_GROUP, min((number + 1) * EVALUATION_GROUP, len(passages)))
+            whole = MaskedBatch.draw(passages, group, masking, self.config.seed, stream, number)
+            yield whole.take(np.flatnonzero(np.isin(group, spans)))
+
+    @torch.inference_mode()
+    def predict_masked(self, network: nn.Module, batches: Iterable[MaskedBatch]) -> PretrainPredictions:
+        """Returns the predictions of a network for passages, in order."""
+        network.eval()
+        device = device_of(network)
+        parts: list[tuple[np.ndarray, ...]] = []
+        before = 0
+        for rows in batches:
+            batch = rows.to_batch(1.0).to(device)
+            scores: PretrainScores = self.forward(cast(Network, network), batch).scores
+            row, position = np.nonzero(rows.selected)
+            best, log_prob = torch.zeros(len(row), dtype=torch.int64), torch.zeros(len(row))
+            if scores.masked is not None:
+                log_prob, best = token_predictions(*scores.masked, batch.targets["tokens"])
+            pairs = torch.zeros(len(rows), 2) if scores.next is None else scores.next.log_softmax(dim=-1).cpu()
+            pair_log_prob = pairs.gather(1, torch.from_numpy(rows.unrelated)[:, None])[:, 0]
+            tokens = before + row, position, rows.tokens[row, position], rows.inputs[row, position]
+            predicted = best.cpu().numpy(), log_prob.cpu().numpy()
+            parts.append((*tokens, *predicted, rows.unrelated, pairs.argmax(dim=1).numpy(), pair_log_prob.numpy()))
+            before += len(rows)
+        return PretrainPredictions(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
+    def predictions(self, network: nn.Module, split: str, limit: int | None = None) -> PretrainPredictions:
+        """Returns the predictions on a split; the last ones are kept while the weights stay the same."""
+        key = weights_digest(network), split, limit
+        if self._predicted is None or self._predicted[0] != key:
+            batches = self.draw_evaluated(split, self.evaluated_spans(split, limit))
+            self._predicted = key, self.predict_masked(network, batches)
+        return self._predicted[1]
+
+    def evaluate(self, network: nn.Module, split: str = "validation", limit: int | None = None) -> Metrics:
+        result = self.predictions(network, split, limit)
+        masked = result.log_prob, result.best == result.token
+        return self._metrics(masked, (result.pair_log_prob, result.predicted == result.unrelated))
+
+    def _metrics(self, masked: tuple[np.ndarray, np.ndarray], pairs: tuple[np.ndarray, np.ndarray]) -> Metrics:
+        """Returns the metrics from log p of the truth and whether it was predicted, of masked tokens and of pairs."""
+        metrics: Metrics = {}
+        if self.settings.masked:
+            loss, accuracy = -float(masked[0].mean(dtype=np.float64)), float(masked[1].mean())
+            metrics |= {"masked_loss": loss, "masked_perplexity": perplexity(loss), "masked_accuracy": accuracy}
+        if self.settings.next:
+            loss, accuracy = -float(pairs[0].mean(dtype=np.float64)), float(pairs[1].mean())
+            metrics |= {"next_loss": loss, "next_accuracy": accuracy}
+        total = {"loss": metrics.get("masked_loss", 0.0) + metrics.get("next_loss", 0.0)}
+        counts = {"tokens": float(len(masked[0]))} if self.settings.masked else {}
+        return total | metrics | counts | {"sequences": float(len(pairs[0]))}
+
+    @cached_property
+    def token_counts(self) -> np.ndarray:
+        """The number of occurrences of each token (V,) in the training split, 0 for special ones."""
+        counts = np.bincount(self.encoded["train"].passages.tokens, minlength=len(self.masking.ordinary))
+        return np.where(self.masking.ordinary, counts, 0)
+
+    def baselines(self, split: str) -> dict[str, Metrics]:
+        """Returns the metrics of token frequencies, whatever is around a token, and of chance for the pairs."""
+        if "train" not in self.encoded:
+            return {}
+        batches = list(self.draw_evaluated(split, self.evaluated_spans(split)))
+        tokens = np.concatenate([rows.tokens[rows.selected] for rows in batches])
+        counts = self.token_counts + 0.5
+        log_probs = np.log(counts / counts.sum())[tokens]
+        pairs = np.full(sum(map(len, batches)), -math.log(2))
+        metrics = self._metrics((log_probs, tokens == counts.argmax()), (pairs, np.full(len(pairs), 0.5)))
+        names = ["token frequencies"] * self.settings.masked + ["chance"] * self.settings.next
+        return {" and ".join(names): metrics}
+
+    def views(self, predictor: Predictor, split: str) -> list[View]:
+        tokenizer, settings = self.processor.tokenizer, self.settings
+        counts = self.token_counts if "train" in self.encoded else None
+        result = self.predictions(predictor.network, split)
+        views = prediction_views(tokenizer, result, counts, settings.masked, settings.next)
+        if not settings.masked:
+            return views
+        rows, sampled = self._sampled(predictor.network, split, VIEWED_ROWS)
+        return [*views, filled_passages(tokenizer, rows, sampled, settings.next)]
+
+    def sample(self, network: nn.Module) -> str:
+        """Returns passages of the validation split with the predicted tokens, and the true ones where these differ."""
+        if not self.settings.masked:
+            return ""
+        rows, sampled = self._sampled(network, "validation", SAMPLE_ROWS)
+        tokenizer = self.processor.tokenizer
+        return "\n".join(
+            filled_text(tokenizer, row[:SAMPLE_TOKENS], sampled, number) for number, row in enumerate(rows)
+        )
+
+    def _sampled(self, network: nn.Module, split: str, count: int) -> tuple[list[np.ndarray], PretrainPredictions]:
+        """Returns a few passages, evenly spaced, and the predictions for them."""
+        batches = list(self.draw_evaluated(split, evenly_spaced(len(self.encoded[split]), count)))
+        return [row for rows in batches for row in rows.tokens], self.predict_masked(network, batches)
+
+
+def check_bidirectional(model: BackboneSettings) -> None:
+    if model.traits.causal:
+        cause = f"{model.name} reads earlier elements only; masked tokens are predicted from both sides"
+        raise SeriatimError("task.causal", cause, "choose bert, or rnn, lstm or gru with model.bidirectional=true")

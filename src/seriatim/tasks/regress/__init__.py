@@ -1,0 +1,1 @@
+"""The task regress: `task` is its main module."""
