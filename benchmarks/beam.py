@@ -21,12 +21,12 @@ from benchmarks.timing import Competitors, interleaved, parse_options, report
 from seriatim.core.device import retain_freed_memory
 from seriatim.decode.beam import beam_search
 from seriatim.decode.sampling import GenerationSettings
+from seriatim.decode.seq2seq import DecodingStep
 from seriatim.hub.mappings import by_model_type
 from seriatim.models.transformer import Settings
 from seriatim.nn.encoder_decoder import EncoderDecoder, encoder_decoder_network
 from seriatim.nn.native import make_encoder_decoder_stepper, quantize_weights
 from seriatim.nn.network import load_weights
-from seriatim.tasks.decoding import DecodingStep
 
 VOCAB_SIZE, WIDTH, LAYERS, HEADS, HIDDEN = 58_101, 512, 6, 8, 2_048  # of opus-mt
 EOS, START = 0, VOCAB_SIZE - 1

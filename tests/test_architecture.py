@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "core": set(),
     "kernels": {"core"},
     "report": {"core"},
-    "decode": {"core"},
+    "decode": {"core", "nn"},
     "data": {"core"},
     "nn": {"core", "kernels"},
     "models": {"core", "kernels", "nn"},

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from seriatim.decode.sampling import BeamSettings, sample
+from seriatim.decode.seq2seq import DecodingStep
 from seriatim.models.seq2seq import Settings
 from seriatim.nn.encoder_decoder import EncoderDecoder, encoder_decoder_network
-from seriatim.tasks.decoding import DecodingStep
 
 DATA = Path(os.environ.get("SERIATIM_REAL_DATA", "../shared/data"))
 BOOK = DATA / "tinyshakespeare" / "input.txt"

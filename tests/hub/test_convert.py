@@ -833,5 +833,5 @@ def test_a_translator_of_theirs_is_trained_on(pairs: Path, tokens: dict[str, Tok
         settings = {"start": str(source), "train": {"optimizer": {"lr": 1e-9}}}
         out = tmp_path / f"run{number}"
         run = seriatim.train("translate", str(pairs), settings=settings, out=out, steps=1, report=False)
-        assert run.task.processor.start_token == peer.config.decoder_start_token_id == 0
+        assert run.task.processor.tokens.start == peer.config.decoder_start_token_id == 0
         torch.testing.assert_close(translated(run.network, batch), whole("logits")(peer, batch), **CLOSE)

@@ -123,7 +123,7 @@ def test_tokens(peer: Peer) -> None:
     ours = processor.encode_texts(processor.source, MORE_TEXTS)
     for row, text in enumerate(MORE_TEXTS):
         assert ours[row].tolist() == peer.tokenizer(text)["input_ids"], text
-    assert processor.start_token == peer.model.config.decoder_start_token_id
+    assert processor.tokens.start == peer.model.config.decoder_start_token_id
 
 
 @pytest.mark.parametrize("beams", [1, 4])
@@ -187,7 +187,7 @@ def test_fine_tuning(peer: Peer, tmp_path: Path) -> None:
             "translate", str(tmp_path / "pairs.tsv"), settings=settings, out=out, steps=1, report=False
         )
         processor = run.task.processor
-        assert processor.start_token == peer.model.config.decoder_start_token_id
+        assert processor.tokens.start == peer.model.config.decoder_start_token_id
         assert processor.encode_texts(processor.target, TEXTS)[0].tolist() == peer.tokenizer(TEXTS[0])["input_ids"]
         logits = run.network(batch["input_ids"], target, batch["attention_mask"].bool())
         torch.testing.assert_close(logits, expected, rtol=0, atol=1e-4)

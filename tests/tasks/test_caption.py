@@ -164,7 +164,7 @@ def test_scores_and_attention(case: Any, folder: Path) -> None:
         if one.finished:
             record = predictor.call("score", [{"image": image, "caption": one.text}])[0]
             assert record["log_probability"] == pytest.approx(one.score, rel=1e-9)
-    if not predictor.has_alignment:
+    if not predictor.decoder.has_alignment:
         with pytest.raises(SeriatimError) as caught:
             predictor.call("align", [{"image": image}])
         assert caught.value.code == "model.no-attention"

@@ -12,12 +12,11 @@ import torch
 
 from seriatim.core import registry
 from seriatim.core.metrics import MetricValues
-from seriatim.core.state import select
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.nn.layers import readable_equations
 from seriatim.tasks import encoder_decoder
 from seriatim.tasks.base import DataSettings, Encoded, TaskConfig, weights_digest
-from seriatim.tasks.decoding import DecodingStep, mean_alignment, mean_probability, nbest_record
+from seriatim.tasks.decoding import nbest_record
 from seriatim.tasks.encoder_decoder import (
     encode_with_eos,
 )
@@ -46,30 +45,6 @@ def encode(sources: list[str], targets: list[str] | None = None) -> Encoded:
     )
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_a_step_is_that_of_the_network(name: str) -> None:
-    """Step by step as all at once, by the native step where there is one, and with rows selected in between."""
-    predictor = make_predictor(name)
-    batch = predictor.task.collate(encode(TEXTS), np.arange(4))
-    targets = torch.tensor([[2, 3, 4], [3, 3, 2], [4, 2, 3], [2, 2, 2]])
-    order = torch.tensor([2, 0, 1, 3, 3])
-    with torch.inference_mode():
-        memory = predictor.network.encode(batch.inputs[0], batch.mask)
-        expected, _ = predictor.network.decode(targets, memory)
-        expected = predictor.network.head(expected).log_softmax(dim=-1)
-        for alignment in (False, True):
-            step = DecodingStep([predictor.network], [memory], 4, alignment)
-            state: Any = (torch.arange(4), [None], None)
-            for position in range(3):
-                log_probs, state = step.step(targets[:, position], state)
-                torch.testing.assert_close(log_probs, expected[:, position], atol=1e-5, rtol=0)
-            if alignment and predictor.has_alignment:
-                assert step.last_weights(state).sum(dim=1).tolist() == pytest.approx([1.0] * 4, abs=1e-5)
-            again, _ = step.step(targets[:, 0][order], select(state, order))
-            straight, _ = step.step(targets[:, 0], state)
-            torch.testing.assert_close(again, straight[order], atol=1e-5, rtol=0)
-
-
 def test_the_native_step_agrees_with_the_readable_equations() -> None:
     predictor = make_predictor("transformer")
     native = predictor.call("translate", TEXTS, beams=3, max_tokens=6)
@@ -96,17 +71,6 @@ def test_forced_scores_do_not_depend_on_batches(max_elements: int, monkeypatch: 
         assert forced.correct.tolist() == (log_probs.argmax(dim=1).numpy() == tokens).tolist()
     (short,) = predictor.force(encoded, np.array([0]), max_length=2)
     np.testing.assert_allclose(short.log_probs.shape, (2,))
-
-
-def test_means() -> None:
-    first, second = torch.tensor([[0.2, 0.8]]).log(), torch.tensor([[0.6, 0.4]]).log()
-    torch.testing.assert_close(mean_probability([first, second]).exp(), torch.tensor([[0.4, 0.6]]))
-    assert mean_probability([first]) is first
-    traces: list[Any] = [{"alignment": torch.ones(1, 1, 2)}, None, {}, {"alignment": torch.zeros(1, 1, 2)}]
-    mean = mean_alignment(traces)
-    assert mean is not None
-    assert mean.tolist() == [[[0.5, 0.5]]]
-    assert mean_alignment([None, {}]) is None
 
 
 def test_samples_depend_on_the_input_and_the_seed_alone() -> None:

@@ -131,7 +131,7 @@ def test_long_sources(predictor: TranslationPredictor) -> None:
     texts = ["we eat", "", "we" + " we" * 999]
     count = len(encode_with_eos(SUBWORDS.source, texts)[2])
     assert count > 1000
-    if predictor.context_length is None:
+    if predictor.decoder.context_length is None:
         assert len(translate(predictor, texts, beams=2, max_tokens=4)[2][0].tokens) <= 4
         return
     with pytest.raises(SeriatimError, match=f"row 2 has {count:,} tokens, the model takes 60"):
@@ -151,7 +151,7 @@ def test_no_longer_than_the_positions(beams: int) -> None:
 def test_score_is_a_product_of_probabilities(predictor: TranslationPredictor) -> None:
     """The chain rule, by the network as a whole."""
     source, target = (encode_with_eos(SUBWORDS.target, [text])[0] for text in ("we eat", "le chat"))
-    shifted = torch.tensor([[SUBWORDS.start_token, *target[:-1]]])
+    shifted = torch.tensor([[SUBWORDS.tokens.start, *target[:-1]]])
     with torch.inference_mode():
         log_probs = predictor.network(torch.from_numpy(source)[None], shifted).log_softmax(dim=-1)[0]
     expected = log_probs[torch.arange(len(target)), torch.from_numpy(target)]
@@ -226,7 +226,7 @@ def test_probabilities_are_averaged() -> None:
     parts = [untrained("bahdanau"), untrained("transformer", seed=1)]
     both = parts[0].ensemble(parts[1:])
     source = torch.from_numpy(encode_with_eos(SUBWORDS.source, ["I see"])[0])[None]
-    tokens, total = [SUBWORDS.start_token], 0.0
+    tokens, total = [SUBWORDS.tokens.start], 0.0
     with torch.inference_mode():
         for _ in range(6):
             probs = sum(part.network(source, torch.tensor([tokens])).softmax(dim=-1)[0, -1].double() for part in parts)
@@ -451,7 +451,7 @@ def test_evaluation_by_beam_search_and_greedily(prepared: TranslateTask, monkeyp
 def test_the_loss_is_the_cross_entropy_of_the_targets(prepared: TranslateTask) -> None:
     network = prepared.build().eval()
     batch = prepared.collate(prepared.encoded["train"], np.arange(5))
-    source, decoder_inputs = batch.inputs
+    source, decoder_inputs, _ = batch.inputs
     scores = network(source, decoder_inputs, batch.mask)
     expected = nn.functional.cross_entropy(
         scores.flatten(0, 1), batch.targets.flatten(), ignore_index=-1, reduction="sum"
@@ -561,7 +561,7 @@ def test_a_processor_is_stored_and_shared(tmp_path: Any) -> None:
         restored = from_dict(values, tmp_path)
         assert restored.compatible(processor)
         assert (restored.source is restored.target) == (processor.source is processor.target)
-        assert restored.start_token == processor.start_token
+        assert restored.tokens.start == processor.tokens.start
     assert not SUBWORDS.compatible(separate)
     pretrained = {"tokenizer": separate.target, "source_tokenizer": SUBWORDS.source}
     assert TranslationProcessor.from_pretrained(pretrained, 60).compatible(separate)

@@ -63,6 +63,7 @@ class Seq2Seq(EncoderDecoderBackbone):
 
 class Settings(EncoderDecoderSettings):
     title: ClassVar[str] = "seq2seq model"
+    attends: ClassVar[bool] = False
 
     cell: CellName = Field("lstm", description="rnn, lstm or gru")
     layers: int = Field(2, ge=1, le=64, description="recurrent layers of the encoder and of the decoder")

@@ -61,6 +61,7 @@ class ShowTell(EncoderDecoderBackbone):
 
 class Settings(EncoderDecoderSettings):
     title: ClassVar[str] = "Show and tell"
+    attends: ClassVar[bool] = False
     images_only: ClassVar[bool] = True
     # A large receptive field, because one vector must contain the relations between objects.
     task_defaults: ClassVar[Mapping[str, object]] = {"encoder": "resnet"}

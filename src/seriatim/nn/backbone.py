@@ -127,6 +127,7 @@ class ModelSettings(Settings):
     title: ClassVar[str] = ""  # the name as people write it
     gradient_free: ClassVar[bool] = False  # fitted in one pass, not trained by gradients
     encoder_decoder: ClassVar[bool] = False  # for pairs of sequences
+    attends: ClassVar[bool] = False  # an encoder–decoder with attention over the source
     causal: ClassVar[bool] = True  # it can be restricted to earlier elements, and so predict the next one
     images_only: ClassVar[bool] = False  # it accepts images only
     muon_lr: ClassVar[float | None] = None  # peak learning rate of hidden matrices by Muon; None: AdamW by default

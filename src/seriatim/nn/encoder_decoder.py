@@ -69,6 +69,7 @@ class EncoderDecoderSettings(BackboneSettings):
     """The settings that all encoder–decoders share."""
 
     encoder_decoder: ClassVar[bool] = True
+    attends: ClassVar[bool] = True
     muon_lr: ClassVar[float | None] = None  # recurrent ones learn faster at first, and end at a higher loss
 
     def source_width(self, inputs: int) -> int:

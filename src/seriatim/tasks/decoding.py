@@ -1,4 +1,4 @@
-"""Decoding: the step of encoder–decoders, alone or as an ensemble, the random streams of samples, and records."""
+"""Generated texts: the random streams of samples, and the records of capabilities."""
 
 from __future__ import annotations
 
@@ -9,22 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ..core.device import numpy_stream
-from ..core.state import State, select
 from ..data.kinds import NUMBER, NUMBERS
 from ..data.tokenizers import Tokenizer
 from ..decode.sampling import Hypothesis
-from ..nn.backbone import NamedTrace, Trace
-from ..nn.encoder_decoder import EncoderDecoder
-from ..nn.native import make_encoder_decoder_stepper
-from ..nn.network import as_float32
 from .metrics import perplexity
 from .predictor import Record
-
-ALIGNMENT = "alignment"  # in a trace: the attention weights over the source
 
 
 @dataclass(frozen=True)
@@ -32,78 +23,6 @@ class Generated(Hypothesis):
     """A generated target."""
 
     text: str = ""
-
-
-@dataclass(frozen=True)
-class Forced:
-    """The true tokens of a target, as the model rates them."""
-
-    log_probs: np.ndarray  # (T,)
-    correct: np.ndarray  # (T,) whether each was the most likely; by the first network of an ensemble
-    weights: np.ndarray | None = None  # (T,S) over the source, if requested and recorded
-
-
-class DecodingStep:
-    """One step of decoding by an ensemble. A row of its state is a hypothesis: the row of its source, the state of each
-    decoder and, with `alignment`, the weights (N,S) over the source at the last step.
-
-    Args:
-        networks: The networks of the ensemble.
-        memories: What each of them encoded of the sources.
-        count: The number of sources.
-        alignment: Whether weights over the source are needed; then the native step is not used.
-    """
-
-    def __init__(
-        self, networks: Sequence[EncoderDecoder], memories: Sequence[State], count: int, alignment: bool = False
-    ) -> None:
-        self.networks, self.memories, self.alignment = networks, memories, alignment
-        pairs = zip(networks, memories, strict=True)
-        self.steppers = [None if alignment else make_encoder_decoder_stepper(*pair) for pair in pairs]
-        self._rows = torch.arange(count, device=networks[0].head.weight.device)
-        self._selected = memories  # those of the current rows: selected again only if the rows change
-
-    def start(self, token: int) -> tuple[Tensor, State]:
-        """Returns the log-probabilities (N,V) of the first token, and the state."""
-        return self.step(torch.full_like(self._rows, token), (self._rows, [None] * len(self.networks), None))
-
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        rows, decoder_states, _ = state
-        if not all(self.steppers) and not torch.equal(rows, self._rows):
-            self._rows, self._selected = rows, select(self.memories, rows)
-        log_probs, next_states, traces = [], [], []
-        parts = zip(self.networks, self._selected, self.steppers, decoder_states, strict=True)
-        for network, memory, stepper, decoder_state in parts:
-            if stepper is not None:
-                scores, next_state = stepper.step(tokens, decoder_state)
-                log_probs.append(scores)
-            else:
-                trace: Trace | None = NamedTrace(ALIGNMENT) if self.alignment else None
-                hidden, next_state = network.decode(tokens[:, None], memory, decoder_state, trace)
-                log_probs.append(as_float32(network.head(hidden[:, 0])).log_softmax(dim=-1))
-                traces.append(trace)
-            next_states.append(next_state)
-        attention = mean_alignment(traces)
-        return mean_probability(log_probs), (rows, next_states, None if attention is None else attention[:, 0])
-
-    @staticmethod
-    def last_weights(state: State) -> Tensor:
-        """Returns the weights (N,S) over the source in a state."""
-        attention: Tensor = state[2]
-        return attention
-
-
-def mean_probability(log_probs: Sequence[Tensor]) -> Tensor:
-    """Returns the logarithm of the mean of probabilities."""
-    if len(log_probs) == 1:
-        return log_probs[0]
-    return torch.stack(list(log_probs)).logsumexp(dim=0) - math.log(len(log_probs))
-
-
-def mean_alignment(traces: Sequence[Trace | None]) -> Tensor | None:
-    """Returns the weights over the source (B,T,S), averaged over the networks that have them."""
-    recorded = [as_float32(trace[ALIGNMENT]) for trace in traces if trace is not None and ALIGNMENT in trace]
-    return torch.stack(recorded).mean(dim=0) if recorded else None
 
 
 def own_streams(keys: Sequence[str], seed: int) -> list[np.random.Generator]:

@@ -13,13 +13,12 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar, Generic, Self
+from typing import ClassVar, Generic, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..core import registry
 from ..core.errors import SeriatimError
 from ..core.metrics import MetricValues
 from ..core.state import State
@@ -28,15 +27,14 @@ from ..data.schema import Schema
 from ..data.sequences import Sequences
 from ..data.source import DataInput
 from ..data.tokenizers import Tokenizer
-from ..decode.beam import Coverage, beam_search
-from ..decode.sampling import BeamSettings, Hypothesis, sample
-from ..nn.backbone import NamedTrace, Trace
+from ..decode.sampling import BeamSettings, Hypothesis
+from ..decode.seq2seq import Seq2Seq, TargetScores, TargetTokens, encode_sources
+from ..nn.backbone import Trace
 from ..nn.encoder_decoder import EncoderDecoder
-from ..nn.loss import TokenScores, distillation_loss, token_loss, token_predictions
-from ..nn.network import as_float32
+from ..nn.loss import TokenScores, distillation_loss, token_loss
 from .base import IGNORED, Metrics, Output, Task, weights_digest
 from .batching import MAX_ELEMENTS, Batch, evenly_spaced, run_batches
-from .decoding import ALIGNMENT, DecodingStep, Forced, mean_alignment, mean_probability, own_streams, score_record
+from .decoding import own_streams, score_record
 from .inspection import ScoredTokens, TokenReadout, TokenScorer
 from .metrics import perplexity
 from .predictor import ModelInput, Predictor, Record
@@ -64,19 +62,10 @@ class EncoderDecoderProcessor(Processor[E]):
     forced_eos: bool = False  # whether a target that reaches the limit ends with `<eos>`
 
     @property
-    def bos(self) -> int | None:
-        """The token that every target begins with, if there is one."""
-        return self.target.cls if self.framed else None
-
-    @property
-    def eos(self) -> int:
-        """The last token of every target."""
-        return self.target.sep if self.framed and self.target.sep is not None else eos_of(self.target)
-
-    @property
-    def start_token(self) -> int:
-        """The token that the decoder reads first."""
-        return self.eos
+    def tokens(self) -> TargetTokens:
+        """The special tokens of targets."""
+        eos = self.target.sep if self.framed and self.target.sep is not None else eos_of(self.target)
+        return TargetTokens(eos, eos, self.target.cls if self.framed else None, self.forced_eos)
 
     def encode_texts(self, tokenizer: Tokenizer, texts: Sequence[str]) -> Sequences:
         """Returns the token ids of each text with the special tokens around it."""
@@ -120,7 +109,7 @@ class EncoderDecoderTask(Task[E]):
         """
         tokens = targets.padded(items, fill=IGNORED)[0][:, :max_length]
         shifted = np.empty_like(tokens)
-        shifted[:, 0] = self.processor.start_token
+        shifted[:, 0] = self.processor.tokens.start
         shifted[:, 1:] = np.maximum(tokens[:, :-1], 0)
         return torch.from_numpy(shifted), torch.from_numpy(tokens), int((tokens != IGNORED).sum())
 
@@ -133,14 +122,10 @@ class EncoderDecoderTask(Task[E]):
     def item_lengths(self, encoded: E) -> np.ndarray:
         """Returns the number of elements of each item, source or target, by which batches are made."""
 
-    def encode_sources(self, network: EncoderDecoder, batch: Batch) -> State:
-        """Returns the memory of the sources of a batch, one row for each row of its targets."""
-        return network.encode(batch.inputs[0], batch.mask)
-
     # Training
 
     def forward(self, network: EncoderDecoder, batch: Batch, state: State = None, trace: Trace | None = None) -> Output:
-        memory = self.encode_sources(network, batch)
+        memory = encode_sources(network, batch)
         if trace is None:
             hidden = network.decoder_outputs(batch.inputs[1], memory)  # (B,T,D)
         else:
@@ -224,7 +209,7 @@ class EncoderDecoderTask(Task[E]):
         predictor = self.predictor(network)
         items = self.evaluated_items(split, groups, limit)
         alignment = self.needs_alignment(predictor, split)
-        forced = predictor.force(self.encoded[split], items, alignment, max_length=predictor.context_length)
+        forced = predictor.force(self.encoded[split], items, alignment, max_length=predictor.decoder.context_length)
         log_probs = np.concatenate([one.log_probs for one in forced])
         correct = np.concatenate([one.correct for one in forced])
         loss = -float(log_probs.mean(dtype=np.float64))
@@ -237,7 +222,7 @@ class EncoderDecoderTask(Task[E]):
         return False
 
     def forced_metrics(
-        self, predictor: EncoderDecoderPredictor[E], split: str, items: np.ndarray, forced: Sequence[Forced]
+        self, predictor: EncoderDecoderPredictor[E], split: str, items: np.ndarray, forced: Sequence[TargetScores]
     ) -> Metrics:
         """Returns further metrics of the true tokens, such as of the attention."""
         return {}
@@ -273,8 +258,7 @@ class EncoderDecoderPredictor(Predictor, Generic[E]):
 
     def __init__(self, task: EncoderDecoderTask[E], network: EncoderDecoder) -> None:
         super().__init__(task, network)
-        self.networks: list[EncoderDecoder] = [network]
-        self.eos = self.processor.eos
+        self.decoder = Seq2Seq((network,), self.processor.tokens)
 
     def ensemble(self, others: Sequence[Predictor]) -> Self:
         """Returns a predictor that averages the probabilities of this network and others with the same vocabularies."""
@@ -283,45 +267,8 @@ class EncoderDecoderPredictor(Predictor, Generic[E]):
             if not isinstance(other, type(self)) or not self.processor.compatible(other.processor):
                 cause = "the runs have different vocabularies"
                 raise SeriatimError("run.vocabulary", cause, "train both on the same data with the same tokenizer")
-            combined.networks += other.networks
+            combined.decoder = replace(combined.decoder, networks=combined.decoder.networks + other.decoder.networks)
         return combined
-
-    @property
-    def device(self) -> torch.device:
-        return self.networks[0].head.weight.device
-
-    @cached_property
-    def context_length(self) -> int | None:
-        """The longest source and target that all networks accept; None for any length."""
-        lengths = [network.backbone.context_length for network in self.networks]
-        return min((length for length in lengths if length is not None), default=None)
-
-    @cached_property
-    def has_alignment(self) -> bool:
-        """Whether a network records attention weights over the source, which only a trial shows."""
-        with torch.inference_mode():
-            for network in self.networks:
-                source, trace = network.empty_source(), NamedTrace(ALIGNMENT)
-                start = torch.zeros(1, 1, dtype=torch.long, device=source.device)
-                network.decode(start, network.encode(source), None, trace)
-                if ALIGNMENT in trace:
-                    return True
-        return False
-
-    def require_alignment(self, reason: str) -> None:
-        """Raises an error that names models with attention, if this one has none."""
-        if self.has_alignment:
-            return
-        models = {name: registry.models.load(name).Settings for name in registry.models.names()}
-        names = [
-            name
-            for name, settings in models.items()
-            if name not in ("seq2seq", "show_tell")
-            and not settings.gradient_free
-            and settings.images_only == self.task.images
-        ]
-        cause = f"{reason}: this model has no attention over the source"
-        raise SeriatimError("model.no-attention", cause, f"train one that has: {', '.join(names)}")
 
     # Hooks of the subclasses
 
@@ -339,8 +286,8 @@ class EncoderDecoderPredictor(Predictor, Generic[E]):
 
     def forbidden_tokens(self, options: BeamSettings) -> list[int]:
         """Returns the tokens that are never generated."""
-        tokenizer = self.processor.target
-        return [token for token in (tokenizer.unk, tokenizer.pad) if token is not None and token != self.eos]
+        tokens = (self.processor.target.unk, self.processor.target.pad)
+        return [token for token in tokens if token is not None and token != self.decoder.tokens.eos]
 
     # Decoding
 
@@ -357,10 +304,7 @@ class EncoderDecoderPredictor(Predictor, Generic[E]):
         """
         items = np.arange(len(encoded)) if items is None else items
         encoded = replace(encoded, targets=None)
-        coverage = options.beams > 1 and options.coverage_penalty > 0
-        if coverage:
-            self.require_alignment("coverage_penalty needs attention")
-        prefix, bos = self.encode_prefix(options), self.processor.bos
+        prefix = self.encode_prefix(options)
         copies = 1 if options.beams > 1 else options.nbest
         jobs = np.repeat(items, copies)  # one for each beam search or sample
         streams = own_streams([key(item) for item in jobs.tolist()], options.seed) if options.beams == 1 else []
@@ -373,31 +317,10 @@ class EncoderDecoderPredictor(Predictor, Generic[E]):
             if self.task.on_progress is not None:
                 self.task.on_progress(done, len(jobs))
             done += len(numbers)
-            batch = self.task.collate(encoded, jobs[numbers]).to(self.device)
-            memories = [self.task.encode_sources(network, batch) for network in self.networks]
-            step = DecodingStep(self.networks, memories, len(numbers), coverage)
-            log_probs, state = step.start(self.processor.start_token)
-            first = torch.zeros(len(numbers))
-            if bos is not None:  # it is certain, whatever its probability
-                first = log_probs[:, bos].cpu()
-                log_probs = torch.full_like(log_probs, -torch.inf).index_fill(1, torch.tensor(bos), 0.0)
+            batch = self.task.collate(encoded, jobs[numbers]).to(self.decoder.device)
             limits = self.length_limits(encoded, jobs[numbers], options, len(prefix))
-            constraints: dict[str, Any] = {
-                "eos": self.eos,
-                "forbidden": self.forbidden_tokens(options),
-                "prefix": [prefix] * len(numbers),
-                "limits": limits,
-            }
-            if options.beams > 1:
-                penalty = Coverage(options.coverage_penalty, step.last_weights, batch.mask) if coverage else None
-                constraints |= {"coverage": penalty, "forced_eos": self.processor.forced_eos}
-                groups = beam_search(step.step, log_probs, state, options, **constraints)
-            else:
-                chosen = [streams[number] for number in numbers.tolist()]
-                sampled = sample(step.step, log_probs, state, options, chosen, **constraints)
-                groups = [[one if one.finished else self.force_end(one)] for one in sampled]
-            pairs = zip(groups, first.tolist(), strict=True)
-            return [[replace(one, score=one.score + value) for one in group] for group, value in pairs]
+            own = [streams[number] for number in numbers.tolist()] if streams else []
+            return self.decoder.search(batch, options, limits, prefix, self.forbidden_tokens(options), own)
 
         results = run_batches(elements, run)
         merged = [
@@ -406,17 +329,12 @@ class EncoderDecoderPredictor(Predictor, Generic[E]):
         ]
         return [sorted(group, key=lambda hypothesis: -hypothesis.normalized_score) for group in merged]
 
-    def force_end(self, hypothesis: Hypothesis) -> Hypothesis:
-        """Returns a hypothesis that reached the limit, with `<eos>` as its last token if that is forced."""
-        if not self.processor.forced_eos:
-            return hypothesis
-        return replace(hypothesis, tokens=[*hypothesis.tokens[:-1], self.eos])
-
     def encode_prefix(self, options: BeamSettings) -> list[int]:
         """Returns the tokens with which every target begins."""
         tokens: list[int] = self.processor.target.encode(options.prefix).tolist() if options.prefix else []
-        tokens = tokens if self.processor.bos is None else [self.processor.bos, *tokens]
-        limit = min(options.max_tokens, self.context_length or options.max_tokens)
+        bos = self.decoder.tokens.bos
+        tokens = tokens if bos is None else [bos, *tokens]
+        limit = min(options.max_tokens, self.decoder.context_length or options.max_tokens)
         if len(tokens) >= limit:
             cause = f"the prefix has {len(tokens)} tokens, and a target at most {limit}"
             raise SeriatimError(f"{self.task.name}.prefix", cause, "shorten it")
@@ -424,8 +342,9 @@ class EncoderDecoderPredictor(Predictor, Generic[E]):
 
     def decode_text(self, tokens: list[int]) -> str:
         """Returns the text of a target, which may have its first and last token, or not."""
-        tokens = tokens[1:] if tokens[:1] == [self.processor.bos] else tokens
-        return self.processor.target.decode(tokens[:-1] if tokens[-1:] == [self.eos] else tokens)
+        special = self.decoder.tokens
+        tokens = tokens[1:] if tokens[:1] == [special.bos] else tokens
+        return self.processor.target.decode(tokens[:-1] if tokens[-1:] == [special.eos] else tokens)
 
     def complete_targets(self, dataset: Dataset, options: BeamSettings) -> tuple[E, list[str]]:
         """Returns the encoded sources, and the target of each row: its own, else a generated one."""
@@ -441,7 +360,7 @@ class EncoderDecoderPredictor(Predictor, Generic[E]):
 
     def force(
         self, encoded: E, items: np.ndarray | None = None, alignment: bool = False, max_length: int | None = None
-    ) -> list[Forced]:
+    ) -> list[TargetScores]:
         """Returns the log-probability of every true token of each target.
 
         Args:
@@ -453,45 +372,16 @@ class EncoderDecoderPredictor(Predictor, Generic[E]):
         items = np.arange(len(encoded)) if items is None else items
         lengths = np.maximum(self.task.item_lengths(encoded)[items], MAX_ELEMENTS // (8 * MAX_ROWS))
 
-        def run(numbers: np.ndarray) -> list[Forced]:
-            batch = self.task.collate(encoded, items[numbers], max_length).to(self.device)
-            mask = batch.targets != IGNORED
-            targets = batch.targets[mask]
-            log_probs, correct, traces = [], None, []
-            for network in self.networks:
-                trace: Trace | None = NamedTrace(ALIGNMENT) if alignment else None
-                memory = self.task.encode_sources(network, batch)
-                hidden, _ = network.decode(batch.inputs[1], memory, None, trace)
-                values, best = token_predictions(hidden[mask], network.head.weight, network.head.bias, targets)
-                log_probs.append(values)
-                traces.append(trace)
-                correct = best == targets if correct is None else correct
-            assert correct is not None
-            counts = mask.sum(dim=1).tolist()
-            ends = np.cumsum(counts)[:-1]
-            values_of = np.split(mean_probability(log_probs).double().cpu().numpy(), ends)
-            correct_of = np.split(correct.cpu().numpy(), ends)
-            attention = mean_alignment(traces)
-            if attention is None:
-                return [Forced(*values) for values in zip(values_of, correct_of, strict=True)]
-            widths = [attention.shape[2]] * len(counts) if batch.mask is None else batch.mask.sum(dim=1).tolist()
-            matrices = [
-                attention[row, :count, :width].double().cpu().numpy()
-                for row, (count, width) in enumerate(zip(counts, widths, strict=True))
-            ]
-            return [Forced(*values) for values in zip(values_of, correct_of, matrices, strict=True)]
+        def run(numbers: np.ndarray) -> list[TargetScores]:
+            batch = self.task.collate(encoded, items[numbers], max_length).to(self.decoder.device)
+            return self.decoder.score(batch, alignment)
 
         return run_batches(lengths, run)
 
     def token_distributions(self, encoded: E, item: int) -> tuple[np.ndarray, Tensor]:
         """Returns the tokens of a target (T,), and the log-probabilities (T,V) of all tokens at each position."""
-        with torch.inference_mode():
-            batch = self.task.collate(encoded, np.array([item])).to(self.device)
-            log_probs = []
-            for network in self.networks:
-                hidden, _ = network.decode(batch.inputs[1], self.task.encode_sources(network, batch))
-                log_probs.append(as_float32(network.head(hidden[0])).log_softmax(dim=-1))
-        return np.asarray(encoded.targets[item]), mean_probability(log_probs)
+        batch = self.task.collate(encoded, np.array([item])).to(self.decoder.device)
+        return np.asarray(encoded.targets[item]), self.decoder.distributions(batch)
 
     # Inspection
 
@@ -512,7 +402,7 @@ class EncoderDecoderPredictor(Predictor, Generic[E]):
         if target is not None:
             return replace(encoded, targets=self.processor.encode_texts(self.processor.target, [target]))
         options = BeamSettings() if max_tokens is None else BeamSettings(max_tokens=max_tokens)
-        tokens = self.search(encoded, options, lambda item: "")[0][0].tokens or [self.eos]
+        tokens = self.search(encoded, options, lambda item: "")[0][0].tokens or [self.decoder.tokens.eos]
         return replace(encoded, targets=Sequences.of([np.array(tokens)]))
 
     def generate_input(self, text: str, tokens: int, seed: int) -> tuple[E, int]:

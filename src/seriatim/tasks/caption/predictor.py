@@ -50,7 +50,7 @@ class CaptionPredictor(EncoderDecoderPredictor[EncodedCaptions]):
     @property
     def grid(self) -> tuple[int, int]:
         """Rows and columns of the cells that the decoder attends to."""
-        return cast(ImageEncoderDecoder, self.networks[0]).source.image.grid
+        return cast(ImageEncoderDecoder, self.decoder.networks[0]).source.image.grid
 
     @capability(outputs={"caption": TEXT, "score": NUMBER}, options=CaptionOptions, scalar=True)
     def caption(self, dataset: Dataset, options: CaptionOptions) -> list[Record]:
@@ -122,7 +122,7 @@ class CaptionPredictor(EncoderDecoderPredictor[EncodedCaptions]):
 
     def attend(self, encoded: EncodedCaptions, items: np.ndarray, texts: Sequence[str]) -> list[ImageAttention]:
         """Returns the attention of a text to each of some images, averaged over the tokens of each word."""
-        self.require_alignment("there is no attention to show")
+        self.decoder.require_alignment("there is no attention to show")
         targets = encode_with_eos(self.processor.target, texts)
         images = cast(Any, encoded.inputs).take(items)
         chosen = type(encoded)(images, targets)
@@ -155,7 +155,7 @@ class CaptionPredictor(EncoderDecoderPredictor[EncodedCaptions]):
         limit = options.max_tokens
         if "max_tokens" not in options.model_fields_set:
             limit = min(limit, max(MAX_TOKENS, 2 * self.processor.context_length))
-        return [min(limit, self.context_length or limit)] * len(items)
+        return [min(limit, self.decoder.context_length or limit)] * len(items)
 
     def encode_rows(self, dataset: Dataset) -> EncodedCaptions:
         return self.load_images(dataset)[0]
@@ -176,7 +176,7 @@ class CaptionPredictor(EncoderDecoderPredictor[EncodedCaptions]):
             inside = values[0].is_relative_to(Path.cwd())
             image = str(values[0].relative_to(Path.cwd()) if inside else values[0])
         usage = [Usage(f"seriatim caption {run} {image}", f'run.caption("{image}")')]
-        if self.has_alignment:
+        if self.decoder.has_alignment:
             usage.append(Usage(f"seriatim caption {run} {image} --chart attention.html", f'run.align("{image}")'))
         return usage
 
@@ -186,7 +186,7 @@ class CaptionPredictor(EncoderDecoderPredictor[EncodedCaptions]):
         return self.encode_rows(self.task.read(inputs, self.task.schema.inputs()))
 
     def image_attention(self, encoded: EncodedCaptions, item: int) -> ImageAttention | None:
-        if not self.has_alignment:
+        if not self.decoder.has_alignment:
             return None
         return self.attend(encoded, np.array([item]), [self.decode_text(list(encoded.targets[item]))])[0]
 
@@ -213,7 +213,7 @@ def caption_views(
         references: The references of each image.
     """
     views: list[View] = []
-    if predictor.has_alignment:
+    if predictor.decoder.has_alignment:
         short = [n for n, text in enumerate(hypotheses) if 0 < len(text.split()) <= MAX_WORDS]
         chosen = [short[n] for n in evenly_spaced(len(short), SHOWN_IMAGES).tolist()]
         attentions = predictor.attend(encoded, items[chosen], [hypotheses[n] for n in chosen]) if chosen else []

@@ -18,13 +18,13 @@ from typing import Annotated, Any, Literal, Self, cast
 import numpy as np
 import torch
 from pydantic import Field as Setting
-from torch import Tensor, nn
+from torch import Tensor
 
 from ...core.config import Settings
 from ...core.device import numpy_stream
 from ...core.errors import Diagnostics, SeriatimError
 from ...core.metrics import MetricValues
-from ...core.state import State, select
+from ...core.state import State
 from ...data.dataset import Dataset
 from ...data.images import ImageSettings
 from ...data.images.batches import Images
@@ -32,6 +32,7 @@ from ...data.schema import Schema
 from ...data.sequences import Sequences
 from ...data.source import DataInput, Source, open_source
 from ...data.tokenizers import Tokenizer, TokenizerSettings, default_kind
+from ...decode.seq2seq import ALIGNMENT, TargetScores
 from ...models.resnet import Settings as ResNetSettings
 from ...nn.attention import ScoreName
 from ...nn.backbone import BackboneSettings, NamedTrace, Trace
@@ -48,7 +49,6 @@ from ...report.charts import View
 from ..base import IGNORED, Metrics, Output
 from ..batching import MAX_ELEMENTS, Batch, LengthSampler, Sampler
 from ..codecs import ImageCodec, SequenceSettings, train_tokenizer
-from ..decoding import ALIGNMENT, Forced
 from ..encoder_decoder import (
     MAX_ROWS,
     EncoderDecoderPredictor,
@@ -332,10 +332,6 @@ class CaptionTask(EncoderDecoderTask[EncodedCaptions]):
         sizes = self.processor.target.vocab_size, self.processor.context_length
         return image_encoder_decoder_network(model, image, shape, *sizes, settings.score, settings.learned_values)
 
-    def encode_sources(self, network: nn.Module, batch: Batch) -> State:
-        memory = cast(ImageEncoderDecoder, network).encode(batch.inputs[0])
-        return memory if batch.inputs[2] is None else select(memory, batch.inputs[2])
-
     def forward(self, network: EncoderDecoder, batch: Batch, state: State = None, trace: Trace | None = None) -> Output:
         if not self.settings.penalty:
             return super().forward(network, batch, trace=trace)
@@ -381,14 +377,14 @@ class CaptionTask(EncoderDecoderTask[EncodedCaptions]):
         return caption_metrics(hypotheses, references, self.scoring.closed)
 
     def needs_alignment(self, predictor: EncoderDecoderPredictor[EncodedCaptions], split: str) -> bool:
-        return self.encoded[split].regions is not None and predictor.has_alignment
+        return self.encoded[split].regions is not None and predictor.decoder.has_alignment
 
     def forced_metrics(
         self,
         predictor: EncoderDecoderPredictor[EncodedCaptions],
         split: str,
         items: np.ndarray,
-        forced: Sequence[Forced],
+        forced: Sequence[TargetScores],
     ) -> Metrics:
         """Returns how often the attention of a noun points at its box."""
         regions = self.encoded[split].regions

@@ -120,7 +120,7 @@ class TranslationPredictor(EncoderDecoderPredictor[Encoded], EmbeddingPredictor)
         ]
 
     def text_reader(self) -> TextReader:
-        source, table, limit = self.processor.source, self.network.source, self.context_length
+        source, table, limit = self.processor.source, self.network.source, self.decoder.context_length
         framed = self.processor.framed
         end = () if framed else (eos_of(source),)
         return SourceReader(self, source, limit, suffix=end, cls_sep=framed, prepare=self.clean, table=table)
@@ -165,7 +165,7 @@ class TranslationPredictor(EncoderDecoderPredictor[Encoded], EmbeddingPredictor)
         """Returns the text and the score of each hypothesis; `rows` are the sources they translate."""
         decoded = [self.clean(self.decode_text(one.tokens)) for one in hypotheses]
         targets = self.processor.encode_texts(self.processor.target, decoded)
-        fits = targets.lengths <= (self.context_length or np.inf)
+        fits = targets.lengths <= (self.decoder.context_length or np.inf)
         own = [one.finished and one.tokens == targets[n].tolist() for n, one in enumerate(hypotheses)]
         same = np.array(own, dtype=bool)
         scores = [one.score for one in hypotheses]
@@ -194,8 +194,8 @@ class TranslationPredictor(EncoderDecoderPredictor[Encoded], EmbeddingPredictor)
         if kinds != {"word"} or options.replace_unknown is False:
             return False
         if options.replace_unknown:
-            self.require_alignment("unknown words cannot be replaced")
-        return self.has_alignment
+            self.decoder.require_alignment("unknown words cannot be replaced")
+        return self.decoder.has_alignment
 
     # Hooks of the base class
 
@@ -210,8 +210,8 @@ class TranslationPredictor(EncoderDecoderPredictor[Encoded], EmbeddingPredictor)
         texts = [dataset["source"][int(item)] for item in items]
         sources = Encoded(sequences_of(encoded.inputs, items))
         readable = np.array([bool(text.strip()) for text in texts], dtype=bool)
-        if self.context_length is not None:
-            readable &= sources.lengths <= self.context_length
+        if self.decoder.context_length is not None:
+            readable &= sources.lengths <= self.decoder.context_length
         return [group[0].text for group in self.translations(texts, sources, options, np.flatnonzero(readable))]
 
     def forbidden_tokens(self, options: BeamSettings) -> list[int]:
@@ -222,12 +222,14 @@ class TranslationPredictor(EncoderDecoderPredictor[Encoded], EmbeddingPredictor)
         self, encoded: Encoded, items: np.ndarray, options: BeamSettings, prefix_length: int
     ) -> list[int]:
         limits = options.limits(encoded.lengths[items].tolist(), prefix_length)
-        return [min(limit, self.context_length or limit) for limit in limits]
+        return [min(limit, self.decoder.context_length or limit) for limit in limits]
 
     def check_lengths(self, dataset: Dataset, lengths: np.ndarray, items: np.ndarray | None = None) -> None:
         """Raises an error that names the first text that is too long."""
-        limit = MAX_SOURCE if self.context_length is None else self.context_length
-        remedy = "split it into sentences" if self.context_length is None else "shorten it, or train another model"
+        limit = MAX_SOURCE if self.decoder.context_length is None else self.decoder.context_length
+        remedy = (
+            "split it into sentences" if self.decoder.context_length is None else "shorten it, or train another model"
+        )
         items = np.arange(len(lengths)) if items is None else items
         for item in items[lengths[items] > limit][:1].tolist():
             cause = f"{dataset.locations[item]} has {lengths[item]:,} tokens, the model takes {limit:,}"
@@ -241,7 +243,7 @@ class TranslationPredictor(EncoderDecoderPredictor[Encoded], EmbeddingPredictor)
 
     def alignments(self, dataset: Dataset, options: AlignOptions) -> list[Alignment]:
         """Returns the attention of each target over its source; of rows without target, of the translation."""
-        self.require_alignment("there is no alignment")
+        self.decoder.require_alignment("there is no alignment")
         _, targets = self.complete_targets(dataset, options)
         return self.align_texts(list(dataset["source"]), targets, by_words=not options.tokens)
 
@@ -264,7 +266,7 @@ class TranslationPredictor(EncoderDecoderPredictor[Encoded], EmbeddingPredictor)
     def charts(self, name: str, dataset: Dataset, options: Settings, predictions: Sequence[Record]) -> list[View]:
         """Returns a heat map of the alignment of each row."""
         if name == "translate":
-            self.require_alignment("there is no alignment to draw")
+            self.decoder.require_alignment("there is no alignment to draw")
             cells = [row["translation"] for row in predictions]
             texts = [cell if isinstance(cell, str) else cell[0] for cell in cells]
             alignments = self.align_texts(list(dataset["source"]), texts)
@@ -280,7 +282,7 @@ class TranslationPredictor(EncoderDecoderPredictor[Encoded], EmbeddingPredictor)
         return super().with_target(encoded, None if target is None else self.clean(target), max_tokens)
 
     def aligner(self) -> Aligner | None:
-        return self.align_pair if self.has_alignment else None
+        return self.align_pair if self.decoder.has_alignment else None
 
     def align_pair(self, source: str, target: str | None, by_words: bool) -> Alignment:
         """Returns the attention of a target over its source; by default of the translation."""
@@ -302,7 +304,7 @@ class TranslationPredictor(EncoderDecoderPredictor[Encoded], EmbeddingPredictor)
                 f"seriatim translate {run} --data texts.txt --out translations.tsv", 'run.translate(Path("texts.txt"))'
             ),
         ]
-        if self.has_alignment:
+        if self.decoder.has_alignment:
             usage.append(Usage(f'seriatim align {run} "{text}" --chart alignment.svg', f'run.align("{text}")'))
         return usage
 
@@ -434,14 +436,14 @@ def list_references(references: Sequence[str]) -> str:
 
 def alignment_charts(sources: Sequence[str], hypotheses: Sequence[str], predictor: TranslationPredictor) -> list[View]:
     """Returns the attention while translating a sentence of medium length and a longer one."""
-    if not predictor.has_alignment:
+    if not predictor.decoder.has_alignment:
         return []
     pairs = [(source, text) for source, text in zip(sources, hypotheses, strict=True) if text.strip()]
     processor = predictor.processor
     tokenizers = processor.source, processor.target
     sides = [processor.encode_texts(one, [pair[n] for pair in pairs]).lengths for n, one in enumerate(tokenizers)]
     lengths = np.maximum(*sides)
-    limit = lengths.max(initial=0) if predictor.context_length is None else predictor.context_length
+    limit = lengths.max(initial=0) if predictor.decoder.context_length is None else predictor.decoder.context_length
     order = [row for row in np.argsort(lengths, kind="stable").tolist() if lengths[row] <= limit]
     order = [row for row in order if lengths[row] <= MAX_ALIGNED] or order[:1]
     rows = list(dict.fromkeys(order[int(share * (len(order) - 1))] for share in ALIGNED_QUANTILES)) if order else []

@@ -26,6 +26,7 @@ from ...data.sequences import Sequences
 from ...data.shards import encode_column
 from ...data.source import DataInput, Source
 from ...data.tokenizers import Tokenizer, TokenizerSettings, default_kind
+from ...decode.seq2seq import TargetTokens
 from ...nn.attention import ScoreName
 from ...nn.backbone import BackboneSettings
 from ...nn.encoder_decoder import EncoderDecoder, encoder_decoder_network
@@ -82,8 +83,9 @@ class TranslationProcessor(EncoderDecoderProcessor[Encoded]):
     forced_eos: bool = False
 
     @property
-    def start_token(self) -> int:
-        return self.eos if self.decoder_start is None else self.decoder_start
+    def tokens(self) -> TargetTokens:
+        tokens = super().tokens
+        return tokens if self.decoder_start is None else replace(tokens, start=self.decoder_start)
 
     @classmethod
     def fit(cls, train: Dataset, config: TaskConfig, pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:
@@ -163,13 +165,13 @@ class TranslateTask(EncoderDecoderTask[Encoded]):
         return {"decoder_start": find_decoder_start(config)}
 
     def hub_config(self) -> Values:
-        processor = self.processor
+        tokens = self.processor.tokens
         return {
-            "decoder_start_token_id": processor.start_token,
-            "bos_token_id": processor.eos if processor.bos is None else processor.bos,
-            "eos_token_id": processor.eos,
-            "forced_bos_token_id": processor.bos,
-            "forced_eos_token_id": processor.eos if processor.forced_eos else None,
+            "decoder_start_token_id": tokens.start,
+            "bos_token_id": tokens.eos if tokens.bos is None else tokens.bos,
+            "eos_token_id": tokens.eos,
+            "forced_bos_token_id": tokens.bos,
+            "forced_eos_token_id": tokens.eos if tokens.forced_eos else None,
         }
 
     @classmethod
@@ -241,9 +243,9 @@ class TranslateTask(EncoderDecoderTask[Encoded]):
         """Returns sources (B,S) with their mask, decoder inputs (B,T) and targets (B,T)."""
         source, mask = (block[:, :max_length] for block in encoded.inputs.padded(items))
         if encoded.targets is None:
-            return Batch((torch.from_numpy(source), None), None, len(items), padding_mask(mask))
+            return Batch((torch.from_numpy(source), None, None), None, len(items), padding_mask(mask))
         decoder_inputs, targets, count = self.shift_targets(encoded.targets, items, max_length)
-        return Batch((torch.from_numpy(source), decoder_inputs), targets, count, padding_mask(mask))
+        return Batch((torch.from_numpy(source), decoder_inputs, None), targets, count, padding_mask(mask))
 
     # Network
 
@@ -264,7 +266,7 @@ class TranslateTask(EncoderDecoderTask[Encoded]):
         ours, theirs = self.processor, teacher.processor
         mismatches = tokenizer_mismatches(ours.source, theirs.source, "source")
         mismatches += tokenizer_mismatches(ours.target, theirs.target, "target")
-        return mismatches + length_mismatches("pairs", ours.context_length, teacher.context_length)
+        return mismatches + length_mismatches("pairs", ours.context_length, teacher.decoder.context_length)
 
     # Evaluation
 
