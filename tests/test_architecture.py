@@ -21,7 +21,7 @@ TASKS = {
     "translate",
 }  # fmt: skip
 
-BELOW_TASKS = {"core", "kernels", "nn", "models", "data", "decode", "report"}
+BELOW_TASKS = {"core", "kernels", "nn", "models", "data", "decode", "embedding", "report"}
 MAY_IMPORT = {
     "core": set(),
     "kernels": {"core"},
@@ -30,6 +30,7 @@ MAY_IMPORT = {
     "data": {"core"},
     "nn": {"core", "kernels"},
     "models": {"core", "kernels", "nn"},
+    "embedding": {"core", "data", "nn"},
     "hub": {"core", "data", "nn", "models"},
     "tasks": BELOW_TASKS,
     "training": BELOW_TASKS | {"tasks"},

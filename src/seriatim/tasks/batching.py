@@ -1,4 +1,4 @@
-"""Batching: samplers choose the items of a training step, `run_batches` those of a prediction batch.
+"""Batching: samplers choose the items of a training step. Those of a prediction batch: see `nn.inference`.
 
 The samplers of large data keep no order of all items: `permute` computes the item at each position of an epoch.
 """
@@ -6,20 +6,18 @@ The samplers of large data keep no order of all items: `permute` computes the it
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..core.device import derive, numpy_stream
 from ..core.state import map_state
 from ..data.disk import mix
+from ..nn.inference import MAX_ELEMENTS, device_of, run_batches  # noqa: F401
 
-R = TypeVar("R")
-MAX_ELEMENTS = 32_768  # of a batch without gradients
 POOL_BATCHES = 64  # training batches whose items are sorted by length together
 FEISTEL_ROUNDS = 6
 LARGE_COUNT = 1_000_000  # items from which on samplers keep no order of all of them
@@ -55,33 +53,6 @@ class Batch:
 def padding_mask(mask: np.ndarray) -> Tensor | None:
     """Returns a boolean mask (B,T), True for elements and False for padding, or None if nothing is padded."""
     return None if mask.all() else torch.from_numpy(mask)
-
-
-def device_of(network: nn.Module) -> torch.device:
-    """Returns the device that a network computes on; the CPU if it has no weights."""
-    parameter = next(network.parameters(), None)
-    return torch.device("cpu") if parameter is None else parameter.device
-
-
-def run_batches(
-    lengths: np.ndarray, run: Callable[[np.ndarray], Sequence[R]], max_elements: int = MAX_ELEMENTS
-) -> list[R]:
-    """Runs a function on batches of all items, without gradients, and returns its results in the order of the items.
-
-    Args:
-        lengths: The length of each item (items,).
-        run: Called with the items of a batch (B,), the longest first; returns one result per item.
-        max_elements: The largest number of elements in a batch, padding included.
-    """
-    results: list[Any] = [None] * len(lengths)
-    remaining = np.argsort(-lengths, kind="stable")
-    with torch.inference_mode():
-        while len(remaining):
-            count = max(max_elements // max(int(lengths[remaining[0]]), 1), 1)
-            items, remaining = remaining[:count], remaining[count:]
-            for item, result in zip(items.tolist(), run(items), strict=True):
-                results[item] = result
-    return results
 
 
 def evenly_spaced(count: int, most: int) -> np.ndarray:

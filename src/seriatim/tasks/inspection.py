@@ -11,10 +11,10 @@ import numpy as np
 from torch import Tensor, nn
 
 from ..core.errors import SeriatimError, did_you_mean
+from ..core.text import UNSPACED
 from ..data.tokenizers import UNK, Tokenizer
 from ..report.charts import Heatmap, Image, ImageOverlay, format_number, matrix
 from .batching import Batch
-from .metrics import UNSPACED
 
 MAX_LISTED = 20  # names in an error
 SPACE = "␣"  # as `Tokenizer.token` shows it

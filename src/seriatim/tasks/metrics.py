@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from ..core.metrics import ExampleScores, MetricValues
+from ..core.text import UNSPACED
 
 Scores = Sequence[np.ndarray] | np.ndarray
 References = Sequence[Sequence[str]]  # of each input, one or more
@@ -32,8 +33,6 @@ MAX_ORDER = 4  # words of an n-gram
 CIDER_SIGMA = 6.0  # standard deviation of the length penalty
 COCO_SMALL, COCO_TINY = 1e-9, 1e-15  # that COCO adds to denominators and numerators
 COCO_WORDS = "case:lc|punctuation:off|words:seriatim"
-# Scripts without spaces between words (Thai, Burmese, Khmer, Japanese, Chinese): a word may be next to other letters.
-UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]")
 
 
 def perplexity(loss: float) -> float:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
+    from ..embedding.reader import TextReader
     from .base import Task
-    from .embedding import TextReader
 
 
 class NoOptions(Settings):

@@ -26,9 +26,10 @@ from ..core.errors import SeriatimError
 from ..core.files import Json, sha256
 from ..core.state import State
 from ..data.dataset import Dataset
+from ..nn.inference import run_batches
 from ..nn.loss import similarity_loss
 from ..tasks.base import Metrics, Output, Task
-from ..tasks.batching import Batch, run_batches
+from ..tasks.batching import Batch
 from ..tasks.predictor import Predictor
 from ..tasks.processor import Encoded
 from .config import Config, DistillSettings

@@ -11,9 +11,9 @@ import numpy as np
 
 from ...core.errors import SeriatimError
 from ...data.vectors import nearest, normalized
+from ...embedding.words import word_vectors
 from ...report.charts import Heatmap, Scatter, Table, View, format_number, matrix
 from ...report.formatting import principal_components
-from ...tasks.embedding import word_vectors
 from ...tasks.inspection import EmbeddingTable
 from ..result import NamedArray, Result
 from ..subject import Subject

@@ -28,9 +28,9 @@ from ...data.disk import TextValues, cache_key
 from ...data.documents import UNKNOWN, TextLayout, document_ends
 from ...data.sequences import Sequences
 from ...data.tokenizers import Tokenizer, TokenizerSettings, default_kind
+from ...embedding.reader import EmbeddingDefaults
 from ..codecs import TRAINING_CHARACTERS, train_tokenizer
-from ..embedding import EmbeddingSettings
-from ..processor import Encoded, Processor, TaskConfig, Tokenizers, Values
+from ..processor import Encoded, Processor, Stored, TaskConfig, Tokenizers, Values
 
 BERT_TOKENIZER = {"kind": "bert", "lowercase": True}
 DOCUMENT_SENTENCES = 32  # of a document, if a data set is a single one
@@ -286,6 +286,11 @@ class EncodedPassages(Encoded):
     """The spans of a split: `inputs` has their lengths only, since passages are drawn from them."""
 
     passages: Passages
+
+
+@dataclass(frozen=True)
+class EmbeddingSettings(EmbeddingDefaults, Stored):
+    """How a sentence encoder embeds texts, stored with its processor."""
 
 
 @dataclass(frozen=True)

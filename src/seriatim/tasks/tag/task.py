@@ -44,7 +44,7 @@ from ..embedding import EmbeddingPredictor, EncodedTexts, TextReader, no_vectors
 from ..inspection import ExplainedOutput, Explainer, check_position, explain_label, log_odds
 from ..metrics import class_counts, confusion, precision_recall_f1
 from ..predictor import Predictions, Predictor, Record, Usage, capability
-from ..processor import Encoded, Values, name_mismatches
+from ..processor import Values, name_mismatches
 from .decoding import chain_log_odds, decode_words, element_chain, entity_offset, pad_rows
 from .processor import GENERATED, SCHEMA, UNSEEN, Consecutive, TagEncoded, TagProcessor, TagSettings
 from .views import entity_views, highlight, known_words, mistakes
@@ -62,10 +62,10 @@ MAX_CHARTED = 20  # predictions in charts
 class WordReader(TextReader):
     """Reads texts as words, each as its tokens and perhaps its characters; of a long text the first window."""
 
-    predictor: TagPredictor
+    model: TagPredictor
 
     def encode(self, texts: Sequence[str]) -> EncodedTexts:
-        processor = self.predictor.processor
+        processor = self.model.processor
         words = [processor.split_words(text)[0] or [NO_WORD] for text in texts]
         windows = processor.cut_windows(processor.encode_words(words))
         _, first, counts = np.unique(cast(np.ndarray, windows.rows), return_index=True, return_counts=True)
@@ -77,7 +77,7 @@ class WordReader(TextReader):
         return EncodedTexts(chosen, int((counts > 1).sum()))
 
     def spans(self, text: str) -> tuple[EncodedTexts, np.ndarray]:
-        processor, encoded = self.predictor.processor, self.encode([text])
+        processor, encoded = self.model.processor, self.encode([text])
         words, characters = processor.split_words(text)
         tagged = processor.encode_words([words or [NO_WORD]]).tagged_words
         word_of = np.maximum.accumulate(tagged)  # a token belongs to the word that began last
@@ -85,9 +85,6 @@ class WordReader(TextReader):
         before, count = int(processor.framed), len(offsets) - 2 * processor.framed
         offsets[before : before + count] = np.array(characters or [(0, 0)])[word_of[:count]]
         return encoded, offsets
-
-    def batch(self, encoded: Encoded, items: np.ndarray) -> Batch:
-        return self.predictor.task.collate(cast(TagEncoded, encoded), items)
 
 
 class TagPredictor(EmbeddingPredictor):
@@ -123,6 +120,9 @@ class TagPredictor(EmbeddingPredictor):
             scores = np.concatenate(self.scores(encoded))  # (words,tags)
             best[words], confidence[words] = decode_words(self.network.head, encoded, words, scores)
         return best, confidence
+
+    def text_batch(self, items: TagEncoded, rows: np.ndarray) -> Batch:
+        return self.task.collate(items, rows)
 
     def text_reader(self) -> TextReader:
         if self.processor.tokenizer is None:

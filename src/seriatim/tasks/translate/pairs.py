@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...core.errors import Diagnostics, SeriatimError
+from ...core.text import UNSPACED
 from ...data.dataset import Dataset
 from ...data.disk import TextValues
 from ...data.kinds import TEXT, Cell
 from ...data.schema import Field, Header, Roles, Schema
 from ...data.split import Fractions, SplitPolicy, take_splits
 from ..codecs import normalize_text, plural, text_key
-from ..metrics import UNSPACED
 
 SIDES = ("source", "target")
 NAME_PAIRS = (  # usual names of the columns of source and target

@@ -66,14 +66,6 @@ class AlignOptions(BeamSettings):
 EMPTY = Generated([], 0.0, True, 0.0)
 
 
-class SourceReader(TextReader):
-    """Reads texts as sources, with `<eos>` behind each; their vectors are the outputs of the encoder."""
-
-    def batch(self, encoded: Encoded, items: np.ndarray) -> Batch:
-        batch = super().batch(encoded, items)
-        return replace(batch, inputs=(batch.inputs,))
-
-
 class TranslationPredictor(EncoderDecoderPredictor[Encoded], EmbeddingPredictor):
     processor: TranslationProcessor
     task: TranslateTask
@@ -119,11 +111,15 @@ class TranslationPredictor(EncoderDecoderPredictor[Encoded], EmbeddingPredictor)
             for alignment in self.alignments(dataset, options)
         ]
 
+    def text_batch(self, items: Encoded, rows: np.ndarray) -> Batch:
+        batch = super().text_batch(items, rows)
+        return replace(batch, inputs=(batch.inputs,))
+
     def text_reader(self) -> TextReader:
         source, table, limit = self.processor.source, self.network.source, self.decoder.context_length
         framed = self.processor.framed
         end = () if framed else (eos_of(source),)
-        return SourceReader(self, source, limit, suffix=end, cls_sep=framed, prepare=self.clean, table=table)
+        return TextReader(self, source, limit, suffix=end, cls_sep=framed, prepare=self.clean, table=table)
 
     def clean(self, text: str) -> str:
         """Returns a text as those of the training were normalized."""

@@ -13,7 +13,8 @@ from seriatim.core import registry
 from seriatim.core.errors import SeriatimError
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.data.vectors import open_vectors
-from seriatim.tasks import embedding, load
+from seriatim.embedding import reader
+from seriatim.tasks import load
 from seriatim.tasks.base import DataSettings, TaskConfig, weights_digest
 from seriatim.tasks.embedding import EmbeddingPredictor, EmbedOptions, WordOptions
 from seriatim.tasks.language.task import LanguageProcessor, LanguageSettings, LanguageTask
@@ -262,7 +263,7 @@ def write_vectors(predictor: EmbeddingPredictor, path: Path, texts: list[str], o
 def test_nearest_texts_of_a_list_a_file_and_stored_vectors(
     bert: EmbeddingPredictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(embedding, "BLOCK_TEXTS", 3)
+    monkeypatch.setattr(reader, "BLOCK_TEXTS", 3)
     lines = [text.replace("\n", " ") for text in TEXTS]
     first, *_ = bert.call("nearest", ["my bank has no cash"], among=lines)
     assert (first["row"], first["text"]) == (5, CASH[1])
