@@ -20,8 +20,8 @@ from torch import Tensor
 from benchmarks.timing import Competitors, interleaved, parse_options, report
 from seriatim.core.device import retain_freed_memory
 from seriatim.decode.beam import beam_search
-from seriatim.decode.sampling import GenerationSettings
 from seriatim.decode.seq2seq import DecodingStep
+from seriatim.decode.settings import GenerationSettings
 from seriatim.hub.mappings import by_model_type
 from seriatim.models.transformer import Settings
 from seriatim.nn.encoder_decoder import EncoderDecoder, encoder_decoder_network

@@ -23,7 +23,8 @@ import torch
 from torch import nn
 
 from benchmarks.timing import Competitors, interleaved, parse_options, report
-from seriatim.decode.sampling import GenerationSettings, sample
+from seriatim.decode.sampling import sample
+from seriatim.decode.settings import GenerationSettings
 from seriatim.models.gpt import Settings
 from seriatim.models.lstm import Settings as LSTMSettings
 from seriatim.nn.native import quantize_weights

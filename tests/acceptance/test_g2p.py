@@ -15,8 +15,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seriatim.decode.sampling import BeamSettings, sample
+from seriatim.decode.sampling import sample
 from seriatim.decode.seq2seq import DecodingStep
+from seriatim.decode.settings import BeamSettings
 from seriatim.models.seq2seq import Settings
 from seriatim.nn.encoder_decoder import EncoderDecoder, encoder_decoder_network
 

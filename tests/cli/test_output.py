@@ -20,7 +20,7 @@ from seriatim import cli
 from seriatim.cli.runner import Request, print_records, write_file
 from seriatim.data.kinds import LINES, TOKENS
 from seriatim.data.schema import Schema
-from seriatim.tasks.predictor import Capability, NoOptions
+from seriatim.tasks.capability import Capability, NoOptions
 
 Call = Callable[..., Any]
 RUN = "films/run"
@@ -110,7 +110,7 @@ def test_line_breaks_are_escaped(story: Path, call: Call, tmp_path: Path) -> Non
 
 def test_an_alignment_stays_laid_out(story: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """In a pipe and in a file of text, with a blank line after each input."""
-    outputs = {"alignment": LINES.name, "target": TOKENS.name}
+    outputs = {"alignment": LINES, "target": TOKENS}
     align = Capability("align", "", Schema(()), outputs, NoOptions, per_row=True)
     records = [{"alignment": "le   the 0.90\nchat  cat 0.80", "target": ["le", "chat"]}, {"alignment": "oui  yes 1.00"}]
     request = Request(Path("run"), "align", out=tmp_path / "aligned.txt")

@@ -24,7 +24,7 @@ from seriatim.core.errors import SeriatimError
 from seriatim.core.state import flatten, map_state
 from seriatim.nn.network import weights
 from seriatim.runs.configure import configure
-from seriatim.tasks.predictor import Capability
+from seriatim.tasks.capability import Capability
 from seriatim.training.checkpoint import Checkpoints
 from seriatim.training.cost import parameter_count, solve_width
 from seriatim.training.loop import Loop

@@ -13,7 +13,8 @@ from encoder_decoder_cases import AFTER, PAIRS, build_pair, tokens
 from helpers import BIDIRECTIONAL, backbones, build, label, mask_of, sequence
 from seriatim.inspect.trace import NAMES, BoundedTrace, join_traces, run_traced
 from seriatim.nn.backbone import NamedTrace, element_axis
-from seriatim.nn.network import Network, Pooling, VectorHead
+from seriatim.nn.names import Pooling
+from seriatim.nn.network import Network, VectorHead
 
 CAUSAL = backbones()
 ALL = CAUSAL + BIDIRECTIONAL

@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from seriatim.core.errors import SeriatimError
-from seriatim.data.images import IMAGE, ImageLayout, ImageSettings, PixelSequence, store
+from seriatim.data.images import IMAGE, ImageLayout, PixelSequence, store
 from seriatim.data.images.batches import Images
 from seriatim.data.images.decode import TRANSPOSITIONS, Header, fit_array, read_image, visible_box
 from seriatim.data.images.store import choose_layout, load_images, read_headers
 from seriatim.data.kinds import NUMBERS
+from seriatim.data.settings import ImageSettings
 
 SCENE = np.random.default_rng(0).integers(0, 256, (9, 14, 3), dtype=np.uint8)
 

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from seriatim.decode import beam as beam_module
 from seriatim.decode.beam import Coverage, beam_search
-from seriatim.decode.sampling import GenerationSettings, Hypothesis, sample
+from seriatim.decode.sampling import Hypothesis, sample
+from seriatim.decode.settings import GenerationSettings
 from truth_table import EOS, Table, Tables, random_table
 
 # By hand: after nothing, 2 is a little likelier than 1, but everything after 2 is unlikely.

@@ -11,8 +11,6 @@ import pytest
 import torch
 
 from seriatim.decode.sampling import (
-    BeamSettings,
-    GenerationSettings,
     Hypothesis,
     ban_repeated_ngrams,
     draw_tokens,
@@ -20,6 +18,7 @@ from seriatim.decode.sampling import (
     sample,
     sampling_probs,
 )
+from seriatim.decode.settings import BeamSettings, GenerationSettings
 from truth_table import EOS, Table, random_table
 
 

@@ -14,7 +14,6 @@ from torch import Tensor
 from encoder_decoder_cases import Case, build_pair, tokens
 from seriatim.core.errors import SeriatimError
 from seriatim.core.state import select
-from seriatim.decode.sampling import BeamSettings
 from seriatim.decode.seq2seq import (
     DecodingStep,
     Seq2Seq,
@@ -23,6 +22,7 @@ from seriatim.decode.seq2seq import (
     mean_alignment,
     mean_probability,
 )
+from seriatim.decode.settings import BeamSettings
 from seriatim.tasks.batching import Batch
 
 EOS = 1

@@ -34,14 +34,16 @@ from PIL import Image
 from data_schemas import DOCUMENTS, LABELED, LINES, PAIRS, SCORED, STREAM
 from fuzzing import fuzz
 from seriatim.core.errors import Diagnostics, SeriatimError
-from seriatim.data.formats.midi import ROLL, sample_roll
-from seriatim.data.images import IMAGE, ImageSettings
+from seriatim.data.formats.midi import sample_roll
+from seriatim.data.images import IMAGE
 from seriatim.data.images.decode import read_header, read_image
 from seriatim.data.kinds import LABEL, TEXT, TOKENS
+from seriatim.data.music import ROLL
 from seriatim.data.reader import read_dataset
 from seriatim.data.schema import Field, Schema
 from seriatim.data.series.schema import SCHEMA as SERIES
 from seriatim.data.series.table import make_series
+from seriatim.data.settings import ImageSettings
 from seriatim.data.source import open_source
 from seriatim.data.vectors import VectorWriter, open_vectors
 

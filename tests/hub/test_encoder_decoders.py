@@ -20,7 +20,7 @@ from torch import nn
 
 import seriatim
 from helpers import shaken
-from seriatim.decode.sampling import BeamSettings
+from seriatim.decode.settings import BeamSettings
 from seriatim.hub import reading
 from seriatim.runs.exchange import export_model, import_model
 from seriatim.tasks.processor import Encoded

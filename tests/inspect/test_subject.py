@@ -10,7 +10,7 @@ import torch
 
 from seriatim.core.errors import SeriatimError
 from seriatim.core.registry import models
-from seriatim.decode.sampling import BeamSettings, GenerationSettings
+from seriatim.decode.settings import BeamSettings, GenerationSettings
 from seriatim.inspect import Inspector
 from seriatim.inspect.trace import NAMES
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from helpers import copy_recurrent
 from seriatim.core.state import select
 from seriatim.decode.beam import beam_search
-from seriatim.decode.sampling import GenerationSettings
+from seriatim.decode.settings import GenerationSettings
 from seriatim.models.bahdanau import Bahdanau
 from seriatim.models.seq2seq import Seq2Seq
 from seriatim.models.t5 import RelativePositions

@@ -23,7 +23,8 @@ from helpers import settings_of
 from seriatim.core import registry
 from seriatim.core.state import select
 from seriatim.decode.beam import beam_search
-from seriatim.decode.sampling import BeamSettings, GenerationSettings, sample
+from seriatim.decode.sampling import sample
+from seriatim.decode.settings import BeamSettings, GenerationSettings
 from seriatim.kernels import load
 from seriatim.nn import native
 from seriatim.nn.encoder_decoder import EncoderDecoder, encoder_decoder_network

@@ -15,8 +15,9 @@ from seriatim.data.sequences import Sequences
 from seriatim.nn.network import VectorHead, assemble
 from seriatim.tasks.base import Encoded, Output, Processor, Task, padding_mask
 from seriatim.tasks.batching import Batch
+from seriatim.tasks.capability import capability
 from seriatim.tasks.codecs import SequenceSettings, TextCodec
-from seriatim.tasks.predictor import Predictor, capability
+from seriatim.tasks.predictor import Predictor
 
 
 class RankSettings(SequenceSettings):

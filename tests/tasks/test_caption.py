@@ -16,7 +16,7 @@ from PIL import Image
 from seriatim.core import registry
 from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.core.state import flatten, select
-from seriatim.decode.sampling import BeamSettings
+from seriatim.decode.settings import BeamSettings
 from seriatim.lab.synthetic import scenes
 from seriatim.nn.network import weights
 from seriatim.report.charts import ImageOverlay, Table

@@ -20,7 +20,7 @@ from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.nn.layers import PADDING, CharacterFeatures, WordInput
 from seriatim.report.charts import Confusion, Table, views_to_json
 from seriatim.tasks.base import DataSettings
-from seriatim.tasks.predictor import NoOptions
+from seriatim.tasks.capability import NoOptions
 from seriatim.tasks.processor import from_dict
 from seriatim.tasks.tag.processor import TagEncoded, TagProcessor, overlapping_windows
 from seriatim.tasks.tag.task import TagPredictor, TagTask

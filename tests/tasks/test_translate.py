@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from seriatim.core import registry
 from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
-from seriatim.decode.sampling import BeamSettings
+from seriatim.decode.settings import BeamSettings
 from seriatim.nn.network import TokenHead, weights
 from seriatim.report.charts import BinnedMetric, Heatmap, Table
 from seriatim.tasks.base import DataSettings, Encoded, TaskConfig

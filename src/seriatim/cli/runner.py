@@ -22,7 +22,8 @@ from ..data.source import open_source
 from ..report.charts import View, format_number
 from ..runs.configure import add_plugins
 from ..runs.run import Run
-from ..tasks.predictor import Capability, Predictions, Predictor, Record, flatten
+from ..tasks.capability import Capability, Record
+from ..tasks.predictor import Predictions, Predictor, flatten
 from .output import note, note_once, one_line, print_error, replace_infinite, silent, track
 
 ROWS = 512  # predicted at a time: enough to batch similar lengths
@@ -265,7 +266,7 @@ def main_column(request: Request, capability: Capability) -> str:
 
 def format_lines(value: object, capability: Capability) -> str:
     """Returns a main output for a pipe: one line, or what is laid out in lines as it is, and a blank line after it."""
-    laid_out = next(iter(capability.outputs.values())) == LINES.name
+    laid_out = next(iter(capability.outputs.values())) is LINES
     return f"{value}\n" if laid_out else one_line(value)
 
 

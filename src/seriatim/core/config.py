@@ -11,10 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
-from yaml.error import MarkedYAMLError
 
 from .errors import MAX_LISTED, SeriatimError, did_you_mean
 from .files import Json
@@ -26,7 +24,12 @@ class Settings(BaseModel):
     """Base of every settings class: unknown keys are errors, numbers are finite, instances are immutable."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, validate_default=True, protected_namespaces=(), allow_inf_nan=False
+        extra="forbid",
+        frozen=True,
+        validate_default=True,
+        protected_namespaces=(),
+        allow_inf_nan=False,
+        defer_build=True,  # at the first use: --help reads the fields only
     )
 
 
@@ -52,6 +55,7 @@ Count = Annotated[int, Field(ge=1, le=10**12), BeforeValidator(_read_count)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 S = TypeVar("S", bound=BaseModel)
+MAX_SHOWN = 200  # characters of a value in a message
 
 
 def validate(schema: type[S], values: Mapping[str, object], origin: str = "the settings") -> S:
@@ -71,11 +75,15 @@ def validate(schema: type[S], values: Mapping[str, object], origin: str = "the s
 
 
 def load_yaml(path: str | Path) -> Json:
+    import yaml  # by the few commands that read or write settings, as --help needs none
+
+    from .yaml_text import parse_yaml
+
     path = Path(path)
     if not path.is_file():
         raise SeriatimError("config.missing", f"there is no settings file {path}", "check the path given to --config")
     try:
-        values = _parse_yaml(path.read_text(encoding="utf-8"))
+        values = parse_yaml(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, OSError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}, line {mark.line + 1}" if mark else str(path)
@@ -141,73 +149,21 @@ def merge(base: Mapping[str, object], over: Mapping[str, object]) -> Json:
 
 
 def dump_yaml(settings: BaseModel | Mapping[str, object]) -> str:
+    import yaml
+
     values = settings.model_dump(mode="json") if isinstance(settings, BaseModel) else dict(settings)
     return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
-
-
-MAX_YAML_VALUES = 100_000  # with every alias written out
-MAX_YAML_DEPTH = 50
-MAX_DIGITS = 100
-MAX_SHOWN = 200  # characters of a value in a message
-
-
-class _Loader(yaml.SafeLoader):
-    """Refuses what a settings file has no use for: keys that come twice, deep nesting, aliases that multiply."""
-
-    depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        self.depth += 1
-        if self.depth > MAX_YAML_DEPTH:
-            mark = self.peek_event().start_mark
-            raise MarkedYAMLError(problem=f"nested more than {MAX_YAML_DEPTH} deep", problem_mark=mark)
-        node = super().compose_node(parent, index)
-        self.depth -= 1
-        return node
-
-    def get_single_node(self) -> yaml.Node | None:
-        node = super().get_single_node()
-        if node is not None:
-            self._count(node, 1, {})
-        return node
-
-    def _count(self, node: yaml.Node, depth: int, counts: dict[int, int]) -> int:
-        """Returns the number of values in a node; an alias is the same node again."""
-        if id(node) in counts:
-            return counts[id(node)]
-        if node.tag == "tag:yaml.org,2002:int" and len(node.value) > MAX_DIGITS:
-            raise MarkedYAMLError(problem=f"a number of more than {MAX_DIGITS} digits", problem_mark=node.start_mark)
-        if depth > MAX_YAML_DEPTH:
-            raise MarkedYAMLError(problem="an alias inside of what it stands for", problem_mark=node.start_mark)
-        inner = list(node.value) if isinstance(node, yaml.SequenceNode) else []
-        if isinstance(node, yaml.MappingNode):
-            inner = [value for _, value in node.value]
-            keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-            if len(keys) < len(node.value) or len(keys) > len(set(keys)):
-                twice = next((key for key in keys if keys.count(key) > 1), None)
-                problem = "a key that is no name" if twice is None else f'the key "{twice}" comes twice'
-                raise MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
-        total = 1 + sum(self._count(value, depth + 1, counts) for value in inner)
-        if total > MAX_YAML_VALUES:
-            problem = f"more than {MAX_YAML_VALUES:,} values, with aliases written out"
-            raise MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
-        counts[id(node)] = total
-        return total
-
-
-def _parse_yaml(text: str) -> object:
-    """Returns the values of a YAML text; raises yaml.YAMLError, or ValueError for numbers and times out of range."""
-    try:
-        return yaml.load(text, _Loader)
-    except (AttributeError, LookupError, TypeError):  # of PyYAML, as for `!!bool 7`
-        raise MarkedYAMLError(problem="a value that does not fit its tag") from None
 
 
 def _scalar(raw: str) -> object:
     if len(raw) == 1 and not raw.isalnum() and raw != "~":
         return raw  # a separator such as | or - or #, which YAML would parse otherwise
+    import yaml
+
+    from .yaml_text import parse_yaml
+
     try:
-        value = _parse_yaml(raw)
+        value = parse_yaml(raw)
     except (yaml.YAMLError, ValueError):
         return raw
     if isinstance(value, str):  # YAML 1.1 reads 1e-3 as a string

@@ -15,10 +15,10 @@ import numpy as np
 from ..core.errors import Diagnostics, SeriatimError
 from .dataset import Column, Dataset
 from .documents import BLOCK_COLUMN
-from .formats import ReadOptions, normalize_name
+from .formats import ReadOptions
 from .kinds import LABEL, NUMBER, NUMBERS, TEXT, TIME, is_blank
 from .reader import read_dataset, read_header
-from .schema import Header, Schema
+from .schema import Header, Schema, normalize_name
 from .source import DataInput, Source, open_source
 from .split import NAMES, Contiguous, Fractions, SplitPolicy, Stratified
 

@@ -14,10 +14,10 @@ import numpy as np
 from ..core.errors import Diagnostics, SeriatimError
 from .bulk import can_read, read_table
 from .dataset import Column, Dataset
-from .formats import ReadOptions, Record, normalize_name, read_records
+from .formats import ReadOptions, Record, read_records
 from .formats.tables import TABLE_EXTENSIONS
 from .kinds import FLAG, LABEL, NUMBER, SPLIT, TEXT, Cell, CellError, Kind, is_blank, show_cell, split_cell
-from .schema import Field, Header, Roles, Schema
+from .schema import Field, Header, Roles, Schema, normalize_name
 from .source import Source
 from .stream import Location, expand_user
 

@@ -6,11 +6,9 @@ import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ..core.errors import Diagnostics, SeriatimError, did_you_mean
-from .dataset import Dataset
-from .formats import normalize_name
 from .kinds import (
     FLAG,
     LABEL,
@@ -26,7 +24,15 @@ from .kinds import (
     split_cell,
 )
 
+if TYPE_CHECKING:
+    from .dataset import Dataset
+
 SPLIT_NAMES = ("set", "part", "partition", "subset")  # usual names of the column that tells the split
+
+
+def normalize_name(name: str) -> str:
+    """Returns a column name without case and punctuation, as aliases are compared."""
+    return re.sub(r"[\W_]+", "", name).lower()
 
 
 @dataclass(frozen=True)
@@ -118,7 +124,7 @@ SPLIT_FIELD = Field("split", (SPLIT,), SPLIT_NAMES, required=False, target=True)
 VALIDATION_FIELD = Field("validation", (FLAG,), required=False, target=True)
 
 Roles = dict[str, tuple[str, ...]]  # role → columns
-Constraint = Callable[[Dataset, Diagnostics], None]  # reports the rows that violate it
+Constraint = Callable[["Dataset", Diagnostics], None]  # reports the rows that violate it
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from ..core.state import State, select
-from .sampling import NO_TOKEN, Constraints, GenerationSettings, Hypothesis, Prefix, Step, Stopped
+from .sampling import NO_TOKEN, Constraints, Hypothesis, Prefix, Step, Stopped
+from .settings import GenerationSettings
 
 MIN_COVERAGE = 1e-44  # an unread position costs about 100 β, not infinity: all hypotheses may leave one unread
 

@@ -30,7 +30,8 @@ from ..nn.loss import token_predictions
 from ..nn.native import make_encoder_decoder_stepper
 from ..nn.network import as_float32
 from .beam import Coverage, beam_search
-from .sampling import BeamSettings, Hypothesis, sample
+from .sampling import Hypothesis, sample
+from .settings import BeamSettings
 
 ALIGNMENT = "alignment"  # in a trace: the attention weights over the source
 

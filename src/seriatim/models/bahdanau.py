@@ -21,9 +21,10 @@ from pydantic import Field
 from torch import Tensor
 
 from ..core.state import State
-from ..nn.attention import EQUAL_SIZE_SCORES, ScoreName
+from ..nn.attention import EQUAL_SIZE_SCORES
 from ..nn.backbone import Trace, trace_scope
 from ..nn.encoder_decoder import AttentionDecoder, EncoderDecoderSettings
+from ..nn.names import ScoreName
 from ..nn.recurrent import Recurrent
 from .gru import Reset
 from .seq2seq import CellName, cell_lr, make_cell

@@ -29,8 +29,9 @@ from torch import Tensor
 
 from ..core.config import Count
 from ..core.errors import SeriatimError
-from ..nn.attention import KernelName, attention_pool, log_kernel
+from ..nn.attention import attention_pool, log_kernel
 from ..nn.backbone import ModelSettings
+from ..nn.names import KernelName
 
 BLOCK = 1 << 21  # weights computed at a time
 MAX_HELD_OUT = 1_000  # training examples for the leave-one-out error

@@ -20,9 +20,9 @@ from pydantic import Field
 from torch import Tensor
 
 from ..core.state import State
-from ..nn.attention import ScoreName
 from ..nn.backbone import Trace
 from ..nn.encoder_decoder import AttentionDecoder, EncoderDecoderSettings
+from ..nn.names import ScoreName
 from ..nn.network import masked_mean
 from .seq2seq import CellName, cell_lr, make_cell
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +34,7 @@ from ..core.errors import SeriatimError, did_you_mean
 from ..kernels import Context
 from ..kernels import attention as kernels
 from .layers import equations_enabled
+from .names import KernelName, ScoreName
 
 
 def causal_mask(queries: int, keys: int, device: torch.device | None = None) -> Tensor:
@@ -97,8 +98,6 @@ def _with_causal(mask: Tensor | None, queries: int, keys: int, device: torch.dev
     return earlier if mask is None else earlier & mask
 
 
-KernelName = Literal["gaussian", "boxcar", "epanechnikov"]
-ScoreName = Literal["dot", "scaled_dot", "general", "additive", "concat", "distance", KernelName]
 SCORES: tuple[str, ...] = get_args(ScoreName)
 KERNELS: tuple[str, ...] = get_args(KernelName)
 EQUAL_SIZE_SCORES = ("dot", "scaled_dot", "distance", *KERNELS)  # queries and keys must have one size

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 from torch import Tensor, nn
@@ -29,12 +29,10 @@ from torch import Tensor, nn
 from ..core.config import Settings
 from ..core.state import State
 from .layers import TokenInput
+from .names import Pooler
 
 if TYPE_CHECKING:
     from .images import ImageInput, ImageShape
-
-
-Pooler = Literal["tanh", "relu", "gelu"]  # the activation of a head's layer on the first element
 
 
 @dataclass(frozen=True)

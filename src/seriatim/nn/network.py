@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,8 +23,9 @@ from ..core.device import memory_size, on_meta_device
 from ..core.errors import MAX_LISTED, SeriatimError
 from ..core.state import State
 from .attention import masked_softmax
-from .backbone import Backbone, BackboneSettings, Pooler, Trace
+from .backbone import Backbone, BackboneSettings, Trace
 from .layers import ACTIVATIONS, Activation, Dropout, TokenInput
+from .names import Pooler, Pooling
 
 TIE_ABOVE = 4_096  # tokens; for more, two embedding matrices would be the larger part of most models
 
@@ -163,7 +164,6 @@ def count_parameters(network: nn.Module) -> int:
 
 # Heads
 
-Pooling = Literal["last", "mean", "max", "attention", "first"]
 POOLERS: dict[Pooler, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": F.relu, "gelu": F.gelu}
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from ..core.files import Json
 from ..tasks import NAMES, load
 from ..tasks.base import Encoded, Task
-from ..tasks.predictor import Capability
+from ..tasks.capability import Capability
 
 
 def capability_to_json(capability: Capability) -> Json:
@@ -27,7 +27,7 @@ def capability_to_json(capability: Capability) -> Json:
             {"role": field.role, "kinds": [kind.name for kind in field.kinds], "required": field.required}
             for field in capability.inputs.fields
         ],
-        "outputs": dict(capability.outputs),
+        "outputs": {column: kind.name for column, kind in capability.outputs.items()},
         "per_row": capability.per_row,
         "scalar": capability.scalar,
         "options": inline_references(schema.get("properties", {}), schema.get("$defs", {})),
@@ -51,7 +51,7 @@ def inline_references(value: object, definitions: Mapping[str, Json]) -> object:
 def task_capabilities(task: type[Task[Encoded]]) -> Json:
     """Returns the JSON of each capability of a task's predictor, by name; no network is built."""
     inputs, methods = task.schema.inputs(), task.predictor_type.methods
-    return {name: capability_to_json(method.describe(name, inputs)) for name, method in methods.items()}
+    return {name: capability_to_json(method.resolve(inputs)) for name, method in methods.items()}
 
 
 def predictor_capabilities(task: Task[Encoded]) -> Json:

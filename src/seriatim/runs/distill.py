@@ -196,8 +196,10 @@ def prediction_function(run: Run, task: Task[Encoded], split: str) -> Callable[[
     rows, predictor = task.datasets[split], run.predictor
     rows = rows.take(np.unique(np.linspace(0, len(rows) - 1, max(BATCH_SIZES)).astype(np.int64)))
     declared = next(iter(predictor.methods.values()))
-    if declared.inputs is None and declared.per_row:
-        options = declared.options()
+    inputs = task.schema.inputs()
+    capability = declared.resolve(inputs)
+    if capability.inputs == inputs and capability.per_row:
+        options = capability.options()
         return lambda first, count: declared.method(
             predictor, rows.take(np.arange(first, first + count) % len(rows)), options
         )

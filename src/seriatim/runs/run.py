@@ -234,7 +234,8 @@ class Run(RunFolder):
     def _is_file(self, name: str, inputs: DataInput) -> bool:
         """Returns whether a string names a file, since it cannot be an input itself, as "new.csv" of a forecast."""
         declared = self.predictor.methods.get(name)
-        schema = self.task.schema.inputs() if declared is None or declared.inputs is None else declared.inputs
+        inputs_of_task = self.task.schema.inputs()
+        schema = inputs_of_task if declared is None else declared.resolve(inputs_of_task).inputs
         kind = self.task.kinds.get(schema.input_role)
         if not isinstance(inputs, str) or kind is None or kind not in schema[schema.input_role].kinds:
             return False
@@ -245,7 +246,7 @@ class Run(RunFolder):
         return False
 
     def _answer(self, name: str, inputs: DataInput, predictions: Predictions, single: bool, scalar: bool = True) -> Any:
-        declared = self.predictor.methods[name]
+        declared = self.predictor.methods[name].capability
         if single and declared.per_row and predictions:  # an empty tuple or mapping has no prediction
             record = predictions[0]
             return next(iter(record.values())) if scalar and declared.scalar else record

@@ -19,10 +19,9 @@ from ..core.state import State
 from ..data.catalogue import data_folder, remembered_folder
 from ..data.check import check
 from ..data.dataset import Dataset
-from ..data.formats import normalize_name
 from ..data.kinds import Kind
 from ..data.reader import options_of_source, read_dataset, read_header
-from ..data.schema import Schema
+from ..data.schema import Schema, normalize_name
 from ..data.source import DataInput, Source, open_source
 from ..data.split import Fractions, SplitPolicy, Stratified, split
 from ..nn.backbone import BackboneSettings

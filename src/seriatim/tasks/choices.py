@@ -21,7 +21,7 @@ from ..core.errors import Diagnostics, SeriatimError
 from ..data.dataset import Column, Dataset
 from ..data.kinds import KINDS, LABEL, NUMBER, NUMBERS, TEXT, TOKENS, Cell, Kind, check_characters
 from ..data.schema import Field, Schema
-from .predictor import Record
+from .capability import Record
 
 COPA_QUESTIONS = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
 COPA_CONNECTORS = {"cause": "because", "effect": "so"}  # between the premise and a choice, for a language model

@@ -19,10 +19,11 @@ from ..core.config import Settings
 from ..core.errors import Diagnostics, SeriatimError
 from ..data.dataset import Dataset
 from ..data.disk import TextValues
-from ..data.images import IMAGE, Fit, ImageLayout, ImageSettings
+from ..data.images import IMAGE, ImageLayout
 from ..data.images.batches import Images
 from ..data.kinds import NUMBER, NUMBERS, TEXT, Kind
 from ..data.sequences import Sequences
+from ..data.settings import Fit, ImageSettings
 from ..data.shards import encode_column, frame_texts
 from ..data.tokenizers import Tokenizer, TokenizerSettings, default_kind
 from ..nn.backbone import BackboneSettings, ModelSettings

@@ -14,8 +14,8 @@ from ..core.device import numpy_stream
 from ..data.kinds import NUMBER, NUMBERS
 from ..data.tokenizers import Tokenizer
 from ..decode.sampling import Hypothesis
+from .capability import Record
 from .metrics import perplexity
-from .predictor import Record
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,8 @@ from ..nn.network import as_float32
 from ..report.charts import Scatter, View, embedding_charts
 from .base import weights_digest
 from .batching import Batch, padding_mask
-from .predictor import Predictor, Record, capability
+from .capability import Record, capability
+from .predictor import Predictor
 from .processor import Encoded
 
 __all__ = [

@@ -27,17 +27,19 @@ from ..data.schema import Schema
 from ..data.sequences import Sequences
 from ..data.source import DataInput
 from ..data.tokenizers import Tokenizer
-from ..decode.sampling import BeamSettings, Hypothesis
+from ..decode.sampling import Hypothesis
 from ..decode.seq2seq import Seq2Seq, TargetScores, TargetTokens, encode_sources
+from ..decode.settings import BeamSettings
 from ..nn.backbone import Trace
 from ..nn.encoder_decoder import EncoderDecoder
 from ..nn.loss import TokenScores, distillation_loss, token_loss
 from .base import IGNORED, Metrics, Output, Task, weights_digest
 from .batching import MAX_ELEMENTS, Batch, evenly_spaced, run_batches
+from .capability import Record
 from .decoding import own_streams, score_record
 from .inspection import ScoredTokens, TokenReadout, TokenScorer
 from .metrics import perplexity
-from .predictor import ModelInput, Predictor, Record
+from .predictor import ModelInput, Predictor
 from .processor import E, Processor
 
 MAX_ROWS = 64  # inputs that are decoded together

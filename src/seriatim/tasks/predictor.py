@@ -1,8 +1,4 @@
-"""Predictors: trained networks with declared capabilities.
-
-A capability is a method of a predictor with `@capability`: commands, Python methods of a run, the model card and the
-documentation are made from its declaration.
-"""
+"""Predictors: trained networks with declared capabilities; see `capability.py`."""
 
 from __future__ import annotations
 
@@ -19,12 +15,11 @@ from torch import nn
 from ..core.config import Settings, validate
 from ..core.errors import SeriatimError, did_you_mean
 from ..data.dataset import Dataset
-from ..data.kinds import Kind
-from ..data.schema import Schema
 from ..data.source import DataInput, Source, open_source
 from ..nn.native import quantize_weights
 from ..report.charts import View
 from .batching import Batch, device_of, run_batches
+from .capability import Capability, CapabilityMethod, Record, capability
 from .inspection import Aligner, EmbeddingTable, Explainer, ImageAttention, TokenReadout, TokenScorer
 
 if TYPE_CHECKING:
@@ -34,67 +29,8 @@ if TYPE_CHECKING:
     from ..embedding.reader import TextReader
     from .base import Task
 
-
-class NoOptions(Settings):
-    """The options of a capability that has none."""
-
-
-@dataclass(frozen=True)
-class Capability:
-    """A declared operation of a predictor: commands, HTTP routes, forms and documentation are made from it."""
-
-    name: str
-    summary: str
-    inputs: Schema
-    outputs: Mapping[str, str]  # column of the predictions → name of its kind
-    options: type[Settings]
-    per_row: bool  # whether there is exactly one prediction per input row
-    scalar: bool = False  # whether a single input is answered by the first output column alone, not by a record
-    own_data: bool = False  # whether it reads the data of the run if there are no inputs
-
-
-Record = dict[str, Any]  # a prediction: column → value
-PredictMethod = Callable[[Any, Dataset, Any], list[Record]]  # (predictor, dataset, options) → records
-
-
-@dataclass(frozen=True)
-class CapabilityMethod:
-    """A predictor's method with its declaration."""
-
-    method: PredictMethod
-    outputs: Mapping[str, Kind]
-    options: type[Settings]
-    inputs: Schema | None
-    per_row: bool
-    scalar: bool
-    own_data: bool
-
-    def describe(self, name: str, default_inputs: Schema) -> Capability:
-        summary = (self.method.__doc__ or "").partition("\n")[0]
-        outputs = {column: kind.name for column, kind in self.outputs.items()}
-        inputs = default_inputs if self.inputs is None else self.inputs
-        return Capability(name, summary, inputs, outputs, self.options, self.per_row, self.scalar, self.own_data)
-
-
-def capability(
-    outputs: Mapping[str, Kind],
-    options: type[Settings] = NoOptions,
-    inputs: Schema | None = None,
-    per_row: bool = True,
-    scalar: bool = False,
-    own_data: bool = False,
-) -> Callable[[PredictMethod], CapabilityMethod]:
-    """Declares a method `(self, dataset, options) → records` of a predictor as a capability.
-
-    Args:
-        outputs: Column → kind of the records it returns.
-        options: The class of its options.
-        inputs: The fields it reads; by default the task's schema without targets.
-        per_row: Whether it returns exactly one record per row.
-        scalar: Whether Python answers a single input by the first output column alone, such as a translation.
-        own_data: Whether it reads the data that the run was trained on if there are no inputs, as a forecast does.
-    """
-    return lambda method: CapabilityMethod(method, outputs, options, inputs, per_row, scalar, own_data)
+# What the file of a new task imports
+__all__ = ["Predictions", "Predictor", "Record", "Usage", "capability"]
 
 
 def flatten(record: Mapping[str, object]) -> Record:
@@ -175,12 +111,11 @@ class Predictor:
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
-        cls.methods = {
-            name: value
-            for base in cls.__mro__
-            for name, value in vars(base).items()
-            if isinstance(value, CapabilityMethod)
-        }
+        found: dict[str, object] = {}
+        for base in cls.__mro__:  # what attribute access finds: a method that is declared again, or None, replaces it
+            for name, value in vars(base).items():
+                found.setdefault(name, value)
+        cls.methods = {name: value for name, value in found.items() if isinstance(value, CapabilityMethod)}
 
     def __init__(self, task: Task[Any], network: Any) -> None:
         self.task, self.network, self.processor = task, network, task.processor
@@ -189,7 +124,7 @@ class Predictor:
     def capabilities(self) -> dict[str, Capability]:
         """The declared capabilities of this predictor, by name."""
         inputs = self.task.schema.inputs()
-        return {name: declared.describe(name, inputs) for name, declared in self.methods.items()}
+        return {name: declared.resolve(inputs) for name, declared in self.methods.items()}
 
     def call(self, name: str, inputs: DataInput, data_dir: str | None = None, **options: object) -> Predictions:
         """Returns the predictions of a capability.
@@ -218,7 +153,7 @@ class Predictor:
         """Returns the predictions of the first capability, its first output named "prediction"; see `call`."""
         name, declared = next(iter(self.methods.items()))
         predictions = self.call(name, inputs, **options)
-        first = next(iter(declared.outputs))
+        first = next(iter(declared.capability.outputs))
         renamed = Predictions(
             {"prediction" if key == first else key: value for key, value in row.items()} for row in predictions
         )

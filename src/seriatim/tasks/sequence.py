@@ -31,14 +31,16 @@ from ..data.schema import Field, Schema
 from ..data.sequences import Sequences
 from ..data.source import DataInput, Source, open_source
 from ..nn.backbone import Backbone, BackboneSettings, ModelSettings
-from ..nn.network import Network, Pooling, VectorHead, as_float32, assemble
+from ..nn.names import Pooling
+from ..nn.network import Network, VectorHead, as_float32, assemble
 from ..report.charts import Image, Lines, Series, View
 from .base import Metrics, Output, Task
 from .batching import Batch, evenly_spaced
+from .capability import Capability, Record
 from .codecs import CODECS, ImageCodec, InputCodec, NumberCodec, SequenceSettings, TextCodec
 from .embedding import EmbeddingPredictor, TextReader, no_vectors
 from .inspection import ExplainedOutput, Explainer
-from .predictor import Capability, Record, Usage
+from .predictor import Usage
 from .processor import Encoded, Processor, TaskConfig, Tokenizers
 from .tfidf import Loss, TfidfModel
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from ...core import limits
 from ...core.errors import Diagnostics, SeriatimError
 from ..source import Source
-from .base import BLOCK_SIZE, Format, LazyFormat, ReadOptions, Record, normalize_name
+from .base import BLOCK_SIZE, Format, LazyFormat, ReadOptions, Record
 from .conll import Conll
 from .tables import Delimited, Excel, Json, JsonLines, Memory, Parquet
 from .text import Aligned, ClassFolders, Text
@@ -76,6 +76,5 @@ __all__ = [
     "Record",
     "Text",
     "find_format",
-    "normalize_name",
     "read_records",
 ]

@@ -119,8 +119,3 @@ class LazyFormat(Format):
 
     def records(self, source: Source, options: ReadOptions, diagnostics: Diagnostics) -> Iterator[Record]:
         return self.format.records(source, options, diagnostics)
-
-
-def normalize_name(name: str) -> str:
-    """Returns a column name without case and punctuation, as aliases are compared."""
-    return re.sub(r"[\W_]+", "", name).lower()

@@ -19,7 +19,8 @@ import numpy as np
 
 from ...core import limits
 from ...core.errors import Diagnostics, SeriatimError
-from ..kinds import KINDS, SPLIT_ALIASES, CellError, Kind
+from ..kinds import SPLIT_ALIASES, CellError
+from ..music import ROLE
 from ..source import Source, open_source
 from ..stream import Location, Stream, shorten_error
 from .base import Format, ReadOptions, Record
@@ -30,7 +31,6 @@ DEFAULT_TEMPO = 120.0  # beats per minute
 MAX_TICKS, MAX_DELTA, MAX_TEMPO = 32_767, 1 << 28, 1 << 24  # what a file can hold: ticks per beat, ticks, μs per beat
 TICKS, VELOCITY = 480, 80  # of files that are written
 EVENT_BYTES = 3  # of a note without a status byte; other events are mostly longer
-ROLE = "roll"  # the role by which the schema of music is recognized
 
 
 class Note(NamedTuple):
@@ -223,14 +223,6 @@ def parse_roll(cell: object) -> Midi | np.ndarray:
         reason = f"holds {roll[frame, key]} in frame {frame + 1}, key {key + 1}, where a roll holds only 0 and 1"
         raise CellError("data.roll", reason, "write 1 where the key is down, however hard it was struck")
     return roll
-
-
-def _key(piece: Midi | np.ndarray) -> bytes:
-    return piece.tobytes() if isinstance(piece, np.ndarray) else repr(piece.notes).encode()
-
-
-ROLL = Kind("piano roll", parse_roll, key=_key, is_path=True)
-KINDS[ROLL.name] = ROLL
 
 
 class Music(Format):

@@ -23,9 +23,10 @@ from ...core import limits
 from ...core.errors import Diagnostics, SeriatimError
 from ...core.files import atomic_file
 from ..kinds import Cell
+from ..schema import normalize_name
 from ..source import Source, Stream
 from ..stream import Location, check_decompressed, parse_json, reading, shorten_error
-from .base import Format, ReadOptions, Record, normalize_name
+from .base import Format, ReadOptions, Record
 
 TABLE_EXTENSIONS = ("csv", "tsv", "jsonl", "ndjson", "parquet", "pq", "xlsx", "xlsm")
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}

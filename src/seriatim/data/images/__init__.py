@@ -17,52 +17,21 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-from pydantic import Field
-
-from ...core.config import Settings
 from ...core.errors import SeriatimError
 from ..kinds import KINDS, MOST_SPECIFIC_FIRST, TEXT, Cell, Kind
-from ..stream import expand_user
+from ..settings import Fit, ImageSettings
 
-MAX_MEGAPIXELS = 178  # beyond, Pillow takes an image for an attack
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
-Fit = Literal["crop", "pad", "stretch"]
+
 EXTENSIONS = frozenset(  # those of `decode.FORMATS`
     ("png", "apng", "jpg", "jpeg", "jpe", "jfif", "gif", "tif", "tiff", "bmp", "webp", "ppm", "pgm", "pbm")
 )
-ImageValue = Path | bytes | np.ndarray  # a file, an encoded image, or pixels (H,W) or (H,W,C) of uint8
-
-
-class ImageSettings(Settings):
-    """How images are read, resized and augmented."""
-
-    size: int | None = Field(
-        None,
-        ge=1,
-        le=2_048,
-        description="pixels of a side (default: that of the images if all are alike and at most 64, else 32, 64 or "
-        "224, by their shorter sides)",
-    )
-    fit: Fit = Field("crop", description="how images become square: crop the center, pad the edges, or stretch")
-    color: Literal["auto", "gray", "rgb"] = Field("auto", description="color mode (default: gray if all files are)")
-    broken: Literal["error", "skip"] = Field(
-        "error", description="what to do with files that cannot be read: report them, or train without them"
-    )
-    max_shift: int | None = Field(
-        None,
-        ge=0,
-        le=512,
-        description="pixels by which training shifts images at random (default: a fourteenth of the side, an eighth "
-        "of small images)",
-    )
-    flip: bool | None = Field(
-        None, description="whether training mirrors every other image (default: color images only)"
-    )
-    max_megapixels: float = Field(64.0, gt=0, le=MAX_MEGAPIXELS, description="larger images are not read")
+ImageValue: TypeAlias = "Path | bytes | np.ndarray"  # a file, an encoded image, or pixels (H,W) or (H,W,C) of uint8
 
 
 @dataclass(frozen=True)
@@ -92,6 +61,8 @@ class PixelSequence(NamedTuple):
     pixels: np.ndarray  # (H,W) of uint8
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
+        import numpy as np
+
         return (self.pixels.reshape(-1, 1) / np.float32(255)).astype(dtype, copy=False)
 
 
@@ -107,11 +78,15 @@ def _parse_image(cell: Cell) -> ImageValue:
     if isinstance(cell, (str, Path)):
         if not is_image_name(str(cell).strip()):
             raise ValueError("not the name of an image file")
+        from ..stream import expand_user
+
         return expand_user(str(cell).strip())
     if isinstance(cell, bytes) and cell:
         return cell
     if isinstance(cell, PixelSequence):
         return cell.pixels
+    import numpy as np
+
     if hasattr(cell, "getbands") and not isinstance(cell, np.ndarray):  # an image of Pillow
         cell = np.asarray(cell.convert("L" if cell.mode in ("1", "L", "I;16") else "RGB"))
     if not isinstance(cell, np.ndarray) or cell.dtype != np.uint8 or not cell.size:
@@ -123,6 +98,8 @@ def _parse_image(cell: Cell) -> ImageValue:
 
 def _key(value: ImageValue) -> Hashable:
     """Returns a hash of the contents; a file that cannot be read is compared by its name."""
+    import numpy as np
+
     if isinstance(value, np.ndarray):
         return hashlib.blake2b(np.ascontiguousarray(value).data, digest_size=16).hexdigest()
     if isinstance(value, bytes):

@@ -22,8 +22,9 @@ from PIL import Image
 
 from ...core import limits
 from ...core.errors import SeriatimError
+from ..settings import ImageSettings
 from ..stream import shorten_error
-from . import ImageLayout, ImageSettings, ImageValue
+from . import ImageLayout, ImageValue
 
 # No others: some formats that Pillow knows start other programs, or allocate memory before they are checked.
 FORMATS = ("PNG", "JPEG", "GIF", "TIFF", "BMP", "WEBP", "PPM")

@@ -28,8 +28,9 @@ from ...core.errors import SeriatimError
 from ...core.files import atomic_file, atomic_folder, cache_folder, locked, write_json
 from ..cache import cache_errors
 from ..disk import cache_key
+from ..settings import ImageSettings
 from ..source import Source, open_source
-from . import ImageLayout, ImageSettings, ImageValue
+from . import ImageLayout, ImageValue
 from .batches import Images
 from .decode import DEFAULT_SETTINGS, Header, decode, quiet, read_header
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
-Scaling = Literal["standard", "minmax", "none"]
+from ..settings import Scaling
+
 MAX_EXPONENT = 700.0  # e to a higher power is not a number
 FLAT = 1e-12  # a standard deviation of less, relative to the mean, is that of a constant
 

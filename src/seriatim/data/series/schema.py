@@ -10,15 +10,16 @@ import datetime
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import cast
-
-import numpy as np
+from typing import TYPE_CHECKING, cast
 
 from ...core.errors import Diagnostics, SeriatimError, did_you_mean
-from ..dataset import Dataset
 from ..kinds import KINDS, LABEL, Cell, CellError, Kind, is_blank, parse_numbers
 from ..schema import Field, Header, Roles, Schema
-from .calendar import looks_like_dates, parse_times, write_quarter
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..dataset import Dataset
 
 MISSING = frozenset(("", "na", "n/a", "nan", "null", "none", "-", "?"))
 TIME_NAMES = ("time", "date", "datetime", "timestamp", "ds", "month", "year", "day", "t")
@@ -45,6 +46,8 @@ def check_size(value: float) -> float:
 
 def parse_values(cells: list[Cell]) -> Sequence[float]:
     """Parses a column at once; raises an error if any cell needs a closer look."""
+    import numpy as np
+
     values = np.array([np.nan if cell in ("", None) else cell for cell in cells], dtype=np.float64)
     if (np.abs(values) > LARGEST).any() or any("_" in cell for cell in cells if isinstance(cell, str)):
         raise ValueError("not plain")
@@ -56,7 +59,9 @@ def parse_history(cell: Cell) -> np.ndarray:
     if isinstance(cell, str):
         if is_number(cell):
             raise ValueError("one number, not a series")
-        return parse_numbers(cell).astype(np.float64)
+        return parse_numbers(cell).astype("float64")
+    import numpy as np
+
     values = np.asarray(cell)
     if values.ndim not in (1, 2) or values.dtype.kind not in "biuf":
         raise ValueError("not a list of numbers")
@@ -68,6 +73,8 @@ def parse_history(cell: Cell) -> np.ndarray:
 
 def parse_time_cell(cell: Cell) -> Cell:
     """Returns the cell of a time column as it is; raises an error if it is not a time in any format."""
+    from .calendar import parse_times, write_quarter  # the schema is declared without NumPy
+
     if isinstance(cell, datetime.date):
         return cell
     try:
@@ -80,12 +87,16 @@ def parse_time_cell(cell: Cell) -> Cell:
 
 
 def parse_time_column(cells: list[Cell]) -> list[Cell]:
+    from .calendar import parse_times
+
     parse_times(cells)
     return cells
 
 
 def describe_values(values: Sequence[float]) -> tuple[list[str], dict[int, SeriatimError]]:
     """Returns the range of a variable for the data check."""
+    import numpy as np
+
     known = np.asarray(values)[~np.isnan(values)]
     return [f"{known.min():.6g} to {known.max():.6g}, mean {known.mean():.6g}"] if len(known) else [], {}
 
@@ -103,7 +114,7 @@ TIME = Kind("date or number", parse_time_cell, parse_all=parse_time_column)
 VALUE = ValueKind(
     "number",
     parse_value,
-    np.float64,
+    "float64",
     size=lambda value: 0 if math.isnan(value) else 1,
     parse_all=parse_values,
     numeric=True,
@@ -168,6 +179,8 @@ class SeriesSchema(Schema):
 
     def _find_time(self, header: Header, free: Sequence[str]) -> str | None:
         """Returns the column with dates, one with a usual name first; or numbers with a usual name."""
+        from .calendar import looks_like_dates
+
         dates = [name for name in free if looks_like_dates(header.samples[name])]
         usual = [name for name in free if name.lower() in TIME_NAMES]
         numbers = [name for name in usual if is_numeric(header.samples[name])]

@@ -7,8 +7,9 @@ ids = tokenizer.encode("some text")          # int64 (n,)
 tokenizer.save("tokenizer.json")             # of the `tokenizers` package; `Tokenizer.load` also reads others'
 """
 
+from ..settings import TokenizerSettings, default_kind
 from .tokenizer import WORD_KINDS, Tokenizer
-from .training import BERT_SPECIAL_TOKENS, EOS, UNK, WORD_PATTERN, TokenizerSettings, default_kind
+from .training import BERT_SPECIAL_TOKENS, EOS, UNK, WORD_PATTERN
 
 __all__ = [
     "BERT_SPECIAL_TOKENS",

@@ -25,6 +25,7 @@ from tokenizers import Tokenizer as Backend
 
 from ...core.errors import SeriatimError
 from ...core.files import atomic_file
+from ..settings import TokenizerSettings
 from .external import (
     EOS_ALIASES,
     GPT_WORD_END,
@@ -39,7 +40,7 @@ from .external import (
     splits_punctuation,
 )
 from .segments import SEGMENT_LIMIT, SPACE, CharacterTable, DistinctWords, byte_token, distinct_words, split_segments
-from .training import SPECIAL_TOKENS, UNK, TokenizerSettings, train_backend
+from .training import SPECIAL_TOKENS, UNK, train_backend
 
 CACHE_SIZE = 1 << 18  # segments whose ids are cached
 SHOWN_UNKNOWN = 10  # in an error

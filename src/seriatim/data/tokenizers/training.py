@@ -1,4 +1,4 @@
-"""Training of tokenizers: their settings, and how each kind learns its vocabulary from texts.
+"""Training of tokenizers: how each kind learns its vocabulary from texts.
 
 Vocabularies of every kind but wordpiece and unigram depend on the texts alone: not on how they are divided, and not
 on the order of a hash table. (The package's trainers of these two give other vocabularies each time.)
@@ -16,14 +16,12 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from typing import Literal
 
-from pydantic import BeforeValidator, Field, model_validator
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as Backend
 
-from ...core.config import Count, Settings
 from ...core.errors import SeriatimError
+from ..settings import TokenizerSettings
 from .segments import (
     SPACE,
     TextBlock,
@@ -51,48 +49,6 @@ SUBWORD_PATTERN = r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\
 CHUNK_SIZE = 1 << 15  # characters of a text for a trainer, which takes 256 texts at a time
 WORD_LIMIT = 256  # the BPE trainer's time grows with the square of a word's length, and a genome is one word
 COUNT_SIZE = 1 << 20  # characters whose words are counted at a time
-
-
-class TokenizerSettings(Settings):
-    """What a tokenizer is trained with."""
-
-    kind: Literal["char", "word", "bpe", "byte-bpe", "wordpiece", "unigram", "bert"] = Field(
-        "char", description="what a token is: a character, a word, or a subword by one of five methods"
-    )
-    vocab_size: Count = Field(8192, ge=3, le=10_000_000, description="the largest vocabulary, for every kind but char")
-    lowercase: bool = Field(False, description="convert to lower case first (bert: remove accents, too)")
-    byte_fallback: bool = Field(
-        False, description="write unknown characters as bytes, so that no text is lost; 256 more tokens (char, bpe)"
-    )
-    min_count: int = Field(1, ge=1, le=10**9, description="omit tokens that occur less often in the training text")
-    split_punctuation: bool = Field(
-        True, description="separate punctuation from words (word, wordpiece); false for tokenized text such as WikiText"
-    )
-
-    @model_validator(mode="after")
-    def _check_combination(self) -> TokenizerSettings:
-        if self.byte_fallback and self.kind not in ("char", "bpe"):
-            raise ValueError(f"byte_fallback is for char and bpe, not for {self.kind}")
-        needs_bytes = self.kind == "byte-bpe" or (self.byte_fallback and self.kind == "bpe")
-        if needs_bytes and self.vocab_size < 260:
-            raise ValueError(
-                f"{self.kind} with all 256 bytes needs a vocab_size of at least 260, not {self.vocab_size}"
-            )
-        if self.kind == "bert" and self.vocab_size < 7:
-            raise ValueError(f"bert with 5 special tokens needs a vocab_size of at least 7, not {self.vocab_size}")
-        return self
-
-
-def default_kind(**defaults: object) -> BeforeValidator:
-    """Returns the validator of a task's tokenizer settings, which completes them by `defaults` if they name no kind.
-
-    So `--vocab-size 8000` alone means so many tokens of the task's default kind.
-    """
-
-    def complete(values: object) -> object:
-        return {**defaults, **values} if isinstance(values, Mapping) and "kind" not in values else values
-
-    return BeforeValidator(complete)
 
 
 def train_backend(settings: TokenizerSettings, texts: Iterable[str]) -> Backend:

@@ -12,19 +12,21 @@ from pydantic import Field as Setting
 from ...core.config import Settings
 from ...core.errors import Diagnostics
 from ...data.dataset import Dataset
-from ...data.images import IMAGE, ImageSettings
+from ...data.images import IMAGE
 from ...data.kinds import LINES, NUMBER, NUMBERS, TEXT, TOKENS
 from ...data.sequences import Sequences
+from ...data.settings import ImageSettings
 from ...data.source import DataInput
-from ...decode.sampling import BeamSettings
+from ...decode.settings import BeamSettings
 from ...nn.images import ImageEncoderDecoder
 from ...report.charts import Image, Table, View
 from ..batching import evenly_spaced
+from ..capability import NoOptions, Record, capability
 from ..decoding import SCORE_OUTPUTS, Generated, nbest_record
 from ..encoder_decoder import EncoderDecoderPredictor, encode_with_eos
 from ..inspection import ImageAttention, TokenizedText
 from ..metrics import References, exact_matches
-from ..predictor import NoOptions, Record, Usage, capability
+from ..predictor import Usage
 from .rows import ALIGNED, SCORED, EncodedCaptions
 
 if TYPE_CHECKING:

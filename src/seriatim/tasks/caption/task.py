@@ -26,15 +26,14 @@ from ...core.errors import Diagnostics, SeriatimError
 from ...core.metrics import MetricValues
 from ...core.state import State
 from ...data.dataset import Dataset
-from ...data.images import ImageSettings
 from ...data.images.batches import Images
 from ...data.schema import Schema
 from ...data.sequences import Sequences
+from ...data.settings import ImageSettings
 from ...data.source import DataInput, Source, open_source
 from ...data.tokenizers import Tokenizer, TokenizerSettings, default_kind
 from ...decode.seq2seq import ALIGNMENT, TargetScores
 from ...models.resnet import Settings as ResNetSettings
-from ...nn.attention import ScoreName
 from ...nn.backbone import BackboneSettings, NamedTrace, Trace
 from ...nn.encoder_decoder import EncoderDecoder
 from ...nn.images import (
@@ -45,6 +44,7 @@ from ...nn.images import (
     ResNet,
     image_encoder_decoder_network,
 )
+from ...nn.names import ScoreName
 from ...report.charts import View
 from ..base import IGNORED, Metrics, Output
 from ..batching import MAX_ELEMENTS, Batch, LengthSampler, Sampler

@@ -31,10 +31,12 @@ from ...data.split import Fractions, SplitPolicy, assign_rows, take_splits
 from ...data.tokenizers import TokenizerSettings, default_kind
 from ...nn.backbone import BackboneSettings, ModelSettings
 from ...nn.loss import distillation_loss
-from ...nn.network import Network, Pooling, VectorHead, as_float32, assemble
+from ...nn.names import Pooling
+from ...nn.network import Network, VectorHead, as_float32, assemble
 from ...report.charts import Cell, Table, View
 from ..base import IGNORED, Metrics, Output, Task
 from ..batching import Batch, evenly_spaced, padding_mask
+from ..capability import Record, capability
 from ..choices import (
     INPUTS,
     OUTPUTS,
@@ -52,7 +54,7 @@ from ..codecs import TextCodec, plural, text_key
 from ..embedding import EmbeddingPredictor, TextReader
 from ..inspection import ExplainedOutput, Explainer
 from ..metrics import mean_scores
-from ..predictor import Predictor, Record, Usage, capability
+from ..predictor import Predictor, Usage
 from ..processor import Encoded, Processor, TaskConfig, Tokenizers, Values, length_mismatches, tokenizer_mismatches
 
 FEW_CONTEXTS = 10

@@ -32,6 +32,7 @@ from ...nn.loss import distillation_loss, multi_label_distillation_loss
 from ...report.charts import Cell, Confusion, Table, View
 from ..base import Metrics, Output
 from ..batching import Batch
+from ..capability import Record, capability
 from ..codecs import ImageCodec, TextCodec
 from ..inspection import ExplainedOutput, explain_label, log_odds
 from ..metrics import (
@@ -43,7 +44,7 @@ from ..metrics import (
     multi_label_metrics,
     precision_recall_f1,
 )
-from ..predictor import Predictor, Record, capability
+from ..predictor import Predictor
 from ..processor import TaskConfig, Tokenizers, Values, name_mismatches
 from ..sequence import (
     INPUT,

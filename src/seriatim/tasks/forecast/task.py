@@ -46,8 +46,9 @@ from ...report.charts import View
 from ...report.significance import ALPHA, format_p, t_tails
 from ..base import Metrics, Output, Task
 from ..batching import MAX_ELEMENTS, Batch, Sampler, device_of
+from ..capability import Record, capability
 from ..metrics import mean_scores
-from ..predictor import Predictor, Record, Usage, capability
+from ..predictor import Predictor, Usage
 from ..processor import TaskConfig
 from .backtest import (
     Forecasts,

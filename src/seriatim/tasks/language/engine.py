@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from ...core.errors import SeriatimError
 from ...core.state import State, append
-from ...decode.sampling import GenerationSettings, MultiStep
+from ...decode.sampling import MultiStep
+from ...decode.settings import GenerationSettings
 from ...models.ngram import NGram
 from ...nn.native import Stepper, TokenChoice, make_stepper, quantize_weights
 from ...nn.network import Network, as_float32

@@ -27,7 +27,6 @@ from ...data.tokenizers.tokenizer import VISIBLE
 from ...decode.beam import beam_search
 from ...decode.sampling import (
     Constraints,
-    GenerationSettings,
     Hypothesis,
     Stopped,
     draw_tokens,
@@ -36,16 +35,18 @@ from ...decode.sampling import (
     sample,
     sampling_probs,
 )
+from ...decode.settings import GenerationSettings
 from ...decode.words import END, NextWords, Pieces, in_word, search_words, split_units
 from ...models.ngram import NGram
 from ...nn.network import Network
 from ..base import Task
 from ..batching import Batch
+from ..capability import Record, capability
 from ..choices import INPUTS, OUTPUTS, ChoiceOptions, Labels, answer_record, choice_rows, continuations, with_choices
 from ..decoding import SCORE_OUTPUTS, nbest_record, own_streams, score_record
 from ..embedding import EmbeddingPredictor, TextReader, no_vectors
 from ..inspection import ScoredTokens, TokenReadout, TokenScorer
-from ..predictor import Record, Usage, capability
+from ..predictor import Usage
 from ..processor import Encoded
 from .engine import Engine, NetworkEngine, NGramEngine
 

@@ -38,7 +38,7 @@ from ...data.sequences import Sequences
 from ...data.shards import END_MARK, encode_column, frame_stream, shift_whitespace
 from ...data.split import Contiguous
 from ...data.tokenizers import Tokenizer, TokenizerSettings
-from ...decode.sampling import GenerationSettings
+from ...decode.settings import GenerationSettings
 from ...models.ngram import NGram
 from ...models.ngram import Settings as NGramSettings
 from ...nn.backbone import BackboneSettings

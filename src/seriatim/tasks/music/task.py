@@ -24,8 +24,9 @@ from ...core.device import numpy_stream, torch_stream
 from ...core.errors import Diagnostics, SeriatimError
 from ...core.state import State
 from ...data.dataset import Column, Dataset
-from ...data.formats.midi import KEYS, LOWEST, ROLE, ROLL, Midi, find_notes, round_half_up, sample_roll, write_midi
+from ...data.formats.midi import KEYS, LOWEST, Midi, find_notes, round_half_up, sample_roll, write_midi
 from ...data.kinds import LABEL, NUMBER, Kind
+from ...data.music import ROLE, ROLL
 from ...data.schema import SPLIT_FIELD, Field, Schema
 from ...data.sequences import Sequences
 from ...data.source import DataInput, Source
@@ -36,7 +37,8 @@ from ...nn.network import Network, StepHead, as_float32, assemble
 from ...report.charts import PianoRoll, View
 from ..base import Metrics, Output, Task
 from ..batching import Batch, evenly_spaced
-from ..predictor import Predictions, Predictor, Record, Usage, capability
+from ..capability import Record, capability
+from ..predictor import Predictions, Predictor, Usage
 from ..processor import Encoded, Processor, TaskConfig, Tokenizers
 
 SHOWN_FRAMES = 160  # of a piece in the report

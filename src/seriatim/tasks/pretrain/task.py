@@ -41,11 +41,12 @@ from ...nn.network import MaskedHead, Network, PretrainHead, as_float32, assembl
 from ...report.charts import View
 from ..base import Metrics, Output, Task, weights_digest
 from ..batching import Batch, device_of, evenly_spaced, padding_mask, run_batches
+from ..capability import Record, capability
 from ..embedding import EmbeddingPredictor, TextReader
 from ..inspection import ScoredTokens, TokenReadout, TokenScorer
 from ..language.task import TEXT_SCHEMA
 from ..metrics import perplexity
-from ..predictor import Predictor, Record, Usage, capability
+from ..predictor import Predictor, Usage
 from ..processor import Encoded, TaskConfig, Values, length_mismatches, tokenizer_mismatches
 from .masking import MaskedBatch, Masking, PretrainPredictions, filled_passages, filled_text, prediction_views
 from .processor import EncodedPassages, PretrainProcessor, PretrainSettings

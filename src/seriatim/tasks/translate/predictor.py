@@ -20,9 +20,11 @@ from ...data.dataset import Dataset
 from ...data.kinds import LINES, NUMBER, NUMBERS, TEXT, TOKENS
 from ...data.sequences import Sequences
 from ...data.tokenizers import UNK
-from ...decode.sampling import BeamSettings, Hypothesis
+from ...decode.sampling import Hypothesis
+from ...decode.settings import BeamSettings
 from ...report.charts import BinnedMetric, Table, View
 from ..batching import Batch
+from ..capability import NoOptions, Record, capability
 from ..codecs import normalize_text
 from ..decoding import SCORE_OUTPUTS, Generated, nbest_record
 from ..embedding import EmbeddingPredictor, TextReader
@@ -39,7 +41,7 @@ from ..metrics import (
     longest_ngram,
     sentence_chrf,
 )
-from ..predictor import NoOptions, Record, Usage, capability
+from ..predictor import Usage
 from ..processor import Encoded
 from .pairs import ALIGNED, SCORED
 

@@ -27,9 +27,9 @@ from ...data.shards import encode_column
 from ...data.source import DataInput, Source
 from ...data.tokenizers import Tokenizer, TokenizerSettings, default_kind
 from ...decode.seq2seq import TargetTokens
-from ...nn.attention import ScoreName
 from ...nn.backbone import BackboneSettings
 from ...nn.encoder_decoder import EncoderDecoder, encoder_decoder_network
+from ...nn.names import ScoreName
 from ...report.charts import View
 from ..base import Metrics
 from ..batching import LARGE_COUNT, Batch, PoolSampler, Sampler, TokenSampler, padding_mask

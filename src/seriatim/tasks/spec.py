@@ -1,0 +1,44 @@
+"""The declaration of a task, without torch: the command line, forms and the documentation are made from it.
+
+A built-in task declares itself in `tasks/NAME/spec.py` as `SPEC`; its class in `tasks/NAME/task.py` refers to it. The
+declaration of a plug-in in one file is made from the class variables of its `Task`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..core.config import Settings
+from ..data.schema import Schema
+from .capability import Capability
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """The declaration of a task.
+
+    Args:
+        name: As commands and settings name it.
+        summary: A sentence without a period.
+        schema: The fields of its data.
+        settings: The class of its settings.
+        capabilities: What its predictor can do; `predict` runs the first one.
+        default_model: The model that `train` takes if none is named.
+        default_model_reason: Why.
+        compared_models: The models that `compare` takes by default.
+        fitted_models: Gradient-free models that it supports.
+        encoder_decoder: Whether it accepts encoder–decoder models.
+        images: Whether it accepts models that read images only.
+    """
+
+    name: str
+    summary: str
+    schema: Schema
+    settings: type[Settings]
+    capabilities: tuple[Capability, ...]
+    default_model: str = "gru"
+    default_model_reason: str = "a recurrent network is small, fast on a CPU and has no length limit"
+    compared_models: tuple[str, ...] = ("mlp", "rnn", "lstm", "gru", "tcn", "gpt")
+    fitted_models: tuple[str, ...] = ()
+    encoder_decoder: bool = False
+    images: bool = False
