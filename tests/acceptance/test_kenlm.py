@@ -48,9 +48,9 @@ def test_kenlm_agrees(
         expected = list(theirs.full_scores(text, bos=boundary, eos=boundary))
         tokens = encode([line], level, names, boundary)
         np.testing.assert_allclose(
-            model.log_probs(tokens) / np.log(10), [score for score, _, _ in expected], atol=1e-4, err_msg=line
+            model.scorer.log_probs(tokens) / np.log(10), [score for score, _, _ in expected], atol=1e-4, err_msg=line
         )
-        assert model.order_used(tokens).tolist() == [length for _, length, _ in expected]
+        assert model.scorer.order_used(tokens).tolist() == [length for _, length, _ in expected]
         assert not any(unknown for _, _, unknown in expected)
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from seriatim.core.errors import SeriatimError
 from seriatim.models import nadaraya_watson
 from seriatim.models.nadaraya_watson import NadarayaWatson, Settings
 from seriatim.nn.attention import KERNELS
+from seriatim.nn.network import count_parameters, load_weights, weights
 
 K: dict[str, Any] = {
     "gaussian": lambda u: math.exp(-0.5 * u * u),
@@ -75,7 +78,7 @@ def test_the_left_out_error_is_that_of_a_model_without_the_example(
             wrong.append(float((((said - values[row]) / scale) ** 2).mean()))
         assert model.leave_one_out_errors(np.array([h]))[0] == pytest.approx(np.mean(wrong), rel=1e-5)
     grid = np.geomspace(0.05, 8, 400)
-    assert model.leave_one_out_errors(np.array([model.bandwidth]))[0] <= model.leave_one_out_errors(grid).min() * 1.02
+    assert model.leave_one_out_errors(model.bandwidth.numpy())[0] <= model.leave_one_out_errors(grid).min() * 1.02
 
 
 def test_in_parts_as_at_once(monkeypatch: pytest.MonkeyPatch, some: tuple[np.ndarray, np.ndarray]) -> None:
@@ -83,7 +86,7 @@ def test_in_parts_as_at_once(monkeypatch: pytest.MonkeyPatch, some: tuple[np.nda
     whole = NadarayaWatson.fit(points, values, of())
     monkeypatch.setattr(nadaraya_watson, "BLOCK", 50)
     parts = NadarayaWatson.fit(points, values, of())
-    assert parts.bandwidth == pytest.approx(whole.bandwidth, rel=1e-12)
+    assert float(parts.bandwidth) == pytest.approx(float(whole.bandwidth), rel=1e-12)
     np.testing.assert_allclose(parts.predict(points), whole.predict(points), rtol=1e-12)
     monkeypatch.setattr(nadaraya_watson, "MAX_DIRECT", 0)  # distances from a product
     np.testing.assert_allclose(parts.predict(points), whole.predict(points), rtol=1e-5, atol=1e-6)
@@ -122,9 +125,12 @@ def test_a_budget_of_numbers(some: tuple[np.ndarray, np.ndarray]) -> None:
 def test_stored_and_back(some: tuple[np.ndarray, np.ndarray]) -> None:
     points, values = some
     model = NadarayaWatson.fit(points, values, of(), np.array([1.0, 2.0, 3.0], np.float32))
-    again = NadarayaWatson.from_tensors(model.tensors(), of())
-    np.testing.assert_array_equal(again.predict(points), model.predict(points))
-    for broken in ({"points": points[:3]}, {"unit": np.ones(2)}, {"bandwidth": np.zeros(0)}):
+    assert count_parameters(model) == model.entries
+    again = NadarayaWatson(of())
+    load_weights(again, weights(model))
+    for same in (again, copy.deepcopy(model), copy.deepcopy(model).to("cpu")):
+        np.testing.assert_array_equal(same.predict(points), model.predict(points))
+    for broken in ({"points": torch.zeros(3, 3)}, {"unit": torch.ones(2)}, {"bandwidth": torch.zeros(0)}):
         with pytest.raises(SeriatimError) as caught:
-            NadarayaWatson.from_tensors(model.tensors() | broken, of())
+            load_weights(again, weights(model) | broken)
         assert caught.value.code == "nadaraya_watson.tensors"

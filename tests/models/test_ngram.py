@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
 import math
 import re
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from seriatim.core.errors import SeriatimError
 from seriatim.models._ngram import arpa, counting
 from seriatim.models.ngram import NGram, Settings
-from seriatim.tasks.language.mixture import NGramMixture
+from seriatim.nn.network import count_parameters, load_weights, weights, weights_without_memory
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "ngram"
 SMOOTHINGS = ["none", "add-k", "kneser-ney", "modified-kneser-ney"]
@@ -28,6 +29,12 @@ SMOOTHED = SMOOTHINGS[1:]
 
 def fit(tokens, vocab_size, boundary=None, chunk=1 << 20, **settings):
     return NGram.fit(np.array(tokens), vocab_size, Settings(name="ngram", **settings), boundary, chunk=chunk)
+
+
+def loaded(tensors, settings, vocab_size):
+    model = NGram(settings, vocab_size)
+    load_weights(model, tensors)
+    return model
 
 
 def random_text(length=3000, vocab_size=12, seed=0):
@@ -49,7 +56,7 @@ def worked_example() -> list[int]:
 
 def test_worked_example_of_the_specification():
     model = fit(worked_example(), len(WORDS), order=4, smoothing="none")
-    p = np.exp(model.next_log_probs(np.array([[0, 1, 2]])))[0]
+    p = np.exp(model.scorer.next_log_probs(np.array([[0, 1, 2]])))[0]
     assert p[3] == pytest.approx(0.4, abs=1e-7)
     assert p[4] == pytest.approx(0.1, abs=1e-7)
 
@@ -57,25 +64,25 @@ def test_worked_example_of_the_specification():
 def test_sparsity_shows_without_smoothing():
     model = fit(worked_example(), len(WORDS), order=4, smoothing="none")
     seen, unseen = np.array([[0, 1, 2]]), np.array([[6, 1, 2]])
-    assert model.next_log_probs(seen)[0, 6] == -np.inf
-    assert model.next_log_probs(unseen)[0].max() == -np.inf
-    assert model.has_distribution(np.concatenate([seen, unseen])).tolist() == [True, False]
-    assert model.log_probs(np.array([0, 1, 2, 6]))[-1] == -np.inf
+    assert model.scorer.next_log_probs(seen)[0, 6] == -np.inf
+    assert model.scorer.next_log_probs(unseen)[0].max() == -np.inf
+    assert model.scorer.has_distribution(np.concatenate([seen, unseen])).tolist() == [True, False]
+    assert model.scorer.log_probs(np.array([0, 1, 2, 6]))[-1] == -np.inf
 
 
 @pytest.mark.parametrize("smoothing", SMOOTHED)
 def test_every_smoother_cures_sparsity(smoothing):
     model = fit(worked_example(), len(WORDS), order=4, smoothing=smoothing)
     for context in ([0, 1, 2], [6, 1, 2], [6, 6, 6]):
-        p = np.exp(model.next_log_probs(np.array([context])).astype(float))[0]
+        p = np.exp(model.scorer.next_log_probs(np.array([context])).astype(float))[0]
         assert p.min() > 0
         assert p.sum() == pytest.approx(1, abs=1e-5)
-        assert model.has_distribution(np.array([context])).all()
+        assert model.scorer.has_distribution(np.array([context])).all()
 
 
 def test_add_k_is_the_formula_of_the_textbook():
     model = fit(worked_example(), len(WORDS), order=4, smoothing="add-k", k=0.5)
-    p = np.exp(model.next_log_probs(np.array([[0, 1, 2], [6, 6, 6]])))
+    p = np.exp(model.scorer.next_log_probs(np.array([[0, 1, 2], [6, 6, 6]])))
     assert p[0, 3] == pytest.approx((400 + 0.5) / (1000 + 0.5 * 7), rel=1e-6)
     assert p[0, 6] == pytest.approx(0.5 / (1000 + 0.5 * 7), rel=1e-6)
     assert p[1] == pytest.approx(1 / 7, rel=1e-6)
@@ -177,7 +184,7 @@ def test_equals_the_reference(order, boundary, smoothing):
     np.testing.assert_allclose(model.discounts, expected, rtol=1e-12)
     held_out = np.append(random_text(300, 10, seed=1), [9, 9, 0, 0, 1])
     for tokens in (text, held_out):
-        np.testing.assert_allclose(model.log_probs(tokens), reference.log_probs(tokens.tolist()), atol=3e-6)
+        np.testing.assert_allclose(model.scorer.log_probs(tokens), reference.log_probs(tokens.tolist()), atol=3e-6)
 
 
 @effort(max_examples=60, deadline=None)
@@ -192,7 +199,7 @@ def test_equals_the_reference_on_any_small_text(text, boundary, order, modified)
     model = fit(text, 6, boundary, order=order, smoothing=smoothing)
     reference = Reference(text, 6, order, boundary, modified)
     other = [*text[::-1], 5, *text]
-    np.testing.assert_allclose(model.log_probs(np.array(other)), reference.log_probs(other), atol=3e-6)
+    np.testing.assert_allclose(model.scorer.log_probs(np.array(other)), reference.log_probs(other), atol=3e-6)
 
 
 @pytest.mark.parametrize("prune", [(0, 1), (0, 0, 1), (0, 1, 3), (0, 0, 0, 2)])
@@ -202,12 +209,12 @@ def test_pruned_counts_equal_the_reference(prune, boundary, smoothing):
     text = random_text(700, 9)
     model = fit(text, 10, boundary, order=4, smoothing=smoothing, prune=prune)
     reference = Reference(text.tolist(), 10, 4, boundary, smoothing.startswith("modified"), prune)
-    assert sum(model.describe()["ngrams"][1:]) == sum(map(len, reference.counts[2:])) - len(reference.dropped)
+    assert sum(model.scorer.describe()["ngrams"][1:]) == sum(map(len, reference.counts[2:])) - len(reference.dropped)
     held_out = np.append(random_text(300, 10, seed=1), [9, 9, 0, 0, 1])
     for tokens in (text, held_out):
-        np.testing.assert_allclose(model.log_probs(tokens), reference.log_probs(tokens.tolist()), atol=3e-6)
+        np.testing.assert_allclose(model.scorer.log_probs(tokens), reference.log_probs(tokens.tolist()), atol=3e-6)
     contexts = np.array([[0, 1, 2], [-1, -1, 3], [9, 9, 9], [1, 0, 2]])
-    np.testing.assert_allclose(np.exp(model.next_log_probs(contexts)).sum(1), 1, atol=1e-6)
+    np.testing.assert_allclose(np.exp(model.scorer.next_log_probs(contexts)).sum(1), 1, atol=1e-6)
 
 
 def test_pruning_and_a_budget():
@@ -215,8 +222,8 @@ def test_pruning_and_a_budget():
     pruned = fit(text, 10, order=4, prune=(0, 0, 1))
     both = fit(text, 10, order=4, prune=(0, 0, 1), entries=pruned.entries // 2)
     assert 0.9 * (pruned.entries // 2) < both.entries <= pruned.entries // 2
-    again = NGram.from_tensors(both.tensors(), both.settings, 10)
-    np.testing.assert_array_equal(again.log_probs(text), both.log_probs(text))
+    again = loaded(weights(both), both.settings, 10)
+    np.testing.assert_array_equal(again.scorer.log_probs(text), both.scorer.log_probs(text))
     for prune in ((1,), (0, 2, 1), ()):
         with pytest.raises(ValueError, match="prune"):
             Settings(name="ngram", prune=prune)
@@ -236,7 +243,7 @@ def test_orders_beyond_seven():
     text = random_text(300, 6)
     model = fit(text, 7, order=12)
     reference = Reference(text.tolist(), 7, 12, None, True)
-    np.testing.assert_allclose(model.log_probs(text), reference.log_probs(text.tolist()), atol=3e-6)
+    np.testing.assert_allclose(model.scorer.log_probs(text), reference.log_probs(text.tolist()), atol=3e-6)
 
 
 # ── interpolation ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -246,8 +253,8 @@ def test_weights_maximize_the_likelihood():
     """Of two models the likelihood is a concave function of one number, whose maximum is found by halving."""
     text, held_out = random_text(900, 9), random_text(400, 9, seed=1)
     models = [fit(text, 10, order=2), fit(text[:200], 10, order=3, smoothing="add-k")]
-    mixture = NGramMixture.fit_to(models, held_out[1:], held_out[:1])
-    p = np.exp([model.log_probs(held_out[1:], held_out[:1]) for model in models])
+    mixture = NGram.mix(models, held_out[1:], held_out[:1])
+    p = np.exp([model.scorer.log_probs(held_out[1:], held_out[:1]) for model in models])
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
@@ -256,30 +263,30 @@ def test_weights_maximize_the_likelihood():
     assert 0.01 < low < 0.99
     assert mixture.weights == pytest.approx([low, 1 - low], abs=1e-3)
     expected = np.log(low * p[0] + (1 - low) * p[1])
-    np.testing.assert_allclose(mixture.log_probs(held_out[1:], held_out[:1]), expected, atol=1e-3)
-    assert mixture.log_probs(held_out[1:], held_out[:1]).mean() == pytest.approx(expected.mean(), abs=1e-7)
+    np.testing.assert_allclose(mixture.scorer.log_probs(held_out[1:], held_out[:1]), expected, atol=1e-3)
+    assert mixture.scorer.log_probs(held_out[1:], held_out[:1]).mean() == pytest.approx(expected.mean(), abs=1e-7)
     assert expected.mean() >= max(np.log(p).mean(axis=1))
 
 
 def test_a_mixture_is_a_distribution_and_can_be_stored():
     text, held_out = random_text(900, 9), random_text(400, 9, seed=1)
     models = [fit(text, 10, 0, order=3), fit(text, 10, 0, order=2, smoothing="none"), fit(text[:99], 10, 0, order=5)]
-    mixture = NGramMixture.fit_to(models, held_out)
+    mixture = NGram.mix(models, held_out)
     assert mixture.weights.sum() == pytest.approx(1)
     windows = np.stack([held_out[i : i + 4] for i in range(50)])
-    following = mixture.next_log_probs(windows)
+    following = mixture.scorer.next_log_probs(windows)
     np.testing.assert_allclose(np.exp(following).sum(1), 1, atol=1e-6)
-    scored = [mixture.log_probs(held_out[: i + 5])[-1] for i in range(50)]
+    scored = [mixture.scorer.log_probs(held_out[: i + 5])[-1] for i in range(50)]
     np.testing.assert_allclose(following[np.arange(50), held_out[4:54]], scored, atol=1e-6)
-    np.testing.assert_allclose(mixture.shares(held_out[:60]).sum(1), 1, atol=1e-5)
-    again = NGramMixture.from_tensors(mixture.tensors(), models[0].settings, 10)
-    np.testing.assert_array_equal(again.log_probs(held_out), mixture.log_probs(held_out))
-    nested = NGramMixture.fit_to([mixture, models[0]], held_out)
-    assert len(nested.models) == 4
+    np.testing.assert_allclose(mixture.scorer.shares(held_out[:60]).sum(1), 1, atol=1e-5)
+    again = loaded(weights(mixture), models[0].settings, 10)
+    np.testing.assert_array_equal(again.scorer.log_probs(held_out), mixture.scorer.log_probs(held_out))
+    nested = NGram.mix([mixture, models[0]], held_out)
+    assert len(nested.scorer.tables) == 4
     with pytest.raises(SeriatimError, match="interpolates several"):
         mixture.write_arpa("none.arpa", [])
     with pytest.raises(SeriatimError, match="not the tensors"):
-        NGramMixture.from_tensors({"weights": np.ones(1)}, models[0].settings, 10)
+        loaded({"weights": torch.ones(1)}, models[0].settings, 10)
 
 
 # ── KenLM ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -298,7 +305,7 @@ def test_equals_lmplz(name, order, prune, tmp_path):
     text = [names.index(word) for line in lines for word in [*map(arpa.unescape, line.split()), "</s>"]]
     model = fit(text, len(names), names.index("</s>"), order=order, prune=prune)
     assert (" " in names) == (name == "characters")
-    for ours, theirs in zip(model.levels, golden.levels, strict=True):
+    for ours, theirs in zip(model.scorer.levels, golden.scorer.levels, strict=True):
         np.testing.assert_array_equal(ours.keys, theirs.keys)
         np.testing.assert_allclose(ours.log_probs, theirs.log_probs, atol=2e-6)
         np.testing.assert_allclose(ours.back_off, theirs.back_off, atol=2e-6)
@@ -330,11 +337,11 @@ def test_every_context_sums_to_one(text, boundary, order, smoothing, share):
     if share is not None:
         model = fit(text, 7, boundary, entries=max(1, int(share * model.entries)), **settings)
     contexts = contexts_of(text, order, 7, boundary)
-    sums = np.exp(model.next_log_probs(contexts).astype(float)).sum(1)
-    known = model.has_distribution(contexts)
+    sums = np.exp(model.scorer.next_log_probs(contexts).astype(float)).sum(1)
+    known = model.scorer.has_distribution(contexts)
     np.testing.assert_allclose(sums[known], 1, atol=2e-6)
     np.testing.assert_array_equal(sums[~known], 0)
-    assert known.all() or (smoothing == "none" and share is None) or not model.pruned
+    assert known.all() or (smoothing == "none" and share is None) or not bool(model.pruned)
 
 
 @pytest.mark.parametrize("smoothing", SMOOTHINGS)
@@ -344,9 +351,9 @@ def test_next_equals_score(smoothing, boundary, entries):
     text, held_out = random_text(), random_text(400, 13, seed=5)
     model = fit(text, 13, boundary, order=4, smoothing=smoothing, entries=entries)
     padded = np.concatenate([np.full(3, -1), held_out])
-    table = model.next_log_probs(np.lib.stride_tricks.sliding_window_view(padded, 3)[:-1])
+    table = model.scorer.next_log_probs(np.lib.stride_tricks.sliding_window_view(padded, 3)[:-1])
     np.testing.assert_allclose(
-        table[np.arange(len(held_out)), held_out], model.log_probs(held_out), atol=3e-6, equal_nan=False
+        table[np.arange(len(held_out)), held_out], model.scorer.log_probs(held_out), atol=3e-6, equal_nan=False
     )
 
 
@@ -370,26 +377,28 @@ def test_counts_a_file_that_is_not_in_memory(tmp_path):
     mapped = np.memmap(tmp_path / "tokens.bin", np.uint16, "r")
     model = NGram.fit(mapped, 12, Settings(name="ngram", order=3), chunk=500)
     assert_same_tensors(model, fit(text, 12, order=3))
-    np.testing.assert_array_equal(model.log_probs(mapped), model.log_probs(text))
+    np.testing.assert_array_equal(model.scorer.log_probs(mapped), model.scorer.log_probs(text))
 
 
 @pytest.mark.parametrize("boundary", [None, 0])
 def test_scoring_in_chunks_equals_scoring_at_once(boundary, monkeypatch):
     text = random_text()
     model = fit(text, 12, boundary, order=4)
-    whole, orders = model.log_probs(text), model.order_used(text)
-    monkeypatch.setattr("seriatim.models.ngram.QUERY", 7)
-    np.testing.assert_array_equal(model.log_probs(text), whole)
-    np.testing.assert_array_equal(model.order_used(text), orders)
+    whole, orders = model.scorer.log_probs(text), model.scorer.order_used(text)
+    monkeypatch.setattr("seriatim.models._ngram.table.QUERY", 7)
+    np.testing.assert_array_equal(model.scorer.log_probs(text), whole)
+    np.testing.assert_array_equal(model.scorer.order_used(text), orders)
     for cut in (1, 2, 50):
-        np.testing.assert_array_equal(model.log_probs(text[cut:], context=text[:cut]), whole[cut:])
+        np.testing.assert_array_equal(model.scorer.log_probs(text[cut:], context=text[:cut]), whole[cut:])
 
 
 def test_many_searches_at_once_find_what_few_find():
     text = random_text(20_000, 40)  # above the size where the searches are sorted first
     model = fit(text, 40, order=3)
-    parts = np.concatenate([model.log_probs(text[t : t + 1000], context=text[:t]) for t in range(0, len(text), 1000)])
-    np.testing.assert_array_equal(model.log_probs(text), parts)
+    parts = np.concatenate(
+        [model.scorer.log_probs(text[t : t + 1000], context=text[:t]) for t in range(0, len(text), 1000)]
+    )
+    np.testing.assert_array_equal(model.scorer.log_probs(text), parts)
 
 
 @pytest.mark.parametrize("largest", [3, 1 << 20, (1 << 62) - 1])
@@ -406,7 +415,7 @@ def test_ranking_is_a_stable_sort(length, largest):
 def test_a_vocabulary_without_room_for_places_changes_nothing(boundary, monkeypatch):
     text, held_out = random_text(6000), random_text(6000, 13, seed=5)
     packed = fit(text, 13, boundary, order=4)
-    scores = packed.log_probs(held_out)
+    scores = packed.scorer.log_probs(held_out)
 
     def apart(values):
         order = np.argsort(values, kind="stable")
@@ -414,19 +423,19 @@ def test_a_vocabulary_without_room_for_places_changes_nothing(boundary, monkeypa
 
     monkeypatch.setattr(counting, "sort_with_indices", apart)
     assert_same_tensors(packed, fit(text, 13, boundary, order=4))
-    np.testing.assert_array_equal(packed.log_probs(held_out), scores)
+    np.testing.assert_array_equal(packed.scorer.log_probs(held_out), scores)
 
 
 def test_no_ngram_reaches_across_the_boundary():
     model = fit([1, 2, 0, 3, 4, 0, 1, 2, 0], 6, 0, order=3)
-    after = model.next_log_probs(np.array([[2, 0], [4, 0], [-1, -1], [0, 0]]))
+    after = model.scorer.next_log_probs(np.array([[2, 0], [4, 0], [-1, -1], [0, 0]]))
     for row in after[1:]:
         np.testing.assert_array_equal(row, after[0])
 
 
 def test_order_used_shows_backing_off():
     model = fit([0, 1, 2, 0, 1, 3], 5, order=3)
-    assert model.order_used(np.array([0, 1, 2, 4, 1, 3])).tolist() == [1, 2, 3, 1, 1, 2]
+    assert model.scorer.order_used(np.array([0, 1, 2, 4, 1, 3])).tolist() == [1, 2, 3, 1, 1, 2]
 
 
 @pytest.mark.parametrize("boundary", [None, 0])
@@ -434,18 +443,18 @@ def test_order_used_shows_backing_off():
 def test_advance_whole_chunked_one_by_one(order, boundary):
     model = fit(random_text(), 12, boundary, order=order)
     tokens = torch.from_numpy(random_text(60, 12, seed=2)).view(2, -1)
-    whole, state = model.advance(tokens)
+    whole, state = model(tokens)
     assert whole.shape == (*tokens.shape, 12)
     assert state.shape == (2, order - 1)
     for sizes in ([1] * tokens.shape[1], [7, 1, 20, tokens.shape[1] - 28]):
         carried, parts = None, []
         for part in tokens.split(sizes, dim=1):
-            y, carried = model.advance(part, carried)
+            y, carried = model(part, None, carried)
             parts.append(y)
         assert torch.equal(torch.cat(parts, 1), whole)
         assert torch.equal(carried, state)
     ahead = whole[0, :-1].gather(1, tokens[0, 1:, None])[:, 0]
-    np.testing.assert_allclose(ahead.numpy(), model.log_probs(tokens[0].numpy())[1:], atol=3e-6)
+    np.testing.assert_allclose(ahead.numpy(), model.scorer.log_probs(tokens[0].numpy())[1:], atol=3e-6)
 
 
 def test_advance_ragged():
@@ -453,12 +462,12 @@ def test_advance_ragged():
     tokens = torch.from_numpy(random_text(15, 12, seed=4)).view(2, -1)
     lengths = [3, tokens.shape[1]]
     mask = torch.arange(tokens.shape[1])[None] < torch.tensor(lengths)[:, None]
-    y, state = model.advance(tokens.masked_fill(~mask, 999), mask=mask)
+    y, state = model(tokens.masked_fill(~mask, 999), mask=mask)
     for row, length in enumerate(lengths):
-        alone, end = model.advance(tokens[row : row + 1, :length])
+        alone, end = model(tokens[row : row + 1, :length])
         assert torch.equal(y[row, :length], alone[0])
         assert torch.equal(state[row], end[0])
-    _, state2 = model.advance(tokens, state, torch.zeros_like(mask))
+    _, state2 = model(tokens, torch.zeros_like(mask), state)
     assert torch.equal(state2, state)
 
 
@@ -473,8 +482,8 @@ def test_budget_is_met_from_below(smoothing, share):
     budget = int(full.entries * share)
     model = fit(text, 12, order=5, smoothing=smoothing, entries=budget)
     assert budget * 0.98 <= model.entries <= budget
-    assert model.pruned
-    numbers = sum(len(level.log_probs) - 1 + level.context.sum() for level in model.levels)
+    assert bool(model.pruned)
+    numbers = sum(len(level.log_probs) - 1 + level.context.sum() for level in model.scorer.levels)
     assert model.entries == numbers
 
 
@@ -482,15 +491,15 @@ def test_the_rarest_of_the_highest_order_go_first():
     text = [0, 1, 2] * 5 + [3, 4, 5] * 2 + [6, 7, 8]
     full = fit(text, 9, order=3, smoothing="none")
     model = fit(text, 9, order=3, smoothing="none", entries=full.entries - 8)
-    assert model.describe()["ngrams"][:2] == full.describe()["ngrams"][:2]
-    assert model.order_used(np.array([0, 1, 2]))[-1] == 3
-    assert model.order_used(np.array([6, 7, 8]))[-1] == 2
+    assert model.scorer.describe()["ngrams"][:2] == full.scorer.describe()["ngrams"][:2]
+    assert model.scorer.order_used(np.array([0, 1, 2]))[-1] == 3
+    assert model.scorer.order_used(np.array([6, 7, 8]))[-1] == 2
 
 
 def test_a_budget_below_the_unigrams_keeps_them():
     model = fit(random_text(), 12, order=3, entries=5)
-    assert model.describe()["ngrams"] == [12, 0, 0]
-    assert np.exp(model.next_log_probs(np.array([[3, 4]])).astype(float)).sum() == pytest.approx(1, abs=1e-6)
+    assert model.scorer.describe()["ngrams"] == [12, 0, 0]
+    assert np.exp(model.scorer.next_log_probs(np.array([[3, 4]])).astype(float)).sum() == pytest.approx(1, abs=1e-6)
 
 
 def test_a_budget_above_the_table_changes_nothing():
@@ -502,7 +511,7 @@ def test_a_budget_above_the_table_changes_nothing():
 
 
 def assert_same_tensors(one: NGram, other: NGram, but: tuple[str, ...] = ()) -> None:
-    mine, theirs = one.tensors(), other.tensors()
+    mine, theirs = weights(one), weights(other)
     assert mine.keys() - set(but) == theirs.keys() - set(but)
     for name in mine.keys() - set(but):
         np.testing.assert_array_equal(mine[name], theirs[name], err_msg=name)
@@ -512,23 +521,47 @@ def assert_same_tensors(one: NGram, other: NGram, but: tuple[str, ...] = ()) -> 
 @pytest.mark.parametrize("smoothing", SMOOTHINGS)
 @pytest.mark.parametrize(("entries", "boundary"), [(None, None), (None, 0), (300, 0)])
 def test_tensors_round_trip(smoothing, entries, boundary):
-    from safetensors.numpy import load, save
+    from safetensors.torch import load, save
 
     settings = Settings(name="ngram", order=4, smoothing=smoothing, entries=entries)
     model = NGram.fit(random_text(), 12, settings, boundary)
-    again = NGram.from_tensors(load(save(model.tensors())), settings, 12)
-    assert again.boundary == boundary
+    again = loaded(load(save(weights(model))), settings, 12)
+    assert again.scorer.boundary == boundary
     assert_same_tensors(model, again)
-    assert again.describe() == model.describe()
+    assert again.scorer.describe() == model.scorer.describe()
     held_out = random_text(200, seed=7)
-    np.testing.assert_array_equal(again.log_probs(held_out), model.log_probs(held_out))
+    np.testing.assert_array_equal(again.scorer.log_probs(held_out), model.scorer.log_probs(held_out))
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_model_is_a_module(mixed):
+    """It is copied, moved, pickled and counted like a network, and computes with the memory of its buffers."""
+    model = fit(random_text(), 12, order=3)
+    held_out = random_text(200, seed=7)
+    if mixed:
+        model = NGram.mix([model, fit(random_text(seed=3), 12, order=2)], held_out)
+    expected = model.scorer.log_probs(held_out)
+    assert isinstance(model.eval(), torch.nn.Module)
+    assert count_parameters(model) == model.entries
+    assert weights_without_memory(lambda: NGram(model.settings, 12)) is None  # of any size
+    for again in (copy.deepcopy(model), copy.deepcopy(model).to("cpu").double()):
+        np.testing.assert_allclose(again.scorer.log_probs(held_out), expected, atol=1e-6)
+        assert again.state_dict().keys() == model.state_dict().keys()
+    name = "0.log_probs.1" if mixed else "log_probs.1"
+    again = copy.deepcopy(model)
+    with torch.no_grad():
+        again.get_buffer(name).fill_(-3.0)
+    np.testing.assert_array_equal(again.scorer.tables[0].levels[0].log_probs[:-1], -3.0)
+    np.testing.assert_array_equal(model.scorer.log_probs(held_out), expected)
+    again.load_state_dict(model.state_dict())
+    np.testing.assert_array_equal(again.scorer.log_probs(held_out), expected)
 
 
 def test_tensors_of_another_model_are_refused():
-    tensors = fit(random_text(), 12, order=2).tensors()
+    tensors = weights(fit(random_text(), 12, order=2))
     for settings, vocab_size in (({"order": 3}, 12), ({"order": 2}, 13)):
         with pytest.raises(SeriatimError) as caught:
-            NGram.from_tensors(tensors, Settings(name="ngram", **settings), vocab_size)
+            loaded(tensors, Settings(name="ngram", **settings), vocab_size)
         assert caught.value.code == "ngram.tensors"
 
 
@@ -546,11 +579,13 @@ def test_arpa_round_trip(boundary, order, entries, tmp_path):
     model.write_arpa(tmp_path / "model.arpa", names)
     again, read = NGram.read_arpa(tmp_path / "model.arpa")
     assert read == names
-    assert again.boundary == boundary
-    empty = {f"{kind}.{m}" for m in range(again.order + 1, order + 1) for kind in ("keys", "log_probs", "back_off")}
+    assert again.scorer.boundary == boundary
+    empty = {
+        f"{kind}.{m}" for m in range(again.scorer.order + 1, order + 1) for kind in ("keys", "log_probs", "back_off")
+    }
     assert_same_tensors(model, again, but=("discounts", "pruned", *empty))
     held_out = random_text(200, seed=7)
-    np.testing.assert_array_equal(again.log_probs(held_out), model.log_probs(held_out))
+    np.testing.assert_array_equal(again.scorer.log_probs(held_out), model.scorer.log_probs(held_out))
 
 
 def test_arpa_read_with_a_vocabulary_of_another_sequence(tmp_path):
@@ -562,7 +597,7 @@ def test_arpa_read_with_a_vocabulary_of_another_sequence(tmp_path):
     again, read = NGram.read_arpa(tmp_path / "model.arpa", shuffled, boundary=shuffled.index("<eos>"))
     assert read == shuffled
     held_out = random_text(200, seed=7)
-    np.testing.assert_array_equal(again.log_probs(np.argsort(order)[held_out]), model.log_probs(held_out))
+    np.testing.assert_array_equal(again.scorer.log_probs(np.argsort(order)[held_out]), model.scorer.log_probs(held_out))
     with pytest.raises(SeriatimError) as caught:
         NGram.read_arpa(tmp_path / "model.arpa", [*shuffled[:-1], "other"], boundary=shuffled.index("<eos>"))
     assert caught.value.code == "arpa.vocabulary"
@@ -610,7 +645,7 @@ def test_arpa_by_hand(tmp_path):
     (tmp_path / "hand.arpa").write_text(ARPA)
     model, names = NGram.read_arpa(tmp_path / "hand.arpa")
     assert names == ["</s>", "a", "<unk>"]
-    got = model.log_probs(np.array([1, 1, 0, 2])) / math.log(10)
+    got = model.scorer.log_probs(np.array([1, 1, 0, 2])) / math.log(10)
     np.testing.assert_allclose(got, [-0.2, -0.2 - 0.4, -0.3, -0.3 - 0.9], atol=1e-6)
 
 
@@ -659,7 +694,7 @@ def test_mistakes_of_the_user(tmp_path):
     cases = {
         "ngram.empty": lambda: fit(np.zeros(0, np.int64), 12),
         "ngram.token": lambda: fit([1, 12], 12),
-        "ngram.context": lambda: model.next_log_probs(np.array([[1, -1]])),
+        "ngram.context": lambda: model.scorer.next_log_probs(np.array([[1, -1]])),
         "arpa.missing": lambda: NGram.read_arpa(tmp_path / "none.arpa"),
         "arpa.vocabulary": lambda: model.write_arpa(tmp_path / "x.arpa", ["a"] * 12),
         "arpa.smoothing": lambda: fit([1, 2], 3, smoothing="none").write_arpa(tmp_path / "x.arpa", ["a", "b", "c"]),
@@ -670,8 +705,8 @@ def test_mistakes_of_the_user(tmp_path):
         assert caught.value.code == code
     outside = [
         lambda: fit([1, 2], 12, boundary=12),
-        lambda: model.log_probs(np.array([12])),
-        lambda: model.next_log_probs(np.array([[-2, 1]])),
+        lambda: model.scorer.log_probs(np.array([12])),
+        lambda: model.scorer.next_log_probs(np.array([[-2, 1]])),
     ]
     for act in outside:
         with pytest.raises(SeriatimError, match="outside"):

@@ -21,7 +21,7 @@ from seriatim.data import bulk, shards
 from seriatim.data.disk import TextValues
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.models.ngram import NGram
-from seriatim.nn.network import token_network
+from seriatim.nn.network import load_weights, token_network, weights
 from seriatim.tasks.base import DataSettings, TaskConfig
 from seriatim.tasks.language import task as language_task
 from seriatim.tasks.language.engine import NetworkEngine
@@ -357,9 +357,10 @@ def test_an_ngram_model_is_fitted_restored_and_resized(book: Path, kind: str) ->
     task = prepare(book, "ngram", tokenizer={"kind": kind})
     model = task.fit(task.config.model)
     boundary = task.processor.tokenizer.eos if kind == "word" else None
-    assert model.boundary == boundary
+    assert model.scorer.boundary == boundary
     assert task.evaluate(model, "test")["loss"] < 0.5 * task.baselines("test")["token frequencies"]["loss"]
-    restored = task.restore(task.config.model, {name: torch.from_numpy(a) for name, a in model.tensors().items()})
+    restored = task.network(task.config.model)
+    load_weights(restored, weights(model))
     assert task.evaluate(restored, "test") == task.evaluate(model, "test")
     assert task.sample(restored) == task.sample(model) != ""
     resized = task.resize(task.config.model, 300)

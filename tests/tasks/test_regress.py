@@ -15,6 +15,7 @@ from PIL import Image
 
 from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.models.nadaraya_watson import NadarayaWatson
+from seriatim.nn.network import load_weights, weights
 from seriatim.report.charts import Heatmap, Lines, Scatter, Table
 from seriatim.tasks.base import Output
 from seriatim.tasks.regress.task import RegressTask
@@ -202,9 +203,8 @@ def test_nadaraya_watson_from_data_to_predictions(curve: Any, tmp_path: Path) ->
     table = write(tmp_path / "new.csv", "name,x\na,0.5\nb,4.25\n")
     predictions = [row["prediction"] for row in curve.call("regress", str(table))]
     np.testing.assert_allclose(predictions, model.predict(np.array([[0.5], [4.25]]))[:, 0], rtol=1e-5)
-    restored = task.restore(
-        task.config.model, {name: torch.as_tensor(array) for name, array in model.tensors().items()}
-    )
+    restored = task.network(task.config.model)
+    load_weights(restored, weights(model))
     np.testing.assert_array_equal(restored.predict(np.array([[1.5]])), model.predict(np.array([[1.5]])))
 
 

@@ -31,6 +31,7 @@ from ..core.config import Count
 from ..core.errors import SeriatimError
 from ..nn.attention import attention_pool, log_kernel
 from ..nn.backbone import ModelSettings
+from ..nn.fitted import FittedModel
 from ..nn.names import KernelName
 
 BLOCK = 1 << 21  # weights computed at a time
@@ -55,22 +56,36 @@ class Settings(ModelSettings):
     )
 
 
-class NadarayaWatson:
-    """The stored examples and the bandwidth.
+class NadarayaWatson(FittedModel):
+    """The stored examples and the bandwidth, as buffers: `points` (n,d), `values` (n,o), `unit` (d,), `bandwidth` (1,).
 
     Args:
         settings: The settings.
-        points: Inputs of the examples (n,d).
-        values: Their targets (n,o).
-        unit: The unit of distance in each dimension (d,).
-        bandwidth: h.
     """
 
-    def __init__(self, settings: Settings, points: Array, values: Array, unit: Array, bandwidth: float) -> None:
-        self.settings, self.points, self.values, self.unit = settings, points, values, unit
-        self.bandwidth = bandwidth
-        self._keys = torch.from_numpy(points / unit.astype(np.float64))
-        self._values = torch.from_numpy(values.astype(np.float64))
+    tensors_error = ("nadaraya_watson.tensors", "a nadaraya_watson model")
+    points: Tensor
+    values: Tensor
+    unit: Tensor
+    bandwidth: Tensor
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        self.settings = settings
+
+    @classmethod
+    def of(cls, settings: Settings, points: Array, values: Array, unit: Array, bandwidth: float) -> NadarayaWatson:
+        """Returns the model of examples and a bandwidth.
+
+        Args:
+            settings: The settings.
+            points: Inputs of the examples (n,d).
+            values: Their targets (n,o).
+            unit: The unit of distance in each dimension (d,).
+            bandwidth: h.
+        """
+        h = np.array([bandwidth], np.float64)
+        return cls(settings).fill({"points": points, "values": values, "unit": unit, "bandwidth": h})
 
     @classmethod
     def fit(
@@ -89,12 +104,38 @@ class NadarayaWatson:
             raise SeriatimError("nadaraya_watson.empty", cause, "allow more entries, or add examples")
         rows = _evenly_spaced(len(points), limit)
         unit = np.ones(points.shape[1], np.float32) if unit is None else unit
-        model = cls(settings, points[rows], values[rows], unit, settings.bandwidth or 1.0)
+        model = cls.of(settings, points[rows], values[rows], unit, settings.bandwidth or 1.0)
         if settings.bandwidth is None:
-            model.bandwidth, error = model.best_bandwidth()
+            bandwidth, error = model.best_bandwidth()
+            model.bandwidth.fill_(bandwidth)
             if progress is not None:
-                progress(f"bandwidth {model.bandwidth:.4g}: leave-one-out error {error:.4g}")
+                progress(f"bandwidth {bandwidth:.4g}: leave-one-out error {error:.4g}")
         return model
+
+    def set_arrays(self, arrays: Mapping[str, Array]) -> None:
+        own = {name: np.array(arrays[name]) for name in ("points", "values", "unit", "bandwidth")}
+        points, values, unit, bandwidth = own.values()
+        if not (points.ndim == values.ndim == 2 and len(points) == len(values) and unit.shape == points.shape[1:]):
+            raise ValueError("examples and targets are not equal in number")
+        if not len(bandwidth):
+            raise ValueError("there is no bandwidth")
+        self._arrays = own
+        self._keys = torch.from_numpy(points / unit.astype(np.float64))
+        self._targets = torch.from_numpy(values.astype(np.float64))
+
+    def arrays(self) -> dict[str, Array]:
+        return self._arrays
+
+    @property
+    def entries(self) -> int:
+        """The number of stored numbers."""
+        return self.points.numel() + self.values.numel()
+
+    @property
+    def scale(self) -> Array:
+        """The standard deviation of the targets; 1 if they are all equal."""
+        std = self._arrays["values"].std(axis=0, dtype=np.float64)
+        return np.where(std > 0, std, 1.0)
 
     # Prediction
 
@@ -109,14 +150,16 @@ class NadarayaWatson:
         return torch.cat(blocks).numpy() if blocks else np.zeros((0, len(self.points)))
 
     def _pool(self, distance: Tensor, bandwidth: float | None = None) -> tuple[Tensor, Tensor]:
-        scores = log_kernel(self.settings.kernel, distance / (self.bandwidth if bandwidth is None else bandwidth))
+        scores = log_kernel(
+            self.settings.kernel, distance / (float(self.bandwidth) if bandwidth is None else bandwidth)
+        )
         nearest = torch.zeros_like(scores).masked_fill(distance > distance.amin(dim=1, keepdim=True), -math.inf)
         unreached = scores.amax(dim=1, keepdim=True) == -math.inf
-        return attention_pool(torch.where(unreached, nearest, scores), self._values)
+        return attention_pool(torch.where(unreached, nearest, scores), self._targets)
 
     def _distances(self, points: Array) -> Iterator[tuple[slice, Tensor]]:
         """Yields the distances (m,n) of blocks of inputs to all examples, in units."""
-        queries = torch.from_numpy(points / self.unit.astype(np.float64))
+        queries = torch.from_numpy(points / self._arrays["unit"].astype(np.float64))
         mode = "donot_use_mm_for_euclid_dist" if queries.shape[1] <= MAX_DIRECT else "use_mm_for_euclid_dist"
         size = max(1, BLOCK // len(self._keys))
         for start in range(0, len(queries), size):
@@ -140,11 +183,11 @@ class NadarayaWatson:
     def leave_one_out_errors(self, bandwidths: Array) -> Array:
         """Returns the mean squared error for each bandwidth when each example is predicted from all others."""
         rows = _evenly_spaced(len(self.points), MAX_HELD_OUT)
-        scale = self._values.std(dim=0, correction=0)
+        scale = self._targets.std(dim=0, correction=0)
         scale = torch.where(scale > 0, scale, 1.0)
         total = np.zeros(len(bandwidths))
         for part, distance in self._held_out_distances(rows):
-            targets = self._values[torch.from_numpy(rows[part])]
+            targets = self._targets[torch.from_numpy(rows[part])]
             for index, bandwidth in enumerate(bandwidths):
                 predictions, _ = self._pool(distance, float(bandwidth))
                 total[index] += float(((predictions - targets) / scale).square().mean(dim=1).sum())
@@ -165,40 +208,10 @@ class NadarayaWatson:
         return max(low, far * 1e-6), far
 
     def _held_out_distances(self, rows: Array) -> Iterator[tuple[slice, Tensor]]:
-        for part, distance in self._distances(self.points[rows]):
+        for part, distance in self._distances(self._arrays["points"][rows]):
             examples = torch.from_numpy(rows[part])
             distance[torch.arange(len(examples)), examples] = math.inf
             yield part, distance
-
-    # Storage
-
-    @property
-    def entries(self) -> int:
-        """The number of stored numbers."""
-        return self.points.size + self.values.size
-
-    @property
-    def scale(self) -> Array:
-        """The standard deviation of the targets; 1 if they are all equal."""
-        std = self.values.std(axis=0, dtype=np.float64)
-        return np.where(std > 0, std, 1.0)
-
-    def tensors(self) -> dict[str, Array]:
-        bandwidth = np.array([self.bandwidth], np.float64)
-        return {"points": self.points, "values": self.values, "unit": self.unit, "bandwidth": bandwidth}
-
-    @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Array], settings: Settings) -> NadarayaWatson:
-        """Returns the model of stored tensors: the inverse of `tensors`."""
-        try:
-            points, values, unit = (tensors[name] for name in ("points", "values", "unit"))
-            fits = points.ndim == values.ndim == 2 and len(points) == len(values) and unit.shape == points.shape[1:]
-            if not fits:
-                raise KeyError("examples and targets in equal number")
-            return cls(settings, points, values, unit, float(tensors["bandwidth"][0]))
-        except (KeyError, IndexError) as error:
-            cause = f"these are not the tensors of a nadaraya_watson model: {error}"
-            raise SeriatimError("nadaraya_watson.tensors", cause, "copy the whole folder") from None
 
 
 def _evenly_spaced(count: int, limit: int) -> Array:

@@ -33,7 +33,6 @@ order, the continuations of a context are adjacent, and look-up is binary search
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -44,15 +43,14 @@ from torch import Tensor
 
 from ..core.config import Count, validate
 from ..core.errors import SeriatimError
-from ..core.files import Json
 from ..nn.backbone import ModelSettings
+from ..nn.fitted import FittedModel
 from ._ngram import arpa, counting
+from ._ngram.mixture import Mixture
+from ._ngram.table import DIRECT, Scorer, Table
 
 MAX_SOLVED_ORDER = 7  # that a budget of entries leads to, if none is set
-QUERY = 1 << 18  # positions scored at a time
 FALLBACK = {1: (0.5, 0.5, 0.5), 3: (0.5, 1.0, 1.5)}  # discounts of a text that is too small to estimate them
-DIRECT = ("none", "add-k")  # back off to 1/V, not to a shorter context
-END = np.iinfo(np.int64).max  # after the last key, so that a search always returns a valid index
 
 Array = np.ndarray
 
@@ -105,32 +103,56 @@ class Settings(ModelSettings):
         return settings
 
 
-@dataclass(frozen=True, eq=False)
-class Level:
-    """The n-grams of one order. Arrays have an empty last element, at index −1: that of n-grams that are not stored."""
+class NGram(FittedModel):
+    """An n-gram model, or several that are interpolated; which of both, the stored arrays say.
 
-    keys: Array  # int64, ascending
-    log_probs: Array  # float32
-    back_off: Array  # float32: log γ of the n-gram as a context; 0 if it is none
-    context: Array  # bool: whether a longer n-gram begins with it
+    Its buffers are log p and log γ of each order (`log_probs.1`, `back_off.1`, …) and the keys of n-grams of two and
+    more tokens (`keys.2`, …). The `scorer` computes with the same memory.
 
+    Args:
+        settings: The settings.
+        vocab_size: The number of tokens V.
+        scorer: The tables; by default they are loaded later.
+    """
 
-class NGram:
-    def __init__(
-        self, levels: Sequence[tuple[Array, Array, Array]], settings: Settings, vocab_size: int, boundary: int | None
-    ) -> None:
-        """`levels` are (keys, log p, log γ) of each order, as `tensors` returns them."""
-        self.settings, self.vocab_size, self.boundary, self.order = settings, vocab_size, boundary, settings.order
-        self.discounts: Array | None = None
-        self.pruned = False
-        self._direct = settings.smoothing in DIRECT
-        longer = [keys for keys, _, _ in levels[1:]] + [np.zeros(0, np.int64)]
-        self.levels = []
-        for (keys, log_probs, back_off), children in zip(levels, longer, strict=True):
-            context = np.zeros(len(keys) + 1, bool)
-            context[children // vocab_size] = True
-            log_probs, back_off = (np.append(values, np.float32(0)) for values in (log_probs, back_off))
-            self.levels.append(Level(np.append(keys, END), log_probs, back_off, context))
+    tensors_error = ("ngram.tensors", "this n-gram model")
+    scorer: Scorer
+
+    def __init__(self, settings: Settings, vocab_size: int, scorer: Scorer | None = None) -> None:
+        super().__init__()
+        self.settings, self.vocab_size = settings, vocab_size
+        if scorer is not None:
+            self.scorer = scorer
+            self.register_arrays()
+
+    def set_arrays(self, arrays: Mapping[str, Array]) -> None:
+        if "weights" in arrays:
+            self.scorer = Mixture.from_arrays(arrays, self.vocab_size)
+        else:
+            settings = self.settings
+            self.scorer = Table.from_arrays(arrays, settings.order, settings.smoothing, self.vocab_size)
+
+    def arrays(self) -> dict[str, Array]:
+        return self.scorer.arrays()
+
+    @property
+    def entries(self) -> int:
+        return self.scorer.entries
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Returns the log p of the token after each (B,T,V), and the state: the last order−1 tokens, −1 for none."""
+        B, T = x.shape
+        n = self.scorer.order - 1
+        if state is None:
+            state = x.new_full((B, n), -1)
+        if mask is not None:
+            x = x.masked_fill(~mask, 0)  # padding need not be a valid id
+        line = torch.cat([state, x], dim=1)  # (B, n+T)
+        windows = line.unfold(1, n, 1)[:, 1:] if n else line.new_zeros(B, T, 0)  # (B,T,n)
+        flat = self.scorer.next_log_probs(windows.reshape(B * T, n).cpu().numpy())
+        log_probs = torch.from_numpy(flat).view(B, T, self.vocab_size).to(x.device)
+        lengths = mask.sum(1) if mask is not None else x.new_full((B,), T)
+        return log_probs, line.gather(1, lengths[:, None] + torch.arange(n, device=x.device))
 
     # Fitting
 
@@ -166,215 +188,32 @@ class NGram:
             adjusted = counting.continuations(keys, counts, suffixes, tokens, vocab_size, boundary)
         discounts = np.array([_discounts(level, settings.smoothing) for level in adjusted])
         finished = _probabilities(keys, adjusted, suffixes, discounts, keep, settings, vocab_size)
-        model = cls(finished, settings, vocab_size, boundary)
-        model.discounts, model.pruned = discounts, not all(level.all() for level in keep)
-        return model
-
-    # Scoring
-
-    def log_probs(self, tokens: Array, context: Array | None = None) -> Array:
-        """Returns the natural log p of each token after all earlier ones; `context` precedes the first."""
-        return self._score(tokens, context)[0]
-
-    def order_used(self, tokens: Array, context: Array | None = None) -> Array:
-        """Returns the order of the longest stored n-gram that ends with each token: below `order` if it backs off."""
-        return self._score(tokens, context)[1]
-
-    def shares(self, tokens: Array, context: Array | None = None) -> Array:
-        """Returns the share of each order in the probability of each token (T,order), for interpolated smoothing.
-
-        p(w | h) is the discounted count of the whole context, plus γ(h) times the p of a shorter one.
-        """
-        before = self._relevant_context(context)
-        line = self._check_ids(np.concatenate([before, tokens]))
-        parts = np.zeros((self.order, len(line)))
-        self._score_line(line, parts)
-        return (parts / parts.sum(axis=0)).T[len(before) :]
-
-    def next_log_probs(self, contexts: Array) -> Array:
-        """Returns the log p of every next token (N,V).
-
-        With smoothing `none` the row of an unseen context is −inf (see `has_distribution`).
-
-        Args:
-            contexts: The last order−1 tokens (N,order−1), padded with −1 on the left.
-        """
-        contexts = np.asarray(contexts)
-        score = np.repeat(self.levels[0].log_probs[None, :-1], len(contexts), axis=0)  # (N,V)
-        for m, (indices, whole) in enumerate(self._find_contexts(contexts)):
-            score = self._back_off(self.levels[m], indices[:, None], whole[:, None], score)
-            keys = self.levels[m + 1].keys
-            begin, end = (np.searchsorted(keys, (indices + offset) * self.vocab_size) for offset in (0, 1))
-            rows = np.repeat(np.arange(len(indices)), end - begin)
-            stored = np.arange(len(rows)) + np.repeat(begin - np.cumsum(end - begin) + (end - begin), end - begin)
-            score[rows, keys[stored] % self.vocab_size] = self.levels[m + 1].log_probs[stored]
-        return score
-
-    def has_distribution(self, contexts: Array) -> Array:
-        """Returns which of the contexts (N,order−1) have a distribution; with smoothing all have."""
-        known = np.ones(len(contexts), bool)
-        if self.settings.smoothing == "none" and not self.pruned:
-            for level, (indices, whole) in zip(self.levels, self._find_contexts(np.asarray(contexts)), strict=False):
-                known &= ~whole | level.context[indices]
-        return known
-
-    def advance(self, tokens: Tensor, state: Tensor | None = None, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Returns the log p of the token after each (B,T,V), and the state: the last order−1 tokens, −1 for none."""
-        B, T = tokens.shape
-        n = self.order - 1
-        if state is None:
-            state = tokens.new_full((B, n), -1)
-        if mask is not None:
-            tokens = tokens.masked_fill(~mask, 0)  # padding need not be a valid id
-        line = torch.cat([state, tokens], dim=1)  # (B, n+T)
-        windows = line.unfold(1, n, 1)[:, 1:] if n else line.new_zeros(B, T, 0)  # (B,T,n)
-        flat = self.next_log_probs(windows.reshape(B * T, n).cpu().numpy())
-        log_probs = torch.from_numpy(flat).view(B, T, self.vocab_size).to(tokens.device)
-        lengths = mask.sum(1) if mask is not None else tokens.new_full((B,), T)
-        return log_probs, line.gather(1, lengths[:, None] + torch.arange(n, device=tokens.device))
-
-    def _score(self, tokens: Array, context: Array | None) -> tuple[Array, Array]:
-        n, before = self.order - 1, self._relevant_context(context)
-        scores, orders = np.empty(len(tokens)), np.empty(len(tokens), np.int8)
-        for start in range(0, len(tokens), QUERY):
-            new = np.asarray(tokens[start : start + QUERY])
-            line = self._check_ids(np.concatenate([before, new]))
-            window = slice(start, start + len(new))
-            scores[window], orders[window] = (values[len(before) :] for values in self._score_line(line))
-            before = line[max(0, len(line) - n) :]
-        return scores, orders
-
-    def _relevant_context(self, context: Array | None) -> Array:
-        """Returns the last order−1 tokens of a context, after a boundary if there are fewer."""
-        n = self.order - 1
-        before = np.zeros(0, np.int64) if context is None else np.asarray(context)[max(0, len(context) - n) :]
-        return np.concatenate([[self.boundary], before]) if self.boundary is not None and len(before) < n else before
-
-    def _score_line(self, line: Array, parts: Array | None = None) -> tuple[Array, Array]:
-        """Returns log p and order of each token of an array; `parts` (order,T) receives each order's share of p."""
-        score, order = self.levels[0].log_probs[line].astype(np.float64), np.ones(len(line), np.int8)
-        indices = line  # of the n-gram that starts here, −1 if it is not stored
-        whole = np.ones(len(line), bool)  # whether it crosses no boundary
-        if parts is not None:
-            parts[0] = np.exp(score)
-        for m, level in enumerate(self.levels[1:], start=1):
-            contexts, whole = indices[:-1], whole[:-1]
-            if m > 1 and self.boundary is not None:
-                whole = whole & (line[m - 1 : -1] != self.boundary)
-            indices = self._find(level, contexts, line[m:])
-            stored = indices >= 0
-            rest = self._back_off(self.levels[m - 1], contexts, whole, score[m:])
-            score[m:] = np.where(stored, level.log_probs[indices], rest)
-            order[m:][stored] = m + 1
-            if parts is not None:
-                parts[:m, m:] *= np.exp(self.levels[m - 1].back_off[contexts])
-                parts[m, m:] = np.where(stored, np.maximum(np.exp(score[m:]) - np.exp(rest), 0.0), 0.0)
-        return score, order
-
-    def _find(self, level: Level, contexts: Array, tokens: Array) -> Array:
-        """Returns the indices of n-grams in a level, −1 if not stored, as after a context of −1."""
-        indices = np.full(len(contexts), -1)
-        rows = np.flatnonzero(contexts >= 0)  # most longer contexts of a new text are not stored
-        keys = contexts[rows] * self.vocab_size + tokens[rows]
-        candidates = counting.search(level.keys, keys)
-        stored = level.keys[candidates] == keys
-        indices[rows[stored]] = candidates[stored]
-        return indices
-
-    def _find_contexts(self, contexts: Array) -> list[tuple[Array, Array]]:
-        """Returns, for the last 1, 2, … tokens, their indices and whether they exist and cross no boundary."""
-        contexts = self._check_ids(contexts, lowest=-1)
-        if contexts.shape[1:] != (self.order - 1,) or ((contexts[:, 1:] < 0) & (contexts[:, :-1] >= 0)).any():
-            raise SeriatimError(
-                "ngram.context",
-                f"contexts of shape {contexts.shape}, or with −1 after a token; expected (N, {self.order - 1})",
-                "pad on the left with −1",
-            )
-        if self.boundary is not None:
-            contexts = np.where(contexts < 0, self.boundary, contexts)  # a boundary precedes the text
-        results = []
-        for first in range(contexts.shape[1] - 1, -1, -1):
-            indices = contexts[:, first]
-            for m, column in enumerate(range(first + 1, contexts.shape[1]), start=1):
-                indices = self._find(self.levels[m], indices, contexts[:, column])
-            inner = contexts[:, first + 1 :]
-            crosses = (inner == self.boundary).any(1) if self.boundary is not None else contexts[:, first] < 0
-            results.append((indices, ~crosses))
-        return results
-
-    def _back_off(self, level: Level, contexts: Array, whole: Array, shorter: Array) -> Array:
-        """Returns the log p of tokens not stored after these contexts, from their log p after shorter ones."""
-        weights: Array = level.back_off[contexts]
-        interpolated: Array = weights + shorter
-        if not self._direct:
-            return interpolated
-        uniform = np.float32(-np.log(self.vocab_size))
-        unseen = np.float32(-np.inf) if self.settings.smoothing == "none" else uniform
-        without_context = shorter if self.pruned else np.where(whole, unseen, shorter)
-        return np.where(level.context[contexts], weights + uniform, without_context)
-
-    def _check_ids(self, ids: Array, lowest: int = 0) -> Array:
-        if ids.size and not lowest <= int(ids.min()) <= int(ids.max()) < self.vocab_size:
-            raise counting.token_error(ids, lowest, self.vocab_size)
-        return ids.astype(np.int64, copy=False)
-
-    # Storage
-
-    @property
-    def entries(self) -> int:
-        """The number of stored numbers: log p of each n-gram, log γ of each context."""
-        return sum(len(level.keys) - 1 + int(np.count_nonzero(level.context)) for level in self.levels)
-
-    def describe(self) -> Json:
-        """Returns the n-grams by order, the numbers and bytes stored, and the discounts if they are known."""
-        return {
-            "ngrams": [len(level.keys) - 1 for level in self.levels],
-            "entries": self.entries,
-            "bytes": sum(tensor.nbytes for tensor in self.tensors().values()),
-            "discounts": None if self.discounts is None else self.discounts.tolist(),
-            "pruned": self.pruned,
-        }
-
-    def tensors(self) -> dict[str, Array]:
-        boundary = -1 if self.boundary is None else self.boundary
-        tensors = {"pruned": np.array([self.pruned], np.uint8), "boundary": np.array([boundary])}
-        if self.discounts is not None:
-            tensors["discounts"] = self.discounts
-        for m, level in enumerate(self.levels, start=1):
-            tensors |= {f"log_probs.{m}": level.log_probs[:-1], f"back_off.{m}": level.back_off[:-1]}
-            tensors |= {f"keys.{m}": level.keys[:-1]} if m > 1 else {}  # unigrams: every id
-        return tensors
+        pruned = not all(level.all() for level in keep)
+        table = Table.of(finished, vocab_size, boundary, settings.smoothing, pruned, discounts)
+        return cls(settings, vocab_size, table)
 
     @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Array], settings: Settings, vocab_size: int) -> NGram:
-        """Returns the model of stored tensors: the inverse of `tensors`."""
-        named = {"keys.1": np.arange(vocab_size), **tensors}
-        try:
-            levels = [
-                (named[f"keys.{m}"], named[f"log_probs.{m}"], named[f"back_off.{m}"])
-                for m in range(1, settings.order + 1)
-            ]
-            if any(len({*map(len, level)}) > 1 for level in levels):
-                raise KeyError("tensors of equal length for each order")
-            boundary = int(named["boundary"][0])
-            model = cls(levels, settings, vocab_size, None if boundary < 0 else boundary)
-            model.pruned, model.discounts = bool(named["pruned"][0]), named.get("discounts")
-        except (KeyError, IndexError) as error:
-            raise SeriatimError(
-                "ngram.tensors", f"these are not the tensors of this n-gram model: {error}", "copy the whole folder"
-            ) from None
-        return model
+    def mix(cls, models: Sequence[NGram], tokens: Array, context: Array | None = None) -> NGram:
+        """Returns the interpolation of models, with the weights that suit a text best."""
+        tables = [table for model in models for table in model.scorer.tables]
+        return cls(models[0].settings, models[0].vocab_size, Mixture.fit(tables, tokens, context))
+
+    # ARPA files
 
     def write_arpa(self, path: str | Path, tokens: Sequence[str]) -> None:
         """Writes an ARPA file; `tokens` are the names of the ids (`_ngram.arpa` escapes spaces in them)."""
-        if self._direct:
+        if len(self.scorer.tables) > 1:
+            cause = "an ARPA file holds one n-gram model, and this one interpolates several"
+            raise SeriatimError("arpa.mixture", cause, "export the runs that were interpolated")
+        (table,) = self.scorer.tables
+        if table.direct:
             raise SeriatimError(
                 "arpa.smoothing",
-                f"ARPA files hold models that back off to shorter contexts; {self.settings.smoothing} does not",
+                f"ARPA files hold models that back off to shorter contexts; {table.smoothing} does not",
                 "use the smoothing kneser-ney or modified-kneser-ney",
             )
-        levels = [(level.keys[:-1], level.log_probs[:-1], level.back_off[:-1]) for level in self.levels]
-        arpa.write(path, tokens, levels, self.vocab_size, self.boundary)
+        levels = [(level.keys[:-1], level.log_probs[:-1], level.back_off[:-1]) for level in table.levels]
+        arpa.write(path, tokens, levels, self.vocab_size, table.boundary)
 
     @classmethod
     def read_arpa(
@@ -389,7 +228,7 @@ class NGram:
         """
         levels, names, boundary = arpa.read(path, tokens, boundary)
         settings = validate(Settings, {"name": "ngram", "order": len(levels)}, str(path))
-        return cls(levels, settings, len(names), boundary), names
+        return cls(settings, len(names), Table.of(levels, len(names), boundary, settings.smoothing)), names
 
 
 def _discounts(counts: Array, smoothing: str) -> tuple[float, ...]:

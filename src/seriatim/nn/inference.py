@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,8 +16,8 @@ MAX_ELEMENTS = 32_768  # of a batch without gradients
 
 def device_of(network: nn.Module) -> torch.device:
     """Returns the device that a network computes on; the CPU if it has no weights."""
-    parameter = next(network.parameters(), None)
-    return torch.device("cpu") if parameter is None else parameter.device
+    tensor = next(chain(network.parameters(), network.buffers()), None)
+    return torch.device("cpu") if tensor is None else tensor.device
 
 
 def run_batches(

@@ -24,6 +24,7 @@ from ..core.errors import MAX_LISTED, SeriatimError
 from ..core.state import State
 from .attention import masked_softmax
 from .backbone import Backbone, BackboneSettings, Trace
+from .fitted import FittedModel
 from .layers import ACTIVATIONS, Activation, Dropout, TokenInput
 from .names import Pooler, Pooling
 
@@ -118,7 +119,10 @@ def weights(network: nn.Module) -> dict[str, Tensor]:
 
 
 def load_weights(network: nn.Module, stored: dict[str, Tensor]) -> None:
-    """Copies tensors into a network; raises KeyError or ValueError if names or shapes differ."""
+    """Copies tensors into a network; raises KeyError, ValueError or SeriatimError if names or shapes differ."""
+    if isinstance(network, FittedModel):
+        network.load_state_dict(stored)
+        return
     own = weights(network)
     compare_weights(own, stored)
     with torch.no_grad():
@@ -138,10 +142,14 @@ def compare_weights(own: dict[str, Tensor], stored: dict[str, Tensor]) -> None:
 
 
 def weights_without_memory(build: Callable[[], nn.Module]) -> dict[str, Tensor] | None:
-    """Returns the weights of a network on the meta device; None if it cannot be built there, as that of a plug-in."""
+    """Returns the weights of a network on the meta device.
+
+    None if it cannot be built there, as that of a plug-in, or if the data decide their sizes.
+    """
     try:
         with on_meta_device():
-            return weights(build())
+            network = build()
+            return None if isinstance(network, FittedModel) else weights(network)
     except (NotImplementedError, RuntimeError, TypeError):
         return None
 
@@ -159,6 +167,9 @@ def check_memory(build: Callable[[], nn.Module], copies: int) -> None:
 
 
 def count_parameters(network: nn.Module) -> int:
+    """Returns the number of parameters, or of the numbers that a fitted model stores."""
+    if isinstance(network, FittedModel):
+        return network.entries
     return sum(parameter.numel() for parameter in network.parameters())
 
 

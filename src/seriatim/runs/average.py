@@ -12,13 +12,13 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from .. import report
 from ..core.errors import SeriatimError
 from ..core.files import Json, atomic_file, load_tensors, save_tensors, write_json
 from ..core.run_folder import fresh_folder, locked_folder
+from ..nn.network import count_parameters, weights
 from ..tasks.processor import Stored
 from ..training.checkpoint import Checkpoints
 from ..training.events import Outcome, Started, Stopped
@@ -93,7 +93,7 @@ def average(
             created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
             summary = {key: value for key, value in first.summary.items() if key not in RESULTS}
             summary |= {"created": created, "reason": "averaged", "averaged": origin}
-            summary |= {"parameters": run.network.entries} if gradient_free else {}
+            summary |= {"parameters": count_parameters(run.network)} if gradient_free else {}
             copy_files(first.path, folder, history)
             write_json(folder / "summary.json", summary)
             report.write_card(run)
@@ -154,8 +154,7 @@ def interpolate(runs: Sequence[Run], data_dir: str | None, notify: Notify | None
         names += parts if len(parts) == count else [str(run.path)] * count
     if notify is not None:
         notify("weights: " + ", ".join(f"{name} {share:.4f}" for name, share in zip(names, shares, strict=False)))
-    tensors = {name: torch.from_numpy(array) for name, array in mixture.tensors().items()}
-    return tensors, {"runs": names, "weights": shares}
+    return weights(mixture), {"runs": names, "weights": shares}
 
 
 def checkpoint_steps(run: Run, last: int | None) -> list[int]:
@@ -229,9 +228,8 @@ def summarize_average(run: Run, first: Run, origin: Json, data_dir: str | None, 
     step, seconds, tokens = (before.get(name) or 0 for name in ("step", "seconds", "tokens"))
     flops = before["flops"] / step if before.get("flops") and step else None
     network = run.network
-    parameters = sum(map(torch.numel, network.parameters())) if isinstance(network, torch.nn.Module) else 0
     outcome = Outcome()
-    outcome.started = Started(0, 0.0, step, parameters, flops, 1, task.unit)
+    outcome.started = Started(0, 0.0, step, count_parameters(network), flops, 1, task.unit)
     outcome.stopped = Stopped(step, seconds, "averaged", step, tokens)
     outcome.sample = task.sample(network)
     session = Session(run.config, run.path, data_dir=data_dir, notify=notify)

@@ -85,9 +85,8 @@ def _import_arpa(file: Path, out: str | Path | None, note: Notify) -> Run:
     model, processor = read_arpa(file)
     settings = {"name": "ngram", "order": model.settings.order, "smoothing": model.settings.smoothing}
     config = make_config({"task": LanguageTask.name, "data": {"source": str(file)}, "model": settings})
-    tensors = {name: torch.from_numpy(array) for name, array in model.tensors().items()}
     folder = fresh_folder("runs", file.stem) if out is None else Path(out)
-    run = _write_run(folder, LanguageTask, config, processor, tensors, str(file), model.entries)
+    run = _write_run(folder, LanguageTask, config, processor, weights(model), str(file))
     note(f"{file}: an n-gram model of order {model.settings.order} with {processor.tokenizer.vocab_size:,} tokens")
     return run
 
@@ -99,7 +98,6 @@ def _write_run(
     processor: Processor[Encoded],
     tensors: Mapping[str, Tensor],
     source: str,
-    parameters: int | None = None,
 ) -> Run:
     """Writes the files of a run without training, and returns it."""
     with locked_folder(folder):
@@ -114,7 +112,7 @@ def _write_run(
             "version": __version__,
             "task": task_class.name,
             "model": config.model.name,
-            "parameters": count_parameters(run.network) if parameters is None else parameters,
+            "parameters": count_parameters(run.network),
             "reason": "imported",
             "data": {"source": source},
         }
@@ -149,7 +147,7 @@ def export_model(path: str | Path, out: str | Path | None = None, format: str | 
             model.
     """
     run = Run(path)
-    format = format or ("arpa" if isinstance(run.network, NGram) else "transformers")
+    format = format or ("arpa" if run.config.model.gradient_free else "transformers")
     if format not in FORMATS:
         raise SeriatimError("export.format", f'there is no format "{format}"', did_you_mean(format, FORMATS))
     target = run.path / ("model.arpa" if format == "arpa" else format) if out is None else Path(out)

@@ -162,8 +162,6 @@ class Run(RunFolder):
                 error.remedy += f", or let `seriatim resume {self.path}` write it again from the checkpoints"
             raise
         try:
-            if self.config.model.gradient_free:
-                return task.restore(self.config.model, tensors)
             build = partial(task.network, self.config.model)
             if (expected := weights_without_memory(build)) is not None:
                 compare_weights(expected, tensors)  # before a network of any other size is built

@@ -22,7 +22,7 @@ from ..core.files import Json, WriteError, load_tensors, remove_partial, save_te
 from ..core.metrics import example_scores, metric_signatures
 from ..core.run_folder import FORMAT, RunFolder, fresh_folder, locked_folder
 from ..data.tokenizers import Tokenizer
-from ..nn.network import check_memory, load_weights, weights
+from ..nn.network import check_memory, count_parameters, load_weights, weights
 from ..report.charts import View, views_to_json
 from ..tasks import load as load_task
 from ..tasks import summary as task_summary
@@ -400,9 +400,7 @@ class Session:
 
         def evaluate(model: Any) -> tuple[dict[str, float], str]:
             models.append(model)
-            arrays = model.tensors()
-            tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-            save_tensors(self.folder / WEIGHTS, tensors)
+            save_tensors(self.folder / WEIGHTS, weights(model))
             limit = self.config.train.evaluate_limit
             return task.evaluate(model, "validation", MAX_EVALUATED if limit is None else limit), task.sample(model)
 
@@ -455,7 +453,7 @@ class Session:
         splits = [split for split in ("validation", "test") if split in task.encoded][: 1 if self.trial else 2]
         if will_resume(stopped.reason):
             splits = []
-        if "validation" in splits and isinstance(model, torch.nn.Module) and task.finish(model):
+        if "validation" in splits and task.finish(model):
             save_tensors(self.folder / WEIGHTS, weights(model))
             save_task(self.folder, task, run.settings)
         with self._timed("final_evaluation"):
@@ -468,7 +466,7 @@ class Session:
             "reason": stopped.reason,
             "step": stopped.step,
             "best_step": stopped.best_step,
-            "parameters": started.parameters if isinstance(model, torch.nn.Module) else model.entries,
+            "parameters": count_parameters(model),
             "seconds": round(stopped.seconds, 3),
             "time_budget": started.budget,
             "tokens": stopped.tokens,

@@ -400,10 +400,6 @@ class Task(ABC, Generic[E]):
         name = self.config.model.name
         raise SeriatimError("average.model", f"models of the kind {name} cannot be averaged", "name other runs")
 
-    def restore(self, model: BackboneSettings, tensors: Mapping[str, Tensor]) -> Any:
-        """Returns a gradient-free model from the tensors of a run folder; see `fit`."""
-        raise self.unsupported_model(model)
-
     @classmethod
     def unsupported_model(cls, model: BackboneSettings) -> SeriatimError:
         """Returns the error of a gradient-free model that the task has no `fit` for."""
@@ -556,7 +552,7 @@ class Task(ABC, Generic[E]):
 
     def predictor(self, network: Any) -> Predictor:
         """Returns the predictor of a trained network, or of a model that `fit` returned."""
-        return self.predictor_type(self, network.eval() if isinstance(network, nn.Module) else network)
+        return self.predictor_type(self, network.eval())
 
 
 def weights_digest(network: nn.Module) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from pydantic import Field as Setting
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..core.config import Settings
 from ..core.errors import SeriatimError
@@ -104,7 +104,7 @@ class EmbeddingPredictor(Predictor):
 
     def embedder(self, pooling: str | None = None, normalize: bool | None = None) -> Embedder:
         """Returns a function from texts to vectors (n,D), for more texts than fit into memory."""
-        if not isinstance(self.network, nn.Module):
+        if self.task.config.model.gradient_free:
             raise no_vectors(self, "is not a network and has no vectors")
         reader = self.text_reader()
         pooling = reader.embedding.pooling if pooling is None else pooling

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-from torch import nn
 
 from ..core.config import Settings, validate
 from ..core.errors import SeriatimError, did_you_mean
@@ -166,7 +165,7 @@ class Predictor:
 
     def quantize(self) -> Predictor:
         """Returns a predictor whose network has int8 weights: faster where memory is the limit, nearly as accurate."""
-        if not isinstance(self.network, nn.Module):
+        if self.task.config.model.gradient_free:
             raise SeriatimError("run.gradient-free", f"{self.task.name}: the model has no weights", "omit --int8")
         return type(self)(self.task, quantize_weights(self.network))
 

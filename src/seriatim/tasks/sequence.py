@@ -254,7 +254,7 @@ class SequenceTask(Task[Encoded]):
         outputs = len(self.processor.outputs)
         return VectorHead(backbone.width, outputs, pooling, backbone.directions, dropout, model.pooler)
 
-    def network(self, model: BackboneSettings) -> Network:
+    def network(self, model: BackboneSettings) -> nn.Module:
         codec = self.processor.input
         module, width = codec.input_module(model)
         length = codec.sequence_length(module)
@@ -420,8 +420,8 @@ class SequencePredictor(EmbeddingPredictor):
         return TextReader(self, codec.tokenizer, codec.max_length)
 
     def element_names(self, encoded: Encoded, item: int) -> list[str]:
-        if isinstance(self.processor.input, ImageCodec) and isinstance(self.network, nn.Module):
-            rows, columns = self.network.get_submodule("input").grid  # type: ignore[misc]
+        if isinstance(self.processor.input, ImageCodec):
+            rows, columns = self.network.get_submodule("input").grid
             return [f"row {row + 1}, column {column + 1}" for row in range(rows) for column in range(columns)]
         return self.processor.input.element_names(encoded.inputs[item])
 
@@ -432,7 +432,7 @@ class SequencePredictor(EmbeddingPredictor):
         return (1, 2) if texts is None else (texts,)
 
     def explainer(self) -> Explainer | None:
-        readable = isinstance(self.processor.input, TextCodec) and isinstance(self.network, nn.Module)
+        readable = isinstance(self.processor.input, TextCodec)
         return self.explain_output if readable else None
 
     def explain_output(

@@ -21,7 +21,8 @@ import torch
 
 from ...core.errors import SeriatimError
 from ...data.tokenizers import Tokenizer
-from ...models.ngram import DIRECT, NGram
+from ...models._ngram.table import Scorer
+from ...models.ngram import NGram
 from ...report.charts import Bars, Heatmap, Table, TokenStrip, View, format_number, matrix, row
 from ...tasks.inspection import ScoredTokens, check_position
 from ..result import NamedArray, Result
@@ -211,28 +212,28 @@ def show_backoff(subject: Subject, text: str | None = None) -> Result:
     scored = score_tokens(subject, text)
     if not len(scored.ids):
         raise SeriatimError("inspect.text", "the text has no tokens", "pass another one")
-    model: NGram = subject.predictor.network
+    scorer: Scorer = subject.predictor.network.scorer
     tokenizer, ids, context = scored.tokenizer, scored.ids, scored.context
-    orders = model.order_used(ids, context=context)
+    orders = scorer.order_used(ids, context=context)
     bits = -scored.log_probs / math.log(2)
     names = [tokenizer.token(index) for index in ids.tolist()]
-    levels = [f"order {order}" for order in range(1, model.order + 1)]
+    levels = [f"order {order}" for order in range(1, scorer.order + 1)]
     title = f"Order of the n-gram used: {subject.label}"
     arrays = {"order": NamedArray(orders.astype(np.int64), {"token": names})}
     hints = [f"{format_number(value)} bits" for value in bits.tolist()]
     notes: list[str] = []
     shares: np.ndarray | None = None
-    if model.settings.smoothing in DIRECT:
+    if scorer.direct:
         notes.append(
-            f"{model.settings.smoothing} uses the longest known context alone: where a shorter n-gram is shown, the "
+            f"{scorer.smoothing} uses the longest known context alone: where a shorter n-gram is shown, the "
             "token was never seen after it"
         )
     else:
-        shares = model.shares(ids, context=context)  # (T,order)
+        shares = scorer.shares(ids, context=context)  # (T,order)
         arrays["share"] = NamedArray(shares, {"token": names, "order": levels})
         hints = [f"{hint}; {describe_shares(line)}" for hint, line in zip(hints, shares.tolist(), strict=True)]
-    mean = f"n-grams of {format_number(float(orders.mean()))} tokens on average, at most {model.order}"
-    counts = np.bincount(orders, minlength=model.order + 1)[1:]
+    mean = f"n-grams of {format_number(float(orders.mean()))} tokens on average, at most {scorer.order}"
+    counts = np.bincount(orders, minlength=scorer.order + 1)[1:]
     charts: list[View] = [
         TokenStrip(
             title=title,
@@ -241,7 +242,7 @@ def show_backoff(subject: Subject, text: str | None = None) -> Result:
             values=row(orders),
             label="order",
             low=1,
-            high=model.order,
+            high=scorer.order,
             hints=hints,
         ),
         Bars(title="How often each order is used", labels=levels, values=row(counts), x="tokens"),

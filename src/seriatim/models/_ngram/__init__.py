@@ -1,1 +1,1 @@
-"""Parts of the n-gram model: counts, and ARPA files."""
+"""Parts of the n-gram model: counts, tables, mixtures and ARPA files."""

@@ -29,7 +29,7 @@ CHUNK = 512  # tokens of a long text that the network reads at once
 class Engine(ABC):
     """A language model over token ids."""
 
-    model: nn.Module | NGram
+    model: nn.Module
 
     @abstractmethod
     def quantize(self) -> Engine:
@@ -207,8 +207,8 @@ class NGramEngine(Engine):
     """An n-gram model. Its state is the last tokens (N,order−1), −1 if there are none."""
 
     def __init__(self, model: NGram) -> None:
-        self.model = self.ngram = model
-        self.history = model.settings.order - 1
+        self.model, self.scorer = model, model.scorer
+        self.history = self.scorer.order - 1
 
     def quantize(self) -> NGramEngine:
         raise SeriatimError("run.gradient-free", "an n-gram model has no weights to quantize", "omit --int8")
@@ -230,8 +230,8 @@ class NGramEngine(Engine):
             yield self._next(torch.from_numpy(line[positions[:, None] + np.arange(self.history)]))[0]
 
     def score(self, tokens: np.ndarray) -> np.ndarray:
-        return self.ngram.log_probs(tokens[1:], context=tokens[:1])
+        return self.scorer.log_probs(tokens[1:], context=tokens[:1])
 
     def _next(self, contexts: Tensor) -> tuple[Tensor, Tensor]:
-        log_probs = self.ngram.next_log_probs(contexts.numpy())
+        log_probs = self.scorer.next_log_probs(contexts.numpy())
         return torch.from_numpy(np.asarray(log_probs, dtype=np.float64)), contexts

@@ -95,7 +95,7 @@ class LanguageModelPredictor(EmbeddingPredictor):
 
     processor: LanguageProcessor
 
-    def __init__(self, task: Task[Encoded], network: nn.Module | NGram, engine: Engine | None = None) -> None:
+    def __init__(self, task: Task[Encoded], network: nn.Module, engine: Engine | None = None) -> None:
         super().__init__(task, network)
         self.tokenizer = self.processor.tokenizer
         self.line_start: bool = task.settings.line_start

@@ -13,7 +13,7 @@ models that carry a state, those of consecutive steps follow each other for a wh
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -50,7 +50,6 @@ from ..codecs import train_tokenizer, training_texts
 from ..metrics import perplexity
 from ..predictor import Predictor
 from ..processor import Encoded, Processor, TaskConfig, Tokenizers, Values, length_mismatches, tokenizer_mismatches
-from .mixture import NGramMixture
 from .predictor import LanguageModelPredictor
 
 __all__ = ["LanguageModelPredictor", "LanguageProcessor", "LanguageSettings", "LanguageTask", "read_arpa"]
@@ -139,7 +138,7 @@ def read_arpa(path: str | Path) -> tuple[NGram, LanguageProcessor]:
     kind = "char" if all(len(word) == 1 for word in words) else "word"
     settings = TokenizerSettings(kind=kind, vocab_size=max(len(words) + 2, 3), split_punctuation=False)
     tokenizer = Tokenizer.train(settings, ["".join(words) if kind == "char" else "\n".join(words)])
-    boundary = None if first.boundary is None else tokenizer.eos
+    boundary = None if first.scorer.tables[0].boundary is None else tokenizer.eos
     model, _ = NGram.read_arpa(path, tokenizer.names, boundary)
     return model, LanguageProcessor(tokenizer)
 
@@ -236,7 +235,9 @@ class LanguageTask(Task[Encoded]):
 
     # Network
 
-    def network(self, model: BackboneSettings) -> Network:
+    def network(self, model: BackboneSettings) -> nn.Module:
+        if isinstance(model, NGramSettings):
+            return NGram(model, self.processor.tokenizer.vocab_size)
         if not model.traits.causal:
             option = "omit model.bidirectional, or " if "bidirectional" in type(model).model_fields else ""
             cause = f"a bidirectional {model.name} reads the token that it has to predict"
@@ -256,14 +257,9 @@ class LanguageTask(Task[Encoded]):
         tokens = self.encoded["train"].inputs.values[:limit]
         return model.within_budget(parameters, tokens, self.processor.tokenizer.vocab_size, self._boundary(tokens))
 
-    def restore(self, model: BackboneSettings, tensors: Mapping[str, Tensor]) -> NGram:
-        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-        kind = NGramMixture if "weights" in arrays else NGram
-        return kind.from_tensors(arrays, cast(NGramSettings, model), self.processor.tokenizer.vocab_size)
-
-    def interpolate(self, models: Sequence[NGram]) -> NGramMixture:
+    def interpolate(self, models: Sequence[NGram]) -> NGram:
         tokens = np.asarray(self.require_split("validation").inputs.values[:MAX_INTERPOLATED], np.int64)
-        return NGramMixture.fit_to(models, tokens[1:], tokens[:1])
+        return NGram.mix(models, tokens[1:], tokens[:1])
 
     def _boundary(self, tokens: np.ndarray) -> int | None:
         """Returns the token between documents or lines, None if there is none in the training split."""
@@ -332,12 +328,14 @@ class LanguageTask(Task[Encoded]):
 
     # Evaluation
 
-    def evaluate(self, network: nn.Module | NGram, split: str = "validation", limit: int | None = None) -> Metrics:
+    def evaluate(self, network: nn.Module, split: str = "validation", limit: int | None = None) -> Metrics:
         """Returns loss, perplexity and bits per character on a split, or on its first `limit` tokens, as one stream."""
         limit = None if limit is None else max(limit, 2)  # a token, and the one that it is predicted from
         evaluated = self.require_split(split).inputs.values[:limit]
         if isinstance(network, NGram):
-            loss = float(-network.log_probs(np.asarray(evaluated[1:]), np.asarray(evaluated[:1], np.int64)).mean())
+            loss = float(
+                -network.scorer.log_probs(np.asarray(evaluated[1:]), np.asarray(evaluated[:1], np.int64)).mean()
+            )
         else:
             loss = stream_loss(cast(Network, network), evaluated, self.settings.context_length)
         metrics = self._metrics(loss, split) | {"tokens": float(len(evaluated) - 1)}
@@ -385,7 +383,7 @@ class LanguageTask(Task[Encoded]):
         tokens, unk = self.encoded[split].inputs.values, self.processor.tokenizer.unk
         return 0.0 if unk is None else float(token_counts(tokens, unk + 1)[unk]) / len(tokens)
 
-    def sample(self, network: nn.Module | NGram) -> str:
+    def sample(self, network: nn.Module) -> str:
         """Returns a generated text."""
         options = GenerationSettings(**SAMPLE, seed=self.config.seed)
         predictor = cast(LanguageModelPredictor, self.predictor(network))
@@ -427,13 +425,13 @@ def stream_loss(network: Network, tokens: np.ndarray, length: int) -> float:
 
 
 @torch.inference_mode()
-def last_word_loss(network: nn.Module | NGram, tokens: np.ndarray, eos: int) -> float:
+def last_word_loss(network: nn.Module, tokens: np.ndarray, eos: int) -> float:
     """Returns the mean loss of the last word of each line, given the words before it in the line and nothing else."""
     lines = [line[line != eos] for line in np.split(tokens, np.flatnonzero(tokens == eos) + 1)]
     lines = sorted((line.astype(np.int64) for line in lines if len(line)), key=len)
     if isinstance(network, NGram):
         start = np.array([eos], np.int64)
-        return float(-np.mean([network.log_probs(line, start)[-1] for line in lines])) if lines else math.nan
+        return float(-np.mean([network.scorer.log_probs(line, start)[-1] for line in lines])) if lines else math.nan
     network = cast(Network, network).eval()
     head, device, limit = cast(TokenHead, network.head), device_of(network), network.backbone.context_length
     total = 0.0

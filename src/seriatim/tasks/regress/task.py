@@ -10,7 +10,7 @@ model `nadaraya_watson` takes sequences of numbers of one length.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self, cast
 
@@ -139,7 +139,7 @@ class RegressPredictor(SequencePredictor):
         return self.add_file_names(dataset, predictions)
 
     def scores(self, encoded: Encoded) -> list[np.ndarray]:
-        if isinstance(self.network, NadarayaWatson):
+        if self.task.config.model.gradient_free:
             return list(self.network.predict(self.points(encoded)))
         return super().scores(encoded)
 
@@ -207,6 +207,9 @@ class RegressTask(SequenceTask):
         few = 0 < numbers <= MAX_DIMENSIONS and len(lengths) <= MAX_ROWS and (lengths == codec.longest).all()
         return (*super().candidates(), *(["nadaraya_watson"] if few else []))
 
+    def network(self, model: BackboneSettings) -> nn.Module:
+        return NadarayaWatson(model) if isinstance(model, NadarayaWatsonSettings) else super().network(model)
+
     def fit(self, model: BackboneSettings, limit: int | None = None) -> NadarayaWatson:
         if not isinstance(model, NadarayaWatsonSettings):
             return super().fit(model, limit)
@@ -228,15 +231,9 @@ class RegressTask(SequenceTask):
     def resize(self, model: BackboneSettings, parameters: int, limit: int | None = None) -> BackboneSettings:
         return model.model_copy(update={"entries": parameters})
 
-    def restore(self, model: BackboneSettings, tensors: Mapping[str, Tensor]) -> NadarayaWatson:
-        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-        return NadarayaWatson.from_tensors(arrays, cast(NadarayaWatsonSettings, model))
-
     # Evaluation
 
-    def evaluate(
-        self, network: nn.Module | NadarayaWatson, split: str = "validation", limit: int | None = None
-    ) -> Metrics:
+    def evaluate(self, network: nn.Module, split: str = "validation", limit: int | None = None) -> Metrics:
         if not isinstance(network, NadarayaWatson):
             return super().evaluate(network, split, limit)
         encoded = self.encoded[split]
@@ -279,7 +276,7 @@ class RegressTask(SequenceTask):
         values, targets = np.stack(predictor.scores(encoded)), encoded.targets
         views: list[View] = [self._target_table(values, targets)] if len(names) > 1 else []
         views += self._curves(predictor)
-        if isinstance(predictor.network, NadarayaWatson):
+        if self.config.model.gradient_free:
             views.append(self._weights(cast(RegressPredictor, predictor), encoded, values))
         sample = evenly_spaced(len(targets), MAX_POINTS)
         for k, name in enumerate(names):
@@ -299,7 +296,7 @@ class RegressTask(SequenceTask):
         )
         columns = ("location", "input", "reference", "prediction")
         views.append(Table(title="Largest errors", columns=columns, rows=rows))
-        if isinstance(predictor.network, nn.Module):
+        if not self.config.model.gradient_free:
             views += self.gradient_reach(predictor.network, split)
         return views
 
@@ -345,17 +342,19 @@ class RegressTask(SequenceTask):
         model: NadarayaWatson = predictor.network
         points = predictor.points(encoded)
         single = points.shape[1] == 1
-        train_keys, keys = (model.points[:, 0], points[:, 0]) if single else (model.values[:, 0], values[:, 0])
+        examples = model.points if single else model.values
+        train_keys, keys = examples[:, 0].cpu().numpy(), (points if single else values)[:, 0]
         order = np.argsort(keys, kind="stable")[evenly_spaced(len(keys), MAX_CELLS)]
         groups = np.array_split(np.argsort(train_keys, kind="stable"), min(MAX_CELLS, len(train_keys)))
         weights = model.weights(points[order])
         cells = np.stack([weights[:, group].sum(axis=1) for group in groups], axis=1)
         feature = cast(NumberCodec, self.processor.input).features[0] if single else self.processor.targets[0]
-        bandwidth = f"{model.bandwidth * float(model.unit[0]):.3g} in {feature}" if single else f"{model.bandwidth:.3g}"
+        bandwidth = float(model.bandwidth)
+        distance = f"{bandwidth * float(model.unit[0]):.3g} in {feature}" if single else f"{bandwidth:.3g}"
         grouped = "; a column is several rows, their weights added" if len(groups) < len(train_keys) else ""
         return Heatmap(
             title="Weights of the training rows",
-            note=f"{model.settings.kernel} kernel, bandwidth {bandwidth}{grouped}",
+            note=f"{model.settings.kernel} kernel, bandwidth {distance}{grouped}",
             x=f"training rows by {feature}",
             y=f"inputs by {feature if single else 'prediction'}",
             columns=tuple(f"{float(train_keys[group].mean()):.3g}" for group in groups),
