@@ -31,10 +31,10 @@ def test_lines_of_a_time_budget(capsys: pytest.CaptureFixture[str], monkeypatch:
         show(event)
     assert capsys.readouterr().err.splitlines() == [
         "gru: 1,000 parameters",
-        "gru: step 1, loss 2.500, 100 tokens/s, 4.0 s of 12.0 s",
-        "gru: step 1, val_loss 2.0000, the best so far, 4.0 s of 12.0 s",
-        "gru: step 2, loss 2.450, 80 tokens/s, 12.5 s of 12.0 s",
-        "gru: the time is up after 2 steps, 12.5 s of 12.0 s, best at step 1",
+        "gru: step 1, loss 2.500, 100 tokens/s, 4 s of 12 s",
+        "gru: step 1, val_loss 2.0000, the best so far, 4 s of 12 s",
+        "gru: step 2, loss 2.450, 80 tokens/s, 12.5 s of 12 s",
+        "gru: the time is up after 2 steps, 12.5 s of 12 s, best at step 1",
     ]
 
 
@@ -44,7 +44,7 @@ def test_lines_of_a_number_of_steps(capsys: pytest.CaptureFixture[str], monkeypa
     for event in events(4, None):
         show(event)
     lines = capsys.readouterr().err.splitlines()
-    assert lines[1] == "gru: step 1/4, loss 2.500, 100 tokens/s, 12.0 s left"
+    assert lines[1] == "gru: step 1/4, loss 2.500, 100 tokens/s, 12 s left"
     assert lines[-1] == "gru: done after 2 steps, 12.5 s, best at step 1"
 
 
@@ -64,5 +64,5 @@ def test_the_bar(steps: int | None, budget: float | None, total: float, monkeypa
         show(event)
     (task,) = bars[0].tasks
     assert (task.total, task.completed) == (total, total if budget else 2)
-    assert ("12.5 s of 12.0 s" in task.fields["figures"]) == (budget is not None)
+    assert ("12.5 s of 12 s" in task.fields["figures"]) == (budget is not None)
     assert len(bars[0].columns) == (4 if budget else 6)

@@ -39,16 +39,7 @@ from seriatim.report.charts import (
     views_from_json,
     views_to_json,
 )
-from seriatim.report.formatting import (
-    clean_text,
-    fold,
-    format_change,
-    format_duration,
-    format_number,
-    principal_components,
-    text_width,
-    with_prefix,
-)
+from seriatim.report.formatting import fold, principal_components
 
 ALT_TEXTS = {
     "lines": "norm over distance; rnn from 1 to 0, rnn, before from 2 to 2",
@@ -155,45 +146,6 @@ def test_images_are_png_of_the_same_pixels() -> None:
         np.testing.assert_array_equal(np.asarray(decoded), pixels)
 
 
-# Numbers and texts
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (12_345, "12,345"), (996_413, "996 k"), (999_999, "1 M"), (1.2345e6, "1.23 M"), (0.0457, "0.0457"),
-        (3.2e-5, "3.2·10^−5"), (-5, "−5"), (0.1 + 0.2, "0.3"), (0.0, "0"), (12.3456, "12.3"), (1e20, "1·10^20"),
-        (-0.00123, "−0.00123"), (None, "–"), ("x", "x"), (True, "True"), (math.nan, "not a number"), (-math.inf, "−∞"),
-        (np.float32(0.5), "0.5"),
-    ],
-)  # fmt: skip
-def test_numbers_are_written_as_people_read_them(value: object, text: str) -> None:
-    assert format_number(value) == text
-
-
-def test_units_times_and_changes() -> None:
-    pairs = {
-        (1_020_000, ""): "1.02 M",
-        (950, ""): "950",
-        (0, "B"): "0 B",
-        (3.4e12, "FLOP"): "3.4 TFLOP",
-        (None, "B"): "–",
-    }
-    assert {key: with_prefix(*key) for key in pairs} == pairs
-    assert with_prefix(math.inf) == "∞"
-    times = {
-        0.042: "42 ms",
-        0.84: "840 ms",
-        35.0: "35 s",
-        119: "119 s",
-        119.7: "2 min 00 s",
-        11_100: "3 h 05 min",
-        0: "0 s",
-    }
-    assert {value: format_duration(value) for value in times} == times
-    assert [format_change(share) for share in (0.031, -0.0036, 0.0001, None)] == ["+3.1 %", "−0.4 %", "±0.0 %", "–"]
-
-
 def test_columns_have_one_format() -> None:
     assert format_column("F1", [0.815, 0.5, None]) == ["81.5 %", "50.0 %", "–"]
     assert format_column("n", [1_204, 66.0]) == ["1,204", "66"]
@@ -204,12 +156,6 @@ def test_columns_have_one_format() -> None:
         "pos                  81.5 %      66     12.5",
         "[Ada: PER] wrote          –   1,204    183.2",
     ]  # fmt: skip
-
-
-def test_text_from_data_is_made_visible_and_cut() -> None:
-    assert clean_text("a\x00b\x1b[31m\x85\ud800\u202e\tc\n") == "a␀b␛[31m\ufffd\ufffd\ufffd\tc\n"
-    assert clean_text("x" * 10, 4) == "xxxx …"
-    assert [text_width(text) for text in ("abc", "我们", "e\u0301")] == [3, 4, 1]
 
 
 # Arrays

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from ..core.text import format_amount
 from . import options as o
 from .output import note, print_json, print_table
 
@@ -44,7 +45,7 @@ def list_entries(json: o.Json = False) -> None:
         return
     cells = []
     for row in rows:
-        size = format_size(int(str(row["size"]))) if row["size"] else str(row["origin"])
+        size = format_amount(int(str(row["size"])), "B") if row["size"] else str(row["origin"])
         cells.append((str(row["name"]), str(row["task"]), size, str(row["license"]), str(row["summary"])))
     print_table(("name", "task", "size", "license", "summary"), cells, left=5)
 
@@ -160,11 +161,12 @@ def cache(
         print_json({"entries": [row.name for row in rows], "removed": [row.name for row in removed]})
         return
     print_table(
-        ("entry", "size", "last used"), [(row.name, format_size(row.size), f"{row.age:.1f} days ago") for row in rows]
+        ("entry", "size", "last used"),
+        [(row.name, format_amount(row.size, "B"), f"{row.age:.1f} days ago") for row in rows],
     )
-    print(f"{len(rows):,} entries, {format_size(sum(row.size for row in rows))}")
+    print(f"{len(rows):,} entries, {format_amount(sum(row.size for row in rows), 'B')}")
     if removed:
-        print(f"removed {len(removed):,} entries, {format_size(sum(row.size for row in removed))}")
+        print(f"removed {len(removed):,} entries, {format_amount(sum(row.size for row in removed), 'B')}")
 
 
 def print_bars(rows: list[tuple[str, int]]) -> None:
@@ -182,20 +184,14 @@ def fetch_progress() -> Callable[[int, int | None], None] | None:
         return None
 
     def show(fetched: int, total: int | None) -> None:
-        whole = f" of {format_size(total)}" if total else ""
+        whole = f" of {format_amount(total, 'B')}" if total else ""
         typer.echo(
-            f"\rfetching: {format_size(fetched)}{whole} " + ("\n" if fetched == total else ""), err=True, nl=False
+            f"\rfetching: {format_amount(fetched, 'B')}{whole} " + ("\n" if fetched == total else ""),
+            err=True,
+            nl=False,
         )
 
     return show
-
-
-def format_size(count: int) -> str:
-    """Returns a number of bytes as kB, MB or GB."""
-    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} bytes"
 
 
 @app.callback(rich_help_panel=o.MACHINE)

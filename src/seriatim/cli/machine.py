@@ -13,8 +13,9 @@ from typing import Annotated
 
 import typer
 
+from ..core.text import format_amount
 from . import options as o
-from .output import format_amount, note, print_json, print_table
+from .output import note, print_json, print_table
 
 REQUIRED = ("torch", "numpy", "safetensors", "tokenizers", "pydantic", "typer", "pyarrow", "pandas", "altair")
 OPTIONAL = {

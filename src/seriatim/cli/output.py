@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from ..core.errors import SeriatimError
 from ..core.metrics import (
-    MISSING,
     displayed_metrics,
     finite,
     format_metric,
@@ -20,6 +19,7 @@ from ..core.metrics import (
     label_in_sentence,
     merge_metrics,
 )
+from ..core.text import format_duration
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -121,28 +121,7 @@ def format_exact(name: str, value: float) -> str:
     return f"{100 * value:.5g} %" if metric.percent else f"{value:,.6g}"
 
 
-def format_amount(value: float | None, unit: str = "") -> str:
-    """Returns a number with a metric prefix: 1234567 → "1.23 M"."""
-    if value is None:
-        return MISSING
-    for size, prefix in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= 0.9995 * size:
-            return f"{value / size:.3g} {prefix}{unit}"
-    return f"{value:.3g} {unit}".rstrip()
-
-
-def format_duration(seconds: float | None) -> str:
-    """Returns seconds as "12.3 s", "2 min 05 s" or "1 h 20 min"."""
-    if seconds is None:
-        return MISSING
-    if seconds < 100:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
-
-
-def one_line(value: object) -> str:
+def escape_line(value: object) -> str:
     """Returns a value on a single line, so that line N of the output belongs to line N of the input."""
     if hasattr(value, "tolist"):
         value = value.tolist()

@@ -8,8 +8,9 @@ import time
 from typing import TYPE_CHECKING
 
 from ..core.metrics import describe_metric, main_metric
+from ..core.text import format_amount, format_duration
 from ..training.events import Decoding, Evaluated, Event, Started, Stepped, Stopped
-from .output import LINE_SECONDS, format_amount, format_duration, make_bar, note
+from .output import LINE_SECONDS, make_bar, note
 
 if TYPE_CHECKING:
     from rich.progress import TaskID

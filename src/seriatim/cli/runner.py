@@ -14,17 +14,18 @@ import numpy as np
 from ..core.config import Settings, validate
 from ..core.errors import Diagnostics, SeriatimError, did_you_mean
 from ..core.files import atomic_file
+from ..core.text import format_number
 from ..data.dataset import Dataset
 from ..data.formats import tables
 from ..data.kinds import LINES, TEXT
 from ..data.reader import options_of_source, read_header
 from ..data.source import open_source
-from ..report.charts import View, format_number
+from ..report.charts import View
 from ..runs.configure import add_plugins
 from ..runs.run import Run
 from ..tasks.capability import Capability, Record
 from ..tasks.predictor import Predictions, Predictor, flatten
-from .output import note, note_once, one_line, print_error, replace_infinite, silent, track
+from .output import escape_line, note, note_once, print_error, replace_infinite, silent, track
 
 ROWS = 512  # predicted at a time: enough to batch similar lengths
 Records = Sequence[Record]
@@ -267,7 +268,7 @@ def main_column(request: Request, capability: Capability) -> str:
 def format_lines(value: object, capability: Capability) -> str:
     """Returns a main output for a pipe: one line, or what is laid out in lines as it is, and a blank line after it."""
     laid_out = next(iter(capability.outputs.values())) is LINES
-    return f"{value}\n" if laid_out else one_line(value)
+    return f"{value}\n" if laid_out else escape_line(value)
 
 
 def print_records(request: Request, capability: Capability, parts: Iterator[Records]) -> None:
@@ -287,11 +288,11 @@ def print_records(request: Request, capability: Capability, parts: Iterator[Reco
                 if not columns:
                     columns = list(cells)
                     print("\t".join(columns))
-                print("\t".join(one_line(cells.get(column, "")) for column in columns))
+                print("\t".join(escape_line(cells.get(column, "")) for column in columns))
             else:
                 several = capability.scalar and isinstance(record[main], list)  # hypotheses of one input, best first
                 if several:
-                    print("\t".join(map(one_line, record[main])))
+                    print("\t".join(map(escape_line, record[main])))
                 else:
                     terminal = sys.stdout.isatty()
                     print(describe_record(record, main) if terminal else format_lines(record[main], capability))

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..core.errors import SeriatimError
-from ..core.metrics import MISSING, displayed_metrics, format_metric, get_metric, merge_metrics
+from ..core.metrics import displayed_metrics, format_metric, get_metric, merge_metrics
 from ..core.run_folder import RunFolder
+from ..core.text import MISSING, format_amount, format_duration
 from . import options as o
 from .output import (
     column_label,
-    format_amount,
-    format_duration,
     is_first_process,
     note,
     note_once,

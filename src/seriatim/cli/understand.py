@@ -13,11 +13,10 @@ from ..core import registry
 from ..core.errors import SeriatimError
 from ..core.metrics import describe_metric, main_metric, metric_label, metric_signatures
 from ..core.run_folder import RunFolder, list_runs
+from ..core.text import format_amount, format_duration
 from ..inspect import OPTIONS, VIEWS
 from . import options as o
 from .output import (
-    format_amount,
-    format_duration,
     format_exact,
     note,
     print_error,

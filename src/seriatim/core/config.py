@@ -14,8 +14,9 @@ from typing import Annotated, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from .errors import MAX_LISTED, SeriatimError, did_you_mean
+from .errors import SeriatimError, did_you_mean
 from .files import Json
+from .text import MAX_LISTED, listed
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
 
@@ -65,11 +66,9 @@ def validate(schema: type[S], values: Mapping[str, object], origin: str = "the s
     except ValidationError as error:
         lines = [_explain(schema, detail) for detail in error.errors()[:MAX_LISTED]]
         count = f"{error.error_count():,} problems" if len(lines) > 1 else "a problem"
-        if error.error_count() > MAX_LISTED:
-            lines.append(f"and {error.error_count() - MAX_LISTED:,} more")
         raise SeriatimError(
             "config.invalid",
-            f"{origin}: {count}\n" + "\n".join(f"    {line}" for line in lines),
+            f"{origin}: {count}\n    " + listed(lines, separator="\n    ", total=error.error_count()),
             "`--help` lists the options; `train … --print-config` shows every setting with its value",
         ) from None
 

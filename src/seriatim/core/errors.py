@@ -11,6 +11,8 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from .text import listed
+
 
 class SeriatimError(Exception):
     """An error the user can act on: `code` is stable, `cause` is what happened, `remedy` what to do."""
@@ -34,9 +36,6 @@ def did_you_mean(word: str, candidates: Iterable[str]) -> str:
     if near:
         return f'did you mean "{near[0]}"?'
     return f"choose from: {', '.join(names)}" if names else ""
-
-
-MAX_LISTED = 10
 
 
 @dataclass
@@ -73,8 +72,7 @@ class Diagnostics:
         if len(problems) == 1:
             raise problems[0]
         if problems:
-            lines = [f"    {problem.cause}" for problem in problems[:MAX_LISTED]]
-            more = f"\n    and {len(problems) - MAX_LISTED:,} more" if len(problems) > MAX_LISTED else ""
             remedies = dict.fromkeys(problem.remedy for problem in problems if problem.remedy)
-            cause = f"{len(problems):,} problems\n" + "\n".join(lines) + more
+            causes = listed([problem.cause for problem in problems], separator="\n    ")
+            cause = f"{len(problems):,} problems\n    {causes}"
             raise SeriatimError(problems[0].code, cause, "; ".join(remedies))

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import platformdirs
 
 from .errors import SeriatimError
+from .text import plural
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -243,7 +244,7 @@ def read_json_lines(path: Path) -> tuple[list[Json], str]:
             damaged.append(number)
     if not damaged:
         return records, ""
-    count = "a damaged line is" if len(damaged) == 1 else f"{len(damaged):,} damaged lines are"
+    count = plural(len(damaged), "damaged line is", "damaged lines are")
     return records, f"{path}, line {damaged[0]}: {count} ignored"
 
 

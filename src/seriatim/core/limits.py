@@ -11,11 +11,11 @@ To add a limit, declare a constant here; `seriatim doctor` and the docs list it.
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import dataclass
 
 from .errors import SeriatimError
+from .text import format_whole
 
 
 @dataclass(frozen=True)
@@ -59,16 +59,9 @@ class Limit:
 
     def error(self, amount: float, subject: str) -> SeriatimError:
         """Returns the error for an amount above the limit."""
-        cause = f"{subject}: {format_amount(amount)} {self.unit}, but the limit is {format_amount(self.value)}"
+        cause = f"{subject}: {format_whole(amount)} {self.unit}, but the limit is {format_whole(self.value)}"
         remedy = f"correct it; or set the environment variable {self.variable} to a larger number"
         return SeriatimError("limit.exceeded", cause, remedy)
-
-
-def format_amount(amount: float) -> str:
-    """Returns a number of any size for messages: Python refuses to write whole numbers of thousands of digits."""
-    if amount < 10**15:
-        return f"{amount:,}"
-    return "infinitely many" if amount == math.inf else f"about 10^{math.floor(math.log10(amount))}"
 
 
 DECOMPRESSED_BYTES = Limit(

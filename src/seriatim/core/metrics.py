@@ -14,10 +14,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from .text import MISSING as MISSING
+from .text import format_decimals
+
 if TYPE_CHECKING:
     import numpy as np
 
-MISSING = "–"
 SCORE_WIDTHS = {"mean": 1, "ratio": 2, "f1": 3, "bleu": 10}  # numbers of each example; see `ExampleScores`
 MIN_SIGNIFICANT, MAX_DIGITS = 3, 4  # significant digits of a small value, and digits that a large value needs
 
@@ -183,16 +185,16 @@ def format_metric(name: str, value: object, extra_digits: int = 0) -> str:
     """Returns a value as text: 0.8432 → "84.3 %", 1066.0 → "1,066"."""
     metric, number = get_metric(name), finite(value)
     if metric.is_count:
-        return f"{number:,.0f}" if number is not None else format_number(value)
+        return f"{number:,.0f}" if number is not None else format_decimals(value)
     if metric.percent:
         digits = metric.digits + extra_digits
-        return f"{format_number(100 * number, digits)} %" if number is not None else format_number(value)
+        return f"{format_decimals(100 * number, digits)} %" if number is not None else format_decimals(value)
     size = abs(number or 0)
     integer_digits = 1 if size < 10 else math.floor(math.log10(size)) + 1
     digits = max(min(metric.digits, MAX_DIGITS - integer_digits) + extra_digits, 0)
     if metric.direction == "higher" and size < 0.5 * 10**-digits:
-        return format_number(0.0, digits)  # a tiny score is 0; of a tiny error the digits matter
-    return format_number(value, digits, 1 if metric.digits == 1 else MIN_SIGNIFICANT)  # BLEU has no more to tell
+        return format_decimals(0.0, digits)  # a tiny score is 0; of a tiny error the digits matter
+    return format_decimals(value, digits, 1 if metric.digits == 1 else MIN_SIGNIFICANT)  # BLEU has no more to tell
 
 
 def describe_metric(name: str, value: object) -> str:
@@ -248,20 +250,3 @@ def finite(value: object) -> float | int | None:
     if isinstance(value, float | int) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
         return value
     return None
-
-
-def format_number(value: object, digits: int = 3, significant: int = 1) -> str:
-    """Returns a number with `digits` decimals, more if it is small; very large and small ones as powers of ten."""
-    number = finite(value)
-    if number is None:
-        if isinstance(value, float):
-            return "not a number" if math.isnan(value) else "∞" if value > 0 else "−∞"
-        return MISSING
-    size = abs(number)
-    if size >= 1e6 or 0 < size < 1e-4:
-        mantissa, exponent = f"{number:.2e}".split("e")
-        return f"{mantissa}·10^{int(exponent)}".replace("-", "−")
-    if 0 < size < 1:
-        digits = max(digits, significant - 1 - math.floor(math.log10(size)))
-    text = f"{number:,.{digits}f}".replace("-", "−")
-    return text.removeprefix("−") if not text.strip("−0.,") else text

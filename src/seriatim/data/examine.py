@@ -13,6 +13,7 @@ from typing import cast
 import numpy as np
 
 from ..core.errors import Diagnostics, SeriatimError
+from ..core.text import listed
 from .dataset import Column, Dataset
 from .documents import BLOCK_COLUMN
 from .kinds import LABEL, LABELS, NUMBER, TEXT, TOKENS
@@ -457,7 +458,7 @@ def _warn_about_labels(report: DataReport, column: Column) -> None:
     if len(counts) == 1:
         report.warnings.append(f'all rows have the label "{next(iter(counts))}": there is nothing to learn')
     if rare := [label for label, count in counts.most_common() if count < FEW_EXAMPLES]:
-        shown = ", ".join(rare[:MAX_EXAMPLES]) + (" …" if len(rare) > MAX_EXAMPLES else "")
+        shown = listed(rare, MAX_EXAMPLES)
         report.warnings.append(f"labels with fewer than {FEW_EXAMPLES} rows: {shown}")
 
 
@@ -487,5 +488,5 @@ def _compare_texts(report: DataReport, dataset: Dataset, schema: Schema) -> None
         (ratios, "rows with one text much longer than the other"),
     ):
         if rows:
-            places = "; ".join(str(dataset.locations[row]) for row in rows[:MAX_EXAMPLES])
+            places = listed([str(dataset.locations[row]) for row in rows[:MAX_EXAMPLES]], MAX_EXAMPLES, "; ", len(rows))
             report.warnings.append(f"{what}: {len(rows):,} ({places})")

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from ..core import limits
 from ..core.errors import SeriatimError, did_you_mean
+from ..core.text import listed, plural
 from .kinds import SPLIT_ALIASES, Cell
 from .stream import COMPRESSED, Decompressed, Stream, check_decompressed, expand_user, file_extension, reading
 
@@ -435,7 +436,8 @@ def _with_splits(name: str, streams: tuple[Stream, ...]) -> Source:
     outside = members.pop("", [])
     notes: tuple[str, ...] = (f"splits by the names of {what}: {', '.join(members)}",)
     if outside:
-        notes += (f"{len(outside):,} files outside of them are left out: {', '.join(s.name for s in outside[:3])}",)
+        files = plural(len(outside), "file outside of them is", "files outside of them are")
+        notes += (f"{files} left out: {listed([stream.name for stream in outside], 3)}",)
     if len(members) < 2:
         return Source(name, streams)
     splits = {

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.errors import SeriatimError, did_you_mean
+from ..core.text import plural
 from ..data.sequences import Sequences
 from ..data.tokenizers import Tokenizer
 from ..nn.inference import run_batches
@@ -167,7 +168,7 @@ class Embedder:
         """A note on truncated texts; empty if there are none."""
         if not self.truncated:
             return ""
-        texts = "1 text is" if self.truncated == 1 else f"{self.truncated:,} texts are"
+        texts = plural(self.truncated, "text is", "texts are")
         return f"{texts} truncated: longer than the {self.reader.max_length:,} tokens that the model accepts"
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:

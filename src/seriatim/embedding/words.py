@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional as F
 
 from ..core.errors import SeriatimError
-from ..core.text import UNSPACED
+from ..core.text import UNSPACED, listed
 from .reader import TextReader, unit_vectors
 
 MAX_LISTED = 3  # sentences in an error
@@ -92,9 +92,8 @@ def find_word(word: str, texts: Sequence[str], strict: bool) -> list[list[tuple[
     if not texts:
         raise SeriatimError("embed.word", f'no text has "{word}"', "pass texts that have the word")
     if missing and (strict or len(missing) == len(texts)):
-        listed = "; ".join(f'"{text[:60]}"' for text in missing[:MAX_LISTED])
-        more = f" and in {len(missing) - MAX_LISTED:,} more" if len(missing) > MAX_LISTED else ""
-        raise SeriatimError("embed.word", f'"{word}" does not occur in {listed}{more}', "pass texts that have the word")
+        shown = listed([f'"{text[:60]}"' for text in missing], MAX_LISTED, "; ")
+        raise SeriatimError("embed.word", f'"{word}" does not occur in {shown}', "pass texts that have the word")
     return spans
 
 

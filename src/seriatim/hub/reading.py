@@ -21,6 +21,7 @@ from ..core.config import validate
 from ..core.errors import SeriatimError
 from ..core.files import Json, check_finite
 from ..core.limits import LABELS
+from ..core.text import listed, plural
 from ..data.tokenizers import Tokenizer
 from .mapping import Config, HubHead, ModelMapping, TensorMap, read_json_object, read_sizes
 from .mappings import by_model_type
@@ -109,8 +110,7 @@ def _read_shards(index: Path) -> dict[str, Tensor]:
     beside = {file.name for file in index.parent.iterdir() if file.is_file()}  # where a shard must be
     ending = Path(index.name.removesuffix(".index.json")).suffix
     if missing := [name[:MAX_SHOWN] for name in names if name not in beside or not name.endswith(ending)]:
-        more = " …" if len(missing) > MAX_LISTED else ""
-        cause = f"{index.parent}: missing shards: {', '.join(missing[:MAX_LISTED])}{more}"
+        cause = f"{index.parent}: missing shards: {listed(missing, MAX_LISTED)}"
         raise SeriatimError("hub.shards", cause, "copy all shards into the folder")
     return {name: tensor for shard in names for name, tensor in _read_tensors(index.parent / shard).items()}
 
@@ -219,6 +219,7 @@ def _is_number(value: object) -> bool:
 
 
 MAX_LISTED = 20  # problems
+SEPARATOR = "\n  - "  # of problems
 NEW_WEIGHT_STD = 0.02  # of missing optional weights
 TARGET_FOLDER = "target"  # of the second tokenizer, if a model has two
 
@@ -298,8 +299,9 @@ def read_model(path: str | Path) -> HubModel:
     used = {name for entry in (*required, *head.optional) for name in entry.hub_names}
     unused = [name for name in stored if name not in used and not any(re.fullmatch(p, name) for p in mapping.ignored)]
     if unused:
-        more = " …" if len(unused) > 5 else ""
-        notes.append(f"{len(unused)} tensors are not part of {head.architecture}: {', '.join(unused[:5])}{more}")
+        notes.append(
+            f"{plural(len(unused), 'tensor is', 'tensors are')} not part of {head.architecture}: {listed(unused, 5)}"
+        )
     new_tensors = {entry.name: _initialize(shapes[entry.name]) for entry in absent}
     notes = list(dict.fromkeys(notes))
     parts = (folder.path, values, mapping, head, tensors, folder.config, tokenizers)
@@ -436,7 +438,5 @@ def _read_tokenizers(path: Path, separate: bool, problems: list[str]) -> dict[st
 
 def _raise_problems(path: Path, problems: list[str]) -> None:
     if problems:
-        lines = [f"  - {problem}" for problem in problems[:MAX_LISTED]]
-        lines += [f"  - and {len(problems) - MAX_LISTED} more"] if len(problems) > MAX_LISTED else []
-        cause = f"{path} cannot be used:\n" + "\n".join(lines)
+        cause = f"{path} cannot be used:\n  - {listed(problems, MAX_LISTED, SEPARATOR)}"
         raise SeriatimError("hub.unfit", cause, "use a folder whose config.json, weights and tokenizer belong together")

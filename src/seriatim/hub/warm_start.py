@@ -18,9 +18,10 @@ from torch import Tensor, nn
 from ..core.config import load_yaml
 from ..core.errors import SeriatimError
 from ..core.files import Json, load_tensors
+from ..core.text import listed
 from ..data.tokenizers import Tokenizer
 from ..nn.network import weights
-from .reading import MAX_LISTED, HubModel, locate_model, read_model, read_settings
+from .reading import MAX_LISTED, SEPARATOR, HubModel, locate_model, read_model, read_settings
 from .sentence import MODULES
 
 SIZES = ("name", "width", "layers", "heads", "context_length", "embedding", "feedforward", "variant")
@@ -160,8 +161,7 @@ class WarmStart:
                 shapes = f"{tuple(counterpart.shape)} there, {tuple(tensor.shape)} expected"
                 problems.append(f"{name} has another shape: {shapes}")
         if problems:
-            lines = "\n".join(f"  - {problem}" for problem in problems[:MAX_LISTED])
-            cause = f"{self.source} does not fit:\n{lines}"
+            cause = f"{self.source} does not fit:\n  - {listed(problems, MAX_LISTED, SEPARATOR)}"
             raise SeriatimError("start.unfit", cause, f"keep the settings of that model ({', '.join(SIZES)})")
         with torch.no_grad():
             for name, tensor in shared.items():

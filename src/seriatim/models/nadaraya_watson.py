@@ -29,6 +29,7 @@ from torch import Tensor
 
 from ..core.config import Count
 from ..core.errors import SeriatimError
+from ..core.text import evenly_spaced
 from ..nn.attention import attention_pool, log_kernel
 from ..nn.backbone import ModelSettings
 from ..nn.fitted import FittedModel
@@ -102,7 +103,7 @@ class NadarayaWatson(FittedModel):
         if not min(limit, len(points)):
             cause = f"no example can be stored; each has {size:,} numbers"
             raise SeriatimError("nadaraya_watson.empty", cause, "allow more entries, or add examples")
-        rows = _evenly_spaced(len(points), limit)
+        rows = evenly_spaced(len(points), limit)
         unit = np.ones(points.shape[1], np.float32) if unit is None else unit
         model = cls.of(settings, points[rows], values[rows], unit, settings.bandwidth or 1.0)
         if settings.bandwidth is None:
@@ -182,7 +183,7 @@ class NadarayaWatson(FittedModel):
 
     def leave_one_out_errors(self, bandwidths: Array) -> Array:
         """Returns the mean squared error for each bandwidth when each example is predicted from all others."""
-        rows = _evenly_spaced(len(self.points), MAX_HELD_OUT)
+        rows = evenly_spaced(len(self.points), MAX_HELD_OUT)
         scale = self._targets.std(dim=0, correction=0)
         scale = torch.where(scale > 0, scale, 1.0)
         total = np.zeros(len(bandwidths))
@@ -195,7 +196,7 @@ class NadarayaWatson(FittedModel):
 
     def _bandwidth_range(self) -> tuple[float, float]:
         """Returns half the distance to a near neighbor, and the largest distance."""
-        rows = _evenly_spaced(len(self.points), MAX_HELD_OUT)
+        rows = evenly_spaced(len(self.points), MAX_HELD_OUT)
         near, far = [], 0.0
         for _, distance in self._held_out_distances(rows):
             near.append(distance.amin(dim=1))
@@ -212,8 +213,3 @@ class NadarayaWatson(FittedModel):
             examples = torch.from_numpy(rows[part])
             distance[torch.arange(len(examples)), examples] = math.inf
             yield part, distance
-
-
-def _evenly_spaced(count: int, limit: int) -> Array:
-    """Returns at most `limit` of `count` indices, evenly spaced."""
-    return np.unique(np.linspace(0, count - 1, min(limit, count)).astype(np.int64))

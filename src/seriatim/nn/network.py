@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core.device import memory_size, on_meta_device
-from ..core.errors import MAX_LISTED, SeriatimError
+from ..core.errors import SeriatimError
 from ..core.state import State
+from ..core.text import listed
 from .attention import masked_softmax
 from .backbone import Backbone, BackboneSettings, Trace
 from .fitted import FittedModel
@@ -133,8 +134,7 @@ def load_weights(network: nn.Module, stored: dict[str, Tensor]) -> None:
 def compare_weights(own: dict[str, Tensor], stored: dict[str, Tensor]) -> None:
     """Raises KeyError or ValueError if names or shapes differ."""
     if missing := sorted(own.keys() ^ stored.keys()):
-        more = f" and {len(missing) - MAX_LISTED:,} more" if len(missing) > MAX_LISTED else ""
-        raise KeyError(f"weights without a counterpart: {', '.join(missing[:MAX_LISTED])}{more}")
+        raise KeyError(f"weights without a counterpart: {listed(missing)}")
     for name, tensor in own.items():
         if tensor.shape != stored[name].shape:
             expected, actual = tuple(tensor.shape), tuple(stored[name].shape)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from ..core import metrics
 from ..core.files import Json
 from ..core.metrics import (
     describe_metric,
@@ -23,6 +22,7 @@ from ..core.metrics import (
     label_in_sentence,
     metric_label,
 )
+from ..core.text import format_decimals
 from .charts import Confusion
 from .formatting import format_duration, format_number, one_line, with_prefix
 from .run_charts import clipped_steps, clipping_note
@@ -76,7 +76,7 @@ def format_spread(run: RunData, metric: str, split: str = "validation") -> str:
     spread, declared = run.spread(split, metric), get_metric(metric)
     if spread is None:
         return ""
-    return f"± {metrics.format_number(100 * spread if declared.percent else spread, declared.digits)}"
+    return f"± {format_decimals(100 * spread if declared.percent else spread, declared.digits)}"
 
 
 def format_reached(run: RunData) -> str:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..core.device import derive, numpy_stream
 from ..core.state import map_state
+from ..core.text import evenly_spaced  # noqa: F401
 from ..data.disk import mix
 from ..nn.inference import MAX_ELEMENTS, device_of, run_batches  # noqa: F401
 
@@ -53,11 +54,6 @@ class Batch:
 def padding_mask(mask: np.ndarray) -> Tensor | None:
     """Returns a boolean mask (B,T), True for elements and False for padding, or None if nothing is padded."""
     return None if mask.all() else torch.from_numpy(mask)
-
-
-def evenly_spaced(count: int, most: int) -> np.ndarray:
-    """Returns at most `most` of the numbers below `count`, the first and the last among them, at even distances."""
-    return np.linspace(0, count - 1, min(most, count)).astype(np.int64)
 
 
 class Sampler(ABC):

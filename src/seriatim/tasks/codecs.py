@@ -17,6 +17,7 @@ from torch import nn
 
 from ..core.config import Settings
 from ..core.errors import Diagnostics, SeriatimError
+from ..core.text import plural  # noqa: F401
 from ..data.dataset import Dataset
 from ..data.disk import TextValues
 from ..data.images import IMAGE, ImageLayout
@@ -74,11 +75,6 @@ def normalize_text(text: str) -> str:
 def text_key(text: str) -> str:
     """Returns what texts have in common that must not be in two splits: case and spaces make no difference."""
     return " ".join(unicodedata.normalize("NFC", text.casefold()).split())
-
-
-def plural(count: int, noun: str) -> str:
-    """Returns a number with its noun, for notes: "1 text", "2,000 texts"."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def model_tokenizer(model: ModelSettings, texts: Sequence[str]) -> TokenizerSettings | None:

@@ -11,9 +11,9 @@ import numpy as np
 from torch import Tensor, nn
 
 from ..core.errors import SeriatimError, did_you_mean
-from ..core.text import UNSPACED
+from ..core.text import UNSPACED, format_number, text_width
 from ..data.tokenizers import UNK, Tokenizer
-from ..report.charts import Heatmap, Image, ImageOverlay, format_number, matrix
+from ..report.charts import Heatmap, Image, ImageOverlay, matrix
 from .batching import Batch
 
 MAX_LISTED = 20  # names in an error
@@ -182,14 +182,6 @@ def continues_word(kind: str, previous: str, name: str) -> bool:
     return categories[0] == categories[1]
 
 
-def display_width(text: str) -> int:
-    """Returns the columns of a terminal that a text takes: East Asian letters take two, combining marks none."""
-    return sum(
-        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
-        for character in text
-    )
-
-
 @dataclass(frozen=True)
 class Alignment:
     """Attention weights (T,S) of target elements over source elements; each row sums to one."""
@@ -217,9 +209,9 @@ class Alignment:
     def lines(self) -> str:
         """Returns a line per target element with the source elements it attends to most, for terminals."""
         rows = self.strongest()
-        width = max((display_width(name) for name, _ in rows), default=0)
+        width = max((text_width(name) for name, _ in rows), default=0)
         return "\n".join(
-            f"{name}{' ' * (width - display_width(name))}  "
+            f"{name}{' ' * (width - text_width(name))}  "
             + "   ".join(f"{source} {weight:.2f}" for source, weight in strongest)
             for name, strongest in rows
         )

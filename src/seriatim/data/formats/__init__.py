@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from ...core import limits
 from ...core.errors import Diagnostics, SeriatimError
+from ...core.text import listed
 from ..source import Source
 from .base import BLOCK_SIZE, Format, LazyFormat, ReadOptions, Record
 from .conll import Conll
@@ -45,7 +46,7 @@ def find_format(source: Source, options: ReadOptions | None = None) -> Format:
     if not source.streams:
         raise SeriatimError("data.empty", f"{source.name}: holds no files", "pass a file with data")
     if len(source.streams) > 1:
-        names = ", ".join(stream.name for stream in source.streams[:3])
+        names = listed([stream.name for stream in source.streams], 3)
         cause = f"{source.name}: holds only files of unknown formats ({names})"
         raise SeriatimError("data.empty", cause, "name a folder or archive with tables or text")
     cause = f"{source.name}: a .{source.streams[0].extension} file holds no text, and no known table"

@@ -19,6 +19,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from ...core.errors import Diagnostics, SeriatimError
+from ...core.text import listed
 from ..images import is_image_name
 from ..kinds import SPLIT_ALIASES
 from ..source import Source, Stream, open_source
@@ -140,8 +141,8 @@ def caption_files(source: Source) -> list[tuple[Stream, str]]:
 
 def only_file(source: Source, streams: Sequence[Stream]) -> Stream:
     if len(streams) > 1:
-        cause = f"the folder {source.name} has {len(streams)} files of captions: "
-        cause += ", ".join(stream.name for stream in streams[:10])
+        names = listed([stream.name for stream in streams])
+        cause = f"the folder {source.name} has {len(streams)} files of captions: {names}"
         raise SeriatimError("data.several", cause, f"name one of them: --data {streams[0].name}")
     return streams[0]
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ...core.errors import Diagnostics, SeriatimError
+from ...core.text import plural
 from ..source import Source, Stream
 from ..stream import Location
 from .base import Format, ReadOptions, Record
@@ -126,7 +127,7 @@ def read_lines(stream: Stream, options: ReadOptions, diagnostics: Diagnostics) -
         elif cells and cells[0] == DOCUMENT_START and not universal:
             yield Line(number, cells)
         elif cells and len(cells) != width:
-            columns = "1 column" if len(cells) == 1 else f"{len(cells)} columns"
+            columns = plural(len(cells), "column")
             expected = "CoNLL-U has 10, separated by tabs" if universal else f"the first word has {width}"
             cause = f"{stream.name}, line {number}: {columns}, but {expected}"
             diagnostics.report("data.columns", cause, "correct the line; an empty line separates sentences")

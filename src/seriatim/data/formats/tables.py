@@ -22,6 +22,7 @@ import numpy as np
 from ...core import limits
 from ...core.errors import Diagnostics, SeriatimError
 from ...core.files import atomic_file
+from ...core.text import listed, plural
 from ..kinds import Cell
 from ..schema import normalize_name
 from ..source import Source, Stream
@@ -69,7 +70,7 @@ class TableFormat(Format):
             others = len(source.streams) - len(tables)
             diagnostics.note(f"{source.name}: {others:,} files that are not tables are left out")
         if len({re.sub(r"\d+", "0", PurePosixPath(table.name).name) for table in tables}) > 1:
-            names = ", ".join(table.name for table in tables[:10])
+            names = listed([table.name for table in tables])
             cause = f"{source.name}: holds {len(tables)} tables: {names}"
             raise SeriatimError("data.several", cause, f"name one of them: --data …/{tables[0].name}")
         return tables
@@ -211,7 +212,7 @@ class Delimited(TableFormat):
                 yield Record(dict(zip(names, cells, strict=False)), Location(stream.name, number))
             else:
                 role, delimiter = options.positions[len(row)], "tab" if layout.delimiter == "\t" else layout.delimiter
-                have = "1 column" if len(row) == 1 else f"{len(row)} columns"
+                have = plural(len(row), "column")
                 cause = (
                     f"{Location(stream.name, number)}: no {role}: it has {have}, the {role} is in column {len(row) + 1}"
                 )

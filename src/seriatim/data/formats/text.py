@@ -7,6 +7,7 @@ from itertools import zip_longest
 from pathlib import Path, PurePath, PurePosixPath
 
 from ...core.errors import Diagnostics, SeriatimError
+from ...core.text import listed, plural
 from ..images import is_image_name
 from ..kinds import SPLIT_ALIASES
 from ..source import Source, Stream
@@ -57,8 +58,8 @@ class Text(Format):
         streams = source.data_streams if options.text_unit == "line" else source.streams
         binary = [stream for stream in streams if is_binary_file(stream, single)]
         if binary:
-            names = ", ".join(stream.name for stream in binary[:3]) + (", …" if len(binary) > 3 else "")
-            files = "1 binary file is" if len(binary) == 1 else f"{len(binary):,} binary files are"
+            names = listed([stream.name for stream in binary], 3)
+            files = plural(len(binary), "binary file is", "binary files are")
             diagnostics.note(f"{source.name}: {files} skipped: {names}")
         return [stream for stream in streams if stream not in binary]
 
@@ -166,8 +167,9 @@ class ClassFolders(Format):
             diagnostics.note(f"{source.name}: a folder for each class, a file for each row")
             left_out = sorted(set(range(len(streams))) - set(labeled))
             if left_out:
-                names = ", ".join(streams[row].name for row in left_out[:3])
-                diagnostics.note(f"{len(left_out):,} files without a class are left out: {names}")
+                names = listed([streams[row].name for row in left_out[:3]], 3, total=len(left_out))
+                files = plural(len(left_out), "file without a class is", "files without a class are")
+                diagnostics.note(f"{files} left out: {names}")
         else:
             labeled = list(range(len(streams)))
         for row in labeled:

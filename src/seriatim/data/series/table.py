@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import Diagnostics, SeriatimError
+from ...core.text import plural
 from ..dataset import Column, Dataset
 from ..kinds import LABEL
 from ..stream import Location
@@ -243,9 +244,8 @@ def note_missing(series: Dataset, diagnostics: Diagnostics) -> None:
             incomplete.append((int(missing.sum()), gaps, missing.size, row))
     incomplete.sort(key=lambda counts: -counts[0])
     for count, gaps, size, row in incomplete[:MAX_LISTED]:
-        gap = f"{gaps:,} gap{'s' * (gaps != 1)}, " if gaps else ""
-        noun = f"missing value{'s' * (count != 1)}"
-        diagnostics.note(f"{describe_series(series, row)}: {gap}{count:,} {noun} of {size:,}")
+        gap = f"{plural(gaps, 'gap')}, " if gaps else ""
+        diagnostics.note(f"{describe_series(series, row)}: {gap}{plural(count, 'missing value')} of {size:,}")
     if len(incomplete) > MAX_LISTED:
         diagnostics.note(f"and {len(incomplete) - MAX_LISTED:,} more series with missing values")
 

@@ -19,6 +19,7 @@ from tokenizers import Tokenizer as Backend
 
 from ...core.errors import SeriatimError
 from ...core.limits import FILE_BYTES, TEXT_GROWTH, TOKEN_IDS, TOKENIZER_STEPS
+from ...core.text import listed
 from .training import (
     BERT_SPECIAL_TOKENS,
     BLANK_SEPARATED,
@@ -201,8 +202,7 @@ def _read_merges(path: Path, vocab: Mapping[str, int]) -> list[tuple[str, str]]:
         else:
             merges.append((pair[0], pair[1]))
     if problems:
-        more = f"; and {len(problems) - SHOWN_PROBLEMS:,} more" if len(problems) > SHOWN_PROBLEMS else ""
-        cause = f"{path}: {'; '.join(problems[:SHOWN_PROBLEMS])}{more}"
+        cause = f"{path}: {listed(problems, SHOWN_PROBLEMS, '; ')}"
         raise _unreadable(cause, "give the merges.txt that belongs to the vocab.json")
     return merges
 

@@ -25,6 +25,7 @@ from tokenizers import Tokenizer as Backend
 
 from ...core.errors import SeriatimError
 from ...core.files import atomic_file
+from ...core.text import listed
 from ..settings import TokenizerSettings
 from .external import (
     EOS_ALIASES,
@@ -43,7 +44,6 @@ from .segments import SEGMENT_LIMIT, SPACE, CharacterTable, DistinctWords, byte_
 from .training import SPECIAL_TOKENS, UNK, train_backend
 
 CACHE_SIZE = 1 << 18  # segments whose ids are cached
-SHOWN_UNKNOWN = 10  # in an error
 VISIBLE = {" ": "␣", "\n": "↵", "\t": "⇥", "\r": "␍"}  # how white space is shown
 WORD_KINDS = ("word", "wordpiece", "bert")  # kinds that drop the white space between words
 
@@ -379,13 +379,12 @@ class Tokenizer:
         return array
 
     def _unknown_error(self, unknown: list[str]) -> SeriatimError:
-        shown = ", ".join(json.dumps(text, ensure_ascii=False) for text in unknown[:SHOWN_UNKNOWN])
-        more = f" and {len(unknown) - SHOWN_UNKNOWN:,} more" if len(unknown) > SHOWN_UNKNOWN else ""
+        shown = listed([json.dumps(text, ensure_ascii=False) for text in unknown])
         what = "words" if self.drops_whitespace else "characters"
         remedy = "use words of the training text, or train with tokenizer.kind=byte-bpe, which encodes every text"
         if self.kind in ("char", "bpe"):
             remedy = "train with task.tokenizer.byte_fallback=true, which encodes unknown characters as bytes"
-        cause = f"these {what} are not in the tokenizer's vocabulary: {shown}{more}"
+        cause = f"these {what} are not in the tokenizer's vocabulary: {shown}"
         return SeriatimError("tokenizer.unknown", cause, remedy)
 
     def __repr__(self) -> str:
