@@ -148,7 +148,7 @@ def resume(
         raise SeriatimError("run.gradient-free", cause, "train it again")
     source = Data(data, validation, test)
     source.check_memory(run)
-    with remembered_folder(run.task.data_dir, data_dir) as folder:
+    with remembered_folder(run.task.layout.data_dir, data_dir) as folder:
         session = Session(run.config, run.path, source, folder, callbacks, notify, report)
         resumed = session.resume(steps=steps, epochs=epochs, tokens=tokens, flops=flops, minutes=minutes)
     resumed.memory = source

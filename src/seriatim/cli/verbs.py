@@ -141,12 +141,12 @@ def make_command(verb: Verb) -> typer.Typer:
     parameters = {**common, **fixed, **own}
 
     def command(**values: Any) -> None:
-        from .runner import Request, answer
+        from .runner import Command, answer
 
         options = {name: values[name] for name in own if values[name] not in (None, [])}
         roles = {role: text for role in verb.roles if (text := values.get(f"fixed_{role}")) is not None}
         request = {name: values[name] for name in common}
-        answer(Request(verb=verb.name, fixed=roles, options=options, **request))
+        answer(Command(verb=verb.name, fixed=roles, options=options, **request))
 
     command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [

@@ -257,7 +257,7 @@ def make_subject(subject: Subject | HasPredictor | str) -> Subject:
         return Subject.fresh(subject)
     model = subject
     settings = model.predictor.task.config.model
-    return Subject(settings.name, settings, lambda: model.predictor, lambda: model.predictor.task)
+    return Subject(settings.name, settings, lambda: model.predictor)
 
 
 def check_texts(name: str, parameters: Sequence[inspect.Parameter], count: int) -> None:

@@ -20,10 +20,11 @@ from ..core.device import derive, torch_stream
 from ..core.errors import SeriatimError
 from ..nn.backbone import ModelSettings, Trace
 from ..nn.encoder_decoder import EncoderDecoderSettings
-from ..tasks.base import Encoded, Task
+from ..tasks.base import AnyTask
 from ..tasks.batching import Batch
 from ..tasks.inspection import check_position
 from ..tasks.predictor import Predictor
+from ..tasks.values import Split, Splits
 from .trace import MAX_BYTES, BoundedTrace, TraceName, evaluation_mode, join_traces, run_traced
 
 FRESH_LENGTH = 512  # elements that a fresh network is built for
@@ -58,7 +59,7 @@ class Reading:
     batch: Batch
     sequences: dict[str, list[str]]
     predicted: list[str] = field(default_factory=list)
-    encoded: Encoded | None = None
+    encoded: Any = None
     item: int = 0
     texts: tuple[str, ...] = ()
     prompt_length: int | None = None
@@ -95,7 +96,7 @@ class Subject:
         label: Its name in charts and errors.
         settings: Those of the model.
         open_predictor: Returns the trained model; None for a fresh network.
-        load_task: Returns the task with the data the model was trained on.
+        load_data: Returns the task, and the data that the model was trained on.
         load_history: Returns the gradients during training, None if they are not known.
     """
 
@@ -103,12 +104,12 @@ class Subject:
         self,
         label: str,
         settings: ModelSettings,
-        open_predictor: Callable[[], Predictor] | None = None,
-        load_task: Callable[[], Task[Encoded]] | None = None,
+        open_predictor: Callable[[], Predictor[Any]] | None = None,
+        load_data: Callable[[], tuple[AnyTask, Splits[Any]]] | None = None,
         load_history: Callable[[], GradientHistory | None] | None = None,
     ) -> None:
         self.label, self.settings = label, settings
-        self.open_predictor, self.load_task, self.load_history = open_predictor, load_task, load_history
+        self.open_predictor, self.load_data, self.load_history = open_predictor, load_data, load_history
 
     @classmethod
     def fresh(cls, name: str) -> Subject:
@@ -130,23 +131,39 @@ class Subject:
         return self.settings.gradient_free
 
     @cached_property
-    def predictor(self) -> Predictor:
+    def predictor(self) -> Predictor[Any]:
         if self.open_predictor is None:
             raise self.unavailable("is not trained and knows no tokens", "name a run")
         with torch.inference_mode(False):  # weights made in inference mode have no gradients and no version
             return self.open_predictor()
 
     @cached_property
-    def task(self) -> Task[Encoded]:
-        """The task with the data that the model was trained on."""
-        if self.load_task is None:
+    def data(self) -> tuple[AnyTask, Splits[Any]]:
+        """The task, and the data that the model was trained on."""
+        if self.load_data is None:
             raise self.unavailable("has no data", "name a run" if not self.trained else "pass a text")
-        return self.load_task()
+        return self.load_data()
 
     @property
-    def split(self) -> str:
+    def task(self) -> AnyTask:
+        """The task of the model."""
+        return self.data[0]
+
+    @property
+    def split(self) -> Split[Any]:
         """The split that examples come from."""
-        return next(name for name in SPLITS if name in self.task.encoded)
+        splits = self.data[1]
+        return next(splits[name] for name in SPLITS if name in splits)
+
+    @property
+    def examples(self) -> Any:
+        """The items of the split that can be shown."""
+        return self.task.shown_items(self.split.items)
+
+    @property
+    def stream(self) -> np.ndarray | None:
+        """The tokens (T,) of the split if it is one running text whose next token is predicted."""
+        return self.task.stream(self.split.items)
 
     @property
     def network(self) -> Any:
@@ -178,7 +195,7 @@ class Subject:
         task = self.predictor.task
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive(task.config.seed if seed is None else seed, "init"))
-            return task.network(self.settings).eval()  # type: ignore[arg-type]
+            return task.network(self.settings).eval()
 
     @cached_property
     def trace_names(self) -> frozenset[str]:
@@ -261,7 +278,7 @@ class Subject:
             "inspect.length", f"the text is longer than{most} {self.label} reads", "pass a shorter one"
         )
 
-    def reading(self, encoded: Encoded, item: int, truncate: bool = False) -> Reading:
+    def reading(self, encoded: Any, item: int, truncate: bool = False) -> Reading:
         """Returns an item as the network reads it; one that is longer is an error, or truncated."""
         predictor = self.predictor
         batch = predictor.task.collate(encoded, np.array([item])).to(next(self.network.parameters()).device)
@@ -322,10 +339,9 @@ class Subject:
         return [text[start:end] or name for (start, end), name in zip(spans, reading.names, strict=True)]
 
     def _read_example(self, number: int) -> Reading:
-        split = self.split
-        encoded = self.task.examples(split)
+        encoded = self.examples
         check_position(number, len(encoded), "example")
-        note = f"sequence {number} of the {split} split"
+        note = f"sequence {number} of the {self.split.name} split"
         return replace(self.reading(encoded, number, truncate=True), notes=(note,))
 
     def _read_noise(self) -> Reading:
@@ -342,7 +358,7 @@ class Subject:
 
     def own_text(self, tokens: int) -> str:
         """Returns the beginning of the validation split, if that is running text."""
-        stream = self.task.stream(self.split)
+        stream = self.stream
         if stream is None:
             raise SeriatimError("inspect.text", f"{self.label} has no running text of its own", "pass a text")
         tokenizer = self.predictor.processor.tokenizers["tokenizer"]

@@ -35,7 +35,6 @@ from ..core.metrics import describe_metric, format_metric, get_metric, label_in_
 from ..core.run_folder import damaged
 from ..report.formatting import format_duration
 from ..report.significance import ALPHA, format_p
-from ..tasks.base import Encoded, Task
 from ..training.config import ENDS, Config
 from ..training.events import Callback
 from .compare import Comparison, check_same_settings
@@ -93,12 +92,13 @@ def train_best(
         own = {"model": model | ({} if name is None else {"name": name})}
         budget = {} if minutes is None else {"minutes": minutes}
         config = configure(task, None, None, merge(values, own), **(short | budget))
-        return Session(config, folder, data, data_dir, notify=note_once, report=report, alike=alike)
+        return Session(config, folder, data, data_dir, notify=note_once, report=report, shared=shared)
 
-    alike: WeakSet[Task[Encoded]] = WeakSet()  # the data of a model that left the search is not kept
+    shared: WeakSet[Session] = WeakSet()  # the data of a model that left the search is not kept
     first = make_session(None, Path())
     seconds = check_budget(first.config)
-    names = first.prepare(join_ranks()).candidates()
+    prepared = first.prepare(join_ranks())
+    names = prepared.task.candidates(prepared.splits.train)
     folder = make_folder(f"{first.config.task.name}-auto") if out is None else Path(out)
     if len(names) == 1:
         notify(f"model: {names[0]}, the only one for this task and data")

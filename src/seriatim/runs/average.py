@@ -24,7 +24,7 @@ from ..training.checkpoint import Checkpoints
 from ..training.events import Outcome, Started, Stopped
 from .evaluate import Data, Notify, reopen_task
 from .run import WEIGHTS, Run
-from .session import Session, check_unused
+from .session import Prepared, Session, check_unused
 
 DATA_FILES = ("data.json", "capabilities.json", "tokenizer*.json")  # how data is read: the same for the average
 HISTORY_FILES = ("metrics.jsonl", "samples.jsonl")
@@ -144,8 +144,8 @@ def interpolate(runs: Sequence[Run], data_dir: str | None, notify: Notify | None
             cause = f"{run.path} and {first.path} are not of the same task and model"
             raise SeriatimError("average.differs", cause, "interpolate runs of one model")
         check_same_files(run, first, tokenizers)
-    task = reopen_task(first, data_dir=data_dir, notify=notify)
-    mixture = task.interpolate([run.network for run in runs])
+    task, splits = reopen_task(first, data_dir=data_dir, notify=notify)
+    mixture = task.interpolate([run.network for run in runs], splits["validation"])
     shares = [round(float(weight), 6) for weight in mixture.weights]
     names: list[str] = []
     for run in runs:  # each model of a run that is itself interpolated has a weight of its own
@@ -224,14 +224,15 @@ def summarize_average(run: Run, first: Run, origin: Json, data_dir: str | None, 
     """
     before = first.summary
     write_json(run.path / "summary.json", {"format": before.get("format"), "data": before.get("data", {})})
-    task = reopen_task(run, data_dir=data_dir, notify=notify)
+    prepared = Prepared(*reopen_task(run, data_dir=data_dir, notify=notify))
+    task, validation = prepared.task, prepared.splits["validation"]
     step, seconds, tokens = (before.get(name) or 0 for name in ("step", "seconds", "tokens"))
     flops = before["flops"] / step if before.get("flops") and step else None
     network = run.network
     outcome = Outcome()
     outcome.started = Started(0, 0.0, step, count_parameters(network), flops, 1, task.unit)
     outcome.stopped = Stopped(step, seconds, "averaged", step, tokens)
-    outcome.sample = task.sample(network)
+    outcome.sample = task.sample(task.evaluate(network, task.sample_split(validation)))
     session = Session(run.config, run.path, data_dir=data_dir, notify=notify)
     session.teacher_summary, session.averaged = before.get("teacher"), origin
-    session.summarize(task, outcome, network)
+    session.summarize(prepared, outcome, network)

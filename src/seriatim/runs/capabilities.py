@@ -14,8 +14,9 @@ from pathlib import Path
 
 from ..core.files import Json
 from ..tasks import NAMES, load
-from ..tasks.base import Encoded, Task
+from ..tasks.base import AnyTask
 from ..tasks.capability import Capability
+from ..tasks.old import Bridge
 
 
 def capability_to_json(capability: Capability) -> Json:
@@ -48,15 +49,18 @@ def inline_references(value: object, definitions: Mapping[str, Json]) -> object:
     return {key: inline_references(item, definitions) for key, item in value.items()}
 
 
-def task_capabilities(task: type[Task[Encoded]]) -> Json:
+def task_capabilities(task: type[AnyTask]) -> Json:
     """Returns the JSON of each capability of a task's predictor, by name; no network is built."""
     inputs, methods = task.schema.inputs(), task.predictor_type.methods
     return {name: capability_to_json(method.resolve(inputs)) for name, method in methods.items()}
 
 
-def predictor_capabilities(task: Task[Encoded]) -> Json:
+def predictor_capabilities(task: AnyTask) -> Json:
     """Returns the JSON of each capability of the predictor of a prepared task, which may lack some of its class."""
-    capabilities = task.predictor_type(task, None).capabilities
+    if isinstance(task, Bridge):
+        capabilities = task.predictor_type(task.old, None).capabilities
+    else:
+        capabilities = task.predictor_type.describe(task)
     return {name: capability_to_json(capability) for name, capability in capabilities.items()}
 
 

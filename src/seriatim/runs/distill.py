@@ -22,10 +22,12 @@ import torch
 from .. import report
 from ..core.config import merge
 from ..core.device import join_ranks
-from ..core.errors import SeriatimError
+from ..core.errors import Diagnostics, SeriatimError
 from ..core.files import Json, write_json
 from ..tasks import load as load_task
-from ..tasks.base import Encoded, Task
+from ..tasks.predictor import Call
+from ..tasks.reading import split_of
+from ..tasks.values import Split
 from ..training.config import ENDS, Config
 from ..training.events import Callback
 from .compare import check_same_settings
@@ -83,8 +85,9 @@ def distill(
         short: Options by their short names; see `SHORT_NAMES`.
     """
     run = Run(teacher)
-    if data is None and data_dir is None and run.task.data_dir is not None and Path(run.task.data_dir).is_dir():
-        data_dir = run.task.data_dir
+    remembered = run.task.layout.data_dir
+    if data is None and data_dir is None and remembered is not None and Path(remembered).is_dir():
+        data_dir = remembered
     configs = student_configs(run, model, data, settings or {}, **short)
     task = configs[DISTILLED].task.name
     path = make_folder(f"distill-{task}") if out is None else Path(out)
@@ -165,12 +168,12 @@ def inherited_settings(teacher: Run, other_data: bool, other_end: bool, pretrain
 def measure_runs(runs: Mapping[str, Run], data_dir: str | None = None) -> list[Json]:
     """Returns the rows of the table, the teacher first."""
     student, teacher = runs[DISTILLED], runs[TEACHER]
-    task = reopen_task(student, data_dir=data_dir)
-    split = "test" if "test" in task.encoded else "validation"
+    task, splits = reopen_task(student, data_dir=data_dir)
+    split = "test" if "test" in splits else "validation"
     metrics = {label: run.summary["metrics"][split] for label, run in runs.items() if label != TEACHER}
-    teacher_task = teacher.task.with_rows(task.datasets[split], split)
-    metrics[TEACHER] = dict(teacher_task.evaluate(teacher.network, split))
-    speed = measure_speed({label: prediction_function(run, task, split) for label, run in runs.items()})
+    own = split_of(teacher.task, splits[split].rows, Diagnostics(), split)
+    metrics[TEACHER] = dict(teacher.task.evaluate(teacher.network, own).metrics)
+    speed = measure_speed({label: prediction_function(run, splits[split]) for label, run in runs.items()})
     return [
         {
             "label": label,
@@ -188,27 +191,32 @@ def measure_runs(runs: Mapping[str, Run], data_dir: str | None = None) -> list[J
     ]
 
 
-def prediction_function(run: Run, task: Task[Encoded], split: str) -> Callable[[int, int], object]:
+def prediction_function(run: Run, split: Split[Any]) -> Callable[[int, int], object]:
     """Returns a function that predicts `count` examples of a split, from the example `first` on.
 
     It runs the main capability of the run, or a forward pass if that reads other inputs than the training, as prompts.
     """
-    rows, predictor = task.datasets[split], run.predictor
+    task, predictor = run.task, run.predictor
+    rows = split.rows
     rows = rows.take(np.unique(np.linspace(0, len(rows) - 1, max(BATCH_SIZES)).astype(np.int64)))
-    declared = next(iter(predictor.methods.values()))
+    method = next(iter(predictor.methods.values()))
     inputs = task.schema.inputs()
-    capability = declared.resolve(inputs)
+    capability = method.resolve(inputs)
     if capability.inputs == inputs and capability.per_row:
         options = capability.options()
-        return lambda first, count: declared.method(
-            predictor, rows.take(np.arange(first, first + count) % len(rows)), options
-        )
-    encoded = predictor.task.encode(rows)
+
+        def answer(first: int, count: int) -> object:
+            chosen = rows.take(np.arange(first, first + count) % len(rows))
+            return list(method.run(predictor, Call(chosen, options, Diagnostics())))
+
+        return answer
+    items = split_of(task, rows, Diagnostics()).items
 
     @torch.inference_mode()
     def predict(first: int, count: int) -> None:
-        batch = predictor.task.consecutive_batch(encoded, first, count)
-        predictor.task.loss(predictor.task.forward(run.network, batch), batch)
+        chosen = np.arange(first, first + count) % len(items)
+        batch = task.training_batch(items, chosen, slice(0, count), 0)
+        task.loss(task.forward(run.network, batch), batch)
 
     return predict
 

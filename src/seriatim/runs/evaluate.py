@@ -11,7 +11,9 @@ from ..core.errors import Diagnostics, SeriatimError
 from ..data.catalogue import remembered_folder
 from ..data.source import DataInput
 from ..tasks import load as load_task
-from ..tasks.base import Encoded, Task
+from ..tasks.base import AnyTask
+from ..tasks.reading import prepare, read_split
+from ..tasks.values import Splits
 from .run import Run
 
 Notify = Callable[[str], None]
@@ -31,7 +33,7 @@ class Data:
         return {key: describe_source(spec) for key, spec in named.items() if spec is not None}
 
     def in_memory(self) -> dict[str, Any]:
-        """Returns the arguments of `Task.prepare` that are not paths."""
+        """Returns the arguments of `prepare` that are not paths."""
         named = {"data": self.train, "validation": self.validation, "test": self.test}
         return {key: spec for key, spec in named.items() if spec is not None and not isinstance(spec, str | Path)}
 
@@ -53,18 +55,18 @@ def describe_source(spec: DataInput) -> str:
     return str(spec) if isinstance(spec, str | Path) else f"<{type(spec).__name__}>"
 
 
-def check_fingerprint(run: Run, task: Task[Encoded]) -> None:
+def check_fingerprint(run: Run, splits: Splits[Any]) -> None:
     """Raises SeriatimError unless the training split is the one that the run was trained on."""
     fingerprint = run.stored_data.get("fingerprint")
-    if fingerprint is not None and fingerprint != task.fingerprint():
+    if fingerprint is not None and fingerprint != splits.fingerprint:
         cause = f"the data of {run.path} is not what it was trained on"
         raise SeriatimError("data.changed", cause, "restore the file; to train on other data, start a new run")
 
 
 def reopen_task(
     run: Run, data: Data | None = None, data_dir: str | None = None, notify: Notify | None = None
-) -> Task[Encoded]:
-    """Returns the task of a run with the data it was trained on, read again with the run's processor.
+) -> tuple[AnyTask, Splits[Any]]:
+    """Returns the task of a run and the data it was trained on, read again with the run's processor.
 
     Args:
         run: The run.
@@ -74,16 +76,17 @@ def reopen_task(
     """
     data = Data() if data is None else data
     data.check_memory(run)
-    with remembered_folder(run.task.data_dir, data_dir) as folder:
-        task = load_task(run.config.task.name).prepare(
+    with remembered_folder(run.task.layout.data_dir, data_dir) as folder:
+        task, splits = prepare(
+            load_task(run.config.task.name),
             run.config.task_config(),
             **data.in_memory(),
             processor=run.task.processor,
             diagnostics=Diagnostics(notify),
             data_dir=folder,
         )
-    check_fingerprint(run, task)
-    return task
+    check_fingerprint(run, splits)
+    return task, splits
 
 
 def evaluate_run(
@@ -111,12 +114,10 @@ def evaluate_run(
         names = ", ".join(columns.values())
         raise SeriatimError("data.column", f"columns of other data are named ({names}), but no data", "pass the data")
     model = run.int8.network if int8 else run.network
-    if data is None:
-        task = reopen_task(run, run.memory, data_dir=data_dir, notify=notify)
-        if split not in task.encoded:
-            splits = ", ".join(task.encoded)
-            raise SeriatimError("data.no-split", f'{run.path} has no split "{split}"', f"its splits: {splits}")
-        return task.evaluate(model, split)
-    run.task.diagnostics.on_note = notify
-    task = run.task.with_data(data, "test", data_dir, columns)
-    return task.evaluate(model, "test")
+    if data is not None:
+        other = read_split(run.task, data, columns, Diagnostics(notify), data_dir)
+        return dict(run.task.evaluate(model, other).metrics)
+    task, splits = reopen_task(run, run.memory, data_dir=data_dir, notify=notify)
+    if split not in splits:
+        raise SeriatimError("data.no-split", f'{run.path} has no split "{split}"', f"its splits: {', '.join(splits)}")
+    return dict(task.evaluate(model, splits[split]).metrics)

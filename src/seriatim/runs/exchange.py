@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,9 +26,9 @@ from ..hub.writing import find_head, write_model
 from ..models.ngram import NGram
 from ..nn.network import count_parameters, weights
 from ..tasks import load_all
-from ..tasks.base import Encoded, Task
 from ..tasks.language.task import LanguageTask, read_arpa
 from ..tasks.processor import Processor
+from ..tasks.reading import Layout, open_task
 from ..training.config import Config, make_config
 from .capabilities import task_capabilities
 from .run import WEIGHTS, Run, save_task
@@ -93,9 +94,9 @@ def _import_arpa(file: Path, out: str | Path | None, note: Notify) -> Run:
 
 def _write_run(
     folder: Path,
-    task_class: type[Task[Encoded]],
+    task_class: type[Any],
     config: Config,
-    processor: Processor[Encoded],
+    processor: Processor[Any],
     tensors: Mapping[str, Tensor],
     source: str,
 ) -> Run:
@@ -103,7 +104,7 @@ def _write_run(
     with locked_folder(folder):
         check_unused(folder)
         settings = config.model_dump(mode="json")
-        save_task(folder, task_class(config.task_config(), processor, {}, {}), settings)
+        save_task(folder, open_task(task_class, config.task_config(), processor, Layout()), settings)
         write_json(folder / "capabilities.json", task_capabilities(task_class))
         save_tensors(folder / WEIGHTS, dict(tensors))
         run = Run.create(folder, settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +17,9 @@ from ..inspect.trace import TraceName
 from ..inspect.views import load_view
 from ..nn.network import count_parameters
 from ..report.charts import View
-from ..tasks.base import Encoded, Task
+from ..tasks.base import AnyTask
 from ..tasks.predictor import Predictor
+from ..tasks.values import Splits
 from .evaluate import reopen_task
 from .run import Run
 
@@ -65,15 +67,16 @@ MAX_HEADS = 24  # that are all shown; of more, those of the last layer
 MAX_PARAMETERS = 5_000_000  # above, gradients take too long for a report
 
 
-def overview(predictor: Predictor, task: Task[Encoded]) -> list[View]:
+def overview(predictor: Predictor[Any], task: AnyTask, splits: Splits[Any]) -> list[View]:
     """Returns the charts of a trained model for its report.
 
     Args:
         predictor: The trained model.
-        task: The task with its data.
+        task: Its task.
+        splits: The data of the run.
     """
     settings = task.config.model
-    subject = Subject(settings.name, settings, lambda: predictor, lambda: task)
+    subject = Subject(settings.name, settings, lambda: predictor, lambda: (task, splits))
     charts: list[View] = []
     for name in VIEWS:
         try:
@@ -89,7 +92,7 @@ def show_briefly(subject: Subject, name: str) -> Result | None:
     view = load_view(name)
     if view.missing(subject):
         return None
-    stream = subject.task.stream(subject.split)
+    stream = subject.stream
     if name == "gradients":
         return None if count_parameters(subject.network) > MAX_PARAMETERS else view.show([subject])
     if name in ("saliency", "attention") and stream is None and len(subject.read().names) > MAX_ELEMENTS:
@@ -109,7 +112,7 @@ def show_briefly(subject: Subject, name: str) -> Result | None:
 
 def own_texts(subject: Subject) -> tuple[str, ...]:
     """Returns the beginning of running text, ended at a word; nothing if rows are separate examples."""
-    if subject.task.stream(subject.split) is None:
+    if subject.stream is None:
         return ()
     limit = None if subject.gradient_free else subject.backbone.context_length
     text = subject.own_text(MAX_TOKENS if limit is None else min(MAX_TOKENS, limit - 2))

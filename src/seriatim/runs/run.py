@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from ..core.errors import SeriatimError, did_you_mean
@@ -27,9 +26,10 @@ from ..data.kinds import KINDS
 from ..data.source import DataInput
 from ..nn.network import compare_weights, load_weights, weights_without_memory
 from ..tasks import load as load_task
-from ..tasks.base import Encoded, Task
-from ..tasks.predictor import Predictions, Predictor
+from ..tasks.base import AnyTask
+from ..tasks.predictor import Answer, Predictor, Request
 from ..tasks.processor import from_dict
+from ..tasks.reading import Layout, open_task
 from ..training.config import ENDS, Config, make_config
 
 if TYPE_CHECKING:
@@ -53,13 +53,17 @@ def settings_digests(settings: Json) -> dict[str, str]:
     return {name: json_digest(values) for name, values in sections.items()}
 
 
-def save_task(folder: Path, task: Task[Encoded], settings: Json) -> None:
+def save_task(
+    folder: Path, task: AnyTask, settings: Json, fingerprint: str | None = None, notes: Sequence[str] = ()
+) -> None:
     """Writes the tokenizers and data.json: the processor, columns and kinds by role, and digests.
 
     Args:
         folder: The run folder.
         task: The task.
         settings: What config.yaml will hold.
+        fingerprint: A hash of the training rows; None if the run was not trained here.
+        notes: What was noted when the data was read.
     """
     processor, tokenizers = task.processor.to_dict()
     for name, tokenizer in tokenizers.items():
@@ -68,13 +72,13 @@ def save_task(folder: Path, task: Task[Encoded], settings: Json) -> None:
         "format": FORMAT,
         "processor": processor,
         "outputs": list(task.processor.outputs),
-        "columns": task.columns,
-        "kinds": {role: kind.name for role, kind in task.kinds.items()},
-        "fingerprint": task.fingerprint() if "train" in task.datasets else None,
-        "notes": task.diagnostics.notes,
+        "columns": dict(task.layout.columns),
+        "kinds": {role: kind.name for role, kind in task.layout.kinds.items()},
+        "fingerprint": fingerprint,
+        "notes": list(notes),
         "files": {name: sha256(folder / name) for name in tokenizers},
         "settings": settings_digests(settings),
-        **({} if task.data_dir is None else {"data_dir": task.data_dir}),
+        **({} if task.layout.data_dir is None else {"data_dir": task.layout.data_dir}),
     }
     write_json(folder / "data.json", values | {"sha256": json_digest(json.loads(json.dumps(values)))})
 
@@ -102,8 +106,8 @@ class Run(RunFolder):
         return make_config(self.settings, str(self.path / "config.yaml"))
 
     @cached_property
-    def task(self) -> Task[Encoded]:
-        """The task with the processor of the run, without data."""
+    def task(self) -> AnyTask:
+        """The task with the processor of the run."""
         task_class = load_task(self.config.task.name)  # its module defines the class of the processor
         values = self.stored_data
         try:
@@ -114,10 +118,9 @@ class Run(RunFolder):
             kinds = {role: KINDS[name] for role, name in values["kinds"].items()}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise damaged(self.path / "data.json", f"{type(error).__name__}: {error}", RESTORE) from None
-        task = task_class(self.config.task_config(), processor, columns, kinds)
         folder = values.get("data_dir")
-        task.data_dir = folder if isinstance(folder, str) else None
-        return task
+        layout = Layout(columns, kinds, folder if isinstance(folder, str) else None)
+        return open_task(task_class, self.config.task_config(), processor, layout)
 
     @cached_property
     def stored_data(self) -> Json:
@@ -173,7 +176,7 @@ class Run(RunFolder):
         return network.eval()
 
     @cached_property
-    def predictor(self) -> Predictor:
+    def predictor(self) -> Predictor[Any]:
         """The trained model with the capabilities of its task."""
         return self.task.predictor(self.network)
 
@@ -207,7 +210,11 @@ class Run(RunFolder):
         """Returns the attributes and the capabilities, which completion in a notebook then offers."""
         return sorted({*super().__dir__(), *self.capabilities})
 
-    def call(self, name: str, inputs: DataInput, **options: Any) -> Any:
+    def execute(self, request: Request) -> Answer:
+        """Returns the answer to a request: what every way to a prediction asks."""
+        return self.predictor.execute(request)
+
+    def call(self, name: str, inputs: DataInput | None = None, **options: Any) -> Any:
         """Returns the predictions of a capability.
 
         Args:
@@ -216,39 +223,14 @@ class Run(RunFolder):
             options: Fields of the capability's options.
 
         Returns:
-            `Predictions`, or a DataFrame if `inputs` is one. For a single input its record, or the first output
-            column alone where the capability says so (`scalar`).
+            `Predictions`, or a DataFrame if `inputs` is one. For a single input its record, or the main output alone
+            where the capability says so (`scalar`).
         """
-        single = is_single(inputs) and not self._is_file(name, inputs)
-        predictions = self.predictor.call(name, [inputs] if single else inputs, **options)
-        return self._answer(name, inputs, predictions, single)
+        return self.execute(Request(name, inputs, options)).value()
 
     def predict(self, inputs: DataInput, **options: Any) -> Any:
         """Returns the predictions of the first capability, its main output named "prediction"; see `call`."""
-        single = is_single(inputs) and not self._is_file(next(iter(self.predictor.methods)), inputs)
-        predictions = self.predictor.predict([inputs] if single else inputs, **options)
-        return self._answer(next(iter(self.predictor.methods)), inputs, predictions, single, scalar=False)
-
-    def _is_file(self, name: str, inputs: DataInput) -> bool:
-        """Returns whether a string names a file, since it cannot be an input itself, as "new.csv" of a forecast."""
-        declared = self.predictor.methods.get(name)
-        inputs_of_task = self.task.schema.inputs()
-        schema = inputs_of_task if declared is None else declared.resolve(inputs_of_task).inputs
-        kind = self.task.kinds.get(schema.input_role)
-        if not isinstance(inputs, str) or kind is None or kind not in schema[schema.input_role].kinds:
-            return False
-        try:
-            kind.parse(inputs)
-        except (ValueError, SeriatimError):  # a file that does not exist is then reported as such
-            return Path(inputs).suffix[1:].isalpha() or Path(inputs).exists()
-        return False
-
-    def _answer(self, name: str, inputs: DataInput, predictions: Predictions, single: bool, scalar: bool = True) -> Any:
-        declared = self.predictor.methods[name].capability
-        if single and declared.per_row and predictions:  # an empty tuple or mapping has no prediction
-            record = predictions[0]
-            return next(iter(record.values())) if scalar and declared.scalar else record
-        return predictions.like(inputs)
+        return self.call("predict", inputs, **options)
 
     def ensemble(self, *others: Run) -> Run:
         """Returns this run and others as one model, which averages their probabilities; all share one vocabulary."""
@@ -285,14 +267,3 @@ class Run(RunFolder):
         from ..report import curves
 
         return curves([self])
-
-
-def is_single(inputs: DataInput) -> bool:
-    """Returns whether this is one input, not a table or a list: a text, a record, a tuple of texts, an image array."""
-    if isinstance(inputs, str):
-        return True
-    if isinstance(inputs, tuple):
-        return all(isinstance(value, str | Path | int | float) for value in inputs)
-    if isinstance(inputs, Mapping):
-        return all(isinstance(value, str | Path | int | float) for value in inputs.values())
-    return isinstance(inputs, np.ndarray) and inputs.dtype == np.uint8 and inputs.ndim in (2, 3)

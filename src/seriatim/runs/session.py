@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
@@ -19,20 +19,23 @@ from ..core.config import validate
 from ..core.device import Ranks, flush_denormals, join_ranks, pick_device, retain_freed_memory
 from ..core.errors import Diagnostics, SeriatimError
 from ..core.files import Json, WriteError, load_tensors, remove_partial, save_tensors, to_json, write_json
-from ..core.metrics import example_scores, metric_signatures
 from ..core.run_folder import FORMAT, RunFolder, fresh_folder, locked_folder
+from ..data.source import open_source
 from ..data.tokenizers import Tokenizer
 from ..nn.network import check_memory, count_parameters, load_weights, weights
 from ..report.charts import View, views_to_json
 from ..tasks import load as load_task
 from ..tasks import summary as task_summary
-from ..tasks.base import Encoded, Task
+from ..tasks.base import AnyTask
+from ..tasks.reading import prepare, same_data
+from ..tasks.values import AnyEvaluation, Splits
 from ..training.budget import check_batch_memory, make_plan
 from ..training.checkpoint import Checkpoints
-from ..training.config import ENDS, MAX_EVALUATED, Config, TrainSettings, learning_rates
+from ..training.config import ENDS, Config, TrainSettings, learning_rates
 from ..training.cost import parameter_count, peak_memory, reset_peak_memory, solve_width
 from ..training.events import Callback, Decoding, Outcome, Recorder, Stopped
 from ..training.loop import CLOCKS, Loop, check_monitor, fit_events, stop_signals
+from ..training.objective import Objective, TaskObjective
 from .capabilities import predictor_capabilities
 from .evaluate import Data, Notify, check_fingerprint
 from .run import WEIGHTS, Run, save_task
@@ -82,7 +85,20 @@ def has_started(folder: Path) -> bool:
         return True
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A task with its data.
+
+    Args:
+        task: The task, with the settings of the model that is trained.
+        splits: Its data.
+    """
+
+    task: AnyTask
+    splits: Splits[Any]
+
+
+@dataclass(eq=False)
 class Session:
     """One training of one model.
 
@@ -99,8 +115,7 @@ class Session:
         averaged: What the summary says of the runs or checkpoints that are averaged; see `average`.
         pause: After how many seconds of training to stop before the end, and the reason to give; after "paused" the
             model is not evaluated on all rows, because the training will be resumed.
-        task: The task with its data, once prepared.
-        alike: Tasks of other sessions; the data of one that is the same is used instead of a second copy of it.
+        shared: Other sessions; the data of one that has the same is used instead of a second copy of it.
         known_baselines: The baselines that sessions on the same data have evaluated; they are not evaluated again.
     """
 
@@ -115,11 +130,12 @@ class Session:
     averaged: Json | None = None
     trial: bool = False
     pause: tuple[float, str] | None = None
-    task: Task[Encoded] | None = None
-    alike: WeakSet[Task[Encoded]] | None = None
+    shared: WeakSet[Session] | None = None
     known_baselines: dict[str, Json] = field(default_factory=dict)
     times: dict[str, float] = field(default_factory=dict)  # stage → seconds; see `TIMES`
     decided: list[str] = field(default_factory=list)  # settings that were open, and follow from the budget
+    prepared: Prepared | None = field(default=None, init=False)
+    diagnostics: Diagnostics = field(default_factory=Diagnostics, init=False)  # with the notes that the run stores
 
     def start(self) -> Run:
         """Trains from the beginning and returns the run."""
@@ -157,23 +173,23 @@ class Session:
     def _start(self, ranks: Ranks) -> Run:
         warm_start = None if self.config.start is None else open_warm_start(self.config.start)
         teacher = self._open_teacher()
-        task = self.prepare(ranks, pretrained=self._pretrained_tokenizers(warm_start, teacher))
+        prepared = self.prepare(ranks, pretrained=self._pretrained_tokenizers(warm_start, teacher))
         if teacher is not None:
-            teacher.check_compatible(task, self.config)
-        self._solve_budget(task)
-        if "validation" not in task.encoded:
+            teacher.check_compatible(prepared.task, self.config)
+        prepared = self._solve_budget(prepared)
+        if "validation" not in prepared.splits:
             raise SeriatimError("data.no-split", "there is no validation split", "name a file: --validation")
         if not self.config.model.gradient_free:  # whatever can fail does so before the folder is made
-            check_memory(lambda: task.network(self.config.model), TRAINING_COPIES)
+            check_memory(lambda: prepared.task.network(self.config.model), TRAINING_COPIES)
             with self._timed("reading"):
-                self._follow_budget(task, ranks)
+                prepared = self._follow_budget(prepared, ranks)
         if ranks.is_first:
             self._remove_records("config.yaml")
             settings = self.config.model_dump(mode="json")
-            save_task(self.folder, task, settings)
-            write_json(self.folder / "capabilities.json", predictor_capabilities(task))
+            self._save_task(prepared, settings)
+            write_json(self.folder / "capabilities.json", predictor_capabilities(prepared.task))
             Run.create(self.folder, settings)  # last: a folder with a config.yaml can be resumed
-        return self._fit(task, ranks, warm_start, teacher)
+        return self._fit(prepared, ranks, warm_start, teacher)
 
     def _resume(self, ranks: Ranks, end: Mapping[str, float | str | None]) -> Run:
         new_end = any(value is not None for value in end.values())
@@ -184,11 +200,11 @@ class Session:
         self.decided = list(map(str, run.summary.get("decided", [])))
         started = bool(ranks.broadcast([float(has_started(self.folder))])[0])
         warm_start = None if started or self.config.start is None else open_warm_start(self.config.start)
-        task = self.prepare(ranks, processor=run.task.processor)
-        check_fingerprint(run, task)
+        prepared = self.prepare(ranks, processor=run.task.processor)
+        check_fingerprint(run, prepared.splits)
         teacher = self._open_teacher()
         if teacher is not None:
-            teacher.check_compatible(task, self.config)
+            teacher.check_compatible(prepared.task, self.config)
         if ranks.is_first:
             for section in sorted(run.changed_settings(run.stored_data)):
                 self._note(f"{run.path / 'config.yaml'}: {section} was edited since the training started")
@@ -201,7 +217,7 @@ class Session:
                     run.settings
                     | {"train": run.settings["train"] | {name: getattr(self.config.train, name) for name in ENDS}},
                 )
-        return self._fit(task, ranks, warm_start, teacher, resumed=started, new_end=new_end)
+        return self._fit(prepared, ranks, warm_start, teacher, resumed=started, new_end=new_end)
 
     # Preparation
 
@@ -223,26 +239,35 @@ class Session:
         if self.notify is not None:
             self.notify(text)
 
-    def prepare(self, ranks: Ranks, **options: Any) -> Task[Encoded]:
-        """Prepares the task, once, on rank 0 first: the others then find the data in the cache, or stop."""
-        if self.task is not None:
-            return self.task
-        task_class = load_task(self.config.task.name)
+    def prepare(self, ranks: Ranks, **options: Any) -> Prepared:
+        """Returns the task with its data, read once, on rank 0 first: the others then find it in the cache, or stop."""
+        if self.prepared is not None:
+            return self.prepared
+        task_type = load_task(self.config.task.name)
+        arguments = {**self.data.in_memory(), **options, "data_dir": self.data_dir}
 
-        def prepare() -> Task[Encoded]:
-            diagnostics = Diagnostics(self.notify if ranks.is_first else None)
-            arguments = {**self.data.in_memory(), **options, "diagnostics": diagnostics, "data_dir": self.data_dir}
-            return task_class.prepare(self.config.task_config(), **arguments)
+        def read() -> Prepared:
+            self.diagnostics = Diagnostics(self.notify if ranks.is_first else None)
+            return Prepared(*prepare(task_type, self.config.task_config(), diagnostics=self.diagnostics, **arguments))
 
         with self._timed("reading"):
-            task = on_first_rank(ranks, prepare)
-            self.task = prepare() if task is None else task
-        if self.alike is not None:
-            for other in self.alike:
-                if self.task.share_data(other):
-                    break
-            self.alike.add(self.task)
-        return self.task
+            own = on_first_rank(ranks, read)
+            own = read() if own is None else own
+        for session in self.shared or ():
+            other = session.prepared
+            if other is not None and same_data(own.task, own.splits, other.task, other.splits):
+                own = Prepared(replace(own.task, processor=other.task.processor), other.splits)
+                break
+        if self.shared is not None:
+            self.shared.add(self)
+        self.prepared = own
+        return own
+
+    def _with_config(self, prepared: Prepared, config: Config) -> Prepared:
+        """Adopts a configuration whose model has other settings, and returns the task with them."""
+        self.config = config
+        self.prepared = replace(prepared, task=prepared.task.with_model(config.model))
+        return self.prepared
 
     def _remove_records(self, *names: str) -> None:
         """Removes what a training without a checkpoint has left, and files of these names before that."""
@@ -267,13 +292,13 @@ class Session:
         tokenizers = {"tokenizer": start.tokenizer, "source_tokenizer": start.source_tokenizer}
         return {name: tokenizer for name, tokenizer in tokenizers.items() if tokenizer is not None}
 
-    def _solve_budget(self, task: Task[Encoded]) -> None:
+    def _solve_budget(self, prepared: Prepared) -> Prepared:
         """Sets the width (or the size of a gradient-free model) by the parameter budget."""
-        budget, model = self.config.params, self.config.model
+        budget, model, task = self.config.params, self.config.model, prepared.task
         if budget is None:
-            return
+            return prepared
         if model.gradient_free:
-            solved = task.resize(model, budget, self.config.train.tokens)
+            solved = task.resize(model, prepared.splits.train, budget, self.config.train.tokens)
         else:
             solved = solve_width(model, budget, task.network)
             count = parameter_count(solved, task.network)
@@ -281,20 +306,23 @@ class Session:
                 self._note(f"{model.name}: {count:,} parameters; the next width would exceed {budget:,}")
             if "width" in model.model_fields_set and model.width != solved.width:
                 self._note(f"{model.name}: --params sets the width to {solved.width}, not {model.width}")
-        self.config = self.config.model_copy(update={"model": solved})
-        task.config = self.config.task_config()
+        return self._with_config(prepared, self.config.model_copy(update={"model": solved}))
 
-    def _follow_budget(self, task: Task[Encoded], ranks: Ranks) -> None:
+    def _follow_budget(self, prepared: Prepared, ranks: Ranks) -> Prepared:
         """Decides what the settings leave open, by the budget, the data and the machine, and checks the result."""
-        plan = make_plan(self.config, task, pick_device(self.config.train.device), ranks)
-        self.config, self.decided = plan.config, plan.decided
-        task.config = self.config.task_config()
+        task, splits = prepared.task, prepared.splits
+        objective = TaskObjective.of(task, splits, self.config.train.evaluate_limit)
+        plan = make_plan(self.config, objective, task.network, pick_device(self.config.train.device), ranks)
+        self.decided = plan.decided
+        prepared = self._with_config(prepared, plan.config)
         if plan.note:
-            task.diagnostics.note(plan.note)
-        network, train = task.build(), self.config.train
-        check_batch_memory(task, network, train.batch_size or task.batch_size)
+            self.diagnostics.note(plan.note)
+        network, train = prepared.task.build(splits.train), self.config.train
+        check_batch_memory(objective, network, train.batch_size or objective.batch_size)
         if train.monitor not in (None, task.monitor):
-            check_monitor(train.monitor, task.evaluate(network, "validation", 1))
+            sample = task.sample_split(splits["validation"], 1)
+            check_monitor(train.monitor, task.evaluate(network, sample).metrics)
+        return prepared
 
     def _open_teacher(self) -> Teacher | None:
         if self.config.distill is None:
@@ -310,36 +338,37 @@ class Session:
 
     def _fit(
         self,
-        task: Task[Encoded],
+        prepared: Prepared,
         ranks: Ranks,
         warm_start: WarmStart | None,
         teacher: Teacher | None,
         resumed: bool = False,
         new_end: bool = False,
     ) -> Run:
+        task = prepared.task
         if self.config.model.gradient_free:
             if ranks.is_first:
-                self._fit_gradient_free(task)
+                self._fit_gradient_free(prepared)
             ranks.barrier()
             return Run(self.folder)
         device = pick_device(self.config.train.device)
         notify = self._note if ranks.is_first else lambda text: None
         if resumed:
             check_memory(lambda: task.network(self.config.model), TRAINING_COPIES)
-        network = task.build()
+        network = task.build(prepared.splits.train)
         if warm_start is not None:
             warm_start.load_into(network, task.name, task.hub_head, task.processor.outputs, notify)
         if self.config.train.freeze != "none" and self.config.start is None and not resumed:
             notify("frozen layers have random weights: nothing was pretrained (--from)")
         lr, muon_lr = learning_rates(self.config)
-        trained = task if teacher is None else self._with_teacher(task, teacher, device, notify, resumed)
+        objective = self._objective(prepared, teacher, device, notify, resumed)
         outcome = Outcome()
         recorder = [Recorder(self.folder, self._note)] if ranks.is_first else []
         callbacks: list[Callback] = [*recorder, outcome, *(self.callbacks if ranks.is_first else ())]
         reset_peak_memory()
         with stop_signals() as stop_signal:
             loop = Loop(
-                trained,
+                objective,
                 network,
                 self.config.train,
                 lr,
@@ -361,7 +390,7 @@ class Session:
                     cause = f"the checkpoint does not fit the settings of {self.folder}: {error}"
                     raise SeriatimError("run.damaged", cause, "restore config.yaml, or start a new run") from None
             elif ranks.is_first:
-                self.summarize(task, outcome)  # what is known now, should the power fail
+                self.summarize(prepared, outcome)  # what is known now, should the power fail
             for event in loop.run():
                 for callback in callbacks:
                     callback(event)
@@ -371,61 +400,68 @@ class Session:
             if outcome.stopped is not None and not will_resume(outcome.stopped.reason):
                 self._note("evaluating the best weights")
             self.times |= {"training": loop.progress.seconds, "evaluation": loop.progress.evaluation_seconds}
-            self.summarize(task, outcome, network.eval())
+            self.summarize(prepared, outcome, network.eval())
         ranks.barrier()
         return Run(self.folder)
 
-    def _with_teacher(
-        self, task: Task[Encoded], teacher: Teacher, device: torch.device, notify: Notify, resumed: bool
-    ) -> Any:
-        """Returns the task with a distillation loss; a teacher without a share in the loss is not asked."""
-        settings = self.config.distill
-        if settings is None or not (settings.weight or settings.hidden_weight):
-            return task
-        from ..training.distillation import check_same_teacher, make_distillation_task
+    def _objective(
+        self, prepared: Prepared, teacher: Teacher | None, device: torch.device, notify: Notify, resumed: bool
+    ) -> Objective[Any, Any]:
+        """Returns what is minimized: the loss of the task, or with a teacher that has a share in it a distillation."""
+        task, splits, settings = prepared.task, prepared.splits, self.config.distill
+        limit = self.config.train.evaluate_limit
+        if teacher is None or settings is None or not (settings.weight or settings.hidden_weight):
+            return TaskObjective.of(task, splits, limit, self.diagnostics)
+        from ..training.distillation import check_same_teacher, make_distillation, read_unlabeled
 
         unlabeled = None
         if settings.unlabeled_data is not None:
-            unlabeled = task.read_unlabeled(settings.unlabeled_data, self.data_dir)
+            source = open_source(settings.unlabeled_data, self.data_dir)
+            unlabeled = read_unlabeled(task, splits, source, self.diagnostics)
         self.teacher_summary = teacher.summary
         if unlabeled is not None:
             self.teacher_summary = self.teacher_summary | {"unlabeled": unlabeled.fingerprint()}
         if resumed:
             check_same_teacher(Run(self.folder).summary.get("teacher", {}), self.teacher_summary)
-        return make_distillation_task(task, settings, teacher, device, notify, unlabeled)
+        return make_distillation(task, splits, settings, teacher, device, notify, limit, unlabeled)
 
-    def _fit_gradient_free(self, task: Task[Encoded]) -> None:
+    def _fit_gradient_free(self, prepared: Prepared) -> None:
         """Fits a model that is not trained by gradient descent, with the events of a training of one step."""
         outcome, models = Outcome(), []
+        task, train = prepared.task, prepared.splits.train
+        validation = task.sample_split(prepared.splits["validation"], self.config.train.evaluate_limit)
 
         def evaluate(model: Any) -> tuple[dict[str, float], str]:
             models.append(model)
             save_tensors(self.folder / WEIGHTS, weights(model))
-            limit = self.config.train.evaluate_limit
-            return task.evaluate(model, "validation", MAX_EVALUATED if limit is None else limit), task.sample(model)
+            evaluation = task.evaluate(model, validation)
+            return dict(evaluation.metrics), task.sample(evaluation)
 
         reset_peak_memory()
-        elements, tokens = int(task.encoded["train"].lengths.sum()), self.config.train.tokens
+        elements, tokens = int(train.items.lengths.sum()), self.config.train.tokens
         if tokens is not None and tokens < elements:
             self._note(f"{self.config.model.name}: the first {tokens:,} of {elements:,} {task.unit} are counted")
             elements = tokens
         callbacks: list[Callback] = [Recorder(self.folder), outcome, *self.callbacks]
-        for event in fit_events(lambda: task.fit(self.config.model, tokens), evaluate, elements, task.unit):
+        for event in fit_events(lambda: task.fit(self.config.model, train, tokens), evaluate, elements, task.unit):
             for callback in callbacks:
                 callback(event)
-        self.summarize(task, outcome, models[0])
+        self.summarize(prepared, outcome, models[0])
 
     # Records
 
-    def summarize(self, task: Task[Encoded], outcome: Outcome, model: Any = None) -> None:
+    def _save_task(self, prepared: Prepared, settings: Json) -> None:
+        save_task(self.folder, prepared.task, settings, prepared.splits.fingerprint, self.diagnostics.notes)
+
+    def summarize(self, prepared: Prepared, outcome: Outcome, model: Any = None) -> None:
         """Writes summary.json and, once trained, examples, evaluation and inspection.json, model card and report.
 
         Args:
-            task: With its data.
+            prepared: The task with its data.
             outcome: How the training went.
             model: The trained network or gradient-free model; None before training.
         """
-        run = Run(self.folder)
+        run, task, splits = Run(self.folder), prepared.task, prepared.splits
         summary: Json = {
             "format": FORMAT,
             "version": __version__,
@@ -438,8 +474,8 @@ class Session:
             "gradient_free": self.config.model.gradient_free,
             "unit": task.unit,
             "seed": self.config.seed,
-            "data": {"source": self.config.data.source, "fingerprint": task.fingerprint()},
-            "notes": task.diagnostics.notes,
+            "data": {"source": self.config.data.source, "fingerprint": splits.fingerprint},
+            "notes": self.diagnostics.notes,
             "decided": self.decided,
         }
         if self.teacher_summary is not None:
@@ -450,16 +486,12 @@ class Session:
         if model is None or started is None or stopped is None:
             run.write_summary(summary)
             return
-        splits = [split for split in ("validation", "test") if split in task.encoded][: 1 if self.trial else 2]
-        if will_resume(stopped.reason):
-            splits = []
-        if "validation" in splits and task.finish(model):
-            save_tensors(self.folder / WEIGHTS, weights(model))
-            save_task(self.folder, task, run.settings)
+        names = [] if will_resume(stopped.reason) else splits.evaluated[: 1 if self.trial else None]
+        if "validation" in names:
+            task = self._calibrate(prepared, model, run)
         with self._timed("final_evaluation"):
-            metrics = {split: self._evaluate(task, model, split, stopped) for split in splits}
-            compared = [] if self.trial else splits
-            baselines = {split: values for split in compared if (values := self._baselines(task, split))}
+            evaluations = {name: self._evaluate(task, model, splits, name, stopped) for name in names}
+            baselines = {} if self.trial or not names else self._baselines(prepared, names)
         predictor = task.predictor(model)
         best_sample = next((line["text"] for line in run.samples() if line["step"] == stopped.best_step), "")
         summary |= {
@@ -475,26 +507,24 @@ class Session:
             "memory": peak_memory(),
             "cpu_seconds": None if stopped.cpu_seconds is None else round(stopped.cpu_seconds, 3),
             "threads": torch.get_num_threads(),
-            "metrics": metrics,
+            "metrics": {name: dict(evaluation.metrics) for name, evaluation in evaluations.items()},
             "baselines": baselines,
             "sample": outcome.sample or best_sample,
             "usage": [vars(usage) for usage in predictor.usage(str(self.folder))],
         }
-        if signatures := {
-            name: text for values in metrics.values() for name, text in metric_signatures(values).items()
-        }:
+        if signatures := {key: text for one in evaluations.values() for key, text in one.signatures.items()}:
             summary["signatures"] = signatures
-        if splits and not self.trial and (scores := example_scores(metrics["validation"])):
+        if names and not self.trial and (scores := evaluations["validation"].examples):
             run.write_examples(scores)
         run.write_summary(summary)
-        if not splits or self.trial:
+        if not names or self.trial:
             return
         with self._timed("final_evaluation"):
-            views = {split: task.views(predictor, split) for split in splits}
-            run.write_evaluation({split: views_to_json(charts) for split, charts in views.items()})
+            views = {name: task.views(evaluation) for name, evaluation in evaluations.items()}
+            run.write_evaluation({name: views_to_json(charts) for name, charts in views.items()})
         if self.report and (stopped.step >= MIN_INSPECTED_STEPS or self.config.model.gradient_free):
             with self._timed("inspection"):
-                self._write_inspection(task, predictor)
+                self._write_inspection(prepared, predictor)
         elif self.report:
             least = f"{MIN_INSPECTED_STEPS} steps or more"
             self._note(f"the report shows the inside of models trained for {least}: `seriatim inspect {self.folder}`")
@@ -504,39 +534,45 @@ class Session:
             report.write_card(run)
             report.write_run_report(run)
 
-    def _evaluate(self, task: Task[Encoded], model: Any, split: str, stopped: Stopped) -> dict[str, float]:
-        """Returns the metrics on a whole split; callbacks are told how many outputs have been generated."""
+    def _calibrate(self, prepared: Prepared, network: torch.nn.Module, run: Run) -> AnyTask:
+        """Returns the task that the validation split has adapted, with the weights; stores both if they changed."""
+        task, adapted = prepared.task.calibrate(network, prepared.splits["validation"], self.diagnostics)
+        if adapted or task is not prepared.task:
+            load_weights(network, {**weights(network), **adapted})
+            save_tensors(self.folder / WEIGHTS, weights(network))
+            self._save_task(replace(prepared, task=task), run.settings)
+        return task
+
+    def _evaluate(self, task: AnyTask, model: Any, splits: Splits[Any], name: str, stopped: Stopped) -> AnyEvaluation:
+        """Returns the evaluation on a whole split; callbacks learn how many outputs have been generated."""
 
         def show(done: int, total: int) -> None:
             for callback in self.callbacks:
-                callback(Decoding(stopped.step, stopped.seconds, split, done, total))
+                callback(Decoding(stopped.step, stopped.seconds, name, done, total))
 
-        task.on_progress = show
-        try:
-            return task.evaluate(model, split)
-        finally:
-            task.on_progress = None
+        return task.evaluate(model, splits[name], show)
 
-    def _baselines(self, task: Task[Encoded], split: str) -> Json:
+    def _baselines(self, prepared: Prepared, names: Sequence[str]) -> Json:
         """Returns the metrics of simple methods, which follow from data, settings of the task and processor.
 
         A model without gradients may be one of them.
         """
-        values, tokenizers = task.processor.to_dict()
-        values = {name: value for name, value in values.items() if name not in task.processor.from_weights}
+        processor = prepared.task.processor
+        values, tokenizers = processor.to_dict()
+        values = {name: value for name, value in values.items() if name not in processor.from_weights}
         settings = [self.config.task.model_dump_json(), self.config.data.model_dump_json()]
-        parts = [task.fingerprint(), split, self.config.model.gradient_free, *settings, values]
+        parts = [prepared.splits.fingerprint, list(names), self.config.model.gradient_free, *settings, values]
         key = to_json([*parts, *(tokenizer.to_json() for tokenizer in tokenizers.values())])
         if key not in self.known_baselines:
-            self.known_baselines[key] = task.baselines(split)
+            self.known_baselines[key] = prepared.task.baselines(prepared.splits, names)
         return self.known_baselines[key]
 
-    def _write_inspection(self, task: Task[Encoded], predictor: Any) -> None:
+    def _write_inspection(self, prepared: Prepared, predictor: Any) -> None:
         """Writes inspection.json: what the report shows of the inside of the network."""
         from .inspection import overview
 
         try:
-            charts: list[View] = overview(predictor, task)
+            charts: list[View] = overview(predictor, prepared.task, prepared.splits)
         except Exception as error:  # a model of the user's own may do anything; the trained weights must not be lost
             self._note(f"the report does not show the inside: {type(error).__name__}: {error}")
             return

@@ -15,7 +15,7 @@ from ..core.errors import SeriatimError, did_you_mean
 from ..core.registry import import_file
 
 if TYPE_CHECKING:
-    from .base import Encoded, Task
+    from .base import AnyTask
 
 NAMES = (
     "answer",
@@ -33,7 +33,7 @@ NAMES = (
 ENTRY_POINTS = "seriatim.tasks"  # the group under which installed packages name their tasks
 
 
-def load(name: str) -> type[Task[Encoded]]:
+def load(name: str) -> type[AnyTask]:
     """Returns the class of a task, and imports its module or its package's entry point if needed."""
     from .base import Task
 
@@ -54,12 +54,12 @@ def names() -> list[str]:
     return sorted({*NAMES, *Task.registry, *(point.name for point in entry_points(group=ENTRY_POINTS))})
 
 
-def summary(task: type[Task[Encoded]]) -> str:
+def summary(task: type[AnyTask]) -> str:
     """Returns the first sentence of the docstring of a task's module or package."""
     return (sys.modules[task.__module__].__doc__ or "").partition("\n")[0].rstrip(".")
 
 
-def load_all() -> dict[str, type[Task[Encoded]]]:
+def load_all() -> dict[str, type[AnyTask]]:
     """Returns all tasks by name."""
     return {name: load(name) for name in names()}
 

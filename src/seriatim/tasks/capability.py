@@ -6,23 +6,27 @@ method that computes is bound to it in a class of predictors:
     CLASSIFY = Capability("classify", "Predict …", INPUTS, {"label": LABEL}, ClassifyOptions)        spec.py
 
     @capability(spec.CLASSIFY)                                                                       predictor.py
-    def classify(self, dataset, options): …
+    def classify(self, call): …
 
 A plug-in in one file declares at the method: `@capability(outputs={"label": LABEL}, options=ClassifyOptions)`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..core.config import Settings
 from ..data.kinds import Kind
 from ..data.schema import Schema
 
 if TYPE_CHECKING:
+    from ..core.errors import Diagnostics
     from ..data.dataset import Dataset
+
+O = TypeVar("O", bound=Settings)  # noqa: E741  (options)
 
 
 class NoOptions(Settings):
@@ -42,6 +46,8 @@ class Capability:
         per_row: Whether it returns exactly one record per input row.
         scalar: Whether Python answers a single input by the main output alone, such as a translation.
         own_data: Whether it reads the data that the run was trained on if there are no inputs, as a forecast does.
+        streams: Whether the main output can be sent in pieces, as it is made.
+        sources: The options whose texts name files or data sets, which a server does not read.
     """
 
     name: str
@@ -52,19 +58,53 @@ class Capability:
     per_row: bool = True
     scalar: bool = False
     own_data: bool = False
+    streams: bool = False
+    sources: tuple[str, ...] = ()
+
+    @property
+    def main(self) -> str:
+        """The column of the main output."""
+        return next(iter(self.outputs))
+
+
+@dataclass(frozen=True)
+class Call(Generic[O]):
+    """What the method of a capability works on: some rows of a request, its options, and where its notes go."""
+
+    rows: Dataset
+    options: O
+    diagnostics: Diagnostics
+
+    def note(self, text: str) -> None:
+        """Adds a note to the answer."""
+        self.diagnostics.note(text)
 
 
 Record = dict[str, Any]  # a prediction: column → value
-PredictMethod = Callable[[Any, "Dataset", Any], list[Record]]  # (predictor, dataset, options) → records
+Method = Callable[..., Iterable[Record]]  # (predictor, call) → records
 
 
 @dataclass(frozen=True)
 class CapabilityMethod:
-    """A predictor's method with its declaration."""
+    """A predictor's method with its declaration.
 
-    method: PredictMethod
+    Args:
+        method: Returns the records of a call.
+        capability: The declaration.
+        task_inputs: Whether the declaration leaves its inputs to the schema of the task.
+        pieces: Yields the main output of one row piece by piece, in records; the last record has all other columns.
+    """
+
+    method: Method
     capability: Capability
-    task_inputs: bool = False  # whether the declaration leaves its inputs to the schema of the task
+    task_inputs: bool = False
+    pieces: Method | None = None
+
+    def run(self, predictor: Any, call: Call[Any]) -> list[Record]:
+        """Returns the records of a call."""
+        if len(signature(self.method).parameters) == 3:  # a task that is not migrated yet
+            return list(self.method(predictor, call.rows, call.options))
+        return list(self.method(predictor, call))
 
     def resolve(self, inputs: Schema) -> Capability:
         """Returns the declaration; `inputs` are those of the task."""
@@ -80,8 +120,10 @@ def capability(
     per_row: bool = True,
     scalar: bool = False,
     own_data: bool = False,
-) -> Callable[[PredictMethod], CapabilityMethod]:
-    """Binds a method `(self, dataset, options) → records` of a predictor to a capability, or declares one by it.
+    pieces: Method | None = None,
+    sources: tuple[str, ...] = (),
+) -> Callable[[Method], CapabilityMethod]:
+    """Binds a method `(self, call) → records` of a predictor to a capability, or declares one by it.
 
     Args:
         declared: The capability of that name. Without it, the method's name and the first line of its docstring are
@@ -92,17 +134,22 @@ def capability(
         per_row: Whether it returns exactly one record per row.
         scalar: Whether Python answers a single input by the first output column alone.
         own_data: Whether it reads the data of the run if there are no inputs.
+        pieces: A method that yields the main output of one row piece by piece, in records; the last has all columns.
+        sources: The options whose texts name files or data sets.
     """
 
-    def bind(method: PredictMethod) -> CapabilityMethod:
+    def bind(method: Method) -> CapabilityMethod:
         if declared is not None:
             if method.__name__ != declared.name:
                 raise TypeError(f"the method {method.__name__} is bound to the capability {declared.name}")
-            return CapabilityMethod(method, declared)
+            if declared.streams != (pieces is not None):
+                raise TypeError(f"the capability {declared.name} streams, but has no pieces, or the reverse")
+            return CapabilityMethod(method, declared, pieces=pieces)
         if not outputs:
             raise TypeError(f"the capability {method.__name__} declares no outputs")
         summary = (method.__doc__ or "").partition("\n")[0]
-        fields = (summary, inputs or Schema(()), outputs, options, per_row, scalar, own_data)
-        return CapabilityMethod(method, Capability(method.__name__, *fields), task_inputs=inputs is None)
+        flags = (per_row, scalar, own_data, pieces is not None, sources)
+        own = Capability(method.__name__, summary, inputs or Schema(()), outputs, options, *flags)
+        return CapabilityMethod(method, own, inputs is None, pieces)
 
     return bind

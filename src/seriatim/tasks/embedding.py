@@ -25,9 +25,9 @@ from ..embedding.words import WordVectors, word_vectors
 from ..nn.inference import device_of
 from ..nn.network import as_float32
 from ..report.charts import Scatter, View, embedding_charts
-from .base import weights_digest
 from .batching import Batch, padding_mask
 from .capability import Record, capability
+from .old import weights_digest
 from .predictor import Predictor
 from .processor import Encoded
 

@@ -33,14 +33,15 @@ from ..decode.settings import BeamSettings
 from ..nn.backbone import Trace
 from ..nn.encoder_decoder import EncoderDecoder
 from ..nn.loss import TokenScores, distillation_loss, token_loss
-from .base import IGNORED, Metrics, Output, Task, weights_digest
 from .batching import MAX_ELEMENTS, Batch, evenly_spaced, run_batches
 from .capability import Record
 from .decoding import own_streams, score_record
 from .inspection import ScoredTokens, TokenReadout, TokenScorer
 from .metrics import perplexity
+from .old import IGNORED, E, Metrics, Output, weights_digest
+from .old import OldTask as Task
 from .predictor import ModelInput, Predictor
-from .processor import E, Processor
+from .processor import Processor
 
 MAX_ROWS = 64  # inputs that are decoded together
 SAMPLED_GROUPS = 200  # inputs for which targets are generated in an evaluation during training, at most

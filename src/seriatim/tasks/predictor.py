@@ -1,35 +1,48 @@
-"""Predictors: trained networks with declared capabilities; see `capability.py`."""
+"""Predictors: trained networks with declared capabilities, and the one function that executes them.
+
+    answer = predictor.execute(Request("translate", ["the red cat"], {"beams": 3}))
+    for part in answer: …            records as they are made; of a streamed request, pieces of each output
+    answer.predictions()             all of them
+    answer.value()                   what Python users get: a text for a text, a DataFrame for a DataFrame
+    answer.notes                     of this request
+
+`Run`, the command line and a server call the same function. Whatever is wrong with a request (its capability, its
+options, a path that is not allowed) is raised by `execute`, before the first prediction.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from ..core.config import Settings, validate
-from ..core.errors import SeriatimError, did_you_mean
+from ..core.errors import Diagnostics, SeriatimError, did_you_mean
 from ..data.dataset import Dataset
 from ..data.source import DataInput, Source, open_source
 from ..nn.native import quantize_weights
 from ..report.charts import View
 from .batching import Batch, device_of, run_batches
-from .capability import Capability, CapabilityMethod, Record, capability
+from .capability import Call, Capability, CapabilityMethod, Record, capability
 from .inspection import Aligner, EmbeddingTable, Explainer, ImageAttention, TokenReadout, TokenScorer
+from .reading import refuse_paths, restore_kinds
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
     from ..embedding.reader import TextReader
-    from .base import Task
+    from .base import AnyTask
 
+T = TypeVar("T", bound="AnyTask")
 # What the file of a new task imports
-__all__ = ["Predictions", "Predictor", "Record", "Usage", "capability"]
+__all__ = ["Call", "Predictions", "Predictor", "Record", "Request", "Usage", "capability"]
 
 
 def flatten(record: Mapping[str, object]) -> Record:
@@ -81,6 +94,117 @@ class Predictions(list[Record]):
         return pd.concat([inputs.drop(columns=predictions.columns, errors="ignore"), predictions], axis=1)
 
 
+# Requests and answers
+
+
+@dataclass(frozen=True)
+class Request:
+    """A question to a predictor.
+
+    Args:
+        name: The capability; "predict" is the first one, with its main output named "prediction".
+        inputs: A path, a table, a list of inputs, or a single input.
+        options: Fields of the capability's options.
+        columns: Role → column names that differ from those of the training data.
+        stream: Whether outputs are wanted in pieces, if the capability has any.
+        paths: Whether inputs, cells and options may name local files. A server says no.
+        part: How many rows are predicted at a time; by default all.
+        on_note: Called with each note as it is made.
+        data_dir: The folder of catalogue data sets.
+    """
+
+    name: str
+    inputs: DataInput | None = None
+    options: Mapping[str, object] = field(default_factory=dict)
+    columns: Mapping[str, str] | None = None
+    stream: bool = False
+    paths: bool = True
+    part: int | None = None
+    on_note: Callable[[str], None] | None = None
+    data_dir: str | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """Consecutive predictions of an answer.
+
+    Args:
+        first: The number of the first input row.
+        rows: The input rows.
+        records: Their predictions.
+        complete: False for a piece: the main output of its record continues that of the piece before.
+    """
+
+    first: int
+    rows: Dataset
+    records: list[Record]
+    complete: bool = True
+
+    def cells(self) -> Iterator[Record]:
+        """Yields the cells of each input row by column."""
+        columns = [column for columns in self.rows.columns.values() for column in columns]
+        for row in range(len(self.rows)):
+            yield {column.name: column.values[row] for column in columns}
+
+
+class Answer:
+    """The answer to a request. It is computed while it is iterated over, once.
+
+    Args:
+        request: The request.
+        capability: The capability that it names.
+        source: The inputs; None if they are the data of the run.
+        single: Whether the inputs are a single one.
+        count: The number of input rows.
+        diagnostics: Receives the notes.
+        parts: The predictions.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        capability: Capability,
+        source: Source | None,
+        single: bool,
+        count: int,
+        diagnostics: Diagnostics,
+        parts: Iterator[Part],
+    ) -> None:
+        self.request, self.capability, self.diagnostics = request, capability, diagnostics
+        self.main = "prediction" if request.name == "predict" else capability.main
+        self.count = count
+        self._source, self._single, self._parts = source, single, parts
+
+    def __iter__(self) -> Iterator[Part]:
+        return self._parts
+
+    def named(self, records: Iterable[Record]) -> Iterator[Record]:
+        """Yields records with the main output under the name that the request gives it."""
+        own = self.capability.main
+        if self.main == own:
+            return iter(records)
+        return ({self.main if key == own else key: value for key, value in record.items()} for record in records)
+
+    @property
+    def notes(self) -> list[str]:
+        """The notes so far."""
+        return self.diagnostics.notes
+
+    def predictions(self) -> Predictions:
+        """Returns all records."""
+        predictions = Predictions(record for part in self for record in self.named(part.records))
+        predictions.source = self._source if self.capability.per_row else None
+        return predictions
+
+    def value(self) -> Any:
+        """Returns the records, or a DataFrame if the input is one; of a single input its record or main output."""
+        predictions = self.predictions()
+        if self._single and self.capability.per_row and predictions:  # an empty tuple has no prediction
+            scalar = self.capability.scalar and self.request.name != "predict"
+            return predictions[0][self.main] if scalar else predictions[0]
+        return predictions.like(self.request.inputs)
+
+
 @dataclass(frozen=True)
 class ModelInput:
     """Inputs as the network reads them, with what `inspect` and `embed` show beside them."""
@@ -97,11 +221,17 @@ class Usage:
     python: str
 
 
-class Predictor:
-    """A trained network with the capabilities of its task. `predict` runs the first one.
+def as_task(task: Any) -> Any:
+    from .old import as_task
+
+    return as_task(task)
+
+
+class Predictor(Generic[T]):
+    """A trained network with the capabilities of its task.
 
     Args:
-        task: With or without data.
+        task: The task.
         network: The network, or the model that `Task.fit` returned.
     """
 
@@ -110,23 +240,57 @@ class Predictor:
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
-        found: dict[str, object] = {}
-        for base in cls.__mro__:  # what attribute access finds: a method that is declared again, or None, replaces it
-            for name, value in vars(base).items():
-                found.setdefault(name, value)
-        cls.methods = {name: value for name, value in found.items() if isinstance(value, CapabilityMethod)}
+        names = dict.fromkeys(name for base in cls.__mro__ for name in vars(base))
+        members = ((name, inspect.getattr_static(cls, name)) for name in names)  # what attribute access finds
+        cls.methods = {name: value for name, value in members if isinstance(value, CapabilityMethod)}
 
-    def __init__(self, task: Task[Any], network: Any) -> None:
+    def __init__(self, task: T, network: Any) -> None:
         self.task, self.network, self.processor = task, network, task.processor
+
+    @classmethod
+    def offers(cls, task: Any, name: str) -> bool:
+        """Returns whether a task has a capability of the class, such as embeddings if it reads text."""
+        return True
+
+    @classmethod
+    def describe(cls, task: AnyTask) -> dict[str, Capability]:
+        """Returns the capabilities of a task by name. No network is needed."""
+        inputs = task.schema.inputs()
+        return {name: method.resolve(inputs) for name, method in cls.methods.items() if cls.offers(task, name)}
 
     @property
     def capabilities(self) -> dict[str, Capability]:
-        """The declared capabilities of this predictor, by name."""
-        inputs = self.task.schema.inputs()
-        return {name: declared.resolve(inputs) for name, declared in self.methods.items()}
+        return self.describe(self.task)
 
-    def call(self, name: str, inputs: DataInput, data_dir: str | None = None, **options: object) -> Predictions:
-        """Returns the predictions of a capability.
+    # Execution
+
+    def execute(self, request: Request) -> Answer:
+        """Returns the answer to a request, which is computed as it is read; raises what is wrong with the request."""
+        known = self.capabilities
+        name = next(iter(known)) if request.name == "predict" else request.name
+        if name not in known:
+            cause = f'the task {self.task.name} has no capability "{name}"'
+            raise SeriatimError("predict.capability", cause, did_you_mean(name, known))
+        chosen, method = known[name], self.methods[name]
+        options = validate(chosen.options, request.options, f"the options of {name}")
+        if request.stream and not chosen.streams:
+            raise SeriatimError("predict.stream", f"{name} has no pieces", "omit stream")
+        if not request.paths:
+            refuse_files(request, chosen)
+        diagnostics = Diagnostics(request.on_note)
+        single, source, rows = self._read(request, chosen, diagnostics)
+        call = Call(rows, options, diagnostics)
+        parts = (
+            self._stream(method, call)
+            if request.stream
+            else self._parts(method, call, request.part, request.inputs is None)
+        )
+        return Answer(request, chosen, source, single, len(rows), diagnostics, parts)
+
+    def call(
+        self, name: str, inputs: DataInput | None = None, data_dir: str | None = None, **options: object
+    ) -> Predictions:
+        """Returns the predictions of a capability as records.
 
         Args:
             name: The capability.
@@ -134,36 +298,63 @@ class Predictor:
             data_dir: The folder of catalogue data sets.
             options: Fields of the capability's options.
         """
-        if name not in self.capabilities:
-            cause = f'the task {self.task.name} has no capability "{name}"'
-            raise SeriatimError("predict.capability", cause, did_you_mean(name, self.capabilities))
-        capability = self.capabilities[name]
-        own_data = capability.own_data and inputs is None
-        source = None if own_data else open_source(inputs, data_dir)
-        dataset = self.task.read_own_data(data_dir) if source is None else self.task.read(source, capability.inputs)
-        checked = validate(capability.options, options, f"the options of {name}")
-        if not len(dataset) and not own_data:
-            return Predictions()
-        predictions = Predictions(self.methods[name].method(self, dataset, checked))
-        predictions.source = source if capability.per_row else None
-        return predictions
+        return self.execute(Request(name, inputs, options, data_dir=data_dir)).predictions()
 
     def predict(self, inputs: DataInput, **options: Any) -> Predictions:
-        """Returns the predictions of the first capability, its first output named "prediction"; see `call`."""
-        name, declared = next(iter(self.methods.items()))
-        predictions = self.call(name, inputs, **options)
-        first = next(iter(declared.capability.outputs))
-        renamed = Predictions(
-            {"prediction" if key == first else key: value for key, value in row.items()} for row in predictions
-        )
-        renamed.source = predictions.source
-        return renamed
+        """Returns the predictions of the first capability, with its main output named "prediction"; see `call`."""
+        return self.call("predict", inputs, **options)
 
-    def ensemble(self, others: Sequence[Predictor]) -> Predictor:
+    def _read(
+        self, request: Request, chosen: Capability, diagnostics: Diagnostics
+    ) -> tuple[bool, Source | None, Dataset]:
+        """Returns whether there is a single input, the source, and its rows."""
+        inputs, task = request.inputs, as_task(self.task)
+        if inputs is None:
+            if not chosen.own_data:
+                raise SeriatimError("input.missing", f"{chosen.name} needs inputs", "pass a text, a list or a table")
+            return False, None, task.read_own_data(diagnostics, request.data_dir)
+        single = is_single(inputs) and not (request.paths and self._is_file(chosen, inputs))
+        source = open_source([inputs] if single else inputs, request.data_dir)
+        if request.paths:
+            return single, source, task.read(source, diagnostics, chosen.inputs, request.columns)
+        schema, layout = refuse_paths(chosen.inputs, task.layout)
+        rows = replace(task, layout=layout).read(source, diagnostics, schema, request.columns)
+        return single, source, restore_kinds(rows, task.layout)
+
+    def _is_file(self, chosen: Capability, inputs: DataInput) -> bool:
+        """Returns whether a string names a file, since it cannot be an input itself, as "new.csv" of a forecast."""
+        role = chosen.inputs.input_role
+        kind = self.task.layout.kinds.get(str(role))
+        if not isinstance(inputs, str) or role is None or kind is None or kind not in chosen.inputs[role].kinds:
+            return False
+        try:
+            kind.parse(inputs)
+        except (ValueError, SeriatimError):  # a file that does not exist is then reported as such
+            return Path(inputs).suffix[1:].isalpha() or Path(inputs).exists()
+        return False
+
+    def _parts(self, method: CapabilityMethod, call: Call[Any], size: int | None, own_data: bool) -> Iterator[Part]:
+        count = len(call.rows)
+        if size is None or not method.capability.per_row or count <= size:
+            if count or own_data:  # a capability may need no rows, as a composition without an opening
+                yield Part(0, call.rows, method.run(self, call))
+            return
+        for first in range(0, count, size):
+            rows = call.rows.take(np.arange(first, min(first + size, count)))
+            yield Part(first, rows, method.run(self, replace(call, rows=rows)))
+
+    def _stream(self, method: CapabilityMethod, call: Call[Any]) -> Iterator[Part]:
+        assert method.pieces is not None
+        for row in range(len(call.rows)):
+            rows = call.rows.take(np.array([row]))
+            for record in method.pieces(self, replace(call, rows=rows)):
+                yield Part(row, rows, [record], complete=False)
+
+    def ensemble(self, others: Sequence[Predictor[T]]) -> Predictor[T]:
         """Returns a predictor that averages the probabilities of this one and others."""
         raise SeriatimError("predict.ensemble", f"the task {self.task.name} has no ensembles", "name one run")
 
-    def quantize(self) -> Predictor:
+    def quantize(self) -> Predictor[T]:
         """Returns a predictor whose network has int8 weights: faster where memory is the limit, nearly as accurate."""
         if self.task.config.model.gradient_free:
             raise SeriatimError("run.gradient-free", f"{self.task.name}: the model has no weights", "omit --int8")
@@ -182,7 +373,8 @@ class Predictor:
 
     def encode_inputs(self, inputs: DataInput) -> Any:
         """Returns inputs of the user as items of the network, without targets."""
-        return self.task.encode(self.task.read(inputs, self.task.schema.inputs()))
+        task, diagnostics = as_task(self.task), Diagnostics()
+        return task.encode(task.read(inputs, diagnostics, task.schema.inputs()), diagnostics)
 
     def model_input(self, inputs: DataInput) -> ModelInput:
         """Returns the batch that the network reads for these inputs, with the text of each element."""
@@ -281,3 +473,27 @@ class Predictor:
     def usage(self, run: str) -> list[Usage]:
         """Returns lines for the model card that use the capabilities of this run on an example."""
         return []
+
+
+def is_single(inputs: DataInput) -> bool:
+    """Returns whether this is one input, not a table or a list: a text, a record, a tuple of texts, an image array."""
+    if isinstance(inputs, np.ndarray):  # (H,W) or (H,W,C); gray images (N,H,W) are several
+        channels = inputs.shape[2] if inputs.ndim == 3 else 1
+        return inputs.dtype == np.uint8 and inputs.ndim in (2, 3) and channels in (1, 3, 4)
+    if isinstance(inputs, Mapping):
+        inputs = tuple(inputs.values())
+    if isinstance(inputs, tuple):
+        return all(isinstance(value, str | Path | int | float) for value in inputs)
+    return isinstance(inputs, str)
+
+
+def refuse_files(request: Request, chosen: Capability) -> None:
+    """Raises SeriatimError if inputs or options name a file; `refuse_paths` sees to the cells."""
+    inputs = request.inputs
+    named = isinstance(inputs, Path | Source) or (isinstance(inputs, str) and not is_single(inputs))
+    if isinstance(inputs, Mapping) and not is_single(inputs):  # columns by name, not sources by split
+        named = any(isinstance(cells, str | Path | Source | Mapping) for cells in inputs.values())
+    options = [name for name in chosen.sources if isinstance(request.options.get(name), str | Path)]
+    if named or options or (inputs is None and not chosen.own_data):
+        what = f"the option {options[0]} names a file" if options else "the input is no list of inputs"
+        raise SeriatimError("input.path", f"{what}, and files are not read here", "send the contents of the file")

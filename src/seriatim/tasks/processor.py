@@ -23,7 +23,10 @@ from ..data.dataset import Dataset
 from ..data.formats import ReadOptions
 from ..data.sequences import Sequences
 from ..data.tokenizers import Tokenizer
+from ..nn.backbone import ModelSettings
 
+S = TypeVar("S", bound=Settings)
+E = TypeVar("E")  # the items of a split
 Tokenizers = Mapping[str, Tokenizer]  # by the name of their field: "tokenizer", of the source "source_tokenizer"
 Values = Mapping[str, Any]  # a configuration, or a section of it, as nested plain values
 Json = Any  # a JSON value
@@ -55,12 +58,12 @@ class DataSettings(Settings):
         return ReadOptions(self.encoding, self.label_separator)
 
 
-class TaskConfig(Settings):
+class TaskConfig(Settings, Generic[S]):
     """All settings a task may depend on. Those of the training loop are not among them."""
 
-    task: Any  # an instance of the task's `settings_type`
+    task: S  # an instance of the task's `settings_type`
     data: DataSettings
-    model: Any  # an instance of `BackboneSettings`, of the architecture's own class
+    model: ModelSettings  # an instance of the architecture's own class
     seed: Seed = 0
 
 
@@ -206,9 +209,6 @@ class Encoded:
         return replace(self, inputs=Sequences(values, ends), targets=np.concatenate([self.targets, targets]))
 
 
-E = TypeVar("E", bound=Encoded)
-
-
 class Processor(Stored, ABC, Generic[E]):
     """Encodes data sets as arrays; fitted on the training split and stored with the run.
 
@@ -217,7 +217,7 @@ class Processor(Stored, ABC, Generic[E]):
 
     @classmethod
     @abstractmethod
-    def fit(cls, train: Dataset, config: TaskConfig, pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:
+    def fit(cls, train: Dataset, config: TaskConfig[Any], pretrained: Tokenizers, diagnostics: Diagnostics) -> Self:
         """Returns a processor fitted on the training split.
 
         Args:

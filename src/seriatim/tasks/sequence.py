@@ -34,12 +34,13 @@ from ..nn.backbone import Backbone, BackboneSettings, ModelSettings
 from ..nn.names import Pooling
 from ..nn.network import Network, VectorHead, as_float32, assemble
 from ..report.charts import Image, Lines, Series, View
-from .base import Metrics, Output, Task
 from .batching import Batch, evenly_spaced
 from .capability import Capability, Record
 from .codecs import CODECS, ImageCodec, InputCodec, NumberCodec, SequenceSettings, TextCodec
 from .embedding import EmbeddingPredictor, TextReader, no_vectors
 from .inspection import ExplainedOutput, Explainer
+from .old import Metrics, Output
+from .old import OldTask as Task
 from .predictor import Usage
 from .processor import Encoded, Processor, TaskConfig, Tokenizers
 from .tfidf import Loss, TfidfModel

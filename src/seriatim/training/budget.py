@@ -6,7 +6,6 @@
                      time is the budget; the onset is later for models that apply it in every block
     learning rate    the model's · (its `lr_updates` / updates)^0.32, from one to two times, if time is the budget
     evaluations      ten, or one for each pass if there are more, up to `MAX_EVALUATIONS`
-    evaluate_limit   so many elements that evaluations cost a small share of the training
 
 Small batches make many updates, large ones precise updates. The best size grows with the number of targets that a
 training reads rather than with the model (Zhang et al. 2024, arXiv:2410.21676), here with its square root. The best
@@ -21,28 +20,29 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from ..core.device import Ranks, derive, memory_size
 from ..core.errors import SeriatimError
-from ..tasks.base import Encoded, Task
-from .config import DEFAULT_STEPS, MAX_EVALUATED, Config, learning_rates
+from .config import DEFAULT_STEPS, Config, learning_rates
 from .cost import count_flops, count_targets, parameter_count
+from .objective import Objective
 from .optimizer import make_optimizer, update
 
 TARGETS_PER_ROOT = 3.0  # targets of an update, as a multiple of the root of all that are read
 MIN_UPDATES = 300  # of the smallest batches; a narrower network makes more
 MIN_BATCH_SIZE, MIN_WIDTH = 8, 64
 PROBES = 3  # updates that are timed, after one that is not
-EVALUATED_SHARE = 0.05  # elements of an evaluation, of those trained on; ten without gradients cost some 15 %
-MIN_EVALUATED = 10_000  # elements of an evaluation
 MIN_EVALUATIONS, MAX_EVALUATIONS = 10, 40
 DROPOUT_PER_DECADE, MAX_DROPOUT = 0.15, 0.5
 LR_EXPONENT, MAX_LR_FACTOR = 0.32, 2.0
+
+Build = Callable[[Any], nn.Module]  # the network of the settings of a model
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,18 @@ class Pace(NamedTuple):
     targets: float  # of a row
 
 
-def make_plan(config: Config, task: Task[Encoded], device: torch.device, ranks: Ranks) -> Plan:
-    """Returns the settings of a training with numbers for all that they leave open."""
+def make_plan(config: Config, objective: Objective[Any, Any], build: Build, device: torch.device, ranks: Ranks) -> Plan:
+    """Returns the settings of a training with numbers for all that they leave open.
+
+    Args:
+        config: The settings.
+        objective: What is trained.
+        build: Returns the network of the settings of a model.
+        device: The device to compute on.
+        ranks: This process among its peers.
+    """
     train, model, choices = config.train, config.model, []
-    batch_size = task.batch_size if train.batch_size is None else train.batch_size
+    batch_size = objective.batch_size if train.batch_size is None else train.batch_size
 
     def global_size(rows: int) -> int:
         return rows * train.accumulate * ranks.world_size
@@ -84,14 +92,16 @@ def make_plan(config: Config, task: Task[Encoded], device: torch.device, ranks: 
         if train.batch_size is None:
             while batch_size >= 2 * MIN_BATCH_SIZE:
                 batch_size //= 2
-        pace = measure_pace(config, task, device, ranks, batch_size)
+        pace = measure_pace(config, objective, build, device, ranks, batch_size)
         while is_open(config, "width") and pace.rows < MIN_UPDATES * batch_size and model.width >= 2 * MIN_WIDTH:
             model = model.with_width(model.width // 2)
-            pace = measure_pace(config.model_copy(update={"model": model}), task, device, ranks, batch_size)
+            pace = measure_pace(config.model_copy(update={"model": model}), objective, build, device, ranks, batch_size)
         if train.batch_size is None:
             while 2 * batch_size <= min(largest, largest_batch(pace, train.accumulate * ranks.world_size)):
                 batch_size *= 2
-                pace = measure_pace(config.model_copy(update={"model": model}), task, device, ranks, batch_size)
+                pace = measure_pace(
+                    config.model_copy(update={"model": model}), objective, build, device, ranks, batch_size
+                )
             choices.append(f"batch size {batch_size}")
         updates = math.ceil(pace.rows / batch_size)
         if model.width != config.model.width:
@@ -99,17 +109,19 @@ def make_plan(config: Config, task: Task[Encoded], device: torch.device, ranks: 
     else:
         updates = DEFAULT_STEPS if train.steps is None else train.steps
         if train.epochs is not None:
-            updates = math.ceil(train.epochs * task.steps_per_epoch(global_size(batch_size)))
+            updates = math.ceil(train.epochs * objective.steps_per_epoch(global_size(batch_size)))
         elif train.tokens is not None:
-            updates = math.ceil(train.tokens / max(count_targets(task, global_size(batch_size)), 1))
+            updates = math.ceil(train.tokens / max(count_targets(objective, global_size(batch_size)), 1))
         elif train.flops is not None:
-            network = task.network(model).to(device)
-            updates = math.ceil(train.flops / max(count_flops(task, network, global_size(batch_size), device), 1.0))
-    passes = updates / task.steps_per_epoch(global_size(batch_size))
+            network = build(model).to(device)
+            updates = math.ceil(
+                train.flops / max(count_flops(objective, network, global_size(batch_size), device), 1.0)
+            )
+    passes = updates / objective.steps_per_epoch(global_size(batch_size))
     changes: dict[str, object] = {"batch_size": batch_size}
     if train.timed and is_open(config, "dropout"):
         targets = pace.targets * pace.rows * train.accumulate * ranks.world_size / passes  # of the training split
-        ratio = parameter_count(model, task.network) * passes / targets / model.dropout_onset
+        ratio = parameter_count(model, build) * passes / targets / model.dropout_onset
         dropout = round(min(max(DROPOUT_PER_DECADE * math.log10(ratio), 0.0), MAX_DROPOUT), 1)
         if dropout > model.dropout:
             model = model.model_copy(update={"dropout": dropout})
@@ -122,9 +134,6 @@ def make_plan(config: Config, task: Task[Encoded], device: torch.device, ranks: 
             choices.append(f"learning rate {lr * train.optimizer.lr_scale:g}")
     if train.evaluations is None:
         changes["evaluations"] = min(max(MIN_EVALUATIONS, int(passes)), MAX_EVALUATIONS)
-    if train.evaluate_limit is None:
-        trained = passes * float(task.encoded["train"].lengths.sum())
-        changes["evaluate_limit"] = int(min(max(EVALUATED_SHARE * trained, MIN_EVALUATED), MAX_EVALUATED))
     note = ""
     if choices:
         budget = f" in {train.minutes:g} minutes" if train.timed else ""
@@ -159,20 +168,22 @@ def rounded(number: float) -> int:
     return round(int(number), -max(math.floor(math.log10(max(number, 1))) - 1, 0))
 
 
-def measure_pace(config: Config, task: Task[Encoded], device: torch.device, ranks: Ranks, rows: int) -> Pace:
+def measure_pace(
+    config: Config, objective: Objective[Any, Any], build: Build, device: torch.device, ranks: Ranks, rows: int
+) -> Pace:
     """Returns the pace of a training by the mean time of a few updates of so many rows.
 
     On a CPU it is the processor time if that is less: on a busy machine the wall time says more about others.
     """
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(derive(config.seed, "init"))
-        network = task.network(config.model).to(device).train()
+        network = build(config.model).to(device).train()
         optimizer = make_optimizer(network, config.train.optimizer, *learning_rates(config))
         seconds, targets = 0.0, 0
         for probe in range(1 + PROBES):
-            batch = task.batch(probe, 0, rows, rows).to(device)
+            batch = objective.batch(probe, 0, rows, rows).to(device)
             wall, processor = time.perf_counter(), time.process_time()
-            loss = task.loss(task.forward(network, batch), batch, config.train.label_smoothing)
+            loss = objective.loss(objective.forward(network, batch), batch, config.train.label_smoothing)
             (loss / max(batch.count, 1)).backward()
             update(optimizer, 1e-9)
             optimizer.zero_grad(set_to_none=True)
@@ -190,14 +201,14 @@ def measure_pace(config: Config, task: Task[Encoded], device: torch.device, rank
     return Pace(time_budget * rows / seconds / config.train.accumulate, max(targets / PROBES / rows, 1e-6))
 
 
-def check_batch_memory(task: Task[Encoded], network: nn.Module, batch_size: int) -> None:
+def check_batch_memory(objective: Objective[Any, Any], network: nn.Module, batch_size: int) -> None:
     """Raises SeriatimError if what a batch keeps for its gradients does not fit into memory, measured on two rows."""
     if batch_size <= 2:
         return
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # with fewer rows than threads, other operators may be used, which keep something else
     try:
-        one, two = (kept_bytes(task, network, rows) for rows in (1, 2))
+        one, two = (kept_bytes(objective, network, rows) for rows in (1, 2))
     finally:
         torch.set_num_threads(threads)
     needed, present = one + max(two - one, 0) * (batch_size - 1), memory_size()
@@ -211,7 +222,7 @@ def check_batch_memory(task: Task[Encoded], network: nn.Module, batch_size: int)
         raise SeriatimError("train.memory", cause, remedy)
 
 
-def kept_bytes(task: Task[Encoded], network: nn.Module, rows: int) -> int:
+def kept_bytes(objective: Objective[Any, Any], network: nn.Module, rows: int) -> int:
     """Returns the size of the tensors that a forward pass over some rows keeps for the backward pass."""
     own = {parameter.untyped_storage().data_ptr() for parameter in network.parameters()}
     sizes: dict[int, int] = {}
@@ -222,8 +233,8 @@ def kept_bytes(task: Task[Encoded], network: nn.Module, rows: int) -> int:
             sizes[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    batch = task.batch(0, 0, rows, 2)
+    batch = objective.batch(0, 0, rows, 2)
     with torch.random.fork_rng([]), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        loss = task.loss(task.forward(network.train(), batch), batch)
+        loss = objective.loss(objective.forward(network.train(), batch), batch)
         del loss
     return sum(sizes.values())

@@ -20,7 +20,6 @@ Freeze = Literal["none", "embeddings", "backbone"] | Annotated[int, Field(ge=1, 
 MAX_STEPS = 10**12
 MAX_MINUTES = 10**7  # 19 years
 DEFAULT_STEPS = 2_000  # if neither steps nor minutes are set
-MAX_EVALUATED = 200_000  # elements of an evaluation during training
 MUON_LR = 0.02  # for a model that does not name its own
 
 
@@ -125,8 +124,8 @@ class TrainSettings(Settings):
     )
     evaluate_limit: Count | None = Field(
         None,
-        description="tokens per evaluation during training, all at the end (default: 5 % of those trained on, "
-        "from 10,000 to 200,000)",
+        description="characters, numbers or images per evaluation during training, the same for every model; "
+        "all at the end (default: 200,000)",
     )
     keep_checkpoints: int = Field(
         1, ge=1, le=1_000, description="number of last checkpoints that are kept besides the best, to average"
@@ -179,7 +178,7 @@ ENDS = ("steps", "epochs", "tokens", "flops", "minutes")  # of a training
 EXAMPLE = "`seriatim train language --data book.txt --model lstm`"
 
 
-class Config(TaskConfig):
+class Config(TaskConfig[Any]):
     """The contents of config.yaml. The exact types of `task` and `model` follow from their names."""
 
     task: Any = Field(description="the task and its settings")
@@ -193,7 +192,7 @@ class Config(TaskConfig):
     params: Count | None = Field(None, description="parameter budget: solves for the model's width")
     seed: Seed = Field(0, description="of every random stream")
 
-    def task_config(self) -> TaskConfig:
+    def task_config(self) -> TaskConfig[Any]:
         """Returns the settings that a task depends on."""
         return TaskConfig(task=self.task, data=self.data, model=self.model, seed=self.seed)
 

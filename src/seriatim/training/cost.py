@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -21,6 +21,9 @@ from ..nn.backbone import BackboneSettings
 from ..nn.layers import readable_equations
 from ..nn.network import count_parameters
 from ..tasks.batching import POOL_BATCHES, Batch
+
+if TYPE_CHECKING:
+    from .objective import Objective
 
 MAX_WIDTH = 65_536
 EQUAL_BATCHES = 4  # so many costly batches of one size are taken for all
@@ -84,18 +87,18 @@ def _largest(size: Callable[[int], int], limit: int, highest: int, multiple: int
     return low * multiple
 
 
-def count_targets(task: Any, batch_size: int) -> float:
+def count_targets(objective: Objective[Any, Any], batch_size: int) -> float:
     """Returns the mean number of targets of the first batches."""
-    return fmean(measure_batches(task, batch_size, lambda batch: batch.count))
+    return fmean(measure_batches(objective, batch_size, lambda batch: batch.count))
 
 
-def count_flops(task: Any, network: nn.Module, batch_size: int, device: torch.device) -> float:
+def count_flops(objective: Objective[Any, Any], network: nn.Module, batch_size: int, device: torch.device) -> float:
     """Returns the operations of the matrix products of a forward and backward pass over a mean batch.
 
     They are counted on rows of batches from short to long, and scaled by the elements of the first batches: the lengths
     of those that a seed happens to draw must not decide.
     """
-    sizes = measure_batches(task, batch_size, count_elements)
+    sizes = measure_batches(objective, batch_size, count_elements)
     by_size = sorted(range(len(sizes)), key=sizes.__getitem__)
     parts = min(COUNTED_BATCHES, len(sizes))
     twin = copy.deepcopy(network).train()
@@ -103,20 +106,20 @@ def count_flops(task: Any, network: nn.Module, batch_size: int, device: torch.de
     flops = elements = 0
     for part in range(parts):
         step = by_size[(2 * part + 1) * len(sizes) // (2 * parts)]  # the middle of each quarter
-        row = task.batch(step, batch_size - 1, batch_size, batch_size).to(device)
+        row = objective.batch(step, batch_size - 1, batch_size, batch_size).to(device)
         with readable_equations(), FlopCounterMode(display=False) as counter:
-            task.loss(task.forward(twin, row), row).backward()
+            objective.loss(objective.forward(twin, row), row).backward()
         flops, elements = flops + counter.get_total_flops(), elements + count_elements(row)
     torch.random.set_rng_state(generator)
     return flops / max(elements, 1) * fmean(sizes)
 
 
-def measure_batches(task: Any, batch_size: int, measure: Callable[[Batch], int]) -> list[int]:
+def measure_batches(objective: Objective[Any, Any], batch_size: int, measure: Callable[[Batch], int]) -> list[int]:
     """Returns a size of each of the first batches; of few if they are costly and equal, as images are."""
     sizes: list[int] = []
-    for step in range(min(POOL_BATCHES, task.steps_per_epoch(batch_size))):
-        sizes.append(measure(task.batch(step, 0, batch_size, batch_size)))
-        if task.prefetch and len(sizes) == EQUAL_BATCHES and len(set(sizes)) == 1:
+    for step in range(min(POOL_BATCHES, objective.steps_per_epoch(batch_size))):
+        sizes.append(measure(objective.batch(step, 0, batch_size, batch_size)))
+        if objective.prefetch and len(sizes) == EQUAL_BATCHES and len(set(sizes)) == 1:
             break
     return sizes
 

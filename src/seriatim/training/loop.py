@@ -1,6 +1,6 @@
 """The training loop: a generator of events.
 
-    for event in Loop(task, network, settings, …).run(): …
+    for event in Loop(objective, network, settings, …).run(): …
 
 An update is a pure function of the weights, the optimizer's state and the step, because batches and dropout come from
 streams addressed by the step. So resuming is exact, and the number of interruptions, of processes and of accumulated
@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from types import FrameType
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -36,12 +36,12 @@ from ..core.errors import SeriatimError, did_you_mean
 from ..core.metrics import get_metric
 from ..kernels import load as load_kernels
 from ..nn.network import load_weights, weights
-from ..tasks.base import Encoded, Task
 from ..tasks.batching import Batch
 from .checkpoint import Checkpoint, Checkpoints, StepTimes
-from .config import DEFAULT_STEPS, MAX_EVALUATED, MUON_LR, TrainSettings
+from .config import DEFAULT_STEPS, MUON_LR, TrainSettings
 from .cost import count_flops, count_targets
 from .events import Evaluated, Event, Saved, Started, Stepped, Stopped
+from .objective import Objective
 from .optimizer import (
     freeze,
     load_optimizer,
@@ -51,9 +51,6 @@ from .optimizer import (
     timed_lr_factor,
     update,
 )
-
-if TYPE_CHECKING:
-    from .distillation import DistillationTask
 
 T = TypeVar("T")
 DEFAULT_EVALUATIONS = 10  # during training
@@ -88,7 +85,7 @@ class Loop:
     """A training.
 
     Args:
-        task: The task with its data, or a distillation around it.
+        objective: What is minimized and monitored: a task with its data, or a distillation.
         network: The network; it is trained in place.
         settings: The settings of the loop.
         lr: The peak learning rate.
@@ -103,7 +100,7 @@ class Loop:
         pause: After how many seconds of training to evaluate and stop before the end, and the reason to give.
     """
 
-    task: Task[Encoded] | DistillationTask
+    objective: Objective[Any, Any]
     network: nn.Module
     settings: TrainSettings
     lr: float
@@ -119,7 +116,7 @@ class Loop:
 
     def __post_init__(self) -> None:
         self.network.to(self.device)
-        self.monitor = self.task.monitor if self.settings.monitor is None else self.settings.monitor
+        self.monitor = self.objective.monitor if self.settings.monitor is None else self.settings.monitor
         evaluations = self.settings.evaluations
         self.evaluations = DEFAULT_EVALUATIONS if evaluations is None else evaluations
         self.carries_state = bool(getattr(getattr(self.network, "backbone", None), "carries_state", False))
@@ -129,14 +126,14 @@ class Loop:
         if self.settings.ema:
             self.ema = {name: tensor.detach().clone() for name, tensor in weights(self.network).items()}
         rows = self.settings.batch_size
-        self.batch_size: int = self.task.batch_size if rows is None else rows
+        self.batch_size: int = self.objective.batch_size if rows is None else rows
         self.progress = Progress(batch_size=self.batch_size * self.settings.accumulate * self.ranks.world_size)
         self.step_flops: float | None = None  # of one update, counted once
         self.steps = self._count_steps()
         minutes = self.settings.minutes
         self.budget = minutes * 60 if minutes is not None and self.steps is None else None
         self.carried_states: list[states.State] = []
-        self.prefetcher = Prefetcher(self._batches, self.task.prefetch)
+        self.prefetcher = Prefetcher(self._batches, self.objective.prefetch)
         self.times = StepTimes(self.checkpoints.folder)
         self.recorded: dict[int, float] = {}  # times of steps that were made before, after the checkpoint
         self.interrupted = -1  # step of a checkpoint without an evaluation, which is not kept
@@ -145,9 +142,9 @@ class Loop:
         """Returns the number of updates to make; None: as many as fit into the minutes."""
         settings = self.settings
         if settings.epochs is not None:
-            return math.ceil(settings.epochs * self.task.steps_per_epoch(self.progress.batch_size))
+            return math.ceil(settings.epochs * self.objective.steps_per_epoch(self.progress.batch_size))
         if settings.tokens is not None:  # batches are the same for all models, whatever their lengths
-            return max(round(settings.tokens / max(count_targets(self.task, self.progress.batch_size), 1)), 1)
+            return max(round(settings.tokens / max(count_targets(self.objective, self.progress.batch_size), 1)), 1)
         if settings.flops is not None:
             return max(round(settings.flops / max(self._count_flops(), 1.0)), 1)
         return DEFAULT_STEPS if settings.steps is None and settings.minutes is None else settings.steps
@@ -155,7 +152,7 @@ class Loop:
     def _count_flops(self) -> float:
         """Returns the floating-point operations of an update."""
         if self.step_flops is None:
-            self.step_flops = count_flops(self.task, self.network, self.progress.batch_size, self.device)
+            self.step_flops = count_flops(self.objective, self.network, self.progress.batch_size, self.device)
         return self.step_flops
 
     def resume(self, new_end: bool = False) -> None:
@@ -211,7 +208,7 @@ class Loop:
             self._warm_up()
         if self._is_timed and self.ranks.is_first:
             self.times.truncate(max(self.recorded, default=now.step))
-        ranks, unit = self.ranks.world_size, self.task.unit
+        ranks, unit = self.ranks.world_size, self.objective.unit
         yield Started(now.step, now.seconds, self.steps, parameters, flops, ranks, unit, self.budget)
         while not (reason := self._signal()):
             reason = self._end()
@@ -240,13 +237,13 @@ class Loop:
         are.
         """
         first, last = self._shares()[0]
-        batch = self.task.batch(self.progress.step, first, last, self.progress.batch_size).to(self.device)
+        batch = self.objective.batch(self.progress.step, first, last, self.progress.batch_size).to(self.device)
         twin = copy.deepcopy(self.network).train()
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
             for _ in range(WARM_UP_PASSES):
                 with self._precision():
-                    output = self.task.forward(twin, batch)
-                    loss = self.task.loss(output, batch, self.settings.label_smoothing)  # type: ignore[arg-type]
+                    output = self.objective.forward(twin, batch)
+                    loss = self.objective.loss(output, batch, self.settings.label_smoothing)
                 loss.backward()
 
     def _end(self) -> str:
@@ -313,8 +310,8 @@ class Loop:
             torch.manual_seed(derive(self.seed, "dropout", now.step, first))
             before = None if batch.fresh or not self.carried_states else self.carried_states[index]
             with self._precision():
-                output = self.task.forward(self.network, batch, before)
-                loss = self.task.loss(output, batch, settings.label_smoothing)  # type: ignore[arg-type]
+                output = self.objective.forward(self.network, batch, before)
+                loss = self.objective.loss(output, batch, settings.label_smoothing)
             (loss / count).backward()
             total += loss.item()
             if self.carries_state and output.state is not None:
@@ -345,7 +342,7 @@ class Loop:
 
     def _batches(self, step: int) -> list[Batch]:
         """Returns the batches of this process in a step."""
-        return [self.task.batch(step, first, last, self.progress.batch_size) for first, last in self._shares()]
+        return [self.objective.batch(step, first, last, self.progress.batch_size) for first, last in self._shares()]
 
     def _shares(self) -> list[tuple[int, int]]:
         """Returns the first row and the end of each batch of this process, within the global batch."""
@@ -394,10 +391,10 @@ class Loop:
             sample = ""
             if self.ranks.is_first:
                 self.network.eval()
-                limit = self.settings.evaluate_limit
-                metrics = self.task.evaluate(self.network, "validation", MAX_EVALUATED if limit is None else limit)
+                evaluation = self.objective.evaluate(self.network)
+                metrics = dict(evaluation.metrics)
                 check_monitor(self.monitor, metrics)
-                sample = self.task.sample(self.network)
+                sample = self.objective.sample(evaluation)
             values = [metrics.get(name, 0.0) for name in (self.monitor, "loss")]
             value, loss, elapsed = self.ranks.broadcast([*values, self._now() - began])
             sign = -1 if get_metric(self.monitor).direction == "higher" else 1

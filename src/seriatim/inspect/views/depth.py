@@ -136,15 +136,14 @@ def make_classifier(settings: Any) -> Network:
 def trained_stacks(subject: Subject) -> list[Stack]:
     """Returns the network before and after training, over the first images of the validation split."""
     task, split = subject.task, subject.split
-    encoded = task.encoded[split]
-    batch = task.collate(encoded, np.arange(min(IMAGES, len(encoded))))
+    batch = task.collate(split.items, np.arange(min(IMAGES, len(split.items))))
 
     def loss(network: nn.Module, x: Tensor) -> Tensor:
         images = replace(batch.to(x.device), inputs=x)
         return task.loss(task.forward(network, images), images) / len(x)
 
     with torch.random.fork_rng(devices=[]):
-        fresh = task.build()
+        fresh = task.build(subject.data[1].train)
     device = next(subject.network.parameters()).device
     stacks, skips = [], bool(getattr(subject.settings, "skips", True))
     for network, before in ((fresh.to(device), True), (subject.network, False)):

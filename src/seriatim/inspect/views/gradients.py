@@ -196,7 +196,7 @@ def token_windows(subject: Subject, texts: Sequence[str], length: int) -> Inputs
     tokenizer = subject.predictor.processor.tokenizers["tokenizer"]
     sources = [np.asarray(ids) for ids in tokenizer.encode_many(list(texts), strict=False)] if texts else []
     if not texts:
-        stream = subject.task.stream(subject.split)
+        stream = subject.stream
         sources = [np.empty(0) if stream is None else np.asarray(stream[:STREAM_TOKENS])]
     size = min(length if limit is None else min(length, limit), min(len(ids) for ids in sources) - 1)
     if size < 1:
@@ -219,7 +219,7 @@ def example_inputs(subject: Subject, texts: Sequence[str], length: int) -> Input
         pairs = subject.predictor.texts_per_input == (2,)
         readings = [subject.read(*texts)] if pairs else [subject.read(text) for text in texts]
     else:
-        count = min(SEQUENCES, len(subject.task.examples(subject.split)))
+        count = min(SEQUENCES, len(subject.examples))
         readings = [subject.read(example=number) for number in range(count)]
     inputs: Inputs = []
     for reading in readings:

@@ -176,9 +176,9 @@ def fresh_paths(subject: Subject, layers: Sequence[int], seed: int) -> list[Path
 
 
 def trained_paths(subject: Subject) -> Paths:
-    task, encoded = subject.task, subject.task.encoded[subject.split]
+    task, items = subject.task, subject.split.items
     device = next(subject.network.parameters()).device
-    batch = task.collate(encoded, np.arange(min(DELETED_IMAGES, len(encoded)))).to(device)
+    batch = task.collate(items, np.arange(min(DELETED_IMAGES, len(items)))).to(device)
 
     def loss(network: nn.Module, x: Tensor) -> Tensor:
         images = replace(batch, inputs=x, targets=batch.targets[: len(x)], count=len(x))

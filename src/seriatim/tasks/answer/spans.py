@@ -33,9 +33,9 @@ from ...core.errors import Diagnostics, SeriatimError
 from ...data.dataset import Dataset
 from ...data.sequences import Sequences
 from ...data.tokenizers import Tokenizer, TokenizerSettings, default_kind
-from ..base import IGNORED
 from ..batching import run_batches
 from ..codecs import fit_tokenizer, model_tokenizer
+from ..old import IGNORED
 from ..processor import Encoded, Processor, TaskConfig, Tokenizers, Values
 from .questions import Answer, locate_answers
 

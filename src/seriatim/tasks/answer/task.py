@@ -31,12 +31,13 @@ from ...nn.backbone import BackboneSettings
 from ...nn.loss import distillation_loss
 from ...nn.network import Network, SpanHead, as_float32, assemble
 from ...report.charts import BinnedMetric, Span, SpanText, Table, View
-from ..base import IGNORED, Metrics, Output, Task
 from ..batching import Batch, LengthSampler, Sampler, evenly_spaced, padding_mask
 from ..capability import Record, capability
 from ..codecs import plural, text_key
 from ..embedding import EmbeddingPredictor, TextReader
 from ..inspection import ExplainedOutput, Explainer, find_name, log_odds
+from ..old import IGNORED, Metrics, Output
+from ..old import OldTask as Task
 from ..predictor import Predictions, Predictor, Usage
 from ..processor import Values, length_mismatches, tokenizer_mismatches
 from .questions import SCHEMA, GroupedByArticle, answer_metrics, nearest_names, score_answers

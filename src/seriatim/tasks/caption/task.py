@@ -46,7 +46,6 @@ from ...nn.images import (
 )
 from ...nn.names import ScoreName
 from ...report.charts import View
-from ..base import IGNORED, Metrics, Output
 from ..batching import MAX_ELEMENTS, Batch, LengthSampler, Sampler
 from ..codecs import ImageCodec, SequenceSettings, train_tokenizer
 from ..encoder_decoder import (
@@ -58,6 +57,7 @@ from ..encoder_decoder import (
 )
 from ..inspection import TokenizedText
 from ..metrics import Scoring, caption_metrics
+from ..old import IGNORED, Metrics, Output
 from ..predictor import Predictor
 from ..processor import TaskConfig, Tokenizers, tokenizer_mismatches
 from .predictor import CaptionPredictor, caption_views

@@ -34,7 +34,6 @@ from ...nn.loss import distillation_loss
 from ...nn.names import Pooling
 from ...nn.network import Network, VectorHead, as_float32, assemble
 from ...report.charts import Cell, Table, View
-from ..base import IGNORED, Metrics, Output, Task
 from ..batching import Batch, evenly_spaced, padding_mask
 from ..capability import Record, capability
 from ..choices import (
@@ -54,6 +53,8 @@ from ..codecs import TextCodec, plural, text_key
 from ..embedding import EmbeddingPredictor, TextReader
 from ..inspection import ExplainedOutput, Explainer
 from ..metrics import mean_scores
+from ..old import IGNORED, Metrics, Output
+from ..old import OldTask as Task
 from ..predictor import Predictor, Usage
 from ..processor import Encoded, Processor, TaskConfig, Tokenizers, Values, length_mismatches, tokenizer_mismatches
 

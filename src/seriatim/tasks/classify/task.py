@@ -30,7 +30,6 @@ from ...data.source import Source
 from ...data.split import Stratified
 from ...nn.loss import distillation_loss, multi_label_distillation_loss
 from ...report.charts import Cell, Confusion, Table, View
-from ..base import Metrics, Output
 from ..batching import Batch
 from ..capability import Record, capability
 from ..codecs import ImageCodec, TextCodec
@@ -44,6 +43,7 @@ from ..metrics import (
     multi_label_metrics,
     precision_recall_f1,
 )
+from ..old import Metrics, Output
 from ..predictor import Predictor
 from ..processor import TaskConfig, Tokenizers, Values, name_mismatches
 from ..sequence import (

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ...report.charts import Band, ForecastPlot, Lines, Scatter, Series, Table, View, row
-from ..base import Metrics
 from ..batching import evenly_spaced
+from ..old import Metrics
 from .encoded import Origins, SeriesEncoded
 
 MAX_PLOTS = 6  # series or variables with a plot

@@ -44,10 +44,11 @@ from ...nn.layers import NumberInput
 from ...nn.network import Network, StepHead, as_float32, assemble
 from ...report.charts import View
 from ...report.significance import ALPHA, format_p, t_tails
-from ..base import Metrics, Output, Task
 from ..batching import MAX_ELEMENTS, Batch, Sampler, device_of
 from ..capability import Record, capability
 from ..metrics import mean_scores
+from ..old import Metrics, Output
+from ..old import OldTask as Task
 from ..predictor import Predictor, Usage
 from ..processor import TaskConfig
 from .backtest import (

@@ -39,13 +39,13 @@ from ...decode.settings import GenerationSettings
 from ...decode.words import END, NextWords, Pieces, in_word, search_words, split_units
 from ...models.ngram import NGram
 from ...nn.network import Network
-from ..base import Task
 from ..batching import Batch
 from ..capability import Record, capability
 from ..choices import INPUTS, OUTPUTS, ChoiceOptions, Labels, answer_record, choice_rows, continuations, with_choices
 from ..decoding import SCORE_OUTPUTS, nbest_record, own_streams, score_record
 from ..embedding import EmbeddingPredictor, TextReader, no_vectors
 from ..inspection import ScoredTokens, TokenReadout, TokenScorer
+from ..old import OldTask as Task
 from ..predictor import Usage
 from ..processor import Encoded
 from .engine import Engine, NetworkEngine, NGramEngine

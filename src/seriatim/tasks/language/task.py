@@ -44,10 +44,11 @@ from ...models.ngram import Settings as NGramSettings
 from ...nn.backbone import BackboneSettings
 from ...nn.loss import TokenScores, distillation_loss, token_log_probs, token_loss
 from ...nn.network import Network, TokenHead, token_network
-from ..base import Metrics, Output, Task
 from ..batching import Batch, Sampler, device_of
 from ..codecs import train_tokenizer, training_texts
 from ..metrics import perplexity
+from ..old import Metrics, Output
+from ..old import OldTask as Task
 from ..predictor import Predictor
 from ..processor import Encoded, Processor, TaskConfig, Tokenizers, Values, length_mismatches, tokenizer_mismatches
 from .predictor import LanguageModelPredictor

@@ -35,9 +35,10 @@ from ...nn.backbone import BackboneSettings
 from ...nn.layers import NumberInput
 from ...nn.network import Network, StepHead, as_float32, assemble
 from ...report.charts import PianoRoll, View
-from ..base import Metrics, Output, Task
 from ..batching import Batch, evenly_spaced
 from ..capability import Record, capability
+from ..old import Metrics, Output
+from ..old import OldTask as Task
 from ..predictor import Predictions, Predictor, Usage
 from ..processor import Encoded, Processor, TaskConfig, Tokenizers
 

@@ -39,13 +39,14 @@ from ...nn.backbone import Backbone, BackboneSettings
 from ...nn.loss import TokenScores, distillation_loss, token_loss, token_predictions
 from ...nn.network import MaskedHead, Network, PretrainHead, as_float32, assemble
 from ...report.charts import View
-from ..base import Metrics, Output, Task, weights_digest
 from ..batching import Batch, device_of, evenly_spaced, padding_mask, run_batches
 from ..capability import Record, capability
 from ..embedding import EmbeddingPredictor, TextReader
 from ..inspection import ScoredTokens, TokenReadout, TokenScorer
 from ..language.task import TEXT_SCHEMA
 from ..metrics import perplexity
+from ..old import Metrics, Output, weights_digest
+from ..old import OldTask as Task
 from ..predictor import Predictor, Usage
 from ..processor import Encoded, TaskConfig, Values, length_mismatches, tokenizer_mismatches
 from .masking import MaskedBatch, Masking, PretrainPredictions, filled_passages, filled_text, prediction_views
@@ -491,7 +492,7 @@ class PretrainTask(Task[EncodedPassages]):
         return [row for rows in batches for row in rows.tokens], self.predict_masked(network, batches)
 
 
-def check_bidirectional(model: BackboneSettings) -> None:
+def check_bidirectional(model: Any) -> None:
     if model.traits.causal:
         cause = f"{model.name} reads earlier elements only; masked tokens are predicted from both sides"
         raise SeriatimError("task.causal", cause, "choose bert, or rnn, lstm or gru with model.bidirectional=true")

@@ -30,12 +30,12 @@ from ...models.nadaraya_watson import Settings as NadarayaWatsonSettings
 from ...nn.backbone import Backbone, BackboneSettings
 from ...nn.network import ScaledHead
 from ...report.charts import Heatmap, Lines, Scatter, Series, Table, View, format_number, matrix
-from ..base import Metrics, Output
 from ..batching import Batch, evenly_spaced
 from ..capability import Record, capability
 from ..codecs import NumberCodec, TextCodec
 from ..inspection import ExplainedOutput, find_name
 from ..metrics import mean_and_std, pearson, r_squared, regression_metrics, spearman
+from ..old import Metrics, Output
 from ..predictor import Predictor
 from ..processor import Encoded, TaskConfig, Tokenizers, Values, check_numbers, name_mismatches
 from ..sequence import (

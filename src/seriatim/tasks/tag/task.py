@@ -38,12 +38,13 @@ from ...nn.layers import KERNEL, PADDING, WordInput
 from ...nn.loss import distillation_loss
 from ...nn.network import Network, StepHead, as_float32, assemble
 from ...report.charts import Confusion, Table, TokenStrip, View
-from ..base import IGNORED, Metrics, Output, Task
 from ..batching import Batch, evenly_spaced, padding_mask
 from ..capability import Record, capability
 from ..embedding import EmbeddingPredictor, EncodedTexts, TextReader, no_vectors
 from ..inspection import ExplainedOutput, Explainer, check_position, explain_label, log_odds
 from ..metrics import class_counts, confusion, precision_recall_f1
+from ..old import IGNORED, Metrics, Output
+from ..old import OldTask as Task
 from ..predictor import Predictions, Predictor, Usage
 from ..processor import Values, name_mismatches
 from .decoding import chain_log_odds, decode_words, element_chain, entity_offset, pad_rows

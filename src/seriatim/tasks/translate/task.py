@@ -31,11 +31,11 @@ from ...nn.backbone import BackboneSettings
 from ...nn.encoder_decoder import EncoderDecoder, encoder_decoder_network
 from ...nn.names import ScoreName
 from ...report.charts import View
-from ..base import Metrics
 from ..batching import LARGE_COUNT, Batch, PoolSampler, Sampler, TokenSampler, padding_mask
 from ..codecs import training_texts
 from ..encoder_decoder import EncoderDecoderProcessor, EncoderDecoderTask
 from ..metrics import Scoring, translation_metrics
+from ..old import Metrics
 from ..predictor import Predictor
 from ..processor import Encoded, TaskConfig, Tokenizers, Values, length_mismatches, tokenizer_mismatches
 from .pairs import SCHEMA, SIDES, HashedGroups, PairSchema, TranslationMemory, drop_empty, normalize_columns
