@@ -56,7 +56,7 @@ def hourly_series(count: int = 138, seed: int = 0) -> pd.DataFrame:
 
 def calibrated_once(run: Run) -> dict[str, float]:
     """Returns the metrics on the test split with intervals that are calibrated on the validation split alone."""
-    task = reopen_task(run, run.memory)
+    task, splits = reopen_task(run, run.memory)
     assert isinstance(task, ForecastTask)
     intervals = task.known_errors(run.network, "validation").calibrate(task.settings.intervals)
     encoded = replace(task.encoded["test"], processor=replace(task.processor, intervals=intervals))

@@ -16,7 +16,7 @@ from .data.catalogue import remembered_folder
 from .data.source import DataInput
 from .runs.auto import is_auto, train_best
 from .runs.configure import add_plugins, configure
-from .runs.evaluate import Data, Notify, evaluate_run
+from .runs.evaluate import Data, Notify
 from .runs.run import Run
 from .runs.session import Session, has_started, make_folder
 from .tasks import load as load_task
@@ -192,10 +192,15 @@ def evaluate(
         plugin: The user's own files, which define the task or model of the run.
     """
     run = load(path, plugin)
+    columns = named_columns(run, column, target)
+    return run.evaluate(data, split=split, columns=columns, data_dir=data_dir, notify=notify, int8=int8)
+
+
+def named_columns(run: Run, column: str | None, target: str | None) -> dict[str, str]:
+    """Returns role → column name of the columns that are named."""
     schema = run.task.schema
     named = {schema.input_role: column, schema.target_role: target}
-    columns = {role: name for role, name in named.items() if role is not None and name is not None}
-    return evaluate_run(run, data, split=split, columns=columns, data_dir=data_dir, notify=notify, int8=int8)
+    return {role: name for role, name in named.items() if role is not None and name is not None}
 
 
 def predict(path: str | Path, inputs: DataInput, *, plugin: Plugins = None, **options: object) -> Any:

@@ -11,7 +11,7 @@ import typer
 
 from ..core import registry
 from ..core.errors import SeriatimError
-from ..core.metrics import describe_metric, main_metric, metric_label, metric_signatures
+from ..core.metrics import describe_metric, main_metric, metric_label
 from ..core.run_folder import RunFolder, list_runs
 from ..core.text import format_amount, format_duration
 from ..inspect import OPTIONS, VIEWS
@@ -42,12 +42,16 @@ def evaluate(
 ) -> None:
     """Compute the metrics of a run on a split of its data, or on another file."""
     from .. import api
+    from ..runs.evaluate import evaluate_run
 
-    options: dict[str, Any] = {"data": data, "split": split, "column": column, "target": target, "data_dir": data_dir}
-    metrics = api.evaluate(run, **options, notify=silent if quiet else note, plugin=plugin)
-    quantized = api.evaluate(run, **options, int8=True) if int8 else {}
+    opened = api.load(run, plugin)
+    columns = api.named_columns(opened, column, target)
+    options: dict[str, Any] = {"split": split, "columns": columns, "data_dir": data_dir}
+    evaluation = evaluate_run(opened, data, **options, notify=silent if quiet else note)
+    metrics, signatures = evaluation.metrics, evaluation.signatures
+    quantized = opened.evaluate(data, **options, int8=True) if int8 else {}
     if json:
-        more: dict[str, object] = {"signatures": metric_signatures(metrics)} if metric_signatures(metrics) else {}
+        more: dict[str, object] = {"signatures": dict(signatures)} if signatures else {}
         more |= {"int8": quantized} if int8 else {}
         print_json({"run": str(run), "data": data, "split": None if data else split, **metrics, **more})
     elif int8:
@@ -58,7 +62,7 @@ def evaluate(
         print_table(["metric", "float32", "int8", "change"], rows)
     else:
         print_table(["metric", "value"], [(metric_label(name), format_exact(name, v)) for name, v in metrics.items()])
-        for name, text in metric_signatures(metrics).items():
+        for name, text in signatures.items():
             print(f"{metric_label(name)}: {text if text.startswith('coco') else f'sacreBLEU {text}'}")
 
 

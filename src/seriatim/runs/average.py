@@ -15,7 +15,7 @@ from pathlib import Path
 from torch import Tensor
 
 from .. import report
-from ..core.errors import SeriatimError
+from ..core.errors import Diagnostics, SeriatimError
 from ..core.files import Json, atomic_file, load_tensors, save_tensors, write_json
 from ..core.run_folder import fresh_folder, locked_folder
 from ..nn.network import count_parameters, weights
@@ -144,7 +144,7 @@ def interpolate(runs: Sequence[Run], data_dir: str | None, notify: Notify | None
             cause = f"{run.path} and {first.path} are not of the same task and model"
             raise SeriatimError("average.differs", cause, "interpolate runs of one model")
         check_same_files(run, first, tokenizers)
-    task, splits = reopen_task(first, data_dir=data_dir, notify=notify)
+    task, splits = reopen_task(first, data_dir=data_dir, diagnostics=Diagnostics(notify))
     mixture = task.interpolate([run.network for run in runs], splits["validation"])
     shares = [round(float(weight), 6) for weight in mixture.weights]
     names: list[str] = []
@@ -224,7 +224,9 @@ def summarize_average(run: Run, first: Run, origin: Json, data_dir: str | None, 
     """
     before = first.summary
     write_json(run.path / "summary.json", {"format": before.get("format"), "data": before.get("data", {})})
-    prepared = Prepared(*reopen_task(run, data_dir=data_dir, notify=notify))
+    session = Session(run.config, run.path, data_dir=data_dir, notify=notify)
+    session.diagnostics = Diagnostics(notify)
+    prepared = Prepared(*reopen_task(run, data_dir=data_dir, diagnostics=session.diagnostics))
     task, validation = prepared.task, prepared.splits["validation"]
     step, seconds, tokens = (before.get(name) or 0 for name in ("step", "seconds", "tokens"))
     flops = before["flops"] / step if before.get("flops") and step else None
@@ -233,6 +235,5 @@ def summarize_average(run: Run, first: Run, origin: Json, data_dir: str | None, 
     outcome.started = Started(0, 0.0, step, count_parameters(network), flops, 1, task.unit)
     outcome.stopped = Stopped(step, seconds, "averaged", step, tokens)
     outcome.sample = task.sample(task.evaluate(network, task.sample_split(validation)))
-    session = Session(run.config, run.path, data_dir=data_dir, notify=notify)
     session.teacher_summary, session.averaged = before.get("teacher"), origin
     session.summarize(prepared, outcome, network)

@@ -13,7 +13,7 @@ from ..data.source import DataInput
 from ..tasks import load as load_task
 from ..tasks.base import AnyTask
 from ..tasks.reading import prepare, read_split
-from ..tasks.values import Splits
+from ..tasks.values import AnyEvaluation, Splits
 from .run import Run
 
 Notify = Callable[[str], None]
@@ -64,7 +64,7 @@ def check_fingerprint(run: Run, splits: Splits[Any]) -> None:
 
 
 def reopen_task(
-    run: Run, data: Data | None = None, data_dir: str | None = None, notify: Notify | None = None
+    run: Run, data: Data | None = None, data_dir: str | None = None, diagnostics: Diagnostics | None = None
 ) -> tuple[AnyTask, Splits[Any]]:
     """Returns the task of a run and the data it was trained on, read again with the run's processor.
 
@@ -72,7 +72,7 @@ def reopen_task(
         run: The run.
         data: The data in memory, if the run was trained on such.
         data_dir: The folder of catalogue data sets; by default the one that the run was trained from.
-        notify: Called with each note.
+        diagnostics: Receives notes.
     """
     data = Data() if data is None else data
     data.check_memory(run)
@@ -82,7 +82,7 @@ def reopen_task(
             run.config.task_config(),
             **data.in_memory(),
             processor=run.task.processor,
-            diagnostics=Diagnostics(notify),
+            diagnostics=diagnostics,
             data_dir=folder,
         )
     check_fingerprint(run, splits)
@@ -98,8 +98,8 @@ def evaluate_run(
     data_dir: str | None = None,
     notify: Notify | None = None,
     int8: bool = False,
-) -> dict[str, float]:
-    """Returns the metrics of a run on a split of its own data, or on all rows of other data.
+) -> AnyEvaluation:
+    """Returns the evaluation of a run on a split of its own data, or on all rows of other data.
 
     Args:
         run: The run.
@@ -110,14 +110,17 @@ def evaluate_run(
         notify: Called with each note.
         int8: Whether to round the weights to 8 bits.
     """
+    if run.members:
+        cause = f"an ensemble of {len(run.members)} runs has no evaluation"
+        raise SeriatimError("run.ensemble", cause, "evaluate each run, or the predictions of the ensemble")
     if data is None and columns:
         names = ", ".join(columns.values())
         raise SeriatimError("data.column", f"columns of other data are named ({names}), but no data", "pass the data")
     model = run.int8.network if int8 else run.network
+    diagnostics = Diagnostics(notify)
     if data is not None:
-        other = read_split(run.task, data, columns, Diagnostics(notify), data_dir)
-        return dict(run.task.evaluate(model, other).metrics)
-    task, splits = reopen_task(run, run.memory, data_dir=data_dir, notify=notify)
+        return run.task.evaluate(model, read_split(run.task, data, columns, diagnostics, data_dir))
+    task, splits = reopen_task(run, run.memory, data_dir, diagnostics)
     if split not in splits:
         raise SeriatimError("data.no-split", f'{run.path} has no split "{split}"', f"its splits: {', '.join(splits)}")
-    return dict(task.evaluate(model, splits[split]).metrics)
+    return task.evaluate(model, splits[split])

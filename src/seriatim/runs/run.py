@@ -250,10 +250,7 @@ class Run(RunFolder):
         """Returns the metrics on the run's test split, or on other data; see `seriatim.evaluate`."""
         from .evaluate import evaluate_run
 
-        if self.members:
-            cause = f"an ensemble of {len(self.members)} runs has no evaluation"
-            raise SeriatimError("run.ensemble", cause, "evaluate each run, or the predictions of the ensemble")
-        return evaluate_run(self, data, **options)
+        return dict(evaluate_run(self, data, **options).metrics)
 
     @property
     def inspect(self) -> Inspector:

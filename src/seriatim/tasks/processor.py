@@ -197,7 +197,7 @@ class Encoded:
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def target_indices(self, items: np.ndarray) -> np.ndarray:
+    def row_numbers(self, items: np.ndarray) -> np.ndarray:
         """Returns the number of each target of a batch of items, the same for every processor of the task."""
         return items if self.rows is None else self.rows[items]
 

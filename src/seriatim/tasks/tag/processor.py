@@ -229,7 +229,7 @@ class TagEncoded(Encoded):
         starts = np.concatenate([[0], self.ends])
         return np.stack([~np.isin(first, starts), ~np.isin(last + 1, starts)], axis=1)
 
-    def target_indices(self, items: np.ndarray) -> np.ndarray:
+    def row_numbers(self, items: np.ndarray) -> np.ndarray:
         return self.item_words(items)
 
     def locate(self, word: int) -> tuple[int, int]:
