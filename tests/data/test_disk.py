@@ -21,12 +21,12 @@ from seriatim.data.formats import ReadOptions
 from seriatim.data.schema import Schema
 from seriatim.data.split import Contiguous, SplitPolicy, Stratified, split
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
-from seriatim.tasks.translate.pairs import HashedGroups
+from seriatim.tasks.translate.pairs import BY_SOURCE
 
 IN_MEMORY, ON_DISK = ReadOptions(memory_limit=1 << 40), ReadOptions(memory_limit=0)
 WORDS = ["the", "a", "cat", "dog", "sees", "hears", "Straße", "élan", "日本", ",", ".", "\U0001f600"]
 POLICIES: dict[str, tuple[Schema, SplitPolicy]] = {
-    "pairs": (PAIRS, HashedGroups("source")),
+    "pairs": (PAIRS, BY_SOURCE),
     "reviews": (LABELED, Stratified("target")),
     "text": (STREAM, Contiguous("text")),
 }

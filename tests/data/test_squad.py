@@ -17,7 +17,7 @@ from seriatim.data.dataset import Dataset
 from seriatim.data.formats import ReadOptions
 from seriatim.data.reader import read_dataset
 from seriatim.data.source import open_source
-from seriatim.tasks.answer.questions import SCHEMA, GroupedByArticle, locate_answers
+from seriatim.tasks.answer.questions import BY_ARTICLE, SCHEMA, locate_answers
 
 NASTY = "Zu\u0308rich\r\nliegt 🇨🇭 in der Schweiz.\u2028東京は首都。 \u200fשלום עולם\u200f — 👩\u200d🚀 e\u0301te\u0301"
 
@@ -226,12 +226,12 @@ def test_no_passage_is_in_two_splits(articles: list[list[int]], titled: bool) ->
         for passage in passages
     ]
     dataset = read(records)
-    splits = GroupedByArticle().divide(dataset, (0.8, 0.1, 0.1))
+    splits = BY_ARTICLE.divide(dataset, (0.8, 0.1, 0.1))
     for role in ["context", *(["title"] if titled and len(articles) >= 10 else [])]:
         values = [set(rows[role]) for rows in splits]
         assert sum(map(len, values)) == len(set.union(*values))
     assert sum(map(len, splits)) == len(records)
-    again = GroupedByArticle().divide(dataset, (0.8, 0.1, 0.1))
+    again = BY_ARTICLE.divide(dataset, (0.8, 0.1, 0.1))
     assert [rows.fingerprint() for rows in again] == [rows.fingerprint() for rows in splits]
 
 
@@ -239,10 +239,10 @@ def test_splits_by_article_or_passage(tmp_path: Path) -> None:
     articles = [
         (f"t{a}", [(f"Passage {a} {p}.", [question("Which?", ("Passage", 0))]) for p in range(4)]) for a in range(20)
     ]
-    splits = GroupedByArticle().divide(read(write(tmp_path / "a.json", squad(*articles))), (0.8, 0.1, 0.1))
+    splits = BY_ARTICLE.divide(read(write(tmp_path / "a.json", squad(*articles))), (0.8, 0.1, 0.1))
     assert [len(rows) for rows in splits] == [64, 8, 8]
     assert [len(set(rows["title"])) for rows in splits] == [16, 2, 2]
-    few = GroupedByArticle().divide(read(write(tmp_path / "b.json", squad(*articles[:5]))), (0.8, 0.1, 0.1))
+    few = BY_ARTICLE.divide(read(write(tmp_path / "b.json", squad(*articles[:5]))), (0.8, 0.1, 0.1))
     assert [len(rows) for rows in few] == [16, 2, 2]  # five articles are too few to be drawn
 
 

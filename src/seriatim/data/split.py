@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -19,6 +21,7 @@ from .schema import Schema
 
 NAMES = ("train", "validation", "test")
 Fractions = tuple[float, float, float]
+DEFAULT_FRACTIONS = (0.8, 0.1, 0.1)
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -72,6 +75,85 @@ class Stratified(SplitPolicy):
 
 
 @dataclass(frozen=True)
+class Grouped(SplitPolicy):
+    """Whole groups of rows, drawn at random: rows of one group are in one split.
+
+    Groups are drawn by their numbers, which follow from the order of the rows, or, if `hashed` is given, by a hash of
+    their texts: then the order of the rows makes no difference.
+
+    Args:
+        key: Returns the group of each row (rows,), numbered in the order of their first rows.
+        noun: What groups are, in an error, such as "images".
+        description: How groups are drawn, for a note.
+        hashed: Returns for the first row of each group (groups,) the bytes that are hashed, and a text that orders
+            groups of the same hash.
+        at_most: The largest number of groups in the validation and in the test split at `DEFAULT_FRACTIONS`.
+        validation_first: Whether the smallest hashes are validation and sizes are rounded to the nearest number, as
+            captions are drawn since version 0.1; else the smallest are test, and sizes are rounded down.
+    """
+
+    key: Callable[[Dataset], np.ndarray]
+    noun: str
+    description: str
+    hashed: Callable[[Dataset, np.ndarray], Iterable[tuple[bytes, str]]] | None = None
+    at_most: int | None = None
+    validation_first: bool = False
+
+    def describe(self) -> str:
+        most = "" if self.at_most is None else f", by default at most {self.at_most:,} each"
+        return f"{self.description}{most}"
+
+    def divide(self, dataset: Dataset, fractions: Fractions) -> list[Dataset]:
+        def assign() -> np.ndarray:
+            groups = self.key(dataset)
+            count = int(groups.max(initial=-1)) + 1
+            if self.hashed is None:
+                return assign_rows(None, count, fractions)[groups]
+            first_rows = np.unique(groups, return_index=True)[1]
+            sizes = self._sizes(count, fractions)
+            assignment = np.zeros(count, dtype=np.int8)
+            order, first, end = order_by_hash(self.hashed(dataset, first_rows), count), 0, 0
+            for split in (1, 2) if self.validation_first else (2, 1):
+                first, end = end, end + sizes[split - 1]
+                assignment[order[first:end]] = split
+            return assignment[groups]
+
+        name = f"split grouped {self.description} {self.at_most} {fractions}"
+        return take_splits(dataset, dataset.remember(name, assign))
+
+    def _sizes(self, count: int, fractions: Fractions) -> list[int]:
+        """Returns the number of groups in the validation and in the test split."""
+        _, validation, test = fractions
+        is_default = fractions == DEFAULT_FRACTIONS
+        if not test and math.isclose(validation, 1 / 9) and self.at_most is not None:
+            is_default, validation = True, DEFAULT_FRACTIONS[1]  # drawn from the rows of a training file alone
+        shares = [count * part for part in (validation, test)]
+        rounded = [round(share) if self.validation_first else int(share + 1e-9) for share in shares]
+        sizes = [max(size, 1) if share else 0 for size, share in zip(rounded, shares, strict=True)]
+        if self.at_most is not None and is_default:
+            sizes = [min(size, self.at_most) for size in sizes]
+        if sum(sizes) >= count:
+            percentages = " / ".join(f"{100 * fraction:g}" for fraction in fractions)
+            remedy = "add rows, name --validation and --test, or change data.fractions, such as 0.8,0.2,0"
+            raise SeriatimError("data.too-short", f"too few to split {percentages} %: {count:,} {self.noun}", remedy)
+        return sizes
+
+
+def order_by_hash(pairs: Iterable[tuple[bytes, str]], count: int) -> np.ndarray:
+    """Returns the numbers of pairs (count,) in the order of the hashes of their bytes, then of their texts."""
+    digests = np.empty(count, dtype="S16")  # not Python objects: there may be millions
+    texts = {}
+    for number, (hashed, text) in enumerate(pairs):
+        digests[number] = hashlib.blake2b(hashed, digest_size=16).digest()
+        if text:
+            texts[number] = text
+    high, low = digests.view(">u8").reshape(-1, 2).T
+    if texts:
+        return np.array(sorted(range(count), key=lambda number: (high[number], low[number], texts.get(number, ""))))
+    return np.lexsort((low, high))
+
+
+@dataclass(frozen=True)
 class Contiguous(SplitPolicy):
     """A text stream in order, cut where the fractions say: neighboring lines are alike, so none are drawn at random.
 
@@ -81,7 +163,6 @@ class Contiguous(SplitPolicy):
 
     role: str | None = None
 
-    reports_overlap: ClassVar[bool] = False
     SEARCHED = 1 << 20  # bytes in which a line end is looked for, on each side
     CLOSE, FAR = 0.2, 0.5  # how far a cut may move to a document or line, in parts of the smallest split
 
@@ -89,6 +170,14 @@ class Contiguous(SplitPolicy):
     def unit(self) -> str:  # type: ignore[override]
         """What the rows are, for a note: the text of a stream is read in blocks."""
         return "rows" if self.role is None else "blocks of the stream"
+
+    @property
+    def reports_overlap(self) -> bool:  # type: ignore[override]
+        """Whether equal inputs deserve a note: whole rows do, blocks of a stream are never equal."""
+        return self.role is None
+
+    def describe(self) -> str:
+        return "consecutive blocks" if self.role is None else "contiguous"
 
     def divide(self, dataset: Dataset, fractions: Fractions) -> list[Dataset]:
         if self.role is None:

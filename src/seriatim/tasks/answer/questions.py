@@ -16,7 +16,6 @@ import re
 import string
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,7 +25,7 @@ from ...data.dataset import Dataset, factorize
 from ...data.formats.squad import shorten
 from ...data.kinds import FLAG, KINDS, LABEL, NUMBER, TEXT, Cell, Kind, check_characters
 from ...data.schema import Field, Schema
-from ...data.split import Fractions, SplitPolicy, assign_rows, take_splits
+from ...data.split import Grouped
 from ..codecs import plural, text_key
 from ..metrics import mean_scores
 
@@ -182,22 +181,15 @@ SCHEMA = Schema(
 )
 
 
-@dataclass(frozen=True)
-class GroupedByArticle(SplitPolicy):
-    """Random articles, or passages if fewer than `FEW_ARTICLES` are named: no passage is in two splits.
+def group_questions(dataset: Dataset) -> np.ndarray:
+    """Returns a group number per row (rows,): its article, or its passage if fewer than `FEW_ARTICLES` are named.
 
-    Articles that share a passage, directly or through others, stay together.
+    Articles that share a passage, directly or through others, are one group: no passage is in two splits.
     """
-
-    def divide(self, dataset: Dataset, fractions: Fractions) -> list[Dataset]:
-        passages = dataset.group_ids(["context"], text_key)
-        groups = passages
-        if "title" in dataset and all(dataset["title"]) and len(set(dataset["title"])) >= FEW_ARTICLES:
-            groups = connect(dataset.group_ids(["title"]), passages)
-        return take_splits(dataset, assign_rows(None, int(groups.max(initial=-1)) + 1, fractions)[groups])
-
-    def describe(self) -> str:
-        return f"by article, or by passage if there are fewer than {FEW_ARTICLES}"
+    passages = dataset.group_ids(["context"], text_key)
+    if "title" in dataset and all(dataset["title"]) and len(set(dataset["title"])) >= FEW_ARTICLES:
+        return connect(dataset.group_ids(["title"]), passages)
+    return passages
 
 
 def connect(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -213,6 +205,9 @@ def connect(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     for key, other in zip(keys, second.tolist(), strict=True):
         parents[root((1, other))] = root(key)
     return factorize(root(key) for key in keys)
+
+
+BY_ARTICLE = Grouped(group_questions, "articles", f"by article, or by passage if there are fewer than {FEW_ARTICLES}")
 
 
 # Metrics

@@ -40,7 +40,7 @@ from ..old import IGNORED, Metrics, Output
 from ..old import OldTask as Task
 from ..predictor import Predictions, Predictor, Usage
 from ..processor import Values, length_mismatches, tokenizer_mismatches
-from .questions import SCHEMA, GroupedByArticle, answer_metrics, nearest_names, score_answers
+from .questions import BY_ARTICLE, SCHEMA, answer_metrics, nearest_names, score_answers
 from .spans import (
     UNANSWERABLE_KEY,
     AnswerEncoded,
@@ -195,7 +195,7 @@ def describe_answer(passage: str, start: int, end: int, score: float, total: flo
 class AnswerTask(Task[AnswerEncoded]):
     name = "answer"
     schema = SCHEMA
-    split_policy = GroupedByArticle()
+    split_policy = BY_ARTICLE
     settings_type = AnswerSettings
     processor_type = AnswerProcessor
     predictor_type = AnswerPredictor

@@ -8,9 +8,8 @@ weight lies in the box.
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -24,7 +23,7 @@ from ...data.images import IMAGE, is_image_name
 from ...data.kinds import KINDS, TEXT, Cell, Kind
 from ...data.schema import Field, Schema
 from ...data.source import Source
-from ...data.split import Fractions, SplitPolicy, take_splits
+from ...data.split import Grouped
 from ..codecs import normalize_text
 from ..processor import Encoded
 
@@ -216,34 +215,27 @@ def _existing_folder(name: str, home: Path) -> Path:
     raise SeriatimError("data.missing", f"there is no folder {name}", "check task.image_folder")
 
 
-@dataclass(frozen=True)
-class ByImage(SplitPolicy):
-    """All captions of an image in one split, chosen by a hash of its file name: order and folder make no difference."""
+def group_images(dataset: Dataset) -> np.ndarray:
+    """Returns a group number per row (rows,): all captions of an image are in one split."""
+    return dataset.group_ids(["image"])
 
-    def describe(self) -> str:
-        return "of the images, chosen by a hash of their names"
 
-    def divide(self, dataset: Dataset, fractions: Fractions) -> list[Dataset]:
-        groups = dataset.group_ids(["image"])
-        first_rows = np.unique(groups, return_index=True)[1]
-        values, kind = dataset["image"], dataset.kind("image")
-        marks = []
-        for row in first_rows.tolist():
-            value = values[row]
-            name = value.name if isinstance(value, Path) else str(kind.key(value))
-            digest = hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=16).digest()
-            marks.append((digest, str(value) if isinstance(value, Path) else ""))
-        order = sorted(range(len(marks)), key=marks.__getitem__)
-        count = len(order)
-        sizes = [min(max(round(count * part), 1), count) if part else 0 for part in fractions[1:]]
-        if sum(sizes) >= count:
-            shares = " / ".join(f"{100 * part:g}" for part in fractions)
-            remedy = "add images, name --validation and --test, or change data.fractions, such as 0.8,0.2,0"
-            raise SeriatimError("data.too-short", f"too few to split {shares} %: {count:,} images", remedy)
-        assignment = np.zeros(count, dtype=np.int8)
-        assignment[order[: sizes[0]]] = 1
-        assignment[order[sizes[0] : sum(sizes)]] = 2
-        return take_splits(dataset, assignment[groups])
+def hashed_images(dataset: Dataset, rows: np.ndarray) -> Iterator[tuple[bytes, str]]:
+    """Returns what the images of some rows are hashed by: their file names, whatever the folder."""
+    values, kind = dataset["image"], dataset.kind("image")
+    for row in rows.tolist():
+        value = values[row]
+        name = value.name if isinstance(value, Path) else str(kind.key(value))
+        yield name.encode("utf-8", "surrogateescape"), str(value) if isinstance(value, Path) else ""
+
+
+BY_IMAGE = Grouped(
+    group_images,
+    "images",
+    "of the images, chosen by a hash of their names",
+    hashed_images,
+    validation_first=True,
+)
 
 
 def drop_held_out(datasets: Mapping[str, Dataset], diagnostics: Diagnostics) -> dict[str, Dataset]:

@@ -62,8 +62,8 @@ from ..predictor import Predictor
 from ..processor import TaskConfig, Tokenizers, tokenizer_mismatches
 from .predictor import CaptionPredictor, caption_views
 from .rows import (
+    BY_IMAGE,
     SCHEMA,
-    ByImage,
     EncodedCaptions,
     MissingFiles,
     PointedNoun,
@@ -231,7 +231,7 @@ class CaptionOutput(Output):
 class CaptionTask(EncoderDecoderTask[EncodedCaptions]):
     name = "caption"
     schema = SCHEMA
-    split_policy = ByImage()
+    split_policy = BY_IMAGE
     settings_type = CaptionSettings
     processor_type = CaptionProcessor
     predictor_type = CaptionPredictor

@@ -27,7 +27,7 @@ from ...data.dataset import Column, Dataset
 from ...data.kinds import TEXT
 from ...data.sequences import Sequences
 from ...data.source import DataInput, Source
-from ...data.split import Fractions, SplitPolicy, assign_rows, take_splits
+from ...data.split import Grouped
 from ...data.tokenizers import TokenizerSettings, default_kind
 from ...nn.backbone import BackboneSettings, ModelSettings
 from ...nn.loss import distillation_loss
@@ -79,17 +79,13 @@ class ChooseSettings(Settings):
     )
 
 
-class ByContext(SplitPolicy):
-    """Random contexts with all their questions, or single questions if there are fewer than `FEW_CONTEXTS`."""
+def group_questions(dataset: Dataset) -> np.ndarray:
+    """Returns a group number per row (rows,): its context, or its own if there are fewer than `FEW_CONTEXTS`."""
+    groups = dataset.group_ids(["context"], text_key)
+    return groups if groups.max(initial=-1) + 1 >= FEW_CONTEXTS else np.arange(len(dataset))
 
-    def divide(self, dataset: Dataset, fractions: Fractions) -> list[Dataset]:
-        groups = dataset.group_ids(["context"], text_key)
-        if groups.max(initial=-1) + 1 < FEW_CONTEXTS:
-            groups = np.arange(len(dataset))
-        return take_splits(dataset, assign_rows(None, int(groups.max(initial=-1)) + 1, fractions)[groups])
 
-    def describe(self) -> str:
-        return f"by context, or by question if there are fewer than {FEW_CONTEXTS}"
+BY_CONTEXT = Grouped(group_questions, "contexts", f"by context, or by question if there are fewer than {FEW_CONTEXTS}")
 
 
 # Processor
@@ -245,7 +241,7 @@ class ChoosePredictor(EmbeddingPredictor):
 class ChooseTask(Task[ChooseEncoded]):
     name = "choose"
     schema = SCHEMA
-    split_policy = ByContext()
+    split_policy = BY_CONTEXT
     settings_type = ChooseSettings
     processor_type = ChooseProcessor
     predictor_type = ChoosePredictor

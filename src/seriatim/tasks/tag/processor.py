@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Annotated, Literal, Self
 
 import numpy as np
@@ -26,7 +26,6 @@ from ...data.entities import is_valid, parse_tag, recognize_scheme, repair_tags
 from ...data.kinds import KINDS, TEXT, TOKENS, Cell, Kind, check_characters
 from ...data.schema import Field, Schema
 from ...data.sequences import Sequences
-from ...data.split import Fractions, SplitPolicy
 from ...data.tokenizers import WORD_KINDS, WORD_PATTERN, Tokenizer, TokenizerSettings, default_kind
 from ...nn.layers import BEGIN, END, PADDING, UNKNOWN
 from ..codecs import model_tokenizer, train_tokenizer
@@ -95,18 +94,6 @@ SCHEMA = Schema(
     ),
     constraints=(check_sentences,),
 )
-
-
-@dataclass(frozen=True)
-class Consecutive(SplitPolicy):
-    """Consecutive blocks of rows, so that sentences of one text are mostly in one split."""
-
-    def divide(self, dataset: Dataset, fractions: Fractions) -> list[Dataset]:
-        ends = [0, *(round(len(dataset) * fraction) for fraction in accumulate(fractions))]
-        return [dataset.take(np.arange(start, end)) for start, end in pairwise(ends)]
-
-    def describe(self) -> str:
-        return "consecutive blocks"
 
 
 def choose_scheme(setting: str, train: Dataset, diagnostics: Diagnostics) -> str:

@@ -32,6 +32,7 @@ from ...data.entities import OUTSIDE, EntityScore, allowed_transitions, find_spa
 from ...data.formats.conll import Conll, append_column
 from ...data.kinds import NUMBERS, TOKENS, Kind
 from ...data.sequences import Sequences
+from ...data.split import Contiguous
 from ...nn.backbone import Backbone, BackboneSettings
 from ...nn.crf import Chain, CrfHead, divergence, log_likelihood, marginals
 from ...nn.layers import KERNEL, PADDING, WordInput
@@ -48,7 +49,7 @@ from ..old import OldTask as Task
 from ..predictor import Predictions, Predictor, Usage
 from ..processor import Values, name_mismatches
 from .decoding import chain_log_odds, decode_words, element_chain, entity_offset, pad_rows
-from .processor import GENERATED, SCHEMA, UNSEEN, Consecutive, TagEncoded, TagProcessor, TagSettings
+from .processor import GENERATED, SCHEMA, UNSEEN, TagEncoded, TagProcessor, TagSettings
 from .views import entity_views, highlight, known_words, mistakes
 
 __all__ = ["TagPredictor", "TagProcessor", "TagSettings", "TagTask"]
@@ -218,7 +219,7 @@ def describe_entity(
 class TagTask(Task[TagEncoded]):
     name = "tag"
     schema = SCHEMA
-    split_policy = Consecutive()
+    split_policy = Contiguous()
     default_fractions = (0.9, 0.05, 0.05)
     settings_type = TagSettings
     processor_type = TagProcessor

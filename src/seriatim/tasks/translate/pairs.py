@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +15,7 @@ from ...data.dataset import Dataset
 from ...data.disk import TextValues
 from ...data.kinds import TEXT, Cell
 from ...data.schema import Field, Header, Roles, Schema
-from ...data.split import Fractions, SplitPolicy, take_splits
+from ...data.split import Grouped
 from ..codecs import normalize_text, plural, text_key
 
 SIDES = ("source", "target")
@@ -176,55 +174,23 @@ def drop_empty(rows: Dataset, diagnostics: Diagnostics) -> Dataset:
 # Splits
 
 
-@dataclass(frozen=True)
-class HashedGroups(SplitPolicy):
-    """Groups of rows with the same text, chosen by a hash of it: the order of the rows makes no difference.
+def group_sources(dataset: Dataset) -> np.ndarray:
+    """Returns a group number per row (rows,): pairs with the same source are in one split."""
+    return dataset.group_ids(["source"], text_key)
 
-    Args:
-        role: The column by which rows are grouped.
-        max_groups: The largest number of groups in the validation and in the test split at the default fractions.
-    """
 
-    role: str
-    max_groups: int | None = None
-    default_fractions: Fractions = (0.8, 0.1, 0.1)
+def hashed_sources(dataset: Dataset, rows: np.ndarray) -> Iterator[tuple[bytes, str]]:
+    """Returns what the sources of some rows are hashed by."""
+    return ((text_key(source).encode("utf-8", "replace"), "") for source in dataset["source"][rows])
 
-    def describe(self) -> str:
-        most = "" if self.max_groups is None else f", by default at most {self.max_groups:,} each"
-        return f"of the distinct values of {self.role}, chosen by a hash{most}"
 
-    def divide(self, dataset: Dataset, fractions: Fractions) -> list[Dataset]:
-        def assign() -> np.ndarray:
-            groups = dataset.group_ids([self.role], text_key)
-            return self._assign_groups(dataset, groups, fractions)[groups]
-
-        name = f"split hashed {self.role} {self.max_groups} {fractions}"
-        return take_splits(dataset, dataset.remember(name, assign))
-
-    def _assign_groups(self, dataset: Dataset, groups: np.ndarray, fractions: Fractions) -> np.ndarray:
-        """Returns the split (0, 1, 2) of each group: those with the smallest hashes are test, then validation."""
-        first_rows = np.unique(groups, return_index=True)[1]
-        digests = np.empty(len(first_rows), dtype="S16")  # not Python objects: there may be millions
-        for number, value in enumerate(dataset[self.role][first_rows]):
-            digests[number] = hashlib.blake2b(text_key(value).encode("utf-8", "replace"), digest_size=16).digest()
-        high, low = digests.view(">u8").reshape(-1, 2).T
-        order = np.lexsort((low, high))
-        _, validation, test = fractions
-        is_default = fractions == self.default_fractions
-        if not test and math.isclose(validation, 1 / 9):  # the default, drawn from the rows of a training file alone
-            is_default, validation = True, self.default_fractions[1]
-        sizes = [0, *(max(int(len(order) * part + 1e-9), 1) if part else 0 for part in (validation, test))]
-        if self.max_groups is not None and is_default:
-            sizes = [min(size, self.max_groups) for size in sizes]
-        if sizes[1] + sizes[2] >= len(order):
-            cause = f"too few to hold out {max(sizes[1:]):,}: {len(order):,} distinct values of {self.role}"
-            raise SeriatimError(
-                "data.too-short", cause, "add rows, change data.fractions, or name --validation and --test"
-            )
-        assignment = np.zeros(len(order), dtype=np.int8)
-        assignment[order[: sizes[2]]] = 2
-        assignment[order[sizes[2] : sizes[2] + sizes[1]]] = 1
-        return assignment
+BY_SOURCE = Grouped(
+    group_sources,
+    "distinct values of source",
+    "of the distinct values of source, chosen by a hash",
+    hashed_sources,
+    at_most=2_000,
+)
 
 
 # The baseline

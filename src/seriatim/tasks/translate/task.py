@@ -38,7 +38,7 @@ from ..metrics import Scoring, translation_metrics
 from ..old import Metrics
 from ..predictor import Predictor
 from ..processor import Encoded, TaskConfig, Tokenizers, Values, length_mismatches, tokenizer_mismatches
-from .pairs import SCHEMA, SIDES, HashedGroups, PairSchema, TranslationMemory, drop_empty, normalize_columns
+from .pairs import BY_SOURCE, SCHEMA, SIDES, PairSchema, TranslationMemory, drop_empty, normalize_columns
 from .predictor import TranslationPredictor, translation_views
 
 __all__ = ["TranslateSettings", "TranslateTask", "TranslationPredictor", "TranslationProcessor"]
@@ -148,7 +148,7 @@ def find_decoder_start(config: Values) -> object:
 class TranslateTask(EncoderDecoderTask[Encoded]):
     name = "translate"
     schema = SCHEMA
-    split_policy = HashedGroups("source", max_groups=2_000)
+    split_policy = BY_SOURCE
     settings_type = TranslateSettings
     processor_type = TranslationProcessor
     predictor_type = TranslationPredictor
