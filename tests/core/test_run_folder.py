@@ -17,7 +17,9 @@ import pytest
 from seriatim.core.errors import SeriatimError
 from seriatim.core.files import append_json, read_json_lines
 from seriatim.core.run_folder import FORMAT, RunFolder, fresh_folder, list_runs, locked_folder
+from seriatim.core.run_summary import RunSummary, mean_costs
 
+GOLDEN = Path(__file__).parents[1] / "golden" / "runs"
 CONFIG = {"task": {"name": "language"}, "model": {"name": "gru"}, "seed": 3}
 
 
@@ -26,9 +28,8 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert (run.settings, run.summary, run.capabilities, run.history(), run.samples()) == (CONFIG, {}, {}, [], [])
     assert (run.evaluation(), run.inspection(), run.notes) == ({}, [], [])
     views = [{"kind": "table", "title": "t", "columns": ["a"], "rows": [["ü"]]}]
-    run.write_summary(
-        {"step": 4, "notes": ["two labels"], "sample": "\ud800", "metrics": {"test": {"loss": float("nan")}}}
-    )
+    metrics = {"test": {"loss": float("nan")}}
+    run.write_results(RunSummary(step=4, notes=["two labels"], sample="\ud800", metrics=metrics))
     run.write_capabilities({"classify": {"summary": "s"}})
     run.write_evaluation({"test": views})
     run.write_inspection(views)
@@ -92,6 +93,12 @@ def test_damaged_files_are_named(text: str, tmp_path: Path) -> None:
         ({"baselines": {"test": 1}}, "baselines.test is not an object"),
         ({"baselines": {"test": {"mean": {"mae": []}}}}, "baselines.test.mean.mae is not a number"),
         ({"teacher": {"parameters": "x"}}, "teacher.parameters is not a finite number"),
+        ({"teacher": []}, "teacher is not an object"),
+        ({"usage": [{"shell": 1}]}, "usage.0.shell is not a text"),
+        ({"averaged": {"weights": ["x"]}}, "averaged.weights.0 is not a finite number"),
+        ({"times": {"training": None}}, "times.training is not a finite number"),
+        ({"gradient_free": 1}, "gradient_free is not true or false"),
+        ({"format": "1"}, "format is not an integer"),
     ],
 )
 def test_values_of_other_types_are_named(values: dict[str, Any], problem: str, tmp_path: Path) -> None:
@@ -106,8 +113,29 @@ def test_values_of_other_types_are_named(values: dict[str, Any], problem: str, t
 def test_a_summary_may_lack_values_and_have_others(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path, CONFIG)
     values = {"flops": None, "own": [10**400], "metrics": {"test": {"loss": float("inf"), "accuracy": None}}}
-    run.write_summary(values)
+    run.write_results(RunSummary.model_validate(values))
     assert run.summary == values
+    assert (run.results.flops, run.results.step, run.results.teacher) == (None, None, None)
+
+
+@pytest.mark.parametrize("task", sorted(path.name for path in GOLDEN.iterdir()))
+def test_the_summaries_of_format_1_are_read_and_written_alike(task: str, tmp_path: Path) -> None:
+    values = (GOLDEN / task / "summary.json").read_bytes()
+    run = RunFolder.create(tmp_path, CONFIG)
+    (tmp_path / "summary.json").write_bytes(values)
+    assert run.summary == json.loads(values)
+    assert (run.results.format, run.results.finished, run.results.signal) == (FORMAT, True, "")
+    run.write_results(run.results)
+    assert (tmp_path / "summary.json").read_bytes() == values
+    changed = run.results.replace(reason="SIGTERM", metrics={})
+    assert (changed.finished, changed.signal, changed.step) == (False, "SIGTERM", run.results.step)
+
+
+def test_costs_of_several_seeds_are_means() -> None:
+    runs = [RunSummary(step=4, seconds=1.0), RunSummary(step=7, seconds=2.5, flops=3.0), RunSummary()]
+    means = mean_costs(runs)
+    assert (means["step"], means["seconds"], means["flops"], means["memory"]) == (6, 1.75, 3.0, None)
+    assert isinstance(means["step"], int)
 
 
 @pytest.mark.parametrize(

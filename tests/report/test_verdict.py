@@ -144,11 +144,11 @@ def test_a_model_without_a_seed_is_a_constant(pair: Callable[..., str], tmp_path
 
 def test_seeds_that_did_not_finish_are_named(seeded: Callable[..., list[RunFolder]], tmp_path: Path) -> None:
     runs = [*seeded(tmp_path, "rnn", 1.7), *seeded(tmp_path, "gru", 1.5)]
-    runs[-1].write_summary(runs[-1].summary | {"reason": "SIGINT", "metrics": {}})
+    runs[-1].write_results(runs[-1].results.replace(reason="SIGINT", metrics={}))
     texts = lessons(runs)
     assert "a loss of 1.498 ± 0.003 over 2 seeds" in texts[0]
     assert any(text.startswith("The GRU with seed 2 was stopped by SIGINT after 241 steps") for text in texts)
-    runs[-2].write_summary(runs[-2].summary | {"reason": "SIGINT", "metrics": {}})
+    runs[-2].write_results(runs[-2].results.replace(reason="SIGINT", metrics={}))
     assert "too few seeds finished to tell" in lessons(runs)[0]
 
 
@@ -163,7 +163,7 @@ def test_seeds_are_grouped_by_their_settings(
     assert isinstance(first, SeededRun)
     assert (first.label, second.label) == ("gru-0", "gru (wide)")
     assert first.reached() == pytest.approx(1.5)
-    assert first.number("step") == runs[0].summary["step"]
+    assert first.results.step == runs[0].results.step
     curves = [run.evaluations("loss") for run in first.runs]
     means = [sum(point.value for point in points) / 3 for points in zip(*curves, strict=True)]
     assert [point.value for point in first.evaluations("loss")] == pytest.approx(means)
@@ -275,7 +275,7 @@ def test_a_model_that_is_not_behind_is_not_reached(make_classifier: RunMaker, tm
     runs = [make_classifier(tmp_path / name, name, 0.8) for name in ("rnn", "lstm")]
     summary = runs[1].summary
     summary["metrics"]["validation"]["loss"] = 0.3
-    runs[1].write_summary(summary)
+    runs[1].write_results(runs[1].results.replace(metrics=summary["metrics"]))
     verdict = Verdict.of(read_runs(runs))
     assert [run.label for run in verdict.ordered] == ["lstm", "rnn"]
     assert verdict.reached_share(verdict.ordered[1]) is None
@@ -327,7 +327,7 @@ def test_translators_that_lose_to_a_simple_method_teach_nothing(make_run: RunMak
     ]
     assert any("What was new" in text for text in lessons(runs))
     for run in runs:
-        run.write_summary(run.summary | {"baselines": {"test": {"most similar source": {"bleu": 4.0}}}})
+        run.write_results(run.results.replace(baselines={"test": {"most similar source": {"bleu": 4.0}}}))
     texts = lessons(runs)
     assert any(text.startswith("No model beats the best baseline, most similar source") for text in texts)
     assert not any("What was new" in text or "longest sources" in text for text in texts)

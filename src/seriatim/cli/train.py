@@ -102,32 +102,31 @@ def print_outcome(run: RunFolder, json: bool, how_to_continue: str = "") -> None
     """Prints the metrics of a training, on rank 0; a signal that ended it becomes the exit code."""
     from ..training.loop import EXIT_CODES
 
-    summary = run.summary
-    reason = summary.get("reason", "")
+    results = run.results
     if is_first_process():
         if json:
-            print_json({"run": str(run.path), **summary})
-        elif reason.startswith("SIG"):
+            print_json({"run": str(run.path), **results.to_json()})
+        elif results.signal:
             note(how_to_continue or f"`seriatim resume {run.path}` continues it")
         else:
             print_summary(run)
-    if reason in EXIT_CODES:
-        raise typer.Exit(EXIT_CODES[reason])
+    if results.reason in EXIT_CODES:
+        raise typer.Exit(EXIT_CODES[results.reason])
 
 
 def print_summary(run: RunFolder) -> None:
     """Prints metrics by split, baselines, size and speed of a finished run."""
-    summary = run.summary
-    rows = list(summary["metrics"].items())
+    results = run.results
+    rows = list(results.metrics.items())
     last = rows[-1][0] if rows else ""
-    rows += [(f"{last}, {name}", values) for name, values in summary.get("baselines", {}).get(last, {}).items()]
-    print_metrics(rows, summary["monitor"])
-    speed = f"{format_amount(summary['tokens_per_second'])} {summary['unit']}/s"
-    budget = summary.get("time_budget")
-    time = format_duration(summary["seconds"]) + ("" if budget is None else f" of {format_duration(budget)}")
-    print(f"{summary['parameters']:,} parameters, {time}, {speed}")
-    if times := summary.get("times"):
-        stages = [f"{stage.replace('_', ' ')} {format_duration(seconds)}" for stage, seconds in times.items()]
+    rows += [(f"{last}, {name}", values) for name, values in results.baselines.get(last, {}).items()]
+    print_metrics(rows, results.monitor)
+    speed = f"{format_amount(results.tokens_per_second)} {results.unit}/s"
+    budget = results.time_budget
+    time = format_duration(results.seconds) + ("" if budget is None else f" of {format_duration(budget)}")
+    print(f"{results.parameters or 0:,} parameters, {time}, {speed}")
+    if results.times:
+        stages = [f"{stage.replace('_', ' ')} {format_duration(seconds)}" for stage, seconds in results.times.items()]
         print(f"time: {', '.join(stages)}")
     page = run.path / "report.html"
     print(f"run: {run.path}" + (f"   report: {page}" if page.is_file() else ""))
@@ -295,11 +294,11 @@ def print_load(comparison: Comparison) -> None:
 def print_comparison_table(comparison: Comparison) -> None:
     """Prints a row per model and per baseline: metrics on the validation and test split, size and cost."""
     table = comparison.table()
-    summaries = [run.summary for run in comparison.runs]
-    first = summaries[0]
-    merged = merge_metrics(values for summary in summaries for values in summary.get("metrics", {}).values())
-    names = displayed_metrics(merged, first["monitor"])[: 1 + COMPARED_METRICS]
-    splits = [split for split in ("validation", "test") if any(split in s.get("metrics", {}) for s in summaries)]
+    results = [run.results for run in comparison.runs]
+    first = results[0]
+    merged = merge_metrics(values for own in results for values in own.metrics.values())
+    names = displayed_metrics(merged, first.monitor)[: 1 + COMPARED_METRICS]
+    splits = [split for split in ("validation", "test") if any(split in own.metrics for own in results)]
     columns = [(name, split) for split in splits for name in (names if split == "validation" else names[:1])]
     limited = any(row["time_budget"] for row in table)
 
@@ -326,7 +325,7 @@ def print_comparison_table(comparison: Comparison) -> None:
     ]
     baselines: dict[str, dict[str, Any]] = {}
     for split in splits:
-        own = [by_name for summary in summaries if (by_name := summary.get("baselines", {}).get(split))]
+        own = [by_name for summary in results if (by_name := summary.baselines.get(split))]
         for name, values in own[0].items() if own else ():
             if all(name in by_name for by_name in own):  # a model that is a baseline of the others is a row of its own
                 baselines.setdefault(name, {})[split] = values
@@ -339,7 +338,7 @@ def print_comparison_table(comparison: Comparison) -> None:
         for name, metrics in baselines.items()
     ]
     labels = [f"test {column_label(name)}" if split == "test" else column_label(name) for name, split in columns]
-    costs = ["parameters", "training", f"{first['unit']}/s", "memory", "steps", "time"]
+    costs = ["parameters", "training", f"{first.unit}/s", "memory", "steps", "time"]
     limits = {row["time_budget"] for row in table if row["time_budget"]}
     costs += [f"of {format_duration(max(limits))}"] if limited else []
     print_table(["model", *labels, *costs], rows)
@@ -431,7 +430,7 @@ def distill(
         **short,
     )
     for run in result.runs.values():
-        if (reason := run.summary.get("reason", "")) in EXIT_CODES and not result.rows:
+        if (reason := run.results.reason) in EXIT_CODES and not result.rows:
             raise typer.Exit(EXIT_CODES[reason])
     if not is_first_process():
         return

@@ -168,24 +168,24 @@ def runs(
     rows, records, damaged = [], [], False
     for run in opened:
         try:
-            settings, summary = run.settings, run.summary
+            settings, results = run.settings, run.results
         except SeriatimError as error:  # of one run: the others are listed
             print_error(error)
             damaged = True
             continue
-        records.append({"run": str(run.path), **summary})
-        metrics = summary.get("metrics", {}).get("validation", {})
-        name = main_metric(metrics, summary.get("monitor", "loss"))
+        records.append({"run": str(run.path), **results.to_json()})
+        metrics = results.metrics.get("validation", {})
+        name = main_metric(metrics, results.monitor)
         rows.append(
             (
                 str(run.path),
                 settings["task"]["name"],
                 settings["model"]["name"],
-                summary.get("reason", "not finished"),
-                format_amount(summary.get("parameters")),
+                results.reason or "not finished",
+                format_amount(results.parameters),
                 describe_metric(name, metrics[name]) if name in metrics else "–",
-                format_duration(summary.get("seconds")),
-                summary.get("created", "–")[:16].replace("T", " "),
+                format_duration(results.seconds),
+                (results.created or "–")[:16].replace("T", " "),
             )
         )
     if json:

@@ -23,27 +23,17 @@ import platform
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from .errors import SeriatimError, did_you_mean
 from .files import Json, locked, read_json_lines, write_errors, write_text
-from .metrics import ExampleScores, finite
+from .metrics import ExampleScores
+
+if TYPE_CHECKING:
+    from .run_summary import RunSummary
 
 J = TypeVar("J", Json, list[Any])
 FORMAT = 1  # of the run folder; folders of this format open in every later version
-
-SUMMARY_TYPES: dict[type, tuple[str, ...]] = {  # type → keys of summary.json; a number is finite, or null
-    str: (
-        "version", "created", "task", "model", "monitor", "task_summary", "model_summary", "unit", "reason", "sample",
-    ),
-    float: (
-        "seed", "step", "best_step", "parameters", "seconds", "time_budget", "tokens", "tokens_per_second", "flops",
-        "memory", "cpu_seconds", "threads",
-    ),
-    dict: ("data", "metrics", "baselines", "signatures", "teacher", "times", "averaged"),
-    list: ("notes", "usage", "evaluation_notes", "decided"),
-}  # fmt: skip
-TYPE_NAMES = {str: "a text", float: "a finite number", dict: "an object", list: "a list"}
 
 
 class RunFolder:
@@ -95,17 +85,22 @@ class RunFolder:
         return values
 
     @property
-    def summary(self) -> Json:
+    def results(self) -> RunSummary:
         """What is known when training starts and, after it ended, metrics by split, baselines, size and time."""
-        summary = self.read_json("summary.json", {})
-        check_summary(self.path / "summary.json", summary)
-        return summary
+        from .run_summary import RunSummary
+
+        return RunSummary.parse(self.read_json("summary.json", {}), self.path / "summary.json")
+
+    @property
+    def summary(self) -> Json:
+        """The results as JSON values, under the keys of summary.json."""
+        return self.results.to_json()
 
     @property
     def notes(self) -> list[str]:
         """What was noted on the data, and on lines of the folder that cannot be read."""
         problems = [read_json_lines(self.path / name)[1] for name in ("metrics.jsonl", "samples.jsonl")]
-        return [*map(str, self.summary.get("notes", [])), *filter(None, problems)]
+        return [*self.results.notes, *filter(None, problems)]
 
     @property
     def capabilities(self) -> Json:
@@ -157,8 +152,8 @@ class RunFolder:
 
     # Writing
 
-    def write_summary(self, values: Mapping[str, object]) -> None:
-        self._write("summary.json", dict(values), indent=2)
+    def write_results(self, results: RunSummary) -> None:
+        self._write("summary.json", results.to_json(), indent=2)
 
     def write_capabilities(self, values: Mapping[str, object]) -> None:
         self._write("capabilities.json", dict(values), indent=2)
@@ -192,33 +187,6 @@ class RunFolder:
 def damaged(file: Path, problem: str, remedy: str = "restore the file, or remove it") -> SeriatimError:
     """Returns the error of a file that cannot be read."""
     return SeriatimError("run.damaged", f"{file} is damaged: {problem}", remedy)
-
-
-def check_summary(file: Path, summary: Json, prefix: str = "") -> None:
-    """Raises SeriatimError if a value of summary.json has another type than it was written with.
-
-    Args:
-        file: summary.json.
-        summary: Its content, or what it holds of the teacher's.
-        prefix: Of the names of keys in messages: "teacher." for the teacher's.
-    """
-    for kind, keys in SUMMARY_TYPES.items():
-        for key, value in ((key, summary[key]) for key in keys if key in summary):
-            if not (value is None or finite(value) is not None if kind is float else isinstance(value, kind)):
-                raise damaged(file, f"{prefix}{key} is not {TYPE_NAMES[kind]}")
-    tables = {f"metrics.{split}": values for split, values in summary.get("metrics", {}).items()}
-    for split, baselines in summary.get("baselines", {}).items():
-        if not isinstance(baselines, dict):
-            raise damaged(file, f"{prefix}baselines.{split} is not an object")
-        tables |= {f"baselines.{split}.{name}": values for name, values in baselines.items()}
-    for name, values in tables.items():
-        if not isinstance(values, dict):
-            raise damaged(file, f"{prefix}{name} is not an object")
-        for metric, value in values.items():  # NaN and infinity are what a training that diverged has
-            if not (value is None or isinstance(value, float) or finite(value) is not None):
-                raise damaged(file, f"{prefix}{name}.{metric} is not a number")
-    if "teacher" in summary and not prefix:
-        check_summary(file, summary["teacher"], "teacher.")
 
 
 def list_runs(folder: str | Path = "runs") -> list[RunFolder]:

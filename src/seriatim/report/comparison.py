@@ -114,7 +114,7 @@ def comparison_page(runs: Sequence[RunData], failed: Mapping[str, str], tuning: 
     ]
     title = f"{len(runs)} model{'' if len(runs) == 1 else 's'} on {first.data_name}"
     lead = f"{first.task_summary}. {comparison_terms(runs, common)}"
-    version = str(first.summary.get("version", ""))
+    version = first.results.version
     return Page("comparison", title, lead, comparison_figures(ordered, verdict), sections, made_by(first), version)
 
 
@@ -132,11 +132,11 @@ def comparison_terms(runs: Sequence[RunData], common: Json) -> str:
     seeded = f"seeds {', '.join(map(str, seeds))}" if len(seeds) > 1 else "one seed"
     sizes = sorted({run.budget for run in runs if run.budget is not None})
     size = f"about {', '.join(map(with_prefix, sizes))} parameters{' each' if params else ''}" if sizes else ""
-    threads = {one.number("threads") for run in runs for one in run.runs if one.number("threads")}
+    threads = {one.results.threads for run in runs for one in run.runs if one.results.threads}
     on = "on one thread" if threads == {1} else "" if len(threads) < 2 else "on different numbers of threads"
     terms = [size, length, on, seeded]
     count = sum(len(run.runs) for run in runs)
-    total = format_duration(sum(one.number("seconds") or 0 for run in runs for one in run.runs))
+    total = format_duration(sum(one.results.seconds or 0 for run in runs for one in run.runs))
     in_all = f"{count} training{'' if count == 1 else 's'}, {total} in all"
     return f"Same data, same split; {', '.join(term for term in terms if term)}. {in_all}."
 
@@ -163,11 +163,11 @@ def comparison_figures(ordered: Sequence[RunData], verdict: Verdict) -> list[Fig
         else:
             sure = format_p(difference.p) if difference.supported else f"may be chance, {format_p(difference.p)}"
             figures.append(Figure("How sure", sure, difference.test))
-    cost = [f"{with_prefix(best.number('parameters'))} {'entries' if best.gradient_free else 'parameters'}"]
-    cost += [with_prefix(best.number("flops"), "FLOP")] if best.number("flops") else []
-    cost += [f"{format_duration(best.number('cpu_seconds'))} of processor time"] if best.number("cpu_seconds") else []
-    cost += [f"{with_prefix(best.number('memory'), 'B')} of memory"] if best.number("memory") else []
-    return [*figures, Figure(f"Cost of {best.title}", format_duration(best.number("seconds")), ", ".join(cost))]
+    cost = [f"{with_prefix(best.results.parameters)} {'entries' if best.gradient_free else 'parameters'}"]
+    cost += [with_prefix(best.results.flops, "FLOP")] if best.results.flops else []
+    cost += [f"{format_duration(best.results.cpu_seconds)} of processor time"] if best.results.cpu_seconds else []
+    cost += [f"{with_prefix(best.results.memory, 'B')} of memory"] if best.results.memory else []
+    return [*figures, Figure(f"Cost of {best.title}", format_duration(best.results.seconds), ", ".join(cost))]
 
 
 def longer_training(verdict: Verdict) -> list[tuple[str, str]]:
@@ -176,7 +176,7 @@ def longer_training(verdict: Verdict) -> list[tuple[str, str]]:
     if best is None or str(best.setting("data", "source")).startswith("<"):  # data in memory
         return []
     ends = {end: finite(best.setting("train", end)) for end in ("minutes", *ENDS)}
-    end, value = next(((end, value) for end, value in ends.items() if value), ("steps", best.number("step") or 0))
+    end, value = next(((end, value) for end, value in ends.items() if value), ("steps", best.results.step or 0))
     longer = f"{10 * value:g}" if end in ("minutes", "epochs", "flops") else f"{10 * value:.0f}"
     command = ["seriatim", "train", "--config", str(best.folder.path / "config.yaml"), f"--{end}", longer]
     which = ", the best network," if best is not verdict.ordered[0] else ""
@@ -279,20 +279,20 @@ def cost_cells(runs: Sequence[RunData]) -> dict[str, list[ResultCell]]:
     for run in runs:
         off = [format_change(run.off_budget)] if run.off_budget is not None else []
         remark = ", ".join((["entries"] if run.gradient_free else []) + off)
-        step = run.number("step")
+        step = run.results.step
         steps = "one pass" if run.gradient_free else format_number(step)
-        cpu, threads = run.number("cpu_seconds"), run.number("threads") or 1
+        cpu, threads = run.results.cpu_seconds, run.results.threads or 1
         spent = [f"{100 * run.time_used:.0f} % of {format_duration(run.time_budget)}"] if run.time_used else []
         spent += [f"{format_duration(cpu)} of processor time"] if cpu is not None and threads > 1 else []
         used = ", ".join(spent)
         cells = {
-            "Parameters": ResultCell(run.number("parameters"), with_prefix(run.number("parameters")), remark),
-            "Training compute": ResultCell(run.number("flops"), with_prefix(run.number("flops"), "FLOP")),
+            "Parameters": ResultCell(run.results.parameters, with_prefix(run.results.parameters), remark),
+            "Training compute": ResultCell(run.results.flops, with_prefix(run.results.flops, "FLOP")),
             f"{runs[0].unit.capitalize()} per second": ResultCell(
-                run.number("tokens_per_second"), with_prefix(run.number("tokens_per_second"))
+                run.results.tokens_per_second, with_prefix(run.results.tokens_per_second)
             ),
-            "Peak memory": ResultCell(run.number("memory"), with_prefix(run.number("memory"), "B")),
-            "Time": ResultCell(run.number("seconds"), format_duration(run.number("seconds")), used),
+            "Peak memory": ResultCell(run.results.memory, with_prefix(run.results.memory, "B")),
+            "Time": ResultCell(run.results.seconds, format_duration(run.results.seconds), used),
             "Steps": ResultCell(step, steps, ENDINGS.get(run.reason, run.reason)),
         }
         for head, cell in cells.items():
@@ -361,7 +361,7 @@ def sample_section(ordered: Sequence[RunData]) -> Section:
     colors, samples = dots(ordered), []
     for run in ordered:
         stored = [str(sample.get("text", "")) for sample in run.samples()]
-        text = str(run.summary.get("sample") or (stored[-1] if stored else ""))
+        text = run.results.sample or (stored[-1] if stored else "")
         remark = describe_metric(run.main, run.reached()) if run.reached() is not None else ""
         if text.strip():
             samples.append(Sample(run.label, remark, clean_text(text, MAX_SAMPLE), colors[run.label]))
@@ -492,9 +492,7 @@ def distillation_page(runs: Sequence[RunData], rows: Sequence[Json]) -> Page:
     ]
     title = f"{student.model} distilled from {teacher.model} on {student.data_name}"
     lead = f"{student.task_summary}. Both students have the same data, budget and seed."
-    return Page(
-        "distillation", title, lead, figures, sections, made_by(student), str(student.summary.get("version", ""))
-    )
+    return Page("distillation", title, lead, figures, sections, made_by(student), student.results.version)
 
 
 def distillation_gain(rows: Sequence[Json], student: RunData | None = None) -> str:

@@ -140,7 +140,7 @@ def best_is_last(run: RunData) -> bool:
     values = monitored(run)
     if len(values) < 2 or values[-1] > min(values):
         return False
-    return values.count(values[-1]) == 1 or run.evaluations(run.monitor)[-1].step == run.number("best_step")
+    return values.count(values[-1]) == 1 or run.evaluations(run.monitor)[-1].step == run.results.best_step
 
 
 def final_rise(run: RunData) -> float:
@@ -162,11 +162,11 @@ class Facts:
 
     @property
     def step(self) -> str:
-        return f"{self.run.number('step') or 0:,}"
+        return f"{self.run.results.step or 0:,}"
 
     @property
     def best_step(self) -> str:
-        return f"{self.run.number('best_step') or 0:,}"
+        return f"{self.run.results.best_step or 0:,}"
 
     @property
     def gain(self) -> str:
@@ -184,7 +184,7 @@ class Facts:
     def overfitted(self) -> bool:
         """Whether the last evaluation is worse than the best, in the monitored metric and in the loss."""
         losses = {point.step: point.value for point in self.run.evaluations("loss")}
-        best = losses.get(int(self.run.number("best_step") or 0))
+        best = losses.get(int(self.run.results.best_step or 0))
         return bool(not self.run.gradient_free and final_rise(self.run) and best is not None and self.losses[-1] > best)
 
     @property
@@ -230,9 +230,13 @@ class Facts:
     @property
     def unused(self) -> str:
         """Why the anchor alone is the forecast, "" if the network contributes."""
-        notes = (str(note) for note in self.run.summary.get("notes", []))
         return next(
-            (note.partition(": ")[2] for note in notes if note.startswith("the anchor alone is the forecast: ")), ""
+            (
+                note.partition(": ")[2]
+                for note in self.run.results.notes
+                if note.startswith("the anchor alone is the forecast: ")
+            ),
+            "",
         )
 
     @property
@@ -259,7 +263,7 @@ class Facts:
     @property
     def time(self) -> str:
         limit = format_duration(self.run.time_budget)
-        return f"{format_duration(self.run.number('seconds'))} of {limit} ({100 * (self.run.time_used or 0):.0f} %)"
+        return f"{format_duration(self.run.results.seconds)} of {limit} ({100 * (self.run.time_used or 0):.0f} %)"
 
     @cached_property
     def memorized(self) -> str:
@@ -280,8 +284,8 @@ class Facts:
 
     @property
     def fit(self) -> str:
-        took = format_duration(self.run.number("seconds"))
-        return f"{took}, one pass over {with_prefix(self.run.number('tokens'))} {self.run.unit}"
+        took = format_duration(self.run.results.seconds)
+        return f"{took}, one pass over {with_prefix(self.run.results.tokens)} {self.run.unit}"
 
 
 # Findings about one run, as data
@@ -400,7 +404,7 @@ def run_lessons(run: RunData) -> list[str]:
 
 def exclusion(run: RunData, one: RunData, compared: bool = True) -> str:
     """Returns why a run, or one of its seeds, is not compared; "" if it is."""
-    step = one.number("step")
+    step = one.results.step
     after = f" after {step:,} step{'' if step == 1 else 's'}" if step else ""
     who = capitalized(run) + (f" with seed {one.setting('seed')}" if len(run.runs) > 1 else "")
     if one.interrupted:
@@ -442,7 +446,7 @@ def baseline_standing(runs: Sequence[RunData], compared: Sequence[RunData] = ())
             values = {key: value for key, own in baselines.items() if (value := finite(own.get(metric))) is not None}
             sign = -1 if get_metric(metric).direction == "higher" else 1
             strongest = min(values, key=lambda key: sign * values[key])
-            reached = {run.label: float(run.metrics(split)[metric]) for run in scored}
+            reached = {run.label: finite(run.metrics(split)[metric]) or 0.0 for run in scored}
             return Standing(split, metric, strongest, float(values[strongest]), scored, reached)
     return None
 

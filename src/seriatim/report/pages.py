@@ -29,6 +29,7 @@ from ..core.metrics import (
     label_in_sentence,
     metric_label,
 )
+from ..core.run_summary import AverageSummary
 from .charts import Chart, ImageGrid, Table, View
 from .findings import run_lessons
 from .formatting import clean_text, format_change, format_duration, format_number, with_prefix
@@ -49,7 +50,6 @@ REASONS = {
     "averaged": "Its weights are the mean of several, computed after training",
     "not finished": "It has not finished",
 }
-AVERAGED = ("runs", "weights", "steps")  # lists in summary["averaged"]
 
 
 # Values of a page
@@ -233,9 +233,9 @@ def emphasized(text: str) -> tuple[str, str]:
 
 
 def data_section(run: RunData) -> Section:
-    data = run.summary.get("data", {})
-    fingerprint = data.get("fingerprint", MISSING)
-    source = f"Source: {data.get('source', MISSING)}. Fingerprint of the training split: {fingerprint}."
+    data = run.results.data
+    fingerprint = data.fingerprint or MISSING
+    source = f"Source: {data.source or MISSING}. Fingerprint of the training split: {fingerprint}."
     return Section("Data", [source], items=first_notes(run) or ["no notes"])
 
 
@@ -262,44 +262,48 @@ def glossary(runs: Sequence[RunData]) -> Section:
         terms.append(
             ("Baselines", "simple methods, quickly fitted or without anything to learn, to compare models with")
         )
-    if any(run.number("flops") for run in runs):
+    if any(run.results.flops for run in runs):
         terms.append(("FLOP", "a multiplication or an addition; those of the whole training are counted"))
     return Section("What the names mean", terms=list(dict.fromkeys(terms)))
 
 
 def metric_notes(run: RunData) -> list[str]:
     """Returns sentences on how metrics were computed."""
-    signatures = "; ".join(f"{metric_label(name)} {text}" for name, text in run.signatures.items())
-    return [*([f"Signatures: {signatures}."] if signatures else []), *run.evaluation_notes]
+    signatures = "; ".join(f"{metric_label(name)} {text}" for name, text in run.results.signatures.items())
+    return [*([f"Signatures: {signatures}."] if signatures else []), *run.results.evaluation_notes]
 
 
 def ending(run: RunData) -> str:
     """Returns how a run ended, without a period."""
     if run.gradient_free and run.reason == "finished":
         return "It was fitted in one pass, without gradient descent"
-    return describe_average(run.summary.get("averaged", {})) or REASONS.get(run.reason, run.reason)
+    averaged = run.results.averaged
+    return (averaged and describe_average(averaged)) or REASONS.get(run.reason, run.reason)
 
 
-def describe_average(origin: Json) -> str:
+def describe_average(origin: AverageSummary) -> str:
     """Returns what an average is made of, as `average` recorded it in the summary; "" if there is nothing on it."""
-    runs, weights, steps = (origin[key] if isinstance(origin.get(key), list) else [] for key in AVERAGED)
+    runs, weights, steps = origin.runs, origin.weights, origin.steps
     if weights:
         parts = ", ".join(f"{format_number(weight)} × {run}" for weight, run in zip(weights, runs, strict=False))
         return f"Its probabilities are the weighted mean of those of {len(weights)} models: {parts}"
     if runs:
-        return f"Its weights are the mean of those of {', '.join(map(str, runs))}"
+        return f"Its weights are the mean of those of {', '.join(runs)}"
     if steps:
-        return f"Its weights are the mean of those of {origin.get('run')} at the steps {', '.join(map(str, steps))}"
+        return f"Its weights are the mean of those of {origin.run} at the steps {', '.join(map(str, steps))}"
     return ""
 
 
 def created(run: RunData) -> str:
-    return str(run.summary.get("created", "at an unknown time")).replace("T", " ").replace("+00:00", " UTC")
+    return (run.results.created or "at an unknown time").replace("T", " ").replace("+00:00", " UTC")
 
 
 def made_by(run: RunData) -> str:
-    version, seed = run.summary.get("version", ""), run.summary.get("seed", MISSING)
-    return f"Made by Seriatim {version}, {created(run)}; seed {seed}."
+    return f"Made by Seriatim {run.results.version}, {created(run)}; seed {seed_text(run)}."
+
+
+def seed_text(run: RunData) -> str:
+    return MISSING if run.results.seed is None else str(run.results.seed)
 
 
 def evenly_spaced(items: Sequence[Json], count: int) -> list[Json]:
@@ -316,7 +320,7 @@ def run_page(run: RunData) -> Page:
     split, views = run.evaluation
     budget = ""
     if run.budget is not None and run.off_budget is not None:
-        size = f"{with_prefix(run.number('parameters'))} {'entries' if run.gradient_free else 'parameters'}"
+        size = f"{with_prefix(run.results.parameters)} {'entries' if run.gradient_free else 'parameters'}"
         budget = f" It has {size}; the budget is {with_prefix(run.budget)} ({format_change(run.off_budget)})."
     values = {point.step: point.value for point in run.evaluations(run.main)}
     samples = [
@@ -351,7 +355,7 @@ def run_page(run: RunData) -> Page:
         run_figures(run),
         [Section("", paragraphs=metric_notes(run)), *sections],
         f"{made_by(run)} Folder: {run.folder.path}",
-        str(run.summary.get("version", "")),
+        run.results.version,
     )
 
 
@@ -372,26 +376,26 @@ def run_figures(run: RunData) -> list[Figure]:
         remark = ", ".join(describe_metric(name, validation[name]) for name in others[1:4])
         text = format_metric(others[0], validation[others[0]])
         figures.append(Figure(f"Validation {label_in_sentence(others[0])}", text, remark))
-    step = run.number("step")
+    step = run.results.step
     work = "one pass" if run.gradient_free else f"{step:,} steps" if step is not None else ""
     off = f"{format_change(run.off_budget)} from the budget" if run.off_budget is not None else ""
     no_flops = "no matrix is multiplied" if run.gradient_free else ""
-    if (time_budget := run.number("time_budget")) is not None:
+    if (time_budget := run.results.time_budget) is not None:
         work = f"of {format_duration(time_budget)}, {work}"
     stages = list_stages(run)
     in_all = "Processor time in all" if run.setting("train", "clock") == "cpu" else "Time in all"
     return [
         *figures,
-        Figure("Entries" if run.gradient_free else "Parameters", with_prefix(run.number("parameters")), off),
-        Figure("Training time", format_duration(run.number("seconds")), work),
+        Figure("Entries" if run.gradient_free else "Parameters", with_prefix(run.results.parameters), off),
+        Figure("Training time", format_duration(run.results.seconds), work),
         *([Figure(in_all, format_duration(sum(run.times.values())), stages)] if stages else []),
         Figure(
             f"{run.unit.capitalize()} read",
-            with_prefix(run.number("tokens")),
-            f"{with_prefix(run.number('tokens_per_second'))} per second",
+            with_prefix(run.results.tokens),
+            f"{with_prefix(run.results.tokens_per_second)} per second",
         ),
-        Figure("Training compute", with_prefix(run.number("flops"), "FLOP"), no_flops),
-        Figure("Peak memory", with_prefix(run.number("memory"), "B")),
+        Figure("Training compute", with_prefix(run.results.flops, "FLOP"), no_flops),
+        Figure("Peak memory", with_prefix(run.results.memory, "B")),
     ]
 
 
@@ -405,12 +409,12 @@ def list_stages(run: RunData) -> str:
 
 def card(run: RunData) -> str:
     """Returns the model card in Markdown, with front matter; texts of the data cannot become markup."""
-    size = run.number("parameters")
+    size = run.results.parameters
     what = "stored entries" if run.gradient_free else "parameters"
     budget = (
         f"; {format_change(run.off_budget)} from the budget of {run.budget:,}" if run.off_budget is not None else ""
     )
-    sample = clean_text(run.summary.get("sample", ""), MAX_SAMPLE)
+    sample = clean_text(run.results.sample, MAX_SAMPLE)
     tags = [re.sub(r"[^A-Za-z0-9_.-]+", "-", tag) for tag in ("seriatim", run.task, run.model)]
     return environment().get_template("card.md").render(
         run=run,
@@ -446,36 +450,34 @@ def metric_lines(run: RunData) -> list[str]:
 
 def facts(run: RunData) -> list[tuple[str, str]]:
     """Returns how the model was made, as names and values in Markdown."""
-    data, step, best = run.summary.get("data", {}), run.number("step"), run.number("best_step")
+    data, step, best = run.results.data, run.results.step, run.results.best_step
     steps = "one pass" if run.gradient_free else f"{step or 0:,} (best weights: step {best or 0:,})"
-    pairs = [("data", code(data.get("source", MISSING))), ("data fingerprint", code(data.get("fingerprint", MISSING)))]
-    if teacher := run.summary.get("teacher", {}):
+    pairs = [("data", code(data.source or MISSING)), ("data fingerprint", code(data.fingerprint or MISSING))]
+    if (teacher := run.results.teacher) is not None:
         settings = mapping(run.settings.get("distill"))
-        size = f", {with_prefix(teacher['parameters'])} parameters" if teacher.get("parameters") else ""
+        size = f", {with_prefix(teacher.parameters)} parameters" if teacher.parameters else ""
         weight = f"weight {settings.get('weight', MISSING)}, temperature {settings.get('temperature', MISSING)}"
-        model = markdown(teacher.get("model", MISSING))
-        about = f"{code(teacher.get('path', MISSING))} ({model}{size}); {markdown(weight)}"
+        about = f"{code(teacher.path or MISSING)} ({markdown(teacher.model or MISSING)}{size}); {markdown(weight)}"
         pairs.append(("distilled from", about))
     return [
         *pairs,
-        ("made with", f"Seriatim {markdown(run.summary.get('version', MISSING))}, {markdown(created(run))}"),
-        ("seed", markdown(run.summary.get("seed", MISSING))),
+        ("made with", f"Seriatim {markdown(run.results.version or MISSING)}, {markdown(created(run))}"),
+        ("seed", markdown(seed_text(run))),
         ("steps", steps),
-        (f"{markdown(run.unit)} read", with_prefix(run.number("tokens"))),
-        ("training time", format_duration(run.number("seconds"))),
+        (f"{markdown(run.unit)} read", with_prefix(run.results.tokens)),
+        ("training time", format_duration(run.results.seconds)),
         *([("time", list_stages(run))] if run.times else []),
-        ("training compute", with_prefix(run.number("flops"), "FLOP")),
-        ("peak memory", with_prefix(run.number("memory"), "B")),
+        ("training compute", with_prefix(run.results.flops, "FLOP")),
+        ("peak memory", with_prefix(run.results.memory, "B")),
         ("ended", markdown(ending(run)[0].lower() + ending(run)[1:])),
     ]
 
 
 def usage(run: RunData) -> list[str]:
-    """Returns blocks of shell and Python that use the run: lines of summary["usage"], written by its task."""
+    """Returns blocks of shell and Python that use the run: written by its task."""
     path = str(run.folder.path)
-    lines = [mapping(line) for line in run.summary.get("usage", [])]
-    shell = [str(line["shell"]) for line in lines if line.get("shell")]
-    python = [str(line["python"]) for line in lines if line.get("python")]
+    shell = [line.shell for line in run.results.usage if line.shell]
+    python = [line.python for line in run.results.usage if line.python]
     again = f"seriatim train --config {shlex.quote(path)}/config.yaml  # trains it again"
     imports = ["from pathlib import Path", ""] if any("Path(" in line for line in python) else []
     program = [*imports, "import seriatim", "", f"run = seriatim.load({path!r})", *python]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 from ..core.metrics import finite, format_metric, get_metric, is_better, label_in_sentence, metric_label
+from ..core.run_summary import RunSummary
 from .charts import Annotation, BinnedMetric, Lines, Scatter, Series, View
 from .formatting import format_number, one_line, with_prefix
 from .run_data import BrokenView, Point, RunData, shared_baselines
@@ -174,6 +175,22 @@ def schedule_charts(run: RunData) -> list[Lines]:
 # Comparison
 
 
+def compute(results: RunSummary) -> float | None:
+    return results.flops
+
+
+def processor_time(results: RunSummary) -> float | None:
+    return results.cpu_seconds
+
+
+COSTS: dict[str, Callable[[RunSummary], float | None]] = {  # title of the axis → the cost of a run
+    "training compute in FLOP": compute,
+    "training time in seconds": lambda results: results.seconds,
+    "processor time in seconds": processor_time,
+    "peak memory in bytes": lambda results: results.memory,
+}
+
+
 def cost_charts(runs: Sequence[RunData]) -> list[Scatter]:
     """Returns the main metric on the validation split against compute, and against time and memory if these differ.
 
@@ -181,14 +198,12 @@ def cost_charts(runs: Sequence[RunData]) -> list[Scatter]:
     """
     scored = [run for run in runs if run.reached() is not None]
     charts = []
-    keys = {"flops": "training compute in FLOP", "seconds": "training time in seconds"}
-    keys |= {"cpu_seconds": "processor time in seconds", "memory": "peak memory in bytes"}
-    if all(run.number("threads") in (None, 1) for run in scored):  # then it is the time
-        del keys["cpu_seconds"]
-    for key, title in keys.items():
-        costed = [run for run in scored if run.number(key)]
-        costs = [float(run.number(key) or 1.0) for run in costed]
-        if len(costed) > 1 and (key == "flops" or max(costs) / min(costs) > SAME_COST):
+    for title, cost_of in COSTS.items():
+        if cost_of is processor_time and all(run.results.threads in (None, 1) for run in scored):  # then it is the time
+            continue
+        costed = [run for run in scored if cost_of(run.results)]
+        costs = [float(cost_of(run.results) or 1.0) for run in costed]
+        if len(costed) > 1 and (cost_of is compute or max(costs) / min(costs) > SAME_COST):
             values = [float(run.reached() or 0.0) for run in costed]
             main, room = scored[0].main, 2 * (max(values) - min(values))
             levels = {run.label: run.reached() for run in scored if run not in costed}

@@ -20,6 +20,7 @@ from ..core.errors import SeriatimError
 from ..core.files import Json
 from ..core.metrics import ExampleScores, displayed_metrics, finite, get_metric, main_metric, merge_metrics
 from ..core.run_folder import RunFolder
+from ..core.run_summary import Metrics, RunSummary, mean, mean_costs
 from .charts import View, views_from_json
 from .formatting import one_line
 
@@ -67,8 +68,8 @@ class RunData:
     # Settings and summary
 
     @cached_property
-    def summary(self) -> Json:
-        return self.folder.summary
+    def results(self) -> RunSummary:
+        return self.folder.results
 
     @cached_property
     def settings(self) -> Json:
@@ -88,13 +89,9 @@ class RunData:
             value = mapping(value).get(name)
         return value
 
-    def number(self, name: str) -> float | int | None:
-        """Returns a number of the summary, None if it is missing or not finite."""
-        return finite(self.summary.get(name))
-
     @property
     def model(self) -> str:
-        return str(self.summary.get("model") or self.setting("model", "name") or self.folder.path.name)
+        return str(self.results.model or self.setting("model", "name") or self.folder.path.name)
 
     @property
     def title(self) -> str:
@@ -107,13 +104,13 @@ class RunData:
 
     @property
     def task(self) -> str:
-        return str(self.summary.get("task") or self.setting("task", "name") or "unknown")
+        return str(self.results.task or self.setting("task", "name") or "unknown")
 
     @property
     def task_summary(self) -> str:
         """What the task is, in a line without a period; by default what the run's first capability does."""
         first = mapping(next(iter(self.folder.capabilities.values()), None))
-        return str(self.summary.get("task_summary") or first.get("summary") or self.task).rstrip(".")
+        return str(self.results.task_summary or first.get("summary") or self.task).rstrip(".")
 
     @property
     def model_summary(self) -> str:
@@ -122,37 +119,35 @@ class RunData:
             known = registry.models.summary(self.model)
         except SeriatimError:  # of a plug-in that is not loaded
             known = self.model
-        return str(self.summary.get("model_summary") or known).rstrip(".")
+        return (self.results.model_summary or known).rstrip(".")
 
     @property
     def data_name(self) -> str:
-        source = str(self.summary.get("data", {}).get("source") or self.setting("data", "source") or "unknown data")
+        source = str(self.results.data.source or self.setting("data", "source") or "unknown data")
         return PurePath(source).name or source
 
     @property
     def fingerprint(self) -> str:
-        return str(self.summary.get("data", {}).get("fingerprint", ""))
+        return self.results.data.fingerprint
 
     @property
     def reason(self) -> str:
-        return str(self.summary.get("reason", NOT_FINISHED))
+        return self.results.reason or NOT_FINISHED
 
     @property
     def interrupted(self) -> bool:
-        return self.reason.startswith("SIG") or self.reason == NOT_FINISHED
+        return bool(self.results.signal) or not self.results.reason
 
     @property
     def gradient_free(self) -> bool:
         """Whether the model was fitted in one pass, without gradient descent."""
-        declared = self.summary.get("gradient_free")
-        return (
-            any(event.get("flops") is None for event in self.events("started")) if declared is None else bool(declared)
-        )
+        declared = self.results.gradient_free
+        return any(event.get("flops") is None for event in self.events("started")) if declared is None else declared
 
     @property
     def unit(self) -> str:
         """What was counted while training, in the plural: "tokens", "examples"."""
-        units = [self.summary.get("unit"), *(event.get("unit") for event in self.events("started"))]
+        units = [self.results.unit, *(event.get("unit") for event in self.events("started"))]
         return next((str(unit) for unit in units if unit), "elements")
 
     @property
@@ -163,7 +158,7 @@ class RunData:
     @property
     def off_budget(self) -> float | None:
         """The relative distance of the number of parameters from the budget."""
-        size = self.number("parameters")
+        size = self.results.parameters
         return None if self.budget is None or size is None else size / self.budget - 1
 
     @property
@@ -176,23 +171,18 @@ class RunData:
     @property
     def time_used(self) -> float | None:
         """The share of the time budget that was used."""
-        seconds = self.number("seconds")
+        seconds = self.results.seconds
         return None if self.time_budget is None or seconds is None else seconds / self.time_budget
 
     @property
     def times(self) -> dict[str, float]:
         """The seconds of each stage: "reading", "training", "evaluation" on the way, "final evaluation", …"""
-        stages = mapping(self.summary.get("times"))
-        return {
-            str(stage).replace("_", " "): float(seconds)
-            for stage, value in stages.items()
-            if (seconds := finite(value)) is not None
-        }
+        return {stage.replace("_", " "): seconds for stage, seconds in self.results.times.items()}
 
     # Metrics
 
-    def metrics(self, split: str) -> Json:
-        return dict(self.summary.get("metrics", {}).get(split, {}))
+    def metrics(self, split: str) -> Metrics:
+        return self.results.metrics.get(split, {})
 
     def values(self, split: str, metric: str) -> list[float]:
         """Returns a metric of each seed, of those that have it."""
@@ -204,9 +194,9 @@ class RunData:
         values = self.values(split, metric)
         return stdev(values) if len(values) > 1 else None
 
-    def baselines(self, split: str) -> dict[str, Json]:
+    def baselines(self, split: str) -> dict[str, Metrics]:
         """Returns the metrics of simple methods on a split, by their name."""
-        return dict(self.summary.get("baselines", {}).get(split, {}))
+        return self.results.baselines.get(split, {})
 
     @cached_property
     def examples(self) -> dict[str, ExampleScores]:
@@ -235,8 +225,7 @@ class RunData:
     @cached_property
     def monitor(self) -> str:
         """The metric that selected the weights."""
-        name = str(self.summary.get("monitor", "loss"))
-        return name if name in self.all_metrics else "loss"
+        return self.results.monitor if self.results.monitor in self.all_metrics else "loss"
 
     @cached_property
     def main(self) -> str:
@@ -267,15 +256,6 @@ class RunData:
     def loss_unit(self) -> str:
         """The unit of the loss: "nats" if it is the logarithm of a perplexity."""
         return "nats" if "perplexity" in self.all_metrics else ""
-
-    @property
-    def signatures(self) -> dict[str, str]:
-        """How metrics were computed that depend on it."""
-        return {str(name): str(text) for name, text in self.summary.get("signatures", {}).items()}
-
-    @property
-    def evaluation_notes(self) -> list[str]:
-        return [str(note) for note in self.summary.get("evaluation_notes", [])]
 
     # Curves
 
@@ -329,24 +309,15 @@ class SeededRun(RunData):
     def runs(self) -> tuple[RunData, ...]:
         return self.seeded
 
-    @property
-    def finished(self) -> list[RunData]:
-        return [run for run in self.seeded if not run.interrupted]
-
-    @property
-    def reason(self) -> str:
-        return (self.finished or self.seeded)[0].reason
-
-    def number(self, name: str) -> float | int | None:
-        found = [value for run in self.finished or self.seeded if (value := finite(run.summary.get(name))) is not None]
-        if not found:
-            return None
-        return round(fmean(found)) if all(isinstance(value, int) for value in found) else fmean(found)
-
-    def metrics(self, split: str) -> Json:
-        names = dict.fromkeys(name for run in self.seeded for name in run.metrics(split))
-        means = {name: self.values(split, name) for name in names}
-        return {name: fmean(values) if values else None for name, values in means.items()}
+    @cached_property
+    def results(self) -> RunSummary:
+        finished = [run.results for run in self.seeded if not run.interrupted]
+        names = {split: merge_metrics(run.metrics(split) for run in self.seeded) for split in SPLITS}
+        means = {split: {name: mean(self.values(split, name)) for name in own} for split, own in names.items()}
+        trained = finished or [run.results for run in self.seeded]
+        metrics = {split: values for split, values in means.items() if values}
+        changes = {**mean_costs(trained), "metrics": metrics, "reason": trained[0].reason}
+        return self.seeded[0].results.model_copy(update=changes)
 
     @cached_property
     def training(self) -> list[Point]:
@@ -400,7 +371,7 @@ def read_runs(folders: Sequence[RunFolder]) -> list[RunData]:
     compared: such runs are ranked by bits per byte.
     """
     groups: dict[str, list[list[RunFolder]]] = {}  # settings without the seed → runs with different seeds
-    decided = {str(path) for folder in folders for path in folder.summary.get("decided", [])}
+    decided = {path for folder in folders for path in folder.results.decided}
     for folder in folders:
         settings = copy.deepcopy(dict(folder.settings))
         seed = settings.pop("seed", None)
@@ -446,7 +417,7 @@ def shared_metrics(runs: Sequence[RunData]) -> list[str]:
     return list(dict.fromkeys(name for run in runs for name in run.columns))
 
 
-def shared_baselines(runs: Sequence[RunData], split: str) -> dict[str, Json]:
+def shared_baselines(runs: Sequence[RunData], split: str) -> dict[str, Metrics]:
     """Returns the baselines of a comparison, each once: all models saw the same data.
 
     One that is called like a model is marked, since charts and tables show both. A model that is a baseline of the

@@ -11,20 +11,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from ..core.files import Json
 from ..core.metrics import finite, format_metric, label_in_sentence
+from ..core.run_summary import RunSummary
 from .charts import Lines, Series, Table, View
 from .formatting import with_prefix
 from .run_data import RunData, mapping
 
-AXES = {
-    "parameters": "parameters",
-    "flops": "training compute in FLOP",
-    "seconds": "training time in seconds",
+AXES: dict[str, tuple[str, Callable[[RunSummary], float | None]]] = {  # name → title, and the cost of a run
+    "parameters": ("parameters", lambda results: results.parameters),
+    "flops": ("training compute in FLOP", lambda results: results.flops),
+    "seconds": ("training time in seconds", lambda results: results.seconds),
 }
 MIN_RANGE = 1.5  # of a cost, below which it is the same for all sizes
 
@@ -83,10 +84,10 @@ def scaling_curves(runs: Sequence[RunData]) -> list[Curve]:
             continue
         name = f"{model} {json.loads(tokenizer).get('kind', '')}".rstrip() if several else model
         metric = own[0].main if own[0].main == "bits_per_byte" else "loss"
-        for over in AXES:
+        for over, (_, cost_of) in AXES.items():
             points = []
             for run in own:
-                cost, value = run.number(over), finite(run.metrics("validation").get(metric))
+                cost, value = cost_of(run.results), finite(run.metrics("validation").get(metric))
                 if cost and value is not None:
                     points.append((float(cost), float(value), run))
             points.sort(key=lambda point: point[0])
@@ -118,7 +119,7 @@ def scaling_records(runs: Sequence[RunData]) -> list[Json]:
 def scaling_views(curves: Sequence[Curve]) -> list[View]:
     """Returns a chart over each cost, and the table of exponents."""
     views: list[View] = []
-    for over, title in AXES.items():
+    for over, (title, _) in AXES.items():
         own = [curve for curve in curves if curve.over == over]
         if not own:
             continue
@@ -139,7 +140,7 @@ def scaling_views(curves: Sequence[Curve]) -> list[View]:
     rows = [
         (
             curve.model,
-            AXES[curve.over].partition(" in ")[0],
+            AXES[curve.over][0].partition(" in ")[0],
             *format_law(curve.law),
             " → ".join(format_metric(curve.metric, value) for value in (curve.y[0], curve.y[-1])),
         )

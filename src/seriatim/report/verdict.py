@@ -178,7 +178,7 @@ def reached_share(best: RunData, other: RunData) -> float | None:
     An evaluation is the earliest moment at which that is known, so it is at most this share.
     """
     values = [point.value for point in other.evaluations(best.main)]
-    total, target = other.number("seconds"), best_value(best.main, values)
+    total, target = other.results.seconds, best_value(best.main, values)
     if other.gradient_free or target is None or not total:
         return None
     curve = best.evaluations(best.main)
@@ -199,7 +199,7 @@ def catching_up(verdict: Verdict) -> str:
 
 
 def throughput(runs: Sequence[RunData]) -> str:
-    speeds = [(run.number("tokens_per_second") or 0, run) for run in runs if not run.gradient_free]
+    speeds = [(run.results.tokens_per_second or 0, run) for run in runs if not run.gradient_free]
     speeds = sorted(((speed, run) for speed, run in speeds if speed > 0), key=lambda pair: pair[0])
     if len(speeds) < 2:
         return ""
@@ -218,13 +218,13 @@ def throughput(runs: Sequence[RunData]) -> str:
 
 def bargain(verdict: Verdict) -> str:
     """Returns a much cheaper model that is not told from the best."""
-    top, cost = verdict.ordered[0], verdict.ordered[0].number("flops")
-    cheaper = [run for run in verdict.tied if cost and 2 * (run.number("flops") or cost) <= cost]
+    top, cost = verdict.ordered[0], verdict.ordered[0].results.flops
+    cheaper = [run for run in verdict.tied if cost and 2 * (run.results.flops or cost) <= cost]
     near = [run for run in cheaper if score(run) - score(top) <= closeness(top)]
     if not cost or not near:
         return ""
-    run = min(near, key=lambda other: other.number("flops") or 0)
-    flops, gap = run.number("flops") or 1, format_difference(score(run) - score(top), top, top.main)
+    run = min(near, key=lambda other: other.results.flops or 0)
+    flops, gap = run.results.flops or 1, format_difference(score(run) - score(top), top, top.main)
     return (
         f"{capitalized(run)} comes within {gap} of {the(top)} with "
         f"{with_prefix(flops, 'FLOP')} of training; {the(top)} took {times(cost / flops)} as much."
@@ -326,7 +326,7 @@ def step_words(newer: RunData, older: RunData) -> dict[str, str]:
         "field": f"{1 + 2 * (kernel - 1) * (2**levels - 1):,} tokens" if known else "a limited number of tokens",
         "window": f"{window} tokens" if isinstance(window, int) else "a few tokens",
         "context": f"all of the last {context:,} tokens" if isinstance(context, int) else "all previous tokens",
-        "tokens": with_prefix(newer.number("tokens")),
+        "tokens": with_prefix(newer.results.tokens),
     }
 
 
@@ -385,12 +385,12 @@ def explain(newer: RunData, older: RunData) -> list[str]:
     """Returns what the numbers say about why a model fell behind."""
     reasons = []
     if last_improvement(newer):
-        reasons.append(f"it was still improving when it stopped after {newer.number('step') or 0:,} steps")
+        reasons.append(f"it was still improving when it stopped after {newer.results.step or 0:,} steps")
     elif final_rise(newer):
-        reasons.append(f"it was best at step {newer.number('best_step'):,} and then overfitted")
-    own, other = newer.number("tokens"), older.number("tokens")
+        reasons.append(f"it was best at step {newer.results.best_step:,} and then overfitted")
+    own, other = newer.results.tokens, older.results.tokens
     if own and other and other / own > SLOWER:
-        own_speed, other_speed = newer.number("tokens_per_second"), older.number("tokens_per_second")
+        own_speed, other_speed = newer.results.tokens_per_second, older.results.tokens_per_second
         speeds = ""
         if own_speed and other_speed and not older.gradient_free and other_speed / own_speed > SLOWER:
             speeds = f", at {with_prefix(own_speed)} against {with_prefix(other_speed)} per second"
@@ -404,7 +404,7 @@ def counting_lesson(best: Mapping[str, RunData]) -> str:
     trained = [run for run in best.values() if not run.gradient_free]
     if counted is None or not trained:
         return ""
-    took = format_duration(counted.number("seconds"))
+    took = format_duration(counted.results.seconds)
     loss, start = score(counted), f"{capitalized(counted)} was counted in {took}, without gradients"
     passed = [(point.seconds, run) for run in trained for point in run.evaluations("loss") if point.value < loss]
     below = format_metric("loss", loss)
@@ -424,7 +424,7 @@ def storage_lesson(best: Mapping[str, RunData]) -> str:
     for run in (counted, trained[0]):
         file = run.folder.path / "model.safetensors"
         stored.append(f", {with_prefix(file.stat().st_size, 'B')} on disk," if file.is_file() else "")
-    entries, weights = (with_prefix(run.number("parameters")) for run in (counted, trained[0]))
+    entries, weights = (with_prefix(run.results.parameters) for run in (counted, trained[0]))
     return (
         f"{capitalized(counted)} has {entries} entries{stored[0]} and each is about one sequence of tokens only; "
         f"{the(trained[0])} has {weights} parameters{stored[1]} and every one serves many contexts."

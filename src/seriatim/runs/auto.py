@@ -197,7 +197,7 @@ class Search:
         for name in fitted:
             if self._train(name, sessions.pop(name)):
                 return self.runs[name]
-        left = self.seconds - sum(run.summary.get("seconds", 0.0) for run in self.runs.values())
+        left = self.seconds - sum(run.results.seconds or 0.0 for run in self.runs.values())
         winner_seconds, plan = plan_rounds(len(sessions), max(left, 0.1 * self.seconds))
         sessions = {name: make_session(name, winner_seconds / 60) for name in sessions}
         for session in sessions.values():
@@ -241,14 +241,14 @@ class Search:
             self.runs.pop(name, None)
             self.notify(f"{name} failed: {error}")
             return False
-        return bool(run.summary.get("reason", "").startswith("SIG"))
+        return bool(run.results.signal)
 
     def _end_round(self, number: int, rounds: int, end: float, names: list[str]) -> list[str]:
         """Returns the better half of the models, by the best of their evaluations so far; notes the order."""
         best: dict[str, Json] = {}
         monitor = "loss"
         for name in names:
-            monitor = str(self.runs[name].summary["monitor"])
+            monitor = self.runs[name].results.monitor
             history = self.runs[name].history("evaluated")
             last = next((index for index, event in enumerate(history) if event["seconds"] >= end), len(history) - 1)
             best[name] = min(history[: last + 1], key=lambda event: rank_key(event, monitor, "val_"))
@@ -266,22 +266,21 @@ class Search:
 
     def _finish(self) -> Run:
         """Chooses the best run by its metrics on the whole validation split, records why, and returns it."""
-        finished = {name: run for name, run in self.runs.items() if run.summary.get("metrics")}
-        monitor = str(next(iter(finished.values())).summary["monitor"])
-        ordered = sorted(finished, key=lambda name: rank_key(finished[name].summary["metrics"]["validation"], monitor))
+        finished = {name: results for name, run in self.runs.items() if (results := run.results).finished}
+        monitor = next(iter(finished.values())).monitor
+        ordered = sorted(finished, key=lambda name: rank_key(finished[name].metrics["validation"], monitor))
         best = ordered[0]
-        metrics = finished[best].summary["metrics"]["validation"]
+        metrics = finished[best].metrics["validation"]
         shown = "loss" if monitor == "loss" else main_metric(metrics, monitor)
         others = [
-            f"{name} {format_metric(shown, finished[name].summary['metrics']['validation'].get(shown), 1)}"
-            for name in ordered[1:]
+            f"{name} {format_metric(shown, finished[name].metrics['validation'].get(shown), 1)}" for name in ordered[1:]
         ]
         left = f"the others when they were left: {', '.join(others)}; " if others else ""
-        seconds = {name: float(run.summary["seconds"]) for name, run in finished.items()}
+        seconds = {name: results.seconds or 0.0 for name, results in finished.items()}
         rounds = f" after {len(self.rounds)} round{'' if len(self.rounds) == 1 else 's'}" if self.rounds else ""
         reason = (
             f"model: {best}, the best of {len(finished)}{rounds}: validation {describe_metric(shown, metrics[shown])}; "
-            f"{left}{describe_ties(best, [finished[name] for name in ordered])}"
+            f"{left}{describe_ties(best, [self.runs[name] for name in ordered])}"
             f"it has {format_duration(seconds[best])} of the {format_duration(sum(seconds.values()))} of all "
             "trainings"
         )
@@ -336,11 +335,12 @@ def place_run(source: Path, target: Path, reason: str) -> None:
             os.replace(path, target / path.name)
         source.rmdir()
     run = Run(target)
-    if reason in run.summary.get("notes", []):
+    results = run.results
+    if reason in results.notes:
         return
-    lines = [line.items() for line in run.summary["usage"]]
+    lines = [line.to_json().items() for line in results.usage]
     usage = [{key: text.replace(str(source), str(target)) for key, text in line} for line in lines]
-    run.write_summary(run.summary | {"usage": usage, "notes": [*run.summary.get("notes", []), reason]})
+    run.write_results(results.replace(usage=usage, notes=[*results.notes, reason]))
     if (target / "README.md").is_file():
         report.write_card(run)
         report.write_run_report(run)

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from .. import report
 from ..core.errors import Diagnostics, SeriatimError
-from ..core.files import Json, atomic_file, load_tensors, save_tensors, write_json
-from ..core.run_folder import fresh_folder, locked_folder
+from ..core.files import Json, atomic_file, load_tensors, save_tensors
+from ..core.run_folder import FORMAT, fresh_folder, locked_folder
+from ..core.run_summary import RunSummary
 from ..nn.network import count_parameters, weights
 from ..tasks.processor import Stored
 from ..training.checkpoint import Checkpoints
@@ -91,11 +92,12 @@ def average(
             copy_files(first.path, folder, history)
         else:
             created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-            summary = {key: value for key, value in first.summary.items() if key not in RESULTS}
-            summary |= {"created": created, "reason": "averaged", "averaged": origin}
-            summary |= {"parameters": count_parameters(run.network)} if gradient_free else {}
+            known = {key: value for key, value in first.summary.items() if key not in RESULTS}
+            results = RunSummary.model_validate(known).replace(created=created, reason="averaged", averaged=origin)
+            if gradient_free:
+                results = results.replace(parameters=count_parameters(run.network))
             copy_files(first.path, folder, history)
-            write_json(folder / "summary.json", summary)
+            run.write_results(results)
             report.write_card(run)
     return run
 
@@ -149,8 +151,8 @@ def interpolate(runs: Sequence[Run], data_dir: str | None, notify: Notify | None
     shares = [round(float(weight), 6) for weight in mixture.weights]
     names: list[str] = []
     for run in runs:  # each model of a run that is itself interpolated has a weight of its own
-        before = run.summary.get("averaged", {})
-        count, parts = len(before.get("weights", [1.0])), before.get("runs", [])
+        before = run.results.averaged
+        count, parts = (1, []) if before is None else (len(before.weights) or 1, before.runs)
         names += parts if len(parts) == count else [str(run.path)] * count
     if notify is not None:
         notify("weights: " + ", ".join(f"{name} {share:.4f}" for name, share in zip(names, shares, strict=False)))
@@ -222,18 +224,19 @@ def summarize_average(run: Run, first: Run, origin: Json, data_dir: str | None, 
         data_dir: The folder of catalogue data sets.
         notify: Called with each note.
     """
-    before = first.summary
-    write_json(run.path / "summary.json", {"format": before.get("format"), "data": before.get("data", {})})
+    before = first.results
+    run.write_results(RunSummary(format=FORMAT, data=before.data))
     session = Session(run.config, run.path, data_dir=data_dir, notify=notify)
     session.diagnostics = Diagnostics(notify)
     prepared = Prepared(*reopen_task(run, data_dir=data_dir, diagnostics=session.diagnostics))
     task, validation = prepared.task, prepared.splits["validation"]
-    step, seconds, tokens = (before.get(name) or 0 for name in ("step", "seconds", "tokens"))
-    flops = before["flops"] / step if before.get("flops") and step else None
+    step, seconds, tokens = int(before.step or 0), before.seconds or 0, int(before.tokens or 0)
+    flops = before.flops / step if before.flops and step else None
     network = run.network
     outcome = Outcome()
     outcome.started = Started(0, 0.0, step, count_parameters(network), flops, 1, task.unit)
     outcome.stopped = Stopped(step, seconds, "averaged", step, tokens)
     outcome.sample = task.sample(task.evaluate(network, task.sample_split(validation)))
-    session.teacher_summary, session.averaged = before.get("teacher"), origin
+    session.teacher_summary = None if before.teacher is None else before.teacher.to_json()
+    session.averaged = origin
     session.summarize(prepared, outcome, network)

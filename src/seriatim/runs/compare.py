@@ -206,8 +206,7 @@ class Trainings:
                 check_same_settings(self.path / folder, config)
             self.runs[folder] = run = self.train(folder, config, False)
             self.loads |= {folder: round(os.getloadavg()[0], 2)} if hasattr(os, "getloadavg") else {}
-            if (reason := run.summary.get("reason", "")).startswith("SIG"):
-                self.signal = reason
+            self.signal = run.results.signal or self.signal
 
         for seed in dict.fromkeys(config.seed for *_, config in trainings):
             own = [training for training in trainings if training[2].seed == seed]
@@ -364,7 +363,7 @@ def check_same_settings(folder: Path, config: Config, tuned: bool = False) -> No
     if config.params is not None:
         solved = {"order", "entries"} if config.model.gradient_free else {"width", "heads", config.model.budget_field}
     requested = config.model_dump(mode="json")
-    for path in map(str, Run(folder).summary.get("decided", [])):
+    for path in Run(folder).results.decided:
         section, _, name = path.partition(".")
         named = name in config.model.model_fields_set if section == "model" else get_path(requested, path) is not None
         if not named:  # open now as it was then

@@ -100,7 +100,7 @@ def distill(
                 config, path / FOLDERS[label], data_dir=data_dir, callbacks=callbacks(label), notify=notify
             )
             runs[label] = train_or_resume(session)
-            if runs[label].summary["reason"].startswith("SIG"):
+            if runs[label].results.signal:
                 return Distillation(path, runs)
         if not join_ranks().is_first:
             return Distillation(path, runs)
@@ -170,7 +170,7 @@ def measure_runs(runs: Mapping[str, Run], data_dir: str | None = None) -> list[J
     student, teacher = runs[DISTILLED], runs[TEACHER]
     task, splits = reopen_task(student, data_dir=data_dir)
     split = "test" if "test" in splits else "validation"
-    metrics = {label: run.summary["metrics"][split] for label, run in runs.items() if label != TEACHER}
+    metrics = {label: run.results.metrics[split] for label, run in runs.items() if label != TEACHER}
     own = split_of(teacher.task, splits[split].rows, Diagnostics(), split)
     metrics[TEACHER] = dict(teacher.task.evaluate(teacher.network, own).metrics)
     speed = measure_speed({label: prediction_function(run, splits[split]) for label, run in runs.items()})
@@ -185,7 +185,7 @@ def measure_runs(runs: Mapping[str, Run], data_dir: str | None = None) -> list[J
             "metrics": metrics[label],
             "monitor": task.monitor,
             "speed": {str(size): round(speed[label][size], 2) for size in BATCH_SIZES},
-            "seconds": run.summary.get("seconds"),
+            "seconds": run.results.seconds,
         }
         for label, run in runs.items()
     ]

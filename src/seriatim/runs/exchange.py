@@ -17,6 +17,7 @@ from .._version import __version__
 from ..core.errors import SeriatimError, did_you_mean
 from ..core.files import save_tensors, write_json
 from ..core.run_folder import FORMAT, fresh_folder, locked_folder
+from ..core.run_summary import DataSummary, RunSummary
 from ..data.tokenizers import Tokenizer
 from ..hub.mapping import HubHead, ModelMapping
 from ..hub.mappings import MAPPINGS
@@ -77,7 +78,7 @@ def import_model(source: str | Path, out: str | Path | None = None, notify: Noti
     folder = fresh_folder("runs", model.path.resolve().name) if out is None else Path(out)
     tensors = model.tensors | model.new_tensors | _neutral_scale(model)
     run = _write_run(folder, task_class, config, processor, tensors, str(source))
-    size = f"{run.summary['parameters']:,} parameters"
+    size = f"{run.results.parameters:,} parameters"
     note(f"{model.head.architecture}: {config.model.name} of {size}, task {task_class.name}")
     return run
 
@@ -108,16 +109,16 @@ def _write_run(
         write_json(folder / "capabilities.json", task_capabilities(task_class))
         save_tensors(folder / WEIGHTS, dict(tensors))
         run = Run.create(folder, settings)
-        summary = {
-            "format": FORMAT,
-            "version": __version__,
-            "task": task_class.name,
-            "model": config.model.name,
-            "parameters": count_parameters(run.network),
-            "reason": "imported",
-            "data": {"source": source},
-        }
-        write_json(folder / "summary.json", summary)
+        results = RunSummary(
+            format=FORMAT,
+            version=__version__,
+            task=task_class.name,
+            model=config.model.name,
+            parameters=count_parameters(run.network),
+            reason="imported",
+            data=DataSummary(source=source),
+        )
+        run.write_results(results)
         report.write_card(run)
     return run
 

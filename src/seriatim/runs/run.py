@@ -242,9 +242,9 @@ class Run(RunFolder):
     # Understanding
 
     @property
-    def metrics(self) -> dict[str, dict[str, float]]:
+    def metrics(self) -> dict[str, dict[str, float | None]]:
         """The metrics by split, as computed when training ended; empty before."""
-        return dict(self.summary.get("metrics", {}))
+        return dict(self.results.metrics)
 
     def evaluate(self, data: DataInput | None = None, **options: Any) -> dict[str, float]:
         """Returns the metrics on the run's test split, or on other data; see `seriatim.evaluate`."""

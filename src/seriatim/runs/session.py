@@ -20,6 +20,7 @@ from ..core.device import Ranks, flush_denormals, join_ranks, pick_device, retai
 from ..core.errors import Diagnostics, SeriatimError
 from ..core.files import Json, WriteError, load_tensors, remove_partial, save_tensors, to_json, write_json
 from ..core.run_folder import FORMAT, RunFolder, fresh_folder, locked_folder
+from ..core.run_summary import DataSummary, RunSummary
 from ..data.source import open_source
 from ..data.tokenizers import Tokenizer
 from ..nn.network import check_memory, count_parameters, load_weights, weights
@@ -80,7 +81,7 @@ def has_started(folder: Path) -> bool:
         return False
     try:
         run = RunFolder(folder)
-        return "reason" in run.summary or bool(run.history("saved"))
+        return bool(run.results.reason or run.history("saved"))
     except SeriatimError:  # a file is damaged
         return True
 
@@ -197,7 +198,7 @@ class Session:
             train = validate(TrainSettings, self.config.train.model_dump() | dict(end), "the new end")
             self.config = self.config.model_copy(update={"train": train})
         run = Run(self.folder)
-        self.decided = list(map(str, run.summary.get("decided", [])))
+        self.decided = run.results.decided
         started = bool(ranks.broadcast([float(has_started(self.folder))])[0])
         warm_start = None if started or self.config.start is None else open_warm_start(self.config.start)
         prepared = self.prepare(ranks, processor=run.task.processor)
@@ -462,29 +463,26 @@ class Session:
             model: The trained network or gradient-free model; None before training.
         """
         run, task, splits = Run(self.folder), prepared.task, prepared.splits
-        summary: Json = {
-            "format": FORMAT,
-            "version": __version__,
-            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "task": task.name,
-            "model": self.config.model.name,
-            "monitor": self.config.train.monitor or task.monitor,
-            "task_summary": task_summary(type(task)),
-            "model_summary": registry.models.summary(self.config.model.name),
-            "gradient_free": self.config.model.gradient_free,
-            "unit": task.unit,
-            "seed": self.config.seed,
-            "data": {"source": self.config.data.source, "fingerprint": splits.fingerprint},
-            "notes": self.diagnostics.notes,
-            "decided": self.decided,
-        }
-        if self.teacher_summary is not None:
-            summary["teacher"] = self.teacher_summary
-        if self.averaged is not None:
-            summary["averaged"] = self.averaged
+        origin = {"teacher": self.teacher_summary, "averaged": self.averaged}
+        summary = RunSummary(
+            format=FORMAT,
+            version=__version__,
+            created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            task=task.name,
+            model=self.config.model.name,
+            monitor=self.config.train.monitor or task.monitor,
+            task_summary=task_summary(type(task)),
+            model_summary=registry.models.summary(self.config.model.name),
+            gradient_free=self.config.model.gradient_free,
+            unit=task.unit,
+            seed=self.config.seed,
+            data=DataSummary(source=self.config.data.source, fingerprint=splits.fingerprint),
+            notes=self.diagnostics.notes,
+            decided=self.decided,
+        ).replace(**{key: value for key, value in origin.items() if value is not None})
         started, stopped = outcome.started, outcome.stopped
         if model is None or started is None or stopped is None:
-            run.write_summary(summary)
+            run.write_results(summary)
             return
         names = [] if will_resume(stopped.reason) else splits.evaluated[: 1 if self.trial else None]
         if "validation" in names:
@@ -494,29 +492,30 @@ class Session:
             baselines = {} if self.trial or not names else self._baselines(prepared, names)
         predictor = task.predictor(model)
         best_sample = next((line["text"] for line in run.samples() if line["step"] == stopped.best_step), "")
-        summary |= {
-            "reason": stopped.reason,
-            "step": stopped.step,
-            "best_step": stopped.best_step,
-            "parameters": count_parameters(model),
-            "seconds": round(stopped.seconds, 3),
-            "time_budget": started.budget,
-            "tokens": stopped.tokens,
-            "tokens_per_second": round(stopped.tokens / max(stopped.seconds, 1e-9), 1),
-            "flops": None if started.flops is None else started.flops * stopped.step,
-            "memory": peak_memory(),
-            "cpu_seconds": None if stopped.cpu_seconds is None else round(stopped.cpu_seconds, 3),
-            "threads": torch.get_num_threads(),
-            "metrics": {name: dict(evaluation.metrics) for name, evaluation in evaluations.items()},
-            "baselines": baselines,
-            "sample": outcome.sample or best_sample,
-            "usage": [vars(usage) for usage in predictor.usage(str(self.folder))],
-        }
-        if signatures := {key: text for one in evaluations.values() for key, text in one.signatures.items()}:
-            summary["signatures"] = signatures
+        signatures = {key: text for one in evaluations.values() for key, text in one.signatures.items()}
+        summary = summary.replace(
+            notes=self.diagnostics.notes,  # the calibration may have noted more
+            reason=stopped.reason,
+            step=stopped.step,
+            best_step=stopped.best_step,
+            parameters=count_parameters(model),
+            seconds=round(stopped.seconds, 3),
+            time_budget=started.budget,
+            tokens=stopped.tokens,
+            tokens_per_second=round(stopped.tokens / max(stopped.seconds, 1e-9), 1),
+            flops=None if started.flops is None else started.flops * stopped.step,
+            memory=peak_memory(),
+            cpu_seconds=None if stopped.cpu_seconds is None else round(stopped.cpu_seconds, 3),
+            threads=torch.get_num_threads(),
+            metrics={name: dict(evaluation.metrics) for name, evaluation in evaluations.items()},
+            baselines=baselines,
+            sample=outcome.sample or best_sample,
+            usage=[vars(usage) for usage in predictor.usage(str(self.folder))],
+            **({"signatures": signatures} if signatures else {}),
+        )
         if names and not self.trial and (scores := evaluations["validation"].examples):
             run.write_examples(scores)
-        run.write_summary(summary)
+        run.write_results(summary)
         if not names or self.trial:
             return
         with self._timed("final_evaluation"):
@@ -529,7 +528,7 @@ class Session:
             least = f"{MIN_INSPECTED_STEPS} steps or more"
             self._note(f"the report shows the inside of models trained for {least}: `seriatim inspect {self.folder}`")
         times = {stage: round(self.times[stage], 3) for stage in TIMES if stage in self.times}
-        run.write_summary(summary | {"times": times})
+        run.write_results(summary.replace(times=times))
         if self.report:
             report.write_card(run)
             report.write_run_report(run)
@@ -583,7 +582,7 @@ def train_or_resume(session: Session) -> Run:
     """Returns the finished run in the session's folder, resumes an interrupted one, or trains a new one."""
     folder, ranks = session.folder, join_ranks()
     started = has_started(folder)
-    finished = started and bool(Run(folder).summary.get("metrics"))
+    finished = started and Run(folder).results.finished
     started, finished = (bool(flag) for flag in ranks.broadcast([float(started), float(finished)]))
     if finished:
         return Run(folder)

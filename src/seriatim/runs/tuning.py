@@ -131,12 +131,13 @@ def tune(label: str, config: Config, minutes: float, train: Trainer, folder: Pat
         finally:
             if (folder / name / "config.yaml").is_file():  # the default may follow from size and budget
                 lrs[number, factor] = learning_rates(Run(folder / name).config)[0]
-        if (reason := run.summary.get("reason", "")).startswith("SIG"):
-            raise InterruptedTuningError(reason)
+        results = run.results
+        if results.signal:
+            raise InterruptedTuningError(results.signal)
         shutil.rmtree(run.path / "checkpoints", ignore_errors=True)
-        monitor = run.summary["monitor"]
-        sign = -1 if get_metric(monitor).direction == "higher" else 1
-        return sign * float(run.summary["metrics"]["validation"][monitor])
+        sign = -1 if get_metric(results.monitor).direction == "higher" else 1
+        value = results.metrics["validation"][results.monitor]
+        return math.nan if value is None else sign * value
 
     first_share = minutes / 2 / len(FACTORS)
     factors = FACTORS if math.isinf(longest) or first_share >= MIN_SHARE * longest else FACTORS[:3]

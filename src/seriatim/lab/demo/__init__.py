@@ -109,17 +109,18 @@ class Demo:
     def signal(self) -> str:
         """The signal that interrupted it; "" if none did."""
         runs = [run for comparison in self.comparisons.values() for run in comparison.runs]
-        return next((reason for run in runs if (reason := run.summary.get("reason", "")).startswith("SIG")), "")
+        return next((signal for run in runs if (signal := run.results.signal)), "")
 
     def commands(self) -> dict[str, str]:
         """Returns commands to try next, by a sentence about each."""
         commands = {}
         for name, comparison in self.comparisons.items():
-            finished = [run for run in comparison.runs if run.summary.get("metrics")]
+            losses = {run.path: run.results.metrics.get("validation", {}).get("loss") for run in comparison.runs}
+            finished = {path: loss for path, loss in losses.items() if loss is not None}
             if PROBLEMS[name].command and finished:
-                best = min(finished, key=lambda run: run.summary["metrics"]["validation"]["loss"])
+                best = min(finished, key=lambda path: finished[path])
                 sentence, command = PROBLEMS[name].command
-                commands[sentence] = command.format(run=shlex.quote(str(best.path)))
+                commands[sentence] = command.format(run=shlex.quote(str(best)))
         own = "seriatim train language --data book.txt --model gpt --minutes 5"
         return commands | {"Train a model on a text of your own:": own}
 

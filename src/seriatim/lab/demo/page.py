@@ -54,7 +54,7 @@ def demo_page(parts: Sequence[Part], commands: Mapping[str, str], load: float = 
             )
             sections.append(memory_section(heading, text, finished))
     runs = [run for _, _, own in parts for run in own]
-    seconds = sum(run.number("seconds") or 0 for run in runs)
+    seconds = sum(run.results.seconds or 0 for run in runs)
     figures.append(Figure("Training", format_duration(seconds), f"{len(runs)} models, on this machine"))
     sections.append(Section("Try next", code=list(commands.items())))
     sections.append(glossary([run for run in runs if run.score is not None]))
@@ -74,7 +74,7 @@ def demo_page(parts: Sequence[Part], commands: Mapping[str, str], load: float = 
         figures,
         sections,
         foot,
-        str(runs[0].summary.get("version", "")),
+        runs[0].results.version,
     )
 
 
@@ -100,7 +100,7 @@ def memory_section(heading: str, text: str, runs: Sequence[RunData]) -> Section:
     failures = [
         LIMITS[run.model].format(window=run.setting("model", "window"))
         if run.model in LIMITS
-        else f"{the(run)} had not found it after {run.number('step') or 0:,} steps"
+        else f"{the(run)} had not found it after {run.results.step or 0:,} steps"
         for run in runs
         if run not in winners
     ]
@@ -132,7 +132,7 @@ def translation_section(heading: str, text: str, run: RunData) -> Section:
     values = ", ".join(describe_metric(name, metrics[name]) for name in ("exact_match", "bleu") if name in metrics)
     alignments = [view for view in views if isinstance(view, Heatmap)]
     tables = [view for view in views if isinstance(view, Table)][-1:]  # of median quality; the worst stand before them
-    size = f"{with_prefix(run.number('parameters'))} parameters"
-    time = f"{format_duration(run.number('seconds'))} of training"
+    size = f"{with_prefix(run.results.parameters)} parameters"
+    time = f"{format_duration(run.results.seconds)} of training"
     terms = f"{capitalized(run)}, {size}, {time}. On the {split} split: {values}."
     return Section(heading, [terms], views=[*alignments, *tables], paragraphs=[text])

@@ -8,6 +8,7 @@ people have them.
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -156,7 +157,8 @@ class Reproduced:
     @property
     def value(self) -> float:
         """The metric reached here."""
-        return float(self.run.summary["metrics"][self.row.split][self.row.metric])
+        value = self.run.results.metrics[self.row.split][self.row.metric]
+        return math.nan if value is None else value
 
     @property
     def at_or_better(self) -> bool | None:
@@ -169,7 +171,7 @@ class Reproduced:
         """Returns what is known of why the published figure was not reached; "" if it was."""
         if self.at_or_better is not False:
             return ""
-        steps = self.run.summary["step"]
+        steps = int(self.run.results.step or 0)
         best = max((event["step"] for event in self.run.history("evaluated") if event["best"]), default=steps)
         course = f"best after {best:,} of {steps:,} steps" if best < steps else f"still improving after {steps:,} steps"
         note = self.row.models[self.label].get("note", "")
@@ -177,7 +179,7 @@ class Reproduced:
 
     def record(self) -> dict[str, object]:
         """Returns what table.json says of it."""
-        summary = self.run.summary
+        results = self.run.results
         return {
             "row": self.row.name,
             "model": self.label,
@@ -187,17 +189,17 @@ class Reproduced:
             "why_not": self.shortfall(),
             "metric": self.row.metric,
             "split": self.row.split,
-            "parameters": summary["parameters"],
-            "seconds": summary["seconds"],
-            "cpu_seconds": summary.get("cpu_seconds"),
-            "steps": summary["step"],
-            "seed": summary["seed"],
+            "parameters": results.parameters,
+            "seconds": results.seconds,
+            "cpu_seconds": results.cpu_seconds,
+            "steps": results.step,
+            "seed": results.seed,
             "settings": self.run.settings,
         }
 
     def cells(self, published: bool) -> dict[str, str]:
         """Returns column → text of its row in the table, without what is about published figures if there are none."""
-        summary, metric = self.run.summary, self.row.metric
+        results, metric = self.run.results, self.row.metric
         cells = {"row": self.row.name, "model": self.label}
         if published:
             cells["published"] = MISSING if self.published is None else format_metric(metric, self.published)
@@ -205,13 +207,13 @@ class Reproduced:
         if published:
             cells["at or better"] = {True: "yes", False: "no", None: MISSING}[self.at_or_better]
         if self.row.training_curves:
-            losses = [e["loss"] for e in self.run.history("stepped") if e["step"] > 0.9 * summary["step"]]
+            losses = [e["loss"] for e in self.run.history("stepped") if e["step"] > 0.9 * (results.step or 0)]
             cells["training loss"] = format_metric("loss", float(np.mean(losses)))
         cells |= {
-            "parameters": f"{summary['parameters']:,}",
-            "steps": f"{summary['step']:,}",
-            "seconds": f"{summary['seconds']:,.0f}",
-            "seed": str(summary["seed"]),
+            "parameters": f"{results.parameters or 0:,}",
+            "steps": f"{results.step or 0:,}",
+            "seconds": f"{results.seconds or 0:,.0f}",
+            "seed": str(results.seed),
         }
         return cells | ({"why not": self.shortfall()} if published else {})
 
@@ -240,7 +242,7 @@ class Reproduction:
             cells = [trained.get((row.name, label)) or self._untrained(row, label) for row, label in models]
         headings = list(next(iter(trained.values()), cells[0] if cells else {"row": ""}))
         for result in {result.row.name: result for result in self.results}.values():  # one of each row
-            for name, metrics in result.run.summary.get("baselines", {}).get(result.row.split, {}).items():
+            for name, metrics in result.run.results.baselines.get(result.row.split, {}).items():
                 if (value := metrics.get(result.row.metric)) is not None:
                     reached = format_metric(result.row.metric, value)
                     cells.append({"row": result.row.name, "model": f"baseline: {name}", "reached": reached})
@@ -401,7 +403,7 @@ def finished_runs(table: PublishedTable, path: Path) -> Iterable[Reproduced]:
             folder = path / published.name / label
             if (folder / "config.yaml").is_file():
                 run = RunFolder(folder)
-                if run.summary.get("metrics", {}).get(published.split):
+                if run.results.metrics.get(published.split):
                     yield Reproduced(published, label, run)
 
 
