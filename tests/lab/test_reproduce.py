@@ -17,6 +17,7 @@ import seriatim
 from seriatim.cli import run as cli
 from seriatim.core.config import merge
 from seriatim.core.errors import SeriatimError
+from seriatim.core.run_summary import RunSummary
 from seriatim.lab.reproduce import (
     NO_SETTINGS,
     PublishedRow,
@@ -337,7 +338,7 @@ def test_killed_and_started_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 def test_at_or_better_and_why_not() -> None:
     class Run:
-        summary = {"step": 500, "metrics": {"test": {"mse": 1e-3, "accuracy": 0.96}}}
+        results = RunSummary(step=500, metrics={"test": {"mse": 1e-3, "accuracy": 0.96}})
 
         def history(self, event: str) -> list[dict[str, Any]]:
             return [{"step": step, "best": step <= 400} for step in (200, 400, 500)]

@@ -23,6 +23,7 @@ from seriatim.core.errors import SeriatimError
 from seriatim.core.files import WriteError
 from seriatim.core.metrics import metric_label
 from seriatim.core.run_folder import RunFolder
+from seriatim.core.run_summary import RunSummary
 from seriatim.report.run_data import read_runs
 from seriatim.runs.compare import cross_options, parse_seeds
 from seriatim.runs.configure import configure
@@ -399,7 +400,7 @@ def test_a_metric_of_which_more_is_better_is_maximized(tmp_path: Path, monkeypat
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "config.yaml").touch()
         metrics = {"validation": {"accuracy": learning_rates(settings)[0]}}
-        return SimpleNamespace(path=tmp_path / name, summary={"monitor": "accuracy", "metrics": metrics})
+        return SimpleNamespace(path=tmp_path / name, results=RunSummary(monitor="accuracy", metrics=metrics))
 
     tuning = tune("gru", config, 1.0, train, tmp_path)
     assert tuning.factor == 4
