@@ -14,8 +14,9 @@ from seriatim.core.errors import SeriatimError
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.data.vectors import open_vectors
 from seriatim.embedding import reader
+from seriatim.nn.network import weights_digest
 from seriatim.tasks import load
-from seriatim.tasks.base import DataSettings, TaskConfig, weights_digest
+from seriatim.tasks.base import DataSettings, TaskConfig
 from seriatim.tasks.embedding import EmbeddingPredictor, EmbedOptions, WordOptions
 from seriatim.tasks.language.task import LanguageProcessor, LanguageSettings, LanguageTask
 from seriatim.tasks.pretrain.task import PretrainProcessor, PretrainSettings, PretrainTask

@@ -14,8 +14,9 @@ from seriatim.core import registry
 from seriatim.core.metrics import MetricValues
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.nn.layers import readable_equations
+from seriatim.nn.network import weights_digest
 from seriatim.tasks import encoder_decoder
-from seriatim.tasks.base import DataSettings, Encoded, TaskConfig, weights_digest
+from seriatim.tasks.base import DataSettings, Encoded, TaskConfig
 from seriatim.tasks.decoding import nbest_record
 from seriatim.tasks.encoder_decoder import (
     encode_with_eos,

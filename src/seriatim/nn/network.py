@@ -11,6 +11,7 @@ Padding never contributes, and an empty sequence gives zeros.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -139,6 +140,15 @@ def compare_weights(own: dict[str, Tensor], stored: dict[str, Tensor]) -> None:
         if tensor.shape != stored[name].shape:
             expected, actual = tuple(tensor.shape), tuple(stored[name].shape)
             raise ValueError(f"{name} has shape {actual}, the model expects {expected}")
+
+
+def weights_digest(network: nn.Module) -> str:
+    """Returns a hash of all weights. (Torch's count of changes misses those of the fused optimizers.)"""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(network.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def weights_without_memory(build: Callable[[], nn.Module]) -> dict[str, Tensor] | None:

@@ -23,11 +23,10 @@ from ..data.vectors import EXTENSIONS, TextBlocks, VectorWriter, nearest, neares
 from ..embedding.reader import Embedder, EncodedTexts, Pooling, TextReader, text_blocks
 from ..embedding.words import WordVectors, word_vectors
 from ..nn.inference import device_of
-from ..nn.network import as_float32
+from ..nn.network import as_float32, weights_digest
 from ..report.charts import Scatter, View, embedding_charts
 from .batching import Batch, padding_mask
 from .capability import Record, capability
-from .old import weights_digest
 from .predictor import Predictor
 from .processor import Encoded
 

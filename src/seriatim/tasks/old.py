@@ -5,7 +5,6 @@ It goes with the last of them.
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +29,7 @@ from ..data.schema import Schema, normalize_name
 from ..data.source import DataInput, Source, open_source
 from ..data.split import Fractions, SplitPolicy, Stratified, split
 from ..nn.backbone import BackboneSettings
-from ..nn.network import weights
+from ..nn.network import weights, weights_digest
 from ..report.charts import View
 from .base import IGNORED, Progress, Task
 from .batching import (
@@ -571,15 +570,6 @@ class OldTask(ABC, Generic[E]):
     def predictor(self, network: Any) -> Predictor:
         """Returns the predictor of a trained network, or of a model that `fit` returned."""
         return self.predictor_type(self, network.eval() if isinstance(network, nn.Module) else network)
-
-
-def weights_digest(network: nn.Module) -> str:
-    """Returns a hash of all weights. (Torch's count of changes misses those of the fused optimizers.)"""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(network.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
