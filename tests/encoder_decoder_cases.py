@@ -13,7 +13,7 @@ from seriatim.nn.encoder_decoder import EncoderDecoder, encoder_decoder_network
 
 SMALL = {name: {"width": 8, "heads": 2, "layers": 2, "feedforward": 10} for name in ("transformer", "t5")} | TINY
 SMALL |= {"gpt": {key: value for key, value in TINY["gpt"].items() if key != "context_length"}}
-NAMES: list[Case] = [(name, {}) for name in encoder_decoder_models() if not settings_class(name).images_only]
+NAMES: list[Case] = [(name, {}) for name in encoder_decoder_models() if settings_class(name).modality is None]
 PAIRS: list[Case] = [
     *NAMES,
     ("seq2seq", {"cell": "gru", "layers": 1}),

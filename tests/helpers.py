@@ -49,14 +49,14 @@ def _backbone_names() -> list[str]:
     return [
         name
         for name, settings in classes.items()
-        if not (settings.gradient_free or settings.encoder_decoder or settings.images_only)
+        if not (settings.gradient_free or settings.encoder_decoder or settings.modality)
     ]
 
 
 def image_models() -> list[str]:
     """Returns every registered architecture that reads images only, and gives vectors."""
     classes = {name: settings_class(name) for name in registry.models.names()}
-    return [name for name, settings in classes.items() if settings.images_only and not settings.encoder_decoder]
+    return [name for name, settings in classes.items() if settings.modality == "image" and not settings.encoder_decoder]
 
 
 def encoder_decoder_models() -> list[str]:

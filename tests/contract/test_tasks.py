@@ -274,7 +274,7 @@ def combinations() -> list[Any]:
     others += [(name, model) for name in plain if name not in CAUSAL_ONLY for model in BIDIRECTIONAL]
     others += [(name, (model, {})) for name in WITH_IMAGES for model in image_models()]
     others += [
-        ("translate", (model, {})) for model in encoder_decoder_models() if not settings_class(model).images_only
+        ("translate", (model, {})) for model in encoder_decoder_models() if settings_class(model).modality is None
     ]
     params = [pytest.param(name, model, id=f"{name}-{label(model)}") for name, model in covering]
     return params + [

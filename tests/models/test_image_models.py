@@ -114,4 +114,4 @@ def test_traces_change_nothing(case: Any) -> None:
 
 def test_image_models_are_declared() -> None:
     assert {"resnet", "vit"} <= set(image_models())
-    assert not registry.models.load("gpt").Settings.images_only
+    assert registry.models.load("gpt").Settings.modality is None

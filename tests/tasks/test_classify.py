@@ -449,7 +449,7 @@ def test_an_imported_model_reads_one_text_and_two(tmp_path: Path) -> None:
 
 def text_models() -> list[str]:
     settings = {name: registry.models.load(name).Settings for name in registry.models.names()}
-    return [n for n, s in settings.items() if not (s.gradient_free or s.encoder_decoder or s.images_only)]
+    return [n for n, s in settings.items() if not (s.gradient_free or s.encoder_decoder or s.modality)]
 
 
 @pytest.mark.parametrize("model", text_models())

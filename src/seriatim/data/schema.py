@@ -76,7 +76,7 @@ class Field:
     """
 
     role: str
-    kinds: tuple[Kind, ...]
+    kinds: Sequence[Kind]
     aliases: tuple[str, ...] = ()
     alias_groups: tuple[tuple[str, ...], ...] = ()
     max_columns: int | None = 1

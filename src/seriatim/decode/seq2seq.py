@@ -112,7 +112,7 @@ class Seq2Seq:
             return
         images = isinstance(self.networks[0], ImageEncoderDecoder)
         models = {name: registry.models.load(name).Settings for name in registry.models.names()}
-        names = [name for name, model in models.items() if model.attends and (images or not model.images_only)]
+        names = [name for name, model in models.items() if model.attends and (images or model.modality is None)]
         cause = f"{reason}: this model has no attention over the source"
         raise SeriatimError("model.no-attention", cause, f"train one that has: {', '.join(names)}")
 

@@ -184,7 +184,7 @@ class Subject:
     def fresh_backbone(self, seed: int = 0) -> Any:
         """Returns the backbone before training, with the settings of the model."""
         settings: Any = self.settings
-        single_length = settings.images_only and not settings.encoder_decoder
+        single_length = settings.modality is not None and not settings.encoder_decoder
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive(seed, "init"))
             length = NOISE_LENGTH if single_length else FRESH_LENGTH

@@ -56,7 +56,7 @@ class DropoutBackbone(Backbone):
 class Settings(BackboneSettings):
     title: ClassVar[str] = "ResNet"
     causal: ClassVar[bool] = False
-    images_only: ClassVar[bool] = True
+    modality: ClassVar[str | None] = "image"
     budget_field: ClassVar[str] = "width"  # there is no second size
 
     preset: Literal["small", "18", "34"] | None = Field(

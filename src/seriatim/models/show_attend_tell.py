@@ -39,7 +39,7 @@ class ShowAttendTell(AttentionDecoder):
 
 class Settings(EncoderDecoderSettings):
     title: ClassVar[str] = "Show, attend and tell"
-    images_only: ClassVar[bool] = True
+    modality: ClassVar[str | None] = "image"
     task_defaults: ClassVar[Mapping[str, object]] = {"penalty": 0.001}  # more spreads the weights over empty regions
 
     cell: CellName = Field("lstm", description="rnn, lstm or gru")

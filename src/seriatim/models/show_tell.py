@@ -62,7 +62,7 @@ class ShowTell(EncoderDecoderBackbone):
 class Settings(EncoderDecoderSettings):
     title: ClassVar[str] = "Show and tell"
     attends: ClassVar[bool] = False
-    images_only: ClassVar[bool] = True
+    modality: ClassVar[str | None] = "image"
     # A large receptive field, because one vector must contain the relations between objects.
     task_defaults: ClassVar[Mapping[str, object]] = {"encoder": "resnet"}
 

@@ -107,7 +107,7 @@ class Settings(TransformerSettings):
     title: ClassVar[str] = "ViT"
     dropout_onset: ClassVar[float] = 30.0
     causal: ClassVar[bool] = False
-    images_only: ClassVar[bool] = True
+    modality: ClassVar[str | None] = "image"
     embedding_std: ClassVar[float | None] = INIT_STD
     task_defaults: ClassVar[Mapping[str, object]] = {"pooling": "first"}
 

@@ -127,7 +127,7 @@ class ModelSettings(Settings):
     encoder_decoder: ClassVar[bool] = False  # for pairs of sequences
     attends: ClassVar[bool] = False  # an encoder–decoder with attention over the source
     causal: ClassVar[bool] = True  # it can be restricted to earlier elements, and so predict the next one
-    images_only: ClassVar[bool] = False  # it accepts images only
+    modality: ClassVar[str | None] = None  # the only one whose inputs it reads, such as "image"; None: any
     muon_lr: ClassVar[float | None] = None  # peak learning rate of hidden matrices by Muon; None: AdamW by default
     task_defaults: ClassVar[Mapping[str, object]] = {}  # defaults of task settings with this model
     tokenizer_defaults: ClassVar[Mapping[str, object]] = {}  # defaults of tokenizer settings with this model

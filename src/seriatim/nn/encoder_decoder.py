@@ -74,7 +74,7 @@ class EncoderDecoderSettings(BackboneSettings):
 
     def source_width(self, inputs: int) -> int:
         """Returns the size of source vectors for target vectors of size `inputs`; images have content and position."""
-        return 2 * inputs if self.images_only else inputs
+        return 2 * inputs if self.modality == "image" else inputs
 
 
 class EncoderDecoder(nn.Module):

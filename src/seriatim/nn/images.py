@@ -327,5 +327,5 @@ def image_encoder_decoder_network(
     backbone = encoder_decoder_backbone(untied, size, length, score, learned_values)
     target = TokenInput(vocab_size, size, 1.0)
     head = TokenHead(backbone.width, vocab_size)
-    source = ImageSource(image, shape, size, settings.images_only)
+    source = ImageSource(image, shape, size, settings.modality == "image")
     return ImageEncoderDecoder(source, target, backbone, head)  # type: ignore[arg-type]

@@ -131,10 +131,10 @@ def add_fine_tuning_defaults(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def add_plugins(files: str | Path | Sequence[str | Path] | None) -> None:
-    """Registers the tasks and models that the user's own files define.
+    """Registers the tasks, models and codecs that the user's own files define.
 
     A file defines a model if it has a class `Settings`, as the files of `seriatim.models` do; a subclass of `Task`
-    with a name registers itself.
+    with a name registers itself, and so does one of `InputCodec` with a modality.
     """
     for file in [files] if isinstance(files, str | Path) else files or ():
         path = Path(file)

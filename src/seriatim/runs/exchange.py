@@ -168,14 +168,16 @@ def export_model(path: str | Path, out: str | Path | None = None, format: str | 
     architectures = _architectures(run)
     tensors = _fold_scale(weights(run.network))
     mapping, head = find_head(architectures, run.config.model, tensors)
-    tokenizers, layout = processor.tokenizers, processor.image_layout
-    if not tokenizers and layout is None:
-        raise SeriatimError("export.numbers", f"{path} reads numbers, not text", "no architecture there supports it")
+    tokenizers, image = processor.tokenizers, processor.hub_layout.get("image")
+    if not tokenizers and image is None:
+        raise SeriatimError(
+            "export.numbers", f"{path} reads neither text nor images", "no architecture there supports it"
+        )
     config = _label_config(processor.outputs) | dict(run.task.hub_config())
     if tokenizers:
         config |= _token_config(tokenizers["tokenizer"])
-    image = None if layout is None else HubImage(**layout, mean=(), std=())
-    write_model(target, mapping, head, run.config.model, tensors, tokenizers, config, image)
+    layout = None if image is None else HubImage(**image, mean=(), std=())
+    write_model(target, mapping, head, run.config.model, tensors, tokenizers, config, layout)
     return target
 
 

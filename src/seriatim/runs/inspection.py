@@ -100,7 +100,7 @@ def show_briefly(subject: Subject, name: str) -> Result | None:
     if name == "saliency":
         return view.show(subject, example=0)
     if name == "attention":
-        if subject.predictor.processor.image_layout is not None and subject.encoder_decoder:
+        if subject.predictor.task.modality == "image" and subject.encoder_decoder:
             return None  # the views of the task show it beside the captions
         names = [TraceName.parse(location) for location in subject.trace_names]
         last = max(location.index or 0 for location in names)

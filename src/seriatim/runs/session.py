@@ -28,6 +28,7 @@ from ..report.charts import View, views_to_json
 from ..tasks import load as load_task
 from ..tasks import summary as task_summary
 from ..tasks.base import AnyTask
+from ..tasks.inputs import plural_of
 from ..tasks.reading import prepare, same_data
 from ..tasks.values import AnyEvaluation, Splits
 from ..training.budget import check_batch_memory, make_plan
@@ -661,6 +662,6 @@ def check_model(config: Config) -> None:
     if model.encoder_decoder and not task_class.encoder_decoder:
         cause = f"{model.name} is an encoder–decoder, but the task {task_class.name} has one sequence"
         raise SeriatimError("task.model", cause, f"choose another --model, such as {task_class.default_model}")
-    if model.images_only and not task_class.images:
-        cause = f"{model.name} reads images, but the task {task_class.name} has none"
+    if model.modality is not None and task_class.modality not in (None, model.modality):
+        cause = f"{model.name} reads {plural_of(model.modality)}, but the task {task_class.name} has none"
         raise SeriatimError("task.model", cause, f"choose another --model, such as {task_class.default_model}")

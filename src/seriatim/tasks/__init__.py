@@ -65,13 +65,13 @@ def load_all() -> dict[str, type[AnyTask]]:
 
 
 def add_file(path: str | Path) -> None:
-    """Imports a file that defines a subclass of `Task`, which registers itself by its name."""
+    """Imports a file that defines a task or a codec: subclasses of `Task` and `InputCodec` register themselves."""
     from .base import Task
+    from .codecs import InputCodec
 
     path = Path(path).resolve()
     module = import_file(path, f"plugin_{path.stem}")
-    if not any(
-        isinstance(value, type) and issubclass(value, Task) and value is not Task for value in vars(module).values()
-    ):
-        remedy = "define a subclass of Task with a name, or a model's class Settings"
-        raise SeriatimError("plugin.incomplete", f"{path} defines neither a task nor a model", remedy)
+    own = [value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__]
+    if not any(isinstance(value, type) and issubclass(value, (Task, InputCodec)) for value in own):
+        remedy = "define a subclass of Task with a name, of InputCodec with a modality, or a model's class Settings"
+        raise SeriatimError("plugin.incomplete", f"{path} defines neither a task nor a model nor a codec", remedy)

@@ -104,7 +104,7 @@ class Task(ABC, Generic[S, P, E, R]):
     muon: ClassVar[bool] = False  # whether Muon is the default optimizer of models that declare a rate for it
     fitted_models: ClassVar[tuple[str, ...]] = ()  # gradient-free models that `fit` supports
     encoder_decoder: ClassVar[bool] = False  # whether it accepts encoder–decoder models
-    images: ClassVar[bool] = False  # whether it accepts models that read images only
+    modality: ClassVar[str | None] = "text"  # of its inputs; None: that of the data
     teacher_tokenizer: ClassVar[bool] = False  # whether a student must use the tokenizer of its teacher
     default_fractions: ClassVar[Fractions] = (0.8, 0.1, 0.1)  # of train, validation and test
     default_model: ClassVar[str] = "gru"  # that `train` takes if none is named

@@ -95,7 +95,7 @@ class OldTask(ABC, Generic[E]):
     fitted_models: ClassVar[tuple[str, ...]] = ()  # gradient-free models that `fit` supports
     prefetch: ClassVar[bool] = False  # whether batches are made in a background thread
     encoder_decoder: ClassVar[bool] = False  # whether it accepts encoder–decoder models
-    images: ClassVar[bool] = False  # whether it accepts models that read images only
+    modality: ClassVar[str | None] = "text"  # of its inputs; None: that of the data
     teacher_tokenizer: ClassVar[bool] = False  # whether a student must use the tokenizer of its teacher
     default_fractions: ClassVar[tuple[float, float, float]] = (0.8, 0.1, 0.1)  # of train, validation and test
     default_model: ClassVar[str] = "gru"  # that `train` takes if none is named

@@ -161,7 +161,7 @@ def _has_type(value: object, hint: str) -> bool:
     if hint.startswith("tuple"):
         return isinstance(value, tuple) and (hint != "tuple[str, ...]" or all(isinstance(item, str) for item in value))
     types = {"None": type(None), "str": str, "bool": bool, "Tokenizer": Tokenizer, **Stored.classes}
-    return isinstance(value, types.get(hint, object))
+    return isinstance(value, types.get(hint.partition("[")[0], object))
 
 
 def check_numbers(name: str, rows: Sequence[Sequence[float | None]], count: int, width: int) -> None:
@@ -249,9 +249,12 @@ class Processor(Stored, ABC, Generic[E]):
         return dict(zip(names, stored, strict=False))
 
     @property
-    def image_layout(self) -> dict[str, Any] | None:
-        """Height, width, channels and fit ("stretch" or "crop") of images; None if inputs are not images."""
-        return None
+    def hub_layout(self) -> Values:
+        """What models elsewhere state of their inputs beside a tokenizer, as `from_pretrained` reads it.
+
+        Of images it is `image`, with height, width, channels and fit ("stretch" or "crop").
+        """
+        return {}
 
     @property
     def outputs(self) -> tuple[str, ...]:

@@ -11,75 +11,38 @@ from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
-from pydantic import Field as Setting
 from torch import Tensor, nn
 
-from ..core.device import numpy_stream
 from ..core.errors import Diagnostics, SeriatimError
 from ..core.state import State
-from ..data.dataset import Column, Dataset
-from ..data.images import IMAGE
-from ..data.images.batches import Images
-from ..data.kinds import NUMBER, NUMBERS, TEXT, Kind
+from ..data.dataset import Dataset
 from ..data.reader import read_dataset
-from ..data.schema import Field, Schema
+from ..data.schema import Schema
 from ..data.sequences import Sequences
 from ..data.source import DataInput, Source, open_source
-from ..nn.backbone import Backbone, BackboneSettings, ModelSettings
-from ..nn.names import Pooling
+from ..nn.backbone import Backbone, BackboneSettings
 from ..nn.network import Network, VectorHead, as_float32, assemble
 from ..report.charts import Image, Lines, Series, View
-from .batching import Batch, evenly_spaced
-from .capability import Capability, Record
-from .codecs import CODECS, ImageCodec, InputCodec, NumberCodec, SequenceSettings, TextCodec
+from .batching import Batch, evenly_spaced, padding_mask
+from .capability import Capability
+from .codecs import CODECS, InputCodec, TrainedColumns
 from .embedding import EmbeddingPredictor, TextReader, no_vectors
+from .inputs import INPUT, MODALITIES, PooledSettings
 from .inspection import ExplainedOutput, Explainer
 from .old import Metrics, Output
 from .old import OldTask as Task
 from .predictor import Usage
-from .processor import Encoded, Processor, TaskConfig, Tokenizers
+from .processor import Encoded, Processor, TaskConfig, Tokenizers, Values
 from .tfidf import Loss, TfidfModel
 
-AUGMENTATION_STREAM = "pictures"  # name of the random numbers of shifts and flips: trained weights depend on it
-ELEMENTS_PER_IMAGE = 100  # that an image counts for if an evaluation is limited
 SAMPLED_ROWS = 4  # validation rows shown during training
-MAX_CHARACTERS = 200  # of an input in a table
-MAX_LISTED = 5  # rows in an error
 REACH_SEQUENCES = 32  # whose gradients are averaged
 MIN_REACH_LENGTH = 20  # elements below which a sequence is too short for it
 REACH_POINTS = 100  # of a curve
-ANY_NUMBERS = replace(NUMBERS, guessed=None)  # also texts such as "0.1 0.2", which nobody would guess to be numbers
-KIND_BY_SETTING: Mapping[str, tuple[Kind, ...]] = {"text": (TEXT,), "numbers": (ANY_NUMBERS, NUMBER), "image": (IMAGE,)}
-
-TEXT_PAIRS = (
-    ("sentence1", "sentence2"),
-    ("sentence_a", "sentence_b"),
-    ("text1", "text2"),
-    ("text_a", "text_b"),
-    ("question1", "question2"),
-    ("premise", "hypothesis"),
-    ("question", "sentence"),
-    ("query", "passage"),
-)
-INPUT = Field(
-    "input",
-    (NUMBERS, IMAGE, TEXT, NUMBER),
-    ("text", "sentence", "review", "sequence", "primary", "image", "inputs"),  # "primary": proteins in TAPE
-    TEXT_PAIRS,
-    max_columns=None,
-)
-TARGET_NAMES = ("label", "labels", "class", "sentiment", "targets", "y")
-
-
-class PooledSettings(SequenceSettings):
-    """Settings of tasks that pool the outputs of all elements."""
-
-    pooling: Pooling = Setting("mean", description="how the outputs of all elements become one vector")
 
 
 # Processor
@@ -89,34 +52,26 @@ class PooledSettings(SequenceSettings):
 class SequenceProcessor(Processor[Encoded]):
     """Encodes inputs by the codec of their kind. Subclasses add the targets."""
 
-    input: InputCodec
+    input: InputCodec[Any]
 
     @classmethod
     def fit_input(
         cls, train: Dataset, config: TaskConfig, pretrained: Tokenizers, diagnostics: Diagnostics
-    ) -> InputCodec:
+    ) -> InputCodec[Any]:
         """Returns the codec of the input, fitted on the training split, or an error if the model cannot read it."""
-        model: ModelSettings = config.model
-        kind = train.kind("input")
-        if model.images_only and kind is not IMAGE:
-            cause = f"{model.name} reads images, and {train.name} has none"
-            raise SeriatimError("task.images", cause, "choose another --model, or pass images")
-        if kind is IMAGE and (model.gradient_free or model.encoder_decoder):
-            raise SeriatimError("task.images", f"{model.name} cannot read images", "choose resnet, vit or lstm")
-        codec = CODECS[kind].fit(train, "input", config, pretrained, diagnostics)
+        codec = CODECS[train.kind("input")]
+        codec.check_model(config.model, train.name)
+        fitted = codec.fit(train, "input", config, pretrained, diagnostics)
         diagnostics.raise_problems()
-        return codec
+        return fitted
 
     @abstractmethod
     def encode_targets(self, dataset: Dataset, diagnostics: Diagnostics) -> np.ndarray:
         """Returns the targets (rows,…); reports those that the model does not know."""
 
     @property
-    def image_layout(self) -> dict[str, Any] | None:
-        codec = self.input
-        if not isinstance(codec, ImageCodec):
-            return None
-        return {"height": codec.height, "width": codec.width, "channels": codec.channels, "fit": codec.fit_mode}
+    def hub_layout(self) -> Values:
+        return self.input.hub_layout
 
     @property
     @abstractmethod
@@ -126,7 +81,7 @@ class SequenceProcessor(Processor[Encoded]):
     def encode(self, dataset: Dataset, diagnostics: Diagnostics) -> Encoded:
         inputs = self.input.encode(dataset, "input", diagnostics)
         targets = self.encode_targets(dataset, diagnostics) if "target" in dataset else None
-        rows = inputs.source_rows if isinstance(inputs, Images) else None
+        rows = self.input.kept_rows(inputs)
         if rows is not None and targets is not None:
             targets = targets[rows]
         return Encoded(cast(Sequences, inputs), targets, rows)
@@ -138,7 +93,7 @@ class SequenceProcessor(Processor[Encoded]):
 class SequenceTask(Task[Encoded]):
     """The base of tasks with one input and one output per row."""
 
-    images = True
+    modality = None
     processor: SequenceProcessor
     settings: PooledSettings
 
@@ -146,32 +101,17 @@ class SequenceTask(Task[Encoded]):
         super().__init__(*arguments, **options)
         for split, dataset in self.datasets.items():
             if split != "train" and split in self.encoded:  # `InputCodec.fit` notes those of the training split
-                self._note_truncated(split, dataset)
+                self.processor.input.note_truncated(split, dataset, self.encoded[split].inputs, self.diagnostics)
 
     # Data
-
-    def _note_truncated(self, split: str, dataset: Dataset) -> None:
-        """Notes how many sequences of a split are longer than the model reads: it is built for the training split."""
-        codec, inputs = self.processor.input, self.encoded[split].inputs
-        if (
-            not isinstance(codec, (TextCodec, NumberCodec))
-            or codec.max_length is None
-            or not isinstance(inputs, Sequences)
-        ):
-            return
-        rows = np.flatnonzero(inputs.lengths == codec.max_length)
-        whole = replace(codec, max_length=None).encode(dataset.take(rows), "input")
-        if truncated := int((whole.lengths > codec.max_length).sum()):
-            count = f"{truncated:,} of {len(dataset):,} {split} sequences"
-            self.diagnostics.note(f"{count} are truncated to {codec.max_length:,} elements (task.context_length)")
 
     @classmethod
     def training_schema(cls, config: TaskConfig) -> Schema:
         """Returns the schema with the kinds that the settings or the model allow for the input."""
-        requested = "image" if config.model.images_only else config.task.input_kind
-        if requested == "auto":
+        requested = config.model.modality or config.task.input_kind
+        if requested not in MODALITIES:
             return cls.schema
-        field = replace(INPUT, kinds=KIND_BY_SETTING[requested])
+        field = replace(INPUT, kinds=MODALITIES[requested].kinds_if_named)
         return replace(cls.schema, fields=(field, *cls.schema.fields[1:]))
 
     @classmethod
@@ -185,22 +125,13 @@ class SequenceTask(Task[Encoded]):
             raise SeriatimError("data.split", cause, "omit data.columns.split, or --validation and --test")
         schema = cls.training_schema(config)
         rows = cls.read_rows(source, config, diagnostics, like, schema)
-        columns = rows.columns["input"]
-        if rows.kind("input") is ANY_NUMBERS:
-            columns = tuple(replace(column, kind=NUMBERS) for column in columns)
-            rows = replace(rows, columns={**rows.columns, "input": columns})
-        if rows.kind("input") is IMAGE:
-            return rows if config.task.images.broken == "error" else skip_broken(rows, diagnostics)
-        sizes = np.stack([column.sizes for column in columns])  # (columns, rows)
-        if rows.kind("input") is TEXT and ((partly := (sizes == 0).any(axis=0) & (sizes > 0).any(axis=0)).any()):
-            first = rows.locations[int(partly.argmax())]
-            diagnostics.note(f"{rows.name}: {partly.sum():,} rows have one of two texts, the first at {first}")
+        rows = CODECS[rows.kind("input")].clean(rows, config.task, diagnostics)
         return cls.without_empty(rows, diagnostics)
 
     @classmethod
     def without_empty(cls, rows: Dataset, diagnostics: Diagnostics) -> Dataset:
-        """Missing numbers of a sequence in several columns are errors, and images are never empty."""
-        return rows if rows.kind("input") in (NUMBER, IMAGE) else super().without_empty(rows, diagnostics)
+        dropped = CODECS[rows.kind("input")].drops_empty(rows)
+        return super().without_empty(rows, diagnostics) if dropped else rows
 
     def read(
         self, source: DataInput, schema: Schema | None = None, columns: Mapping[str, str] | None = None
@@ -208,31 +139,15 @@ class SequenceTask(Task[Encoded]):
         schema = self.schema if schema is None else schema
         if "input" not in schema.roles:
             return super().read(source, schema, columns)
-        opened, overrides, codec = open_source(source), dict(columns or {}), self.processor.input
-        if "target" not in schema.roles and isinstance(codec, TextCodec) and codec.texts != 1:
-            opened = unpack_pairs(opened)
-            if not overrides and list(opened.columns or ()) == ["column 1", "column 2"]:
-                overrides["input"] = "column 1,column 2"
-        kinds = self.kinds
-        if kinds.get("input") is NUMBER and "input" not in overrides and not self._has_columns(opened):
-            kinds = {**kinds, "input": NUMBERS}  # a list instead of a number in each of several columns
+        codec, trained = self.processor.input, TrainedColumns(self.columns, self.kinds)
+        opened, overrides, trained = codec.adapt(open_source(source), schema, columns or {}, trained)
         options, diagnostics = self.config.data.read_options(), Diagnostics(self.diagnostics.on_note)
         texts = [stream for stream in opened.streams if not stream.has_binary_extension()]
         if options.encoding != "utf-8" and not any(stream.count_undecodable("utf-8", limit=1) for stream in texts):
             options = replace(options, encoding="utf-8")  # whatever the encoding of the training data
-        rows = read_dataset(opened, schema, overrides, options, diagnostics, self.columns, kinds)
+        rows = read_dataset(opened, schema, overrides, options, diagnostics, *trained)
         diagnostics.raise_problems()
-        if not isinstance(codec, TextCodec) or codec.texts == 1 or len(rows.columns["input"]) > 1:
-            return rows
-        if codec.texts is None and not (len(rows) and all(text.count("\t") == 1 for text in rows["input"])):
-            return rows  # a model trained elsewhere reads both, and these are single texts
-        return split_pairs(rows)
-
-    def _has_columns(self, source: Source) -> bool:
-        """Returns whether a source may have the input columns of the training data: not lines, not a list of inputs."""
-        if source.columns is None:
-            return any(stream.extension != "txt" for stream in source.streams)
-        return set(self.columns["input"].split(",")) <= set(source.columns)
+        return codec.adapt_rows(rows)
 
     def encode(self, dataset: Dataset) -> Encoded:
         encoded = super().encode(dataset)
@@ -241,7 +156,7 @@ class SequenceTask(Task[Encoded]):
         return encoded
 
     def candidates(self) -> tuple[str, ...]:
-        return ("resnet", "vit", "gru") if isinstance(self.processor.input, ImageCodec) else super().candidates()
+        return self.processor.input.candidates(super().candidates())
 
     # Network
 
@@ -266,18 +181,14 @@ class SequenceTask(Task[Encoded]):
     @property
     def prefetch(self) -> bool:  # type: ignore[override]
         """Whether the next batch is made in a background thread: images take time."""
-        return isinstance(self.processor.input, ImageCodec)
+        return self.processor.input.slow
 
     def batch(self, step: int, first: int, last: int, batch_size: int) -> Batch:
-        codec, encoded = self.processor.input, self.encoded["train"]
-        if not isinstance(codec, ImageCodec):
-            return super().batch(step, first, last, batch_size)
-        items = self.sampler.items(step, batch_size)
+        encoded, items = self.encoded["train"], self.sampler.items(step, batch_size)
         share = slice(first * len(items) // batch_size, last * len(items) // batch_size)
-        generator = numpy_stream(self.config.seed, AUGMENTATION_STREAM, step)
-        pixels = cast(Images, encoded.inputs).augmented(items, generator, codec.flip, share)
+        inputs, mask = self.processor.input.augment(encoded.inputs, items, share, self.config.seed, step)
         targets = torch.from_numpy(encoded.targets[items[share]])
-        return Batch(torch.from_numpy(pixels), targets, len(targets))
+        return Batch(torch.from_numpy(inputs), targets, len(targets), padding_mask(mask))
 
     def forward(self, network: Network, batch: Batch, state: State = None) -> Output:
         hidden, mask, _ = network.head_input(batch.inputs, batch.mask)
@@ -286,8 +197,6 @@ class SequenceTask(Task[Encoded]):
         return Output(as_float32(head.outputs(pooled)), pooled)  # (B,outputs)
 
     def read_unlabeled(self, source: DataInput, data_dir: str | None = None) -> Dataset:
-        if isinstance(self.processor.input, ImageCodec):
-            raise SeriatimError("distill.unlabeled", "unlabeled images are not supported", "omit --unlabeled-data")
         rows = self.read(open_source(source, data_dir), self.schema.inputs())
         sizes = np.stack([column.sizes for column in rows.columns["input"]])
         rows = rows.take(np.flatnonzero(sizes.max(axis=0) > 0))
@@ -310,7 +219,7 @@ class SequenceTask(Task[Encoded]):
     @cached_property
     def tfidf(self) -> TfidfModel | None:
         """A linear model of TF-IDF vectors, fitted to the training split; None if the input is not text."""
-        if not isinstance(self.processor.input, TextCodec):
+        if self.processor.input.text_input is None:
             return None
         targets, loss = self.linear_targets("train")
         validation = None
@@ -319,8 +228,10 @@ class SequenceTask(Task[Encoded]):
         return TfidfModel.fit(self.datasets["train"], targets, loss, validation)
 
     def evaluate(self, network: nn.Module, split: str = "validation", limit: int | None = None) -> Metrics:
-        if limit is not None and isinstance(self.processor.input, ImageCodec) and split in self.encoded:
-            limit = limit * int(self.encoded[split].lengths.max(initial=1)) // ELEMENTS_PER_IMAGE
+        if limit is not None and split in self.encoded:
+            encoded = self.encoded[split]
+            elements = int(self.processor.input.sizes(encoded.inputs).sum())
+            limit = limit * int(encoded.lengths.sum()) // max(elements, 1)
         return super().evaluate(network, split, limit)
 
     def sample(self, network: nn.Module) -> str:
@@ -333,7 +244,8 @@ class SequenceTask(Task[Encoded]):
         references = self.describe_references(few.targets)
         lines = zip(rows.tolist(), predictions, references, strict=True)
         return "\n".join(
-            f"{describe_input(dataset, row)} → {prediction} (is {reference})" for row, prediction, reference in lines
+            f"{self.processor.input.describe(dataset, row)} → {prediction} (is {reference})"
+            for row, prediction, reference in lines
         )
 
     @abstractmethod
@@ -352,7 +264,7 @@ class SequenceTask(Task[Encoded]):
         encoded = self.encoded[split]
         lengths = encoded.lengths
         length = int(np.quantile(lengths, 0.75, method="nearest"))
-        if isinstance(encoded.inputs, Images) or length < MIN_REACH_LENGTH:
+        if not self.processor.input.sequential or length < MIN_REACH_LENGTH:
             return []
         items = np.flatnonzero(lengths == length)[:REACH_SEQUENCES]
         batch = self.collate(encoded, items)
@@ -386,12 +298,7 @@ class SequenceTask(Task[Encoded]):
 
     def input_cell(self, split: str, item: int) -> str | Image:
         """Returns an input for a table of the report: an image, or a short text."""
-        encoded, dataset = self.encoded[split], self.datasets[split]
-        if isinstance(encoded.inputs, Images):
-            from ..data.images.decode import thumbnail  # imports Pillow
-
-            return Image(thumbnail(encoded.inputs[item]))
-        return describe_input(dataset, item)
+        return self.processor.input.cell(self.datasets[split], item, self.encoded[split].inputs, item)
 
     def location(self, split: str, item: int) -> str:
         """Returns the location of an item, as the report shows it."""
@@ -410,30 +317,25 @@ class SequencePredictor(EmbeddingPredictor):
     @property
     def capabilities(self) -> dict[str, Capability]:
         """The declared capabilities, without embeddings if the model does not read text."""
-        if isinstance(self.processor.input, TextCodec):
+        if self.processor.input.text_input is not None:
             return super().capabilities
         return {name: value for name, value in super().capabilities.items() if name not in EmbeddingPredictor.methods}
 
     def text_reader(self) -> TextReader:
-        codec = self.processor.input
-        if not isinstance(codec, TextCodec):
+        texts = self.processor.input.text_input
+        if texts is None:
             raise no_vectors(self, "does not read text")
-        return TextReader(self, codec.tokenizer, codec.max_length)
+        return TextReader(self, *texts)
 
     def element_names(self, encoded: Encoded, item: int) -> list[str]:
-        if isinstance(self.processor.input, ImageCodec):
-            rows, columns = self.network.get_submodule("input").grid
-            return [f"row {row + 1}, column {column + 1}" for row in range(rows) for column in range(columns)]
-        return self.processor.input.element_names(encoded.inputs[item])
+        return self.processor.input.grid_names(encoded.inputs[item], self.network)
 
     @property
     def texts_per_input(self) -> tuple[int, ...]:
-        codec = self.processor.input
-        texts = codec.texts if isinstance(codec, TextCodec) else 1
-        return (1, 2) if texts is None else (texts,)
+        return self.processor.input.texts_per_input
 
     def explainer(self) -> Explainer | None:
-        readable = isinstance(self.processor.input, TextCodec)
+        readable = self.processor.input.text_input is not None
         return self.explain_output if readable else None
 
     def explain_output(
@@ -448,28 +350,8 @@ class SequencePredictor(EmbeddingPredictor):
         """Returns one of the outputs of the network (1,outputs)."""
         raise TypeError(f"{type(self).__name__} has no explained")
 
-    def add_file_names(self, dataset: Dataset, predictions: list[Record]) -> list[Record]:
-        """Returns the predictions, those of image files with their name."""
-        if dataset.kind("input") is not IMAGE:
-            return predictions
-        for value, prediction in zip(dataset["input"], predictions, strict=True):
-            if isinstance(value, Path):
-                prediction["image"] = str(value)
-        return predictions
-
     def usage(self, run: str) -> list[Usage]:
-        capability, codec = next(iter(self.methods)), self.processor.input
-        if isinstance(codec, ImageCodec):
-            shell, python = "photo.png", '["photo.png"]'
-        elif isinstance(codec, TextCodec) and codec.texts == 2:
-            shell, python = "$'a text\\tanother text'", '[("a text", "another text")]'
-        elif isinstance(codec, TextCodec):
-            shell, python = '"a text"', '["a text"]'
-        elif isinstance(codec, NumberCodec) and codec.width > 1:
-            step = f"[{', '.join(f'0.{number}' for number in range(1, min(codec.width, 9) + 1))}]"
-            shell, python = f'"[{step}, {step}]"', f"[[{step}, {step}]]"
-        else:
-            shell, python = '"0.1 0.2 0.3"', "[[0.1, 0.2, 0.3]]"
+        capability, (shell, python) = next(iter(self.methods)), self.processor.input.example()
         return [
             Usage(f"seriatim {capability} {run} {shell}", f"print(run.{capability}({python}))"),
             Usage(
@@ -479,62 +361,7 @@ class SequencePredictor(EmbeddingPredictor):
         ]
 
 
-# Inputs
-
-
-def skip_broken(rows: Dataset, diagnostics: Diagnostics) -> Dataset:
-    """Returns the rows whose image has a readable header; notes how many are left out."""
-    from ..data.images.store import read_headers  # imports Pillow
-
-    errors = [header if isinstance(header, SeriatimError) else None for header in read_headers(rows["input"])]
-    broken = [error for error in errors if error is not None]
-    if not broken or len(broken) == len(rows):
-        return rows
-    diagnostics.note(f"{len(broken):,} of {len(rows):,} images are left out, the first: {broken[0].cause}")
-    return rows.take(np.flatnonzero([error is None for error in errors]))
-
-
-def unpack_pairs(source: Source) -> Source:
-    """Returns a source of pairs, such as lists from JSON, as two columns; any other source as it is."""
-    if source.columns is None or len(source.columns) != 1:
-        return source
-    (cells,) = source.columns.values()
-    if not len(cells) or not all(isinstance(cell, (list, tuple)) and len(cell) == 2 for cell in cells):
-        return source
-    return replace(source, columns={f"column {side + 1}": [cell[side] for cell in cells] for side in (0, 1)})
-
-
-def split_pairs(rows: Dataset) -> Dataset:
-    """Returns rows of one text each as rows of two, written with a tab between them."""
-    texts = rows["input"]
-    wrong = [row for row, text in enumerate(texts) if text.count("\t") != 1]
-    if wrong:
-        shown = "; ".join(f"{rows.locations[row]}: {texts[row][:40]!r}" for row in wrong[:MAX_LISTED])
-        more = f" (and {len(wrong) - MAX_LISTED:,} more)" if len(wrong) > MAX_LISTED else ""
-        raise SeriatimError(
-            "data.pair",
-            f"the model was trained on two texts, and not every row has two: {shown}{more}",
-            "separate both texts by one tab (in bash $'a text\\tanother'), or pass a table with both columns",
-        )
-    sides = zip(*(text.split("\t") for text in texts), strict=True) if len(texts) else ((), ())
-    columns = tuple(Column(f"text {number}", TEXT, TEXT.store(side)) for number, side in enumerate(sides, 1))
-    return replace(rows, columns={**rows.columns, "input": columns})
-
-
 def input_keys(rows: Dataset) -> list[tuple[Hashable, ...]]:
     """Returns a hashable for the input of each row."""
     columns = rows.columns["input"]
     return list(zip(*(map(column.kind.key, column.values) for column in columns), strict=True))
-
-
-def describe_input(dataset: Dataset, row: int) -> str:
-    """Returns the input of a row as a short text; of an image its location."""
-    values = [column.values[row] for column in dataset.columns["input"]]
-    if dataset.kind("input") is IMAGE:
-        return str(dataset.locations[row])
-    if dataset.kind("input") is TEXT:
-        limit = MAX_CHARACTERS // len(values)
-        return " ⇥ ".join(text if len(text) <= limit else text[:limit] + " …" for text in values)
-    numbers = np.concatenate([np.reshape(value, -1) for value in values])
-    steps = len(values) if dataset.kind("input") is NUMBER else len(values[0])
-    return f"{steps} steps: " + " ".join(f"{value:.3g}" for value in numbers[:12]) + (" …" if len(numbers) > 12 else "")

@@ -28,7 +28,7 @@ class TaskSpec:
         compared_models: The models that `compare` takes by default.
         fitted_models: Gradient-free models that it supports.
         encoder_decoder: Whether it accepts encoder–decoder models.
-        images: Whether it accepts models that read images only.
+        modality: That of its inputs; None: that of the data, which a codec reads.
     """
 
     name: str
@@ -41,4 +41,4 @@ class TaskSpec:
     compared_models: tuple[str, ...] = ("mlp", "rnn", "lstm", "gru", "tcn", "gpt")
     fitted_models: tuple[str, ...] = ()
     encoder_decoder: bool = False
-    images: bool = False
+    modality: str | None = "text"

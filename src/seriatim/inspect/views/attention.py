@@ -76,7 +76,7 @@ def attends_to_image(subject: Subject) -> bool:
     """Returns whether the words of a target attend to the cells of an image."""
     if not subject.trained or not subject.encoder_decoder:
         return False
-    return subject.predictor.processor.image_layout is not None and "alignment" in subject.trace_names
+    return subject.predictor.task.modality == "image" and "alignment" in subject.trace_names
 
 
 def lacks_attention(subject: Subject) -> bool:

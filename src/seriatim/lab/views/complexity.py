@@ -161,7 +161,7 @@ def first_gradient(backbone: nn.Module, elements: int, cut: int | None = None) -
     "complexity",
     {
         "is an encoder–decoder; this view shows layers over one sequence": lambda s: s.settings.encoder_decoder,
-        "reads images of one size": lambda s: s.settings.images_only,
+        "reads images of one size": lambda s: s.settings.modality is not None,
     },
     network=True,
 )

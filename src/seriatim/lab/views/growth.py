@@ -96,7 +96,7 @@ class Curve:
 
 @view(
     "growth",
-    {"reads images of one size": lambda s: s.settings.images_only and not s.settings.encoder_decoder},
+    {"reads images of one size": lambda s: s.settings.modality is not None and not s.settings.encoder_decoder},
     network=True,
 )
 def show_growth(

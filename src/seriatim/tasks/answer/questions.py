@@ -21,12 +21,13 @@ import numpy as np
 
 from ...core.errors import Diagnostics
 from ...core.metrics import MetricValues
+from ...core.text import plural
 from ...data.dataset import Dataset, factorize
 from ...data.formats.squad import shorten
 from ...data.kinds import FLAG, KINDS, LABEL, NUMBER, TEXT, Cell, Kind, check_characters
 from ...data.schema import Field, Schema
 from ...data.split import Grouped
-from ..codecs import plural, text_key
+from ..codecs import text_key
 from ..metrics import mean_scores
 
 FEW_ARTICLES = 10  # below which rows are grouped by passage

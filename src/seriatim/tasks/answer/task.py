@@ -25,6 +25,7 @@ from ...core import registry
 from ...core.config import Settings
 from ...core.errors import Diagnostics, SeriatimError
 from ...core.state import State
+from ...core.text import plural
 from ...data.dataset import Dataset
 from ...data.kinds import NUMBER, TEXT, Kind
 from ...nn.backbone import BackboneSettings
@@ -33,7 +34,7 @@ from ...nn.network import Network, SpanHead, as_float32, assemble
 from ...report.charts import BinnedMetric, Span, SpanText, Table, View
 from ..batching import Batch, LengthSampler, Sampler, evenly_spaced, padding_mask
 from ..capability import Record, capability
-from ..codecs import plural, text_key
+from ..codecs import text_key
 from ..embedding import EmbeddingPredictor, TextReader
 from ..inspection import ExplainedOutput, Explainer, find_name, log_odds
 from ..old import IGNORED, Metrics, Output

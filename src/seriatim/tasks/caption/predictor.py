@@ -15,7 +15,6 @@ from ...data.dataset import Dataset
 from ...data.images import IMAGE
 from ...data.kinds import LINES, NUMBER, NUMBERS, TEXT, TOKENS
 from ...data.sequences import Sequences
-from ...data.settings import ImageSettings
 from ...data.source import DataInput
 from ...decode.settings import BeamSettings
 from ...nn.images import ImageEncoderDecoder
@@ -93,11 +92,8 @@ class CaptionPredictor(EncoderDecoderPredictor[EncodedCaptions]):
             dataset: With the role "image".
             skip_broken: Whether files that cannot be read are noted instead of raised as errors.
         """
-        from ...data.images.store import load_images  # imports Pillow
-
-        codec, diagnostics = self.processor.image, Diagnostics(self.task.diagnostics.on_note)
-        settings = ImageSettings(max_megapixels=codec.max_megapixels)
-        images, broken = load_images(dataset["image"], codec.layout, settings)
+        diagnostics = Diagnostics(self.task.diagnostics.on_note)
+        images, broken = self.processor.image.load(dataset["image"])
         for row, error in broken.items():
             cause = f"{dataset.locations[row]}: {error.cause}"
             if skip_broken and len(broken) < len(dataset):

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Literal, Self, cast
 
 import numpy as np
 import torch
@@ -21,7 +21,6 @@ from pydantic import Field as Setting
 from torch import Tensor
 
 from ...core.config import Settings
-from ...core.device import numpy_stream
 from ...core.errors import Diagnostics, SeriatimError
 from ...core.metrics import MetricValues
 from ...core.state import State
@@ -47,7 +46,7 @@ from ...nn.images import (
 from ...nn.names import ScoreName
 from ...report.charts import View
 from ..batching import MAX_ELEMENTS, Batch, LengthSampler, Sampler
-from ..codecs import ImageCodec, SequenceSettings, train_tokenizer
+from ..codecs import ImageCodec, train_tokenizer
 from ..encoder_decoder import (
     MAX_ROWS,
     EncoderDecoderPredictor,
@@ -55,6 +54,7 @@ from ..encoder_decoder import (
     EncoderDecoderTask,
     encode_with_eos,
 )
+from ..inputs import SequenceSettings
 from ..inspection import TokenizedText
 from ..metrics import Scoring, caption_metrics
 from ..old import IGNORED, Metrics, Output
@@ -171,11 +171,6 @@ class CaptionProcessor(EncoderDecoderProcessor[EncodedCaptions]):
             visible.append(tuple(region._replace(box=box) for region, box in pairs if box is not None))
         return tuple(visible)
 
-    @property
-    def image_layout(self) -> dict[str, Any]:
-        image = self.image
-        return {"height": image.height, "width": image.width, "channels": image.channels, "fit": image.fit_mode}
-
     def compatible(self, other: object) -> bool:
         return (
             isinstance(other, CaptionProcessor)
@@ -235,8 +230,8 @@ class CaptionTask(EncoderDecoderTask[EncodedCaptions]):
     settings_type = CaptionSettings
     processor_type = CaptionProcessor
     predictor_type = CaptionPredictor
-    images = True
-    prefetch = True
+    modality = "image"
+    prefetch = ImageCodec.slow
     max_train_groups = 1_000
     compared_models = ("show_tell", "show_attend_tell", "transformer")
     default_model = "show_attend_tell"
@@ -304,10 +299,8 @@ class CaptionTask(EncoderDecoderTask[EncodedCaptions]):
         """Returns augmented images (B,C,H,W), decoder inputs of all their captions, and the image of each caption."""
         encoded, groups = self.encoded["train"], self.groups("train")
         chosen = [groups[n] for n in self.sampler.items(step, batch_size).tolist()]
-        generator, share = numpy_stream(self.config.seed, "pictures", step), slice(first, last)
-        shown = cast(Images, encoded.inputs).augmented(
-            np.array([items[0] for items in chosen]), generator, self.processor.image.flip, share
-        )
+        images, share = np.array([items[0] for items in chosen]), slice(first, last)
+        shown, _ = self.processor.image.augment(cast(Images, encoded.inputs), images, share, self.config.seed, step)
         owners = np.repeat(np.arange(len(shown)), [len(items) for items in chosen[share]])
         decoder_inputs, targets, count = self.shift_targets(encoded.targets, np.concatenate(chosen[share]))
         return Batch((torch.from_numpy(shown), decoder_inputs, torch.from_numpy(owners)), targets, count)
@@ -327,8 +320,7 @@ class CaptionTask(EncoderDecoderTask[EncodedCaptions]):
     def network(self, model: BackboneSettings) -> ImageEncoderDecoder:
         settings, shape = self.settings, self.processor.image.layout.shape
         image = image_encoder(settings.encoder, model, shape, settings.layers, settings.channels)
-        image.mean.copy_(torch.tensor(self.processor.image.mean))
-        image.std.copy_(torch.tensor(self.processor.image.std))
+        self.processor.image.standardize(image)
         sizes = self.processor.target.vocab_size, self.processor.context_length
         return image_encoder_decoder_network(model, image, shape, *sizes, settings.score, settings.learned_values)
 

@@ -23,6 +23,7 @@ from ...core.config import Settings
 from ...core.errors import Diagnostics, SeriatimError
 from ...core.metrics import MetricValues
 from ...core.state import State
+from ...core.text import plural
 from ...data.dataset import Column, Dataset
 from ...data.kinds import TEXT
 from ...data.sequences import Sequences
@@ -49,7 +50,7 @@ from ..choices import (
     text_pairs,
     with_choices,
 )
-from ..codecs import TextCodec, plural, text_key
+from ..codecs import TextCodec, text_key
 from ..embedding import EmbeddingPredictor, TextReader
 from ..inspection import ExplainedOutput, Explainer
 from ..metrics import mean_scores

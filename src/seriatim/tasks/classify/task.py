@@ -32,7 +32,8 @@ from ...nn.loss import distillation_loss, multi_label_distillation_loss
 from ...report.charts import Cell, Confusion, Table, View
 from ..batching import Batch
 from ..capability import Record, capability
-from ..codecs import ImageCodec, TextCodec
+from ..codecs import pretrained_codec
+from ..inputs import INPUT, TARGET_NAMES, PooledSettings
 from ..inspection import ExplainedOutput, explain_label, log_odds
 from ..metrics import (
     Counts,
@@ -46,14 +47,7 @@ from ..metrics import (
 from ..old import Metrics, Output
 from ..predictor import Predictor
 from ..processor import TaskConfig, Tokenizers, Values, name_mismatches
-from ..sequence import (
-    INPUT,
-    TARGET_NAMES,
-    PooledSettings,
-    SequencePredictor,
-    SequenceProcessor,
-    SequenceTask,
-)
+from ..sequence import SequencePredictor, SequenceProcessor, SequenceTask
 from ..tfidf import Loss
 
 INTEGER_LABEL = replace(LABEL, name="integer label")  # of data in memory; predictions are integers, too
@@ -104,10 +98,7 @@ class ClassifyProcessor(SequenceProcessor):
     ) -> Self:
         config = config or {}
         multi_label = config.get("problem_type") == "multi_label_classification"
-        if (image := config.get("image")) is not None:
-            sizes = (image["height"], image["width"], image["channels"], image["fit"])
-            return cls(ImageCodec(*sizes, 0, image["mean"], image["std"]), labels, multi_label)
-        return cls(TextCodec(tokenizers["tokenizer"], max_length, max_length), labels, multi_label)
+        return cls(pretrained_codec(tokenizers, max_length, config), labels, multi_label)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -208,7 +199,7 @@ class ClassifyPredictor(SequencePredictor):
             if options.probabilities:
                 record["probabilities"] = dict(zip(labels, probabilities, strict=True))
             predictions.append(record)
-        return self.add_file_names(dataset, predictions)
+        return self.processor.input.add_names(dataset, predictions)
 
     def explained(self, output: Tensor, target: str | None) -> ExplainedOutput:
         labels, multi_label = self.processor.labels, self.processor.multi_label

@@ -32,20 +32,14 @@ from ...nn.network import ScaledHead
 from ...report.charts import Heatmap, Lines, Scatter, Series, Table, View, format_number, matrix
 from ..batching import Batch, evenly_spaced
 from ..capability import Record, capability
-from ..codecs import NumberCodec, TextCodec
+from ..codecs import NumberLayout, pretrained_codec
+from ..inputs import INPUT, TARGET_NAMES, PooledSettings
 from ..inspection import ExplainedOutput, find_name
 from ..metrics import mean_and_std, pearson, r_squared, regression_metrics, spearman
 from ..old import Metrics, Output
 from ..predictor import Predictor
 from ..processor import Encoded, TaskConfig, Tokenizers, Values, check_numbers, name_mismatches
-from ..sequence import (
-    INPUT,
-    TARGET_NAMES,
-    PooledSettings,
-    SequencePredictor,
-    SequenceProcessor,
-    SequenceTask,
-)
+from ..sequence import SequencePredictor, SequenceProcessor, SequenceTask
 from ..tfidf import Loss
 
 MAX_POINTS = 2_000  # of a scatter plot
@@ -88,12 +82,18 @@ class RegressProcessor(SequenceProcessor):
     def from_pretrained(
         cls, tokenizers: Tokenizers, max_length: int, labels: tuple[str, ...] = (), config: Values | None = None
     ) -> Self:
-        codec = TextCodec(tokenizers["tokenizer"], max_length, max_length)
+        codec = pretrained_codec(tokenizers, max_length, config or {})
         return cls(codec, labels, (0.0,) * len(labels), (1.0,) * len(labels))
 
     @property
     def outputs(self) -> tuple[str, ...]:
         return self.targets
+
+    @property
+    def numbers(self) -> NumberLayout:
+        """The numbers of each element of an input, which must have some."""
+        assert self.input.number_layout is not None
+        return self.input.number_layout
 
     def encode_targets(self, dataset: Dataset, diagnostics: Diagnostics) -> np.ndarray:
         """Returns the target values (rows, targets) of float32."""
@@ -136,7 +136,7 @@ class RegressPredictor(SequencePredictor):
         names = self.processor.targets if len(self.processor.targets) > 1 else ("prediction",)
         scores = self.scores(self.task.encode(dataset))
         predictions = [dict(zip(names, map(float, values), strict=True)) for values in scores]
-        return self.add_file_names(dataset, predictions)
+        return self.processor.input.add_names(dataset, predictions)
 
     def scores(self, encoded: Encoded) -> list[np.ndarray]:
         if self.task.config.model.gradient_free:
@@ -145,8 +145,7 @@ class RegressPredictor(SequencePredictor):
 
     def points(self, encoded: Encoded) -> np.ndarray:
         """Returns the inputs as vectors (items, steps · features), as `nadaraya_watson` reads them."""
-        width = cast(NumberCodec, self.processor.input).width
-        return to_points(encoded, self.network.points.shape[1] // width)
+        return to_points(encoded, self.network.points.shape[1] // len(self.processor.numbers.features))
 
     def explained(self, output: Tensor, target: str | None) -> ExplainedOutput:
         names = self.processor.outputs
@@ -203,7 +202,7 @@ class RegressTask(SequenceTask):
     def candidates(self) -> tuple[str, ...]:
         """Nadaraya–Watson regression is for few numbers: in many dimensions all points are far from each other."""
         codec, lengths = self.processor.input, self.encoded["train"].lengths
-        numbers = codec.width * codec.longest if isinstance(codec, NumberCodec) else 0
+        numbers = 0 if codec.number_layout is None else len(codec.number_layout.features) * codec.longest
         few = 0 < numbers <= MAX_DIMENSIONS and len(lengths) <= MAX_ROWS and (lengths == codec.longest).all()
         return (*super().candidates(), *(["nadaraya_watson"] if few else []))
 
@@ -213,9 +212,9 @@ class RegressTask(SequenceTask):
     def fit(self, model: BackboneSettings, limit: int | None = None) -> NadarayaWatson:
         if not isinstance(model, NadarayaWatsonSettings):
             return super().fit(model, limit)
-        codec = self.processor.input
-        if not isinstance(codec, NumberCodec):
-            cause = f"{model.name} needs distances between numbers, and the inputs are text"
+        numbers, inputs = self.processor.input.number_layout, self.processor.input.modality.plural
+        if numbers is None:
+            cause = f"{model.name} needs distances between numbers, and the inputs are {inputs}"
             raise SeriatimError("nadaraya-watson.text", cause, "choose another --model: `seriatim list models`")
         steps = int(np.bincount(self.encoded["train"].lengths).argmax())  # of most rows, so that the odd one is named
         for split, encoded in self.encoded.items():
@@ -223,7 +222,7 @@ class RegressTask(SequenceTask):
             if len(odd):
                 location = self.datasets[split].locations[int(odd[0])]
                 raise unequal_length(str(location), int(encoded.lengths[odd[0]]), steps)
-        std = np.tile(np.array(codec.std, np.float32), steps) if self.settings.scaling == "standard" else None
+        std = np.tile(np.array(numbers.std, np.float32), steps) if self.settings.scaling == "standard" else None
         train = self.encoded["train"]
         points, targets = to_points(train, steps)[:limit], train.targets[:limit]
         return NadarayaWatson.fit(points, targets, model, std, self.diagnostics.note)
@@ -314,7 +313,8 @@ class RegressTask(SequenceTask):
     def _curves(self, predictor: Predictor) -> list[View]:
         """Returns the predictions over the input if that is one number, with the training rows as dots."""
         codec, train = self.processor.input, self.encoded.get("train")
-        if not isinstance(codec, NumberCodec) or codec.width != 1 or codec.longest != 1 or train is None:
+        layout = codec.number_layout
+        if layout is None or len(layout.features) != 1 or codec.longest != 1 or train is None:
             return []
         x = train.inputs.values[:, 0].astype(np.float64)
         line = np.linspace(x.min(), x.max(), CURVE_POINTS)
@@ -323,9 +323,9 @@ class RegressTask(SequenceTask):
         dots = evenly_spaced(len(x), MAX_DOTS)
         return [
             Lines(
-                title=f"{name} over {codec.features[0]}",
+                title=f"{name} over {layout.features[0]}",
                 note="dots: training rows",
-                x=codec.features[0],
+                x=layout.features[0],
                 y=name,
                 series=(Series("prediction", tuple(map(float, line)), tuple(map(float, values[:, k]))),),
                 points=tuple((float(x[row]), float(train.targets[row, k])) for row in dots),
@@ -348,7 +348,7 @@ class RegressTask(SequenceTask):
         groups = np.array_split(np.argsort(train_keys, kind="stable"), min(MAX_CELLS, len(train_keys)))
         weights = model.weights(points[order])
         cells = np.stack([weights[:, group].sum(axis=1) for group in groups], axis=1)
-        feature = cast(NumberCodec, self.processor.input).features[0] if single else self.processor.targets[0]
+        feature = self.processor.numbers.features[0] if single else self.processor.targets[0]
         bandwidth = float(model.bandwidth)
         distance = f"{bandwidth * float(model.unit[0]):.3g} in {feature}" if single else f"{bandwidth:.3g}"
         grouped = "; a column is several rows, their weights added" if len(groups) < len(train_keys) else ""

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...core.errors import Diagnostics, SeriatimError
-from ...core.text import UNSPACED
+from ...core.text import UNSPACED, plural
 from ...data.dataset import Dataset
 from ...data.disk import TextValues
 from ...data.kinds import TEXT, Cell
 from ...data.schema import Field, Header, Roles, Schema
 from ...data.split import Grouped
-from ..codecs import normalize_text, plural, text_key
+from ..codecs import normalize_text, text_key
 
 SIDES = ("source", "target")
 NAME_PAIRS = (  # usual names of the columns of source and target
