@@ -593,7 +593,7 @@ DECLARED = [
     "fitted_models",
     "prefetch",
     "encoder_decoder",
-    "images",
+    "modality",
     "teacher_tokenizer",
     "default_fractions",
     "default_model",
