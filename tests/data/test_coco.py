@@ -22,7 +22,8 @@ from seriatim.data.images.store import write_image_set
 from seriatim.data.source import open_source
 from seriatim.lab.synthetic import scenes
 from seriatim.tasks.base import DataSettings, TaskConfig
-from seriatim.tasks.caption.task import CaptionSettings, CaptionTask
+from seriatim.tasks.caption.spec import CaptionSettings
+from seriatim.tasks.caption.task import CaptionTask
 
 CAPTIONS = {
     "a.png": ["a red dog", "a dog, on the left"],

@@ -16,7 +16,8 @@ from seriatim.data.formats import ReadOptions, find_format
 from seriatim.data.formats.conll import Conll, append_column
 from seriatim.data.reader import read_dataset
 from seriatim.data.source import open_source
-from seriatim.tasks.tag.processor import SCHEMA, choose_scheme, repair_dataset
+from seriatim.tasks.tag.processor import choose_scheme, repair_dataset
+from seriatim.tasks.tag.spec import SCHEMA
 
 COLUMNS = "They PRP O\nare VBP O\n\nMary NNP B-per\nSmith NNP I-per\n"
 GOOD_LINE = '{"tokens": ["a"], "tags": ["X"]}\n'

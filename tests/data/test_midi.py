@@ -20,7 +20,8 @@ from seriatim.data.formats.midi import Midi, Note, find_notes, parse_midi, sampl
 from seriatim.data.source import open_source
 from seriatim.data.split import split
 from seriatim.tasks.base import DataSettings, TaskConfig
-from seriatim.tasks.music.task import MusicSettings, MusicTask
+from seriatim.tasks.music.spec import MusicSettings
+from seriatim.tasks.music.task import MusicTask
 
 FEW = settings(max_examples=40, deadline=None)
 ROLLS = hnp.arrays(np.float32, st.tuples(st.integers(0, 40), st.just(88)), elements=st.sampled_from([0.0, 1.0]))

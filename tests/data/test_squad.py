@@ -17,7 +17,8 @@ from seriatim.data.dataset import Dataset
 from seriatim.data.formats import ReadOptions
 from seriatim.data.reader import read_dataset
 from seriatim.data.source import open_source
-from seriatim.tasks.answer.questions import BY_ARTICLE, SCHEMA, locate_answers
+from seriatim.tasks.answer.questions import BY_ARTICLE, locate_answers
+from seriatim.tasks.answer.spec import SCHEMA
 
 NASTY = "Zu\u0308rich\r\nliegt 🇨🇭 in der Schweiz.\u2028東京は首都。 \u200fשלום עולם\u200f — 👩\u200d🚀 e\u0301te\u0301"
 

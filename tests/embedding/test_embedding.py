@@ -17,9 +17,11 @@ from seriatim.embedding import reader
 from seriatim.nn.network import weights_digest
 from seriatim.tasks import load
 from seriatim.tasks.base import DataSettings, TaskConfig
-from seriatim.tasks.embedding import EmbeddingPredictor, EmbedOptions, WordOptions
-from seriatim.tasks.language.task import LanguageProcessor, LanguageSettings, LanguageTask
+from seriatim.tasks.embedding import EmbeddingPredictor
+from seriatim.tasks.language.spec import LanguageSettings
+from seriatim.tasks.language.task import LanguageProcessor, LanguageTask
 from seriatim.tasks.pretrain.task import PretrainProcessor, PretrainSettings, PretrainTask
+from seriatim.tasks.shared_spec import EmbedOptions, WordOptions
 
 RIVER = ["We sat on the river bank.", "The BANK of the river was muddy, so muddy."]
 CASH = ["The bank, unreadable as ever, gave me cash.", "My bank has no cash"]

@@ -25,16 +25,10 @@ from seriatim.data.reader import read_dataset
 from seriatim.data.source import open_source
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.report.charts import SpanText, Table, views_to_json
-from seriatim.tasks.answer.questions import (
-    ANSWERS,
-    SCHEMA,
-    answer_metrics,
-    nearest_names,
-    normalize_answer,
-    score_answer,
-)
+from seriatim.tasks.answer.questions import answer_metrics, nearest_names, normalize_answer, score_answer
 from seriatim.tasks.answer.spans import AnswerEncoded, AnswerProcessor, Passages, search_spans
-from seriatim.tasks.answer.task import AnswerOptions, AnswerPredictor, AnswerTask, mask_scores, span_losses
+from seriatim.tasks.answer.spec import ANSWERS, SCHEMA, AnswerOptions
+from seriatim.tasks.answer.task import AnswerPredictor, AnswerTask, mask_scores, span_losses
 from seriatim.tasks.base import IGNORED, DataSettings, TaskConfig
 
 KINDS = ["word", "wordpiece", "bpe", "byte-bpe", "char", "unigram", "bert"]

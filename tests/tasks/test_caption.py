@@ -21,8 +21,9 @@ from seriatim.lab.synthetic import scenes
 from seriatim.nn.network import weights
 from seriatim.report.charts import ImageOverlay, Table
 from seriatim.tasks.base import DataSettings, TaskConfig
-from seriatim.tasks.caption.rows import Region, parse_regions, point, pointing_metrics
-from seriatim.tasks.caption.task import CaptionPredictor, CaptionSettings, CaptionTask, image_encoder, uneven_attention
+from seriatim.tasks.caption.rows import point, pointing_metrics
+from seriatim.tasks.caption.spec import CaptionSettings, Region, parse_regions
+from seriatim.tasks.caption.task import CaptionPredictor, CaptionTask, image_encoder, uneven_attention
 from seriatim.training.checkpoint import Checkpoints
 from seriatim.training.config import TrainSettings
 from seriatim.training.cost import parameter_count, solve_width

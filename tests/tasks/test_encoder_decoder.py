@@ -21,7 +21,8 @@ from seriatim.tasks.decoding import nbest_record
 from seriatim.tasks.encoder_decoder import (
     encode_with_eos,
 )
-from seriatim.tasks.translate.task import TranslateSettings, TranslateTask, TranslationProcessor
+from seriatim.tasks.translate.spec import TranslateSettings
+from seriatim.tasks.translate.task import TranslateTask, TranslationProcessor
 
 TEXTS = ["a b c d", "d c", "b", "c c a d b a"]
 TOKENIZER = Tokenizer.train(TokenizerSettings(kind="word", vocab_size=20), [f"{text}\n" for text in TEXTS])

@@ -25,14 +25,8 @@ from seriatim.nn.network import load_weights, token_network, weights
 from seriatim.tasks.base import DataSettings, TaskConfig
 from seriatim.tasks.language import task as language_task
 from seriatim.tasks.language.engine import NetworkEngine
-from seriatim.tasks.language.predictor import GenerateOptions
-from seriatim.tasks.language.task import (
-    LanguageModelPredictor,
-    LanguageProcessor,
-    LanguageSettings,
-    LanguageTask,
-    read_arpa,
-)
+from seriatim.tasks.language.spec import GenerateOptions, LanguageSettings
+from seriatim.tasks.language.task import LanguageModelPredictor, LanguageProcessor, LanguageTask, read_arpa
 from seriatim.tasks.predictor import Predictor
 from seriatim.tasks.processor import from_dict
 

@@ -21,7 +21,8 @@ from seriatim.models.ngram import NGram
 from seriatim.models.ngram import Settings as NGramSettings
 from seriatim.nn.network import token_network
 from seriatim.tasks.base import DataSettings, TaskConfig
-from seriatim.tasks.language.task import LanguageModelPredictor, LanguageProcessor, LanguageSettings, LanguageTask
+from seriatim.tasks.language.spec import LanguageSettings
+from seriatim.tasks.language.task import LanguageModelPredictor, LanguageProcessor, LanguageTask
 
 MODELS = ["rnn", "lstm", "gru", "tcn", "mlp", "gpt"]
 SIZES: dict[str, dict[str, Any]] = {"gpt": {"width": 8, "heads": 2, "layers": 2}, "tcn": {"width": 6, "levels": 2}}

@@ -24,7 +24,8 @@ from seriatim.tasks.encoder_decoder import encode_with_eos
 from seriatim.tasks.inspection import Alignment, TokenizedText
 from seriatim.tasks.metrics import Scoring
 from seriatim.tasks.translate.predictor import length_bins, metric_by_length, source_lengths
-from seriatim.tasks.translate.task import TranslateSettings, TranslateTask, TranslationPredictor, TranslationProcessor
+from seriatim.tasks.translate.spec import TranslateSettings
+from seriatim.tasks.translate.task import TranslateTask, TranslationPredictor, TranslationProcessor
 from seriatim.training.checkpoint import Checkpoints
 from seriatim.training.config import TrainSettings
 from seriatim.training.loop import Loop

@@ -22,8 +22,9 @@ from seriatim.core.errors import Diagnostics, SeriatimError
 from seriatim.data.source import open_source
 from seriatim.tasks.base import DataSettings, TaskConfig
 from seriatim.tasks.codecs import normalize_text, text_key
-from seriatim.tasks.translate.pairs import TranslationMemory, find_sides
-from seriatim.tasks.translate.task import TranslateSettings, TranslateTask
+from seriatim.tasks.translate.pairs import TranslationMemory
+from seriatim.tasks.translate.spec import TranslateSettings, find_sides
+from seriatim.tasks.translate.task import TranslateTask
 
 PAIRS = [("Go.", "Va !"), ("I see.", "Je vois."), ("I see.", "Aha."), ("Wait!", "Attendez !"), ("Ça va?", "Ça va ?")]
 TSV = "".join(f"{source}\t{target}\n" for source, target in PAIRS)

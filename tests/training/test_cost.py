@@ -16,7 +16,8 @@ from seriatim.core.errors import SeriatimError
 from seriatim.nn.layers import readable_equations
 from seriatim.nn.network import count_parameters, token_network
 from seriatim.tasks.base import DataSettings, TaskConfig
-from seriatim.tasks.language.task import LanguageSettings, LanguageTask
+from seriatim.tasks.language.spec import LanguageSettings
+from seriatim.tasks.language.task import LanguageTask
 from seriatim.training.cost import count_flops, parameter_count, peak_memory, reset_peak_memory, solve_width
 from task_helpers import prepare
 

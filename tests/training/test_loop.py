@@ -21,7 +21,7 @@ from seriatim.nn.network import weights
 from seriatim.tasks.base import DataSettings, Output, TaskConfig
 from seriatim.tasks.batching import Batch
 from seriatim.tasks.language import task as language
-from seriatim.tasks.language.task import LanguageSettings
+from seriatim.tasks.language.spec import LanguageSettings
 from seriatim.training.checkpoint import Checkpoints
 from seriatim.training.config import TrainSettings
 from seriatim.training.events import Evaluated, Event, Saved, Stepped, Stopped

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal, NamedTuple, Protocol, cast, get_args
+from typing import Any, NamedTuple, Protocol, cast, get_args
 
 import numpy as np
 from torch import Tensor, nn
@@ -17,9 +17,9 @@ from ..data.sequences import Sequences
 from ..data.tokenizers import Tokenizer
 from ..nn.inference import run_batches
 from ..nn.layers import WordInput
+from ..nn.names import TextPooling
 from ..nn.network import Pool
 
-Pooling = Literal["mean", "cls", "max", "last"]
 MAX_ELEMENTS = 2_048  # of a batch: more do not fit the caches of a CPU
 BLOCK_TEXTS = 2_048  # that are embedded together: enough to batch similar lengths
 
@@ -148,7 +148,7 @@ class Embedder:
     """
 
     def __init__(self, reader: TextReader, pooling: str = "mean", normalize: bool = True) -> None:
-        names = get_args(Pooling)
+        names = get_args(TextPooling)
         if pooling not in names:
             raise SeriatimError("embed.pooling", f'there is no pooling "{pooling}"', did_you_mean(pooling, names))
         if pooling == "cls" and not reader.cls_sep:

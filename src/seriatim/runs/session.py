@@ -26,7 +26,6 @@ from ..data.tokenizers import Tokenizer
 from ..nn.network import check_memory, count_parameters, load_weights, weights
 from ..report.charts import View, views_to_json
 from ..tasks import load as load_task
-from ..tasks import summary as task_summary
 from ..tasks.base import AnyTask
 from ..tasks.inputs import plural_of
 from ..tasks.reading import prepare, same_data
@@ -472,7 +471,7 @@ class Session:
             task=task.name,
             model=self.config.model.name,
             monitor=self.config.train.monitor or task.monitor,
-            task_summary=task_summary(type(task)),
+            task_summary=task.spec.summary,
             model_summary=registry.models.summary(self.config.model.name),
             gradient_free=self.config.model.gradient_free,
             unit=task.unit,

@@ -6,7 +6,6 @@ Importing this package imports no torch: `seriatim.tasks.NAME.spec` declares a t
 from __future__ import annotations
 
 import importlib
-import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,20 +15,9 @@ from ..core.registry import import_file
 
 if TYPE_CHECKING:
     from .base import AnyTask
+    from .spec import TaskSpec
 
-NAMES = (
-    "answer",
-    "caption",
-    "choose",
-    "classify",
-    "forecast",
-    "language",
-    "music",
-    "pretrain",
-    "regress",
-    "tag",
-    "translate",
-)
+NAMES = tuple(sorted(file.parent.name for file in Path(__file__).parent.glob("*/spec.py")))  # those built in
 ENTRY_POINTS = "seriatim.tasks"  # the group under which installed packages name their tasks
 
 
@@ -54,9 +42,12 @@ def names() -> list[str]:
     return sorted({*NAMES, *Task.registry, *(point.name for point in entry_points(group=ENTRY_POINTS))})
 
 
-def summary(task: type[AnyTask]) -> str:
-    """Returns the first sentence of the docstring of a task's module or package."""
-    return (sys.modules[task.__module__].__doc__ or "").partition("\n")[0].rstrip(".")
+def load_spec(name: str) -> TaskSpec:
+    """Returns the declaration of a task; that of a built-in one without importing torch."""
+    if name not in NAMES:
+        return load(name).spec
+    declared: TaskSpec = importlib.import_module(f"{__name__}.{name}.spec").SPEC
+    return declared
 
 
 def load_all() -> dict[str, type[AnyTask]]:

@@ -9,9 +9,10 @@ predictor    = task.predictor(network)                           predictor.py
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
@@ -44,6 +45,7 @@ from .batching import (
 from .predictor import Predictor
 from .processor import DataSettings, Processor, S, TaskConfig, Values
 from .reading import Layout, read_rows, without_empty
+from .spec import TaskSpec
 from .values import E, Encoded, Evaluation, Labeled, Metrics, Output, R, Split, Splits
 
 # What the file of a new task imports
@@ -66,6 +68,8 @@ __all__ = [
     "run_items",
 ]
 
+# The class variables that a `TaskSpec` declares
+DECLARED = tuple(field.name for field in fields(TaskSpec) if field.name not in ("summary", "capabilities"))
 IGNORED = -1  # the target of elements that have none, such as padding
 SAMPLED_SIZE = 200_000  # of a split that is evaluated during training, unless `train.evaluate_limit` says otherwise
 
@@ -91,7 +95,8 @@ class Task(ABC, Generic[S, P, E, R]):
 
     registry: ClassVar[dict[str, type[AnyTask]]] = {}
 
-    # Declarations of a subclass
+    # Declarations of a subclass: a `TaskSpec`, or in its place the class variables of the same names
+    spec: ClassVar[TaskSpec]
     name: ClassVar[str]
     schema: ClassVar[Schema]
     split_policy: ClassVar[SplitPolicy] = Stratified()
@@ -107,15 +112,14 @@ class Task(ABC, Generic[S, P, E, R]):
     modality: ClassVar[str | None] = "text"  # of its inputs; None: that of the data
     teacher_tokenizer: ClassVar[bool] = False  # whether a student must use the tokenizer of its teacher
     default_fractions: ClassVar[Fractions] = (0.8, 0.1, 0.1)  # of train, validation and test
-    default_model: ClassVar[str] = "gru"  # that `train` takes if none is named
-    default_model_reason: ClassVar[str] = "a recurrent network is small, fast on a CPU and has no length limit"
-    compared_models: ClassVar[tuple[str, ...]] = ("mlp", "rnn", "lstm", "gru", "tcn", "gpt")  # of `compare` by default
+    default_model: ClassVar[str] = TaskSpec.default_model  # that `train` takes if none is named
+    default_model_reason: ClassVar[str] = TaskSpec.default_model_reason
+    compared_models: ClassVar[tuple[str, ...]] = TaskSpec.compared_models  # of `compare` by default
     hub_head: ClassVar[str | None] = None  # the head of a `transformers` model that the network corresponds to
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
-        if "name" in vars(cls):
-            Task.registry[cls.name] = cls
+        declare(cls)
 
     @property
     def settings(self) -> S:
@@ -436,3 +440,19 @@ def run_items(
 
     network.eval()
     return run_batches(items.lengths, run)
+
+
+def declare(task: type[AnyTask]) -> None:
+    """Registers a task by its name: one with a `TaskSpec`, or with class variables from which that is made."""
+    if "spec" in vars(task):
+        for field in DECLARED:
+            setattr(task, field, getattr(task.spec, field))
+    elif "name" in vars(task):
+        summary = (sys.modules[task.__module__].__doc__ or "").partition("\n")[0].rstrip(".")
+        inputs = task.schema.inputs()
+        capabilities = tuple(method.resolve(inputs) for method in task.predictor_type.methods.values())
+        declared = {field: getattr(task, field) for field in DECLARED}
+        task.spec = TaskSpec(summary=summary, capabilities=capabilities, **declared)
+    else:
+        return
+    Task.registry[task.name] = task

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core.device import numpy_stream
-from ..data.kinds import NUMBER, NUMBERS
 from ..data.tokenizers import Tokenizer
 from ..decode.sampling import Hypothesis
 from .capability import Record
@@ -38,9 +37,6 @@ def own_streams(keys: Sequence[str], seed: int) -> list[np.random.Generator]:
 def nbest_record(rows: Sequence[Record], nbest: int) -> Record:
     """Returns the record of an input: that of its best hypothesis or, for `nbest` > 1, lists of the values of all."""
     return rows[0] if nbest == 1 else {column: [row[column] for row in rows] for column in rows[0]}
-
-
-SCORE_OUTPUTS = {"log_probability": NUMBER, "tokens": NUMBER, "perplexity": NUMBER, "token_log_probabilities": NUMBERS}
 
 
 def score_record(tokenizer: Tokenizer, ids: Sequence[int], log_probs: np.ndarray) -> Record:

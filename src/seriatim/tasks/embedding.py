@@ -9,18 +9,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field as Setting
 from torch import Tensor
 
 from ..core.config import Settings
 from ..core.errors import SeriatimError
 from ..data.dataset import Dataset
-from ..data.kinds import NUMBER, NUMBERS, TEXT, TOKENS
-from ..data.schema import Field, Schema
 from ..data.sequences import Sequences
 from ..data.source import open_source
 from ..data.vectors import EXTENSIONS, TextBlocks, VectorWriter, nearest, nearest_to_each, open_vectors
-from ..embedding.reader import Embedder, EncodedTexts, Pooling, TextReader, text_blocks
+from ..embedding.reader import Embedder, EncodedTexts, TextReader, text_blocks
 from ..embedding.words import WordVectors, word_vectors
 from ..nn.inference import device_of
 from ..nn.network import as_float32, weights_digest
@@ -29,6 +26,7 @@ from .batching import Batch, padding_mask
 from .capability import Record, capability
 from .predictor import Predictor
 from .processor import Encoded
+from .shared_spec import EMBED, NEAREST, TEXTS, WORDS, EmbedOptions, NearestOptions, WordOptions
 
 __all__ = [
     "EmbedOptions",
@@ -41,38 +39,12 @@ __all__ = [
 ]
 
 MAX_LABEL = 40  # characters of a text beside a point
-TEXTS = Schema((Field("text", (TEXT,), ("sentence", "content", "prompt", "source")),), positions=("text",))
 
 
 def no_vectors(predictor: Predictor, reason: str) -> SeriatimError:
     """Returns the error of a predictor without embeddings; `reason` completes "a model of the task …"."""
     cause = f"a model of the task {predictor.task.name} {reason}"
     return SeriatimError("predict.capability", cause, "embed with a network that was trained on text")
-
-
-class EmbedOptions(Settings):
-    pooling: Pooling | None = Setting(
-        None, description="how the vectors of all elements become one (default: that of a sentence encoder, or mean)"
-    )
-    normalize: bool | None = Setting(
-        None, description="scale vectors to length 1 (default: as a sentence encoder does, or yes)"
-    )
-
-
-class NearestOptions(Settings):
-    among: str | list[str] | None = Setting(
-        None, description="texts, or a file of texts or vectors, to search (default: the other inputs)"
-    )
-    top: int = Setting(5, ge=1, le=1_000_000, description="number of neighbors")
-    pooling: Pooling | None = Setting(
-        None, description="how the vectors of all elements become one (default: that of a sentence encoder, or mean)"
-    )
-
-
-class WordOptions(Settings):
-    word: str = Setting(description="the word to look for, in any case")
-    normalize: bool = Setting(True, description="scale vectors to length 1")
-    strict: bool = Setting(True, description="whether a text without the word is an error")
 
 
 class EmbeddingPredictor(Predictor):
@@ -134,9 +106,8 @@ class EmbeddingPredictor(Predictor):
                 [record["text"] for record in records], np.stack([record["vector"] for record in records])
             )
 
-    @capability(outputs={"vector": NUMBERS, "text": TEXT}, options=EmbedOptions, inputs=TEXTS, scalar=True)
+    @capability(EMBED)
     def embed(self, dataset: Dataset, options: EmbedOptions) -> list[Record]:
-        """Compute a vector for each text."""
         embedder = self.embedder(options.pooling, options.normalize)
         records = [
             {"vector": vector, "text": text}
@@ -147,14 +118,8 @@ class EmbeddingPredictor(Predictor):
             self.task.diagnostics.note(embedder.note)
         return records
 
-    @capability(
-        outputs={"query": TEXT, "row": NUMBER, "similarity": NUMBER, "text": TEXT},
-        options=NearestOptions,
-        inputs=TEXTS,
-        per_row=False,
-    )
+    @capability(NEAREST)
     def nearest(self, dataset: Dataset, options: NearestOptions) -> list[Record]:
-        """Find the texts most similar to each input, in a file or among the other inputs."""
         queries, among = dataset["text"], options.among
         vectors = open_vectors(among) if isinstance(among, str) else None
         if vectors is not None:
@@ -174,21 +139,8 @@ class EmbeddingPredictor(Predictor):
             for neighbor in neighbors
         ]
 
-    @capability(
-        outputs={
-            "text": TEXT,
-            "start": NUMBER,
-            "end": NUMBER,
-            "tokens": TOKENS,
-            "vector": NUMBERS,
-            "static_vector": NUMBERS,
-        },
-        options=WordOptions,
-        inputs=TEXTS,
-        per_row=False,
-    )
+    @capability(WORDS)
     def words(self, dataset: Dataset, options: WordOptions) -> list[Record]:
-        """Compute the vectors of a word wherever it occurs: in its context, and without it."""
         result = self.word_vectors(options.word, list(dataset["text"]), options.normalize, options.strict)
         rows = zip(result.sentences, result.spans, result.tokens, result.contextual, result.static, strict=True)
         return [

@@ -31,7 +31,7 @@ from ..data.split import Fractions, SplitPolicy, Stratified, split
 from ..nn.backbone import BackboneSettings
 from ..nn.network import weights, weights_digest
 from ..report.charts import View
-from .base import IGNORED, Progress, Task
+from .base import IGNORED, Progress, Task, declare
 from .batching import (
     LARGE_COUNT,
     Batch,
@@ -46,6 +46,7 @@ from .batching import (
 from .predictor import Predictor
 from .processor import DataSettings, Encoded, Processor, TaskConfig, Tokenizers, Values
 from .reading import Layout
+from .spec import TaskSpec
 from .values import Evaluation, Metrics, Output, Split, Splits
 
 # What the file of a task imports
@@ -82,6 +83,7 @@ class OldTask(ABC, Generic[E]):
     """
 
     # Declarations of a subclass
+    spec: ClassVar[TaskSpec]
     name: ClassVar[str]
     schema: ClassVar[Schema]
     split_policy: ClassVar[SplitPolicy] = Stratified()
@@ -98,9 +100,9 @@ class OldTask(ABC, Generic[E]):
     modality: ClassVar[str | None] = "text"  # of its inputs; None: that of the data
     teacher_tokenizer: ClassVar[bool] = False  # whether a student must use the tokenizer of its teacher
     default_fractions: ClassVar[tuple[float, float, float]] = (0.8, 0.1, 0.1)  # of train, validation and test
-    default_model: ClassVar[str] = "gru"  # that `train` takes if none is named
-    default_model_reason: ClassVar[str] = "a recurrent network is small, fast on a CPU and has no length limit"
-    compared_models: ClassVar[tuple[str, ...]] = ("mlp", "rnn", "lstm", "gru", "tcn", "gpt")  # of `compare` by default
+    default_model: ClassVar[str] = TaskSpec.default_model  # that `train` takes if none is named
+    default_model_reason: ClassVar[str] = TaskSpec.default_model_reason
+    compared_models: ClassVar[tuple[str, ...]] = TaskSpec.compared_models  # of `compare` by default
     hub_head: ClassVar[str | None] = None  # the head of a `transformers` model that the network corresponds to
 
     @classmethod
@@ -138,8 +140,7 @@ class OldTask(ABC, Generic[E]):
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
-        if "name" in vars(cls):
-            Task.registry[cls.name] = cls  # type: ignore[assignment]
+        declare(cls)  # type: ignore[arg-type]
 
     def __init__(
         self,
@@ -728,7 +729,7 @@ def bridge_type(old: type[OldTask[Any]]) -> type[Bridge]:
     """Returns the class of the bridge of a task."""
     members = {name: getattr(old, name) for name in DECLARED}
     bridge = type(f"{old.__name__}Bridge", (Bridge,), {**members, "__module__": old.__module__})
-    bridge.name = old.name  # type: ignore[attr-defined]
+    bridge.name, bridge.spec = old.name, old.spec  # type: ignore[attr-defined]
     return bridge
 
 

@@ -21,7 +21,7 @@ class TaskSpec:
         name: As commands and settings name it.
         summary: A sentence without a period.
         schema: The fields of its data.
-        settings: The class of its settings.
+        settings_type: The class of its settings.
         capabilities: What its predictor can do; `predict` runs the first one.
         default_model: The model that `train` takes if none is named.
         default_model_reason: Why.
@@ -34,7 +34,7 @@ class TaskSpec:
     name: str
     summary: str
     schema: Schema
-    settings: type[Settings]
+    settings_type: type[Settings]
     capabilities: tuple[Capability, ...]
     default_model: str = "gru"
     default_model_reason: str = "a recurrent network is small, fast on a CPU and has no length limit"

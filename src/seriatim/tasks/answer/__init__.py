@@ -1,1 +1,1 @@
-"""The task answer: `task` is its main module."""
+"""The task answer: `spec` declares it without torch, `task` computes."""

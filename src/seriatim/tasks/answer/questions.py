@@ -11,7 +11,6 @@ nothing but articles and punctuation does not count.
 
 from __future__ import annotations
 
-import json
 import re
 import string
 from collections import Counter
@@ -24,66 +23,20 @@ from ...core.metrics import MetricValues
 from ...core.text import plural
 from ...data.dataset import Dataset, factorize
 from ...data.formats.squad import shorten
-from ...data.kinds import FLAG, KINDS, LABEL, NUMBER, TEXT, Cell, Kind, check_characters
-from ...data.schema import Field, Schema
 from ...data.split import Grouped
 from ..codecs import text_key
 from ..metrics import mean_scores
+from .spec import ParsedAnswer
 
 FEW_ARTICLES = 10  # below which rows are grouped by passage
 Answer = tuple[str, int]  # text and start in the passage
-ParsedAnswer = tuple[str, int | None]
 ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 SENTENCE = re.compile(r"\S.*?(?:[.!?…](?=\s|$)|[。！？]|$)", re.DOTALL)
 WORD_EDGES = ".,;:!?()[]\"'“”„«»"
 
 
-# Columns, checks and splits
-
-
-def parse_answers(cell: Cell) -> tuple[ParsedAnswer, ...]:
-    """Returns text and start (None if it is not named) of each answer of a cell.
-
-    It holds a text, a list of texts or of {"text", "answer_start"}, or {"text": […], "answer_start": […]}, as objects
-    or as JSON; nothing if there is no answer.
-    """
-    if cell is None or cell == "":
-        return ()
-    if isinstance(cell, str):
-        if cell.lstrip()[:1] not in ("[", "{"):
-            return ((cell, None),)
-        try:
-            cell = json.loads(cell)
-        except json.JSONDecodeError:
-            return ((cell, None),)
-    try:
-        if isinstance(cell, dict) and not isinstance(cell.get("text"), str):  # columns, as on the Hugging Face hub
-            texts = list(cell["text"])
-            starts = list(cell.get("answer_start") or [None] * len(texts))
-            cell = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
-        answers: list[ParsedAnswer] = []
-        for answer in [cell] if isinstance(cell, dict) else cell:
-            text, start = (answer, None) if isinstance(answer, str) else (answer["text"], answer.get("answer_start"))
-            if not isinstance(text, str) or not (start is None or type(start) is int):
-                raise ValueError("not an answer")
-            answers.append((text, start))
-        return tuple(answers)
-    except (LookupError, AttributeError) as error:
-        raise ValueError("not a list of answers") from error
-
-
-def parse_passage(cell: Cell) -> str:
-    """Returns a text exactly as it is, since positions count its characters."""
-    if not isinstance(cell, str):
-        raise ValueError("not text")
-    check_characters(cell)
-    return cell
-
-
-ANSWERS = Kind("list of answers", parse_answers, size=lambda answers: max(len(answers), 1))  # none is not missing
-PASSAGE = Kind("passage", parse_passage, size=lambda text: len(text.strip()))
-KINDS |= {kind.name: kind for kind in (ANSWERS, PASSAGE)}
+# Checks and splits
 
 
 def find_occurrences(text: str, passage: str) -> list[int]:
@@ -129,11 +82,11 @@ def row_answers(dataset: Dataset, row: int) -> tuple[ParsedAnswer, ...]:
 
 
 def locate_answers(dataset: Dataset, row: int) -> list[Answer]:
-    """Returns the texts and starts of a row's answers, which have passed `check_questions`."""
+    """Returns the texts and starts of a row's answers, which have passed `check_answers`."""
     return [locate_answer(dataset["context"][row], answer) for answer in row_answers(dataset, row)]
 
 
-def check_questions(dataset: Dataset, diagnostics: Diagnostics) -> None:
+def check_answers(dataset: Dataset, diagnostics: Diagnostics) -> None:
     """Reports answers that are not in their passage, and contradictory marks; notes oddities."""
     if "answers" not in dataset:
         return
@@ -166,20 +119,6 @@ def check_questions(dataset: Dataset, diagnostics: Diagnostics) -> None:
         )
     if trimmed:
         diagnostics.note(f"{dataset.name}: white space at the ends of {plural(trimmed, 'answer')} is ignored")
-
-
-SCHEMA = Schema(
-    (
-        Field("context", (PASSAGE, TEXT), ("passage", "paragraph", "text", "document")),
-        Field("question", (TEXT,), ("query",)),
-        Field("answers", (ANSWERS,), ("answer",), target=True, lists_only=True),
-        Field("answer_start", (NUMBER,), required=False, target=True),
-        Field("is_impossible", (FLAG,), required=False, target=True),
-        Field("id", (LABEL,), required=False),
-        Field("title", (LABEL,), ("article",), required=False),
-    ),
-    constraints=(check_questions,),
-)
 
 
 def group_questions(dataset: Dataset) -> np.ndarray:

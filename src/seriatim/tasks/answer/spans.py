@@ -20,65 +20,31 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Self
+from typing import Self
 
 import numpy as np
 import torch
-from pydantic import Field as Setting
 from torch import Tensor
 from torch.nn import functional as F
 
-from ...core.config import Settings
 from ...core.errors import Diagnostics, SeriatimError
 from ...data.dataset import Dataset
 from ...data.sequences import Sequences
-from ...data.tokenizers import Tokenizer, TokenizerSettings, default_kind
+from ...data.tokenizers import Tokenizer
 from ..batching import run_batches
 from ..codecs import fit_tokenizer, model_tokenizer
 from ..old import IGNORED
 from ..processor import Encoded, Processor, TaskConfig, Tokenizers, Values
 from .questions import Answer, locate_answers
+from .spec import MIN_LENGTH, AnswerSettings
 
 ANSWER_LENGTH = 30  # tokens, unless many training answers are longer
-MIN_LENGTH = 8  # of a window in which question and passage both have room
 UNANSWERABLE_KEY = "seriatim_unanswerable"  # in config.json of an exported model
 FAR = np.iinfo(np.int64).max // 4
 MAX_SPANS = 1 << 22  # of a batch that is searched at once
 
 
 # Encoding
-
-
-class AnswerSettings(Settings):
-    name: str = Setting("answer", description="the task: see `seriatim list tasks`")
-    context_length: int = Setting(
-        384,
-        ge=MIN_LENGTH,
-        le=1_000_000,
-        description="longest window of question and passage; a longer passage is read in windows that overlap",
-    )
-    stride: int = Setting(128, ge=1, le=1_000_000, description="tokens between the starts of consecutive windows")
-    question_length: int = Setting(
-        64, ge=1, le=1_000_000, description="longest question in tokens; longer ones are truncated"
-    )
-    answer_length: int | None = Setting(
-        None,
-        ge=1,
-        le=1_000_000,
-        description="longest answer in tokens (default: 30, or more if training answers are longer)",
-    )
-    unanswerable: bool | None = Setting(
-        None, description="questions may have no answer, as in SQuAD 2.0 (default: if the training split has such)"
-    )
-    threshold: float = Setting(
-        0.0,
-        ge=-1e9,
-        le=1e9,
-        description="no answer is predicted if its score is above that of the best span by more than this",
-    )
-    tokenizer: Annotated[TokenizerSettings | None, default_kind(kind="word", lowercase=True)] = Setting(
-        None, description="how text is tokenized (default: words in lower case, characters, or the model's own)"
-    )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Answer questions by a span of a passage.
+"""The task answer: network, loss, evaluation and what a report shows.
 
     p(start = i) = softmax_i(w_s · h_i + b_s)        p(end = j) = softmax_j(w_e · h_j + b_e)
     h = backbone([CLS] question [SEP] passage [SEP])
@@ -18,7 +18,6 @@ from typing import cast
 
 import numpy as np
 import torch
-from pydantic import Field as Setting
 from torch import Tensor, nn
 
 from ...core import registry
@@ -27,7 +26,6 @@ from ...core.errors import Diagnostics, SeriatimError
 from ...core.state import State
 from ...core.text import plural
 from ...data.dataset import Dataset
-from ...data.kinds import NUMBER, TEXT, Kind
 from ...nn.backbone import BackboneSettings
 from ...nn.loss import distillation_loss
 from ...nn.network import Network, SpanHead, as_float32, assemble
@@ -41,20 +39,12 @@ from ..old import IGNORED, Metrics, Output
 from ..old import OldTask as Task
 from ..predictor import Predictions, Predictor, Usage
 from ..processor import Values, length_mismatches, tokenizer_mismatches
-from .questions import BY_ARTICLE, SCHEMA, answer_metrics, nearest_names, score_answers
-from .spans import (
-    UNANSWERABLE_KEY,
-    AnswerEncoded,
-    AnswerProcessor,
-    AnswerSettings,
-    BestSpans,
-    answered_rows,
-    search_spans,
-)
+from .questions import BY_ARTICLE, answer_metrics, nearest_names, score_answers
+from .spans import UNANSWERABLE_KEY, AnswerEncoded, AnswerProcessor, BestSpans, answered_rows, search_spans
+from .spec import ANSWER, SPEC, AnswerOptions, AnswerSettings
 
 __all__ = ["AnswerOptions", "AnswerPredictor", "AnswerProcessor", "AnswerSettings", "AnswerTask"]
 
-ALTERNATIVES = Kind("list of spans", list)
 SAMPLED_QUESTIONS = 3
 MAX_MISTAKES = 20
 MAX_CHARACTERS = 300  # of a text in a table
@@ -67,35 +57,13 @@ PASSAGE_BINS = ((1, 50), (51, 100), (101, 150), (151, 200), (201, 300), (301, No
 THRESHOLDS = (-5.0, -2.0, -1.0, 0.0, 1.0, 2.0, 5.0)
 
 
-class AnswerOptions(Settings):
-    nbest: int = Setting(1, ge=1, le=1_024, description="the number of answers to a question, best first")
-    threshold: float | None = Setting(
-        None,
-        ge=-1e9,
-        le=1e9,
-        description="no answer is predicted if its score is above that of the best span by more than this "
-        "(default: the run's own, if questions may have no answer)",
-    )
-
-
 class AnswerPredictor(EmbeddingPredictor):
     task: AnswerTask
     processor: AnswerProcessor
     file_extensions = (".json",)
 
-    @capability(
-        outputs={
-            "answer": TEXT,
-            "start": NUMBER,
-            "end": NUMBER,
-            "score": NUMBER,
-            "probability": NUMBER,
-            "answers": ALTERNATIVES,
-        },
-        options=AnswerOptions,
-    )
+    @capability(ANSWER)
     def answer(self, dataset: Dataset, options: AnswerOptions) -> list[Record]:
-        """Find the answer to each question in its passage: text, first character, end, and probability."""
         for role, texts in (("question", dataset["question"]), ("passage", dataset["context"])):
             for row, text in enumerate(texts):
                 if not text.strip():
@@ -194,17 +162,13 @@ def describe_answer(passage: str, start: int, end: int, score: float, total: flo
 
 
 class AnswerTask(Task[AnswerEncoded]):
-    name = "answer"
-    schema = SCHEMA
+    spec = SPEC
     split_policy = BY_ARTICLE
-    settings_type = AnswerSettings
     processor_type = AnswerProcessor
     predictor_type = AnswerPredictor
     monitor = "error"
     unit = "windows"
     teacher_tokenizer = True
-    default_model = "gru"
-    default_model_reason = "a bidirectional GRU is fast on a CPU; good answers need a pretrained BERT (--from)"
     hub_head = "question-answering"
     processor: AnswerProcessor
 

@@ -1,1 +1,1 @@
-"""The task caption: `task` is its main module."""
+"""The task caption: `spec` declares it without torch, `task` computes."""

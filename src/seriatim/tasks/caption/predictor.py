@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from pydantic import Field as Setting
 
 from ...core.config import Settings
 from ...core.errors import Diagnostics
 from ...data.dataset import Dataset
 from ...data.images import IMAGE
-from ...data.kinds import LINES, NUMBER, NUMBERS, TEXT, TOKENS
 from ...data.sequences import Sequences
 from ...data.source import DataInput
 from ...decode.settings import BeamSettings
@@ -21,12 +19,13 @@ from ...nn.images import ImageEncoderDecoder
 from ...report.charts import Image, Table, View
 from ..batching import evenly_spaced
 from ..capability import NoOptions, Record, capability
-from ..decoding import SCORE_OUTPUTS, Generated, nbest_record
+from ..decoding import Generated, nbest_record
 from ..encoder_decoder import EncoderDecoderPredictor, encode_with_eos
 from ..inspection import ImageAttention, TokenizedText
 from ..metrics import References, exact_matches
 from ..predictor import Usage
-from .rows import ALIGNED, SCORED, EncodedCaptions
+from .rows import EncodedCaptions
+from .spec import ALIGN, ALIGNED, CAPTION, SCORE, CaptionOptions
 
 if TYPE_CHECKING:
     from .task import CaptionProcessor, CaptionTask
@@ -35,12 +34,6 @@ MAX_TOKENS = 100  # of a caption, if the options set no limit and training capti
 SHOWN_CAPTIONS = 20
 SHOWN_IMAGES = 4  # with the attention of each word
 MAX_WORDS = 20  # of a caption whose attention is shown
-
-
-class CaptionOptions(BeamSettings):
-    """The settings of decoding captions."""
-
-    skip_broken: bool = Setting(False, description="leave images that cannot be read without a caption")
 
 
 class CaptionPredictor(EncoderDecoderPredictor[EncodedCaptions]):
@@ -53,27 +46,20 @@ class CaptionPredictor(EncoderDecoderPredictor[EncodedCaptions]):
         """Rows and columns of the cells that the decoder attends to."""
         return cast(ImageEncoderDecoder, self.decoder.networks[0]).source.image.grid
 
-    @capability(outputs={"caption": TEXT, "score": NUMBER}, options=CaptionOptions, scalar=True)
+    @capability(CAPTION)
     def caption(self, dataset: Dataset, options: CaptionOptions) -> list[Record]:
-        """Describe each image, with the log-probability of the caption; lists of both for nbest > 1."""
         encoded, readable = self.load_images(dataset, options.skip_broken)
         records: list[Record] = [{"caption": None, "score": None} for _ in range(len(dataset))]
         for row, group in zip(readable.tolist(), self.captions(encoded, options, readable), strict=True):
             records[row] = nbest_record([{"caption": one.text, "score": one.score} for one in group], options.nbest)
         return records
 
-    @capability(outputs=SCORE_OUTPUTS, inputs=SCORED)
+    @capability(SCORE)
     def score(self, dataset: Dataset, options: NoOptions) -> list[Record]:
-        """Return the log-probability of a caption given its image, as a whole and token by token."""
         return self.score_records(self.task.encode(dataset))
 
-    @capability(
-        outputs={"attention": LINES, "words": TOKENS, "grid": NUMBERS, "weights": NUMBERS},
-        options=BeamSettings,
-        inputs=ALIGNED,
-    )
+    @capability(ALIGN)
     def align(self, dataset: Dataset, options: BeamSettings) -> list[Record]:
-        """Return the attention of each word of a caption to the cells of its image; by default, of a generated one."""
         encoded, texts = self.complete_targets(dataset, options)
         return [
             {

@@ -12,33 +12,25 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
 from ...core.errors import Diagnostics, SeriatimError
 from ...data.dataset import Column, Dataset
 from ...data.formats.coco import find_image_folder
-from ...data.images import IMAGE, is_image_name
-from ...data.kinds import KINDS, TEXT, Cell, Kind
-from ...data.schema import Field, Schema
+from ...data.images import IMAGE
+from ...data.kinds import TEXT
 from ...data.source import Source
 from ...data.split import Grouped
 from ..codecs import normalize_text
 from ..processor import Encoded
+from .spec import (
+    Region,
+)
 
 MAX_LISTED = 10
 MissingFiles = Literal["error", "skip", "keep"]
-Box = tuple[float, float, float, float]  # left, top, right and bottom in pixels; right and bottom are exclusive
-NUMBERED = r"(caption|text|sentence|description|comment)s?[ _-]?\d+"  # several columns of captions
-
-
-class Region(NamedTuple):
-    """A noun of a caption, and the box of what it names."""
-
-    position: int  # of the noun among the words of the caption, from 0
-    noun: str
-    box: Box
 
 
 @dataclass(frozen=True)
@@ -46,72 +38,6 @@ class EncodedCaptions(Encoded):
     """An item for each caption; several may show one image."""
 
     regions: tuple[tuple[Region, ...], ...] | None = None  # of each item, in pixels of the visible part
-
-
-def parse_regions(cell: Cell) -> tuple[Region, ...]:
-    """Returns the regions of a cell: tuples, or [{"noun": "dog", "position": 1, "box": [4, 8, 30, 20]}]."""
-    regions = []
-    for region in cell or ():
-        if isinstance(region, dict):
-            region = region.get("position", region.get("place")), region.get("noun"), region.get("box")
-        position, noun, box = region
-        left, top, right, bottom = (float(edge) for edge in box)
-        regions.append(Region(int(position), str(noun), (left, top, right, bottom)))
-    return tuple(regions)
-
-
-def _parse_captions(cell: Cell) -> tuple[str, ...]:
-    """Returns the captions of a cell: a text, or a list of texts or of {"raw": text}."""
-    cells = cell if isinstance(cell, (list, tuple)) else [cell]
-    captions = tuple(one.get("raw") if isinstance(one, Mapping) else one for one in cells)
-    if not all(isinstance(caption, str) for caption in captions):
-        raise ValueError("not captions")
-    return captions  # type: ignore[return-value]
-
-
-CAPTIONS = Kind("list of captions", _parse_captions, size=lambda captions: sum(len(text.strip()) for text in captions))
-REGIONS = Kind("list of regions", parse_regions, size=len)
-KINDS |= {kind.name: kind for kind in (CAPTIONS, REGIONS)}
-
-
-@dataclass(frozen=True)
-class CaptionSchema(Schema):
-    """An image and its captions."""
-
-    def is_header(self, cells: Sequence[str]) -> bool:
-        """Returns whether the first row of a table names its columns: a row with the name of an image does not."""
-        return not any(is_image_name(cell.strip()) for cell in cells)
-
-
-IMAGE_FIELD = Field(
-    "image",
-    (IMAGE,),
-    (
-        "image_path", "imagepath", "file_name", "filename", "image_name", "image_file", "img", "img_path", "file",
-        "filepath", "path", "picture", "photo", "name",
-    ),
-)  # fmt: skip
-CAPTION_FIELD = Field(
-    "caption",
-    (CAPTIONS, TEXT),
-    (
-        "captions", "text", "texts", "sentence", "sentences", "description", "comment", "raw", "title", "alt_text",
-    ),
-    alias_pattern=NUMBERED,
-    max_columns=None,
-    target=True,
-)  # fmt: skip
-SCHEMA = CaptionSchema(
-    (
-        IMAGE_FIELD,
-        CAPTION_FIELD,
-        Field("regions", (REGIONS,), ("boxes",), required=False, target=True),
-    ),
-    positions=("image", "caption"),
-    join_extra=True,
-)
-SCORED = replace(SCHEMA, fields=(IMAGE_FIELD, replace(CAPTION_FIELD, target=False)))  # both are inputs
-ALIGNED = replace(SCORED, fields=(IMAGE_FIELD, replace(CAPTION_FIELD, target=False, required=False)), positions=())
 
 
 def one_caption_a_row(rows: Dataset, normalized: bool, drop_empty: bool, diagnostics: Diagnostics) -> Dataset:

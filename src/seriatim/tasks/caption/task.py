@@ -1,4 +1,4 @@
-"""Describe images in words.
+"""The task caption: network, loss, evaluation and what a report shows.
 
 A residual network (or patches) turns the image into a grid of vectors, which is the memory of an encoder–decoder like
 that of a sentence. If the model attends, each word shows where; `penalty` asks that every cell gets about the same
@@ -13,14 +13,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Literal, Self, cast
+from typing import Self, cast
 
 import numpy as np
 import torch
-from pydantic import Field as Setting
 from torch import Tensor
 
-from ...core.config import Settings
 from ...core.errors import Diagnostics, SeriatimError
 from ...core.metrics import MetricValues
 from ...core.state import State
@@ -30,7 +28,7 @@ from ...data.schema import Schema
 from ...data.sequences import Sequences
 from ...data.settings import ImageSettings
 from ...data.source import DataInput, Source, open_source
-from ...data.tokenizers import Tokenizer, TokenizerSettings, default_kind
+from ...data.tokenizers import Tokenizer, TokenizerSettings
 from ...decode.seq2seq import ALIGNMENT, TargetScores
 from ...models.resnet import Settings as ResNetSettings
 from ...nn.backbone import BackboneSettings, NamedTrace, Trace
@@ -43,7 +41,6 @@ from ...nn.images import (
     ResNet,
     image_encoder_decoder_network,
 )
-from ...nn.names import ScoreName
 from ...report.charts import View
 from ..batching import MAX_ELEMENTS, Batch, LengthSampler, Sampler
 from ..codecs import ImageCodec, train_tokenizer
@@ -63,57 +60,23 @@ from ..processor import TaskConfig, Tokenizers, tokenizer_mismatches
 from .predictor import CaptionPredictor, caption_views
 from .rows import (
     BY_IMAGE,
-    SCHEMA,
     EncodedCaptions,
     MissingFiles,
     PointedNoun,
-    Region,
     drop_held_out,
     locate_images,
     one_caption_a_row,
     point,
     pointing_metrics,
 )
+from .spec import SPEC, CaptionSettings, EncoderName, Region
 
 __all__ = ["CaptionPredictor", "CaptionProcessor", "CaptionSettings", "CaptionTask"]
 
 WORDS = 10_000  # tokens of a vocabulary whose size is not set
 MANY_CAPTIONS = 10_000  # from which on words that occur once are left out
 SMALL_IMAGE = 64  # pixels of a side, at most
-EncoderName = Literal["local", "resnet", "patches"]
 CHANNELS = {"local": (64, 16), "resnet": (64, 32)}  # of the first stage, for photographs and for small images
-
-
-class CaptionSettings(Settings):
-    name: str = "caption"
-    encoder: EncoderName | None = Setting(
-        None,
-        description="the feature map of a residual network with a small (local) or large (resnet) receptive field, or "
-        "patches (default: local for small images, else resnet)",
-    )
-    layers: int | None = Setting(
-        None, ge=8, le=1_202, description="of the residual network (default: 8, of photographs 18)"
-    )
-    channels: int | None = Setting(
-        None, ge=1, le=4_096, description="of its first stage (default: 16, of photographs and resnet more)"
-    )
-    penalty: float = Setting(
-        0.0, ge=0, le=100, description="weight λ of the penalty for unequal attention to the cells of the image"
-    )
-    score: ScoreName = Setting("general", description="attention score of models with attention after the decoder")
-    learned_values: bool = Setting(False, description="that attention pools learned values v(h) of the source")
-    beams: int = Setting(5, ge=1, le=1_024, description="beam size of the final evaluation")
-    images: ImageSettings = Setting(default_factory=ImageSettings, description="how images are read and augmented")
-    image_folder: str | None = Setting(None, description="the folder of the images, if it is not that of the table")
-    normalize: bool = Setting(
-        True, description="Unicode NFC, and one space for any run of spaces, tabs and line ends; false: as it is"
-    )
-    tokenizer: Annotated[TokenizerSettings | None, default_kind(kind="word")] = Setting(
-        None, description="how captions are tokenized (default: words)"
-    )
-    context_length: int | None = Setting(
-        None, ge=1, le=1_000_000, description="longest caption in tokens; longer ones are not trained on"
-    )
 
 
 @dataclass(frozen=True)
@@ -224,18 +187,12 @@ class CaptionOutput(Output):
 
 
 class CaptionTask(EncoderDecoderTask[EncodedCaptions]):
-    name = "caption"
-    schema = SCHEMA
+    spec = SPEC
     split_policy = BY_IMAGE
-    settings_type = CaptionSettings
     processor_type = CaptionProcessor
     predictor_type = CaptionPredictor
-    modality = "image"
     prefetch = ImageCodec.slow
     max_train_groups = 1_000
-    compared_models = ("show_tell", "show_attend_tell", "transformer")
-    default_model = "show_attend_tell"
-    default_model_reason = "it attends to a part of the image for each word, and shows where"
     processor: CaptionProcessor
 
     def select_rows(self, datasets: dict[str, Dataset]) -> dict[str, Dataset]:

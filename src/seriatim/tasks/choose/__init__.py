@@ -1,1 +1,1 @@
-"""The task choose: `task` is its main module."""
+"""The task choose: `spec` declares it without torch, `task` computes."""

@@ -1,4 +1,4 @@
-"""Choose the answer to a question among several: multiple choice, as in COPA, SWAG and RACE.
+"""The task choose: network, loss, evaluation and what a report shows.
 
     p(choice c) = softmax_c(w · pool(h_c) + b)        h_c = backbone([CLS] question [SEP] choice c [SEP])
 
@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Self, cast
+from typing import Self, cast
 
 import numpy as np
 import torch
-from pydantic import Field as Setting
 from torch import Tensor, nn
 
 from ...core import registry
@@ -29,27 +28,13 @@ from ...data.kinds import TEXT
 from ...data.sequences import Sequences
 from ...data.source import DataInput, Source
 from ...data.split import Grouped
-from ...data.tokenizers import TokenizerSettings, default_kind
 from ...nn.backbone import BackboneSettings, ModelSettings
 from ...nn.loss import distillation_loss
-from ...nn.names import Pooling
 from ...nn.network import Network, VectorHead, as_float32, assemble
 from ...report.charts import Cell, Table, View
 from ..batching import Batch, evenly_spaced, padding_mask
 from ..capability import Record, capability
-from ..choices import (
-    INPUTS,
-    OUTPUTS,
-    SCHEMA,
-    UNKNOWN_LABELS,
-    ChoiceOptions,
-    Labels,
-    answer_record,
-    chance,
-    choice_rows,
-    text_pairs,
-    with_choices,
-)
+from ..choices import UNKNOWN_LABELS, Labels, answer_record, chance, text_pairs, with_choices
 from ..codecs import TextCodec, text_key
 from ..embedding import EmbeddingPredictor, TextReader
 from ..inspection import ExplainedOutput, Explainer
@@ -58,6 +43,7 @@ from ..old import IGNORED, Metrics, Output
 from ..old import OldTask as Task
 from ..predictor import Predictor, Usage
 from ..processor import Encoded, Processor, TaskConfig, Tokenizers, Values, length_mismatches, tokenizer_mismatches
+from .spec import ANSWER, INPUTS, SPEC, ChoiceOptions, choice_rows
 
 FEW_CONTEXTS = 10
 FIRST_KEY = "seriatim_first_choice"  # in config.json of an exported model
@@ -65,19 +51,6 @@ SAMPLED_QUESTIONS = 3
 MAX_MISTAKES = 20
 MAX_CHARACTERS = 300  # of a text in a table
 MAX_QUESTIONS = 10  # kinds of questions in a table, such as "cause" and "effect"
-
-
-class ChooseSettings(Settings):
-    name: str = Setting("choose", description="the task: see `seriatim list tasks`")
-    context_length: int | None = Setting(
-        None, ge=1, le=1_000_000, description="longest question with a choice; of longer ones the longer is truncated"
-    )
-    pooling: Pooling = Setting(
-        "mean", description="how the outputs of all elements become one vector (default of causal models: last)"
-    )
-    tokenizer: Annotated[TokenizerSettings | None, default_kind(kind="word", lowercase=True)] = Setting(
-        None, description="how text is tokenized (default: lowercase words, or characters of texts without words)"
-    )
 
 
 def group_questions(dataset: Dataset) -> np.ndarray:
@@ -179,9 +152,8 @@ class ChoosePredictor(EmbeddingPredictor):
     task: ChooseTask
     processor: ChooseProcessor
 
-    @capability(outputs=OUTPUTS, options=ChoiceOptions, inputs=INPUTS)
+    @capability(ANSWER)
     def answer(self, dataset: Dataset, options: ChoiceOptions) -> list[Record]:
-        """Choose the answer to each question among its choices, or among those of --choices."""
         return self.find_answers(with_choices(dataset, options.choices), options.probabilities)
 
     def find_answers(self, rows: Dataset, probabilities: bool = False) -> list[Record]:
@@ -240,18 +212,14 @@ class ChoosePredictor(EmbeddingPredictor):
 
 
 class ChooseTask(Task[ChooseEncoded]):
-    name = "choose"
-    schema = SCHEMA
+    spec = SPEC
     split_policy = BY_CONTEXT
-    settings_type = ChooseSettings
     processor_type = ChooseProcessor
     predictor_type = ChoosePredictor
     monitor = "error"
     unit = "questions"
     batch_size = 16
     teacher_tokenizer = True
-    default_model = "gru"
-    default_model_reason = "a GRU is fast on a CPU; good choices need a pretrained BERT or GPT (--from)"
     hub_head = "multiple-choice"
     processor: ChooseProcessor
 

@@ -1,1 +1,1 @@
-"""The task classify: `task` is its main module."""
+"""The task classify: `spec` declares it without torch, `task` computes."""

@@ -1,4 +1,4 @@
-"""Predict the label of an input, or several labels: sentiment, language, digit, species.
+"""The task classify: network, loss, evaluation and what a report shows.
 
 The outputs of the backbone are pooled to one vector, and a linear layer scores the labels:
 
@@ -11,21 +11,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self, cast
 
 import numpy as np
 import torch
-from pydantic import Field as Setting
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...core import limits
-from ...core.config import Settings
 from ...core.errors import Diagnostics
 from ...data.dataset import Dataset
-from ...data.kinds import KINDS, LABEL, LABELS, NO, NUMBER, NUMBERS, YES, Kind
-from ...data.schema import Field, Schema
+from ...data.kinds import LABEL, LABELS, NO, YES, Kind
 from ...data.source import Source
 from ...data.split import Stratified
 from ...nn.loss import distillation_loss, multi_label_distillation_loss
@@ -33,7 +30,6 @@ from ...report.charts import Cell, Confusion, Table, View
 from ..batching import Batch
 from ..capability import Record, capability
 from ..codecs import pretrained_codec
-from ..inputs import INPUT, TARGET_NAMES, PooledSettings
 from ..inspection import ExplainedOutput, explain_label, log_odds
 from ..metrics import (
     Counts,
@@ -49,18 +45,13 @@ from ..predictor import Predictor
 from ..processor import TaskConfig, Tokenizers, Values, name_mismatches
 from ..sequence import SequencePredictor, SequenceProcessor, SequenceTask
 from ..tfidf import Loss
+from .spec import CLASSIFY, INTEGER_LABEL, SPEC, ClassifyOptions
 
-INTEGER_LABEL = replace(LABEL, name="integer label")  # of data in memory; predictions are integers, too
-KINDS[INTEGER_LABEL.name] = INTEGER_LABEL
 MAX_ERRORS = 20  # in the table of the most confident errors
 MAX_CONFUSION = 500  # labels of which a confusion matrix is stored
 MAX_LISTED = 10  # labels in a note
 LINEAR = "TF-IDF with logistic regression"
 MIN_NUMERIC = 20  # rows from which on mostly different numbers are no labels
-
-
-class ClassifySettings(PooledSettings):
-    name: str = Setting("classify", description="the task: see `seriatim list tasks`")
 
 
 @dataclass(frozen=True)
@@ -175,16 +166,11 @@ def numbers_first(label: str) -> tuple[bool, float, str]:
         return True, 0.0, label
 
 
-class ClassifyOptions(Settings):
-    probabilities: bool = Setting(False, description="return the probability of each label")
-
-
 class ClassifyPredictor(SequencePredictor):
     processor: ClassifyProcessor
 
-    @capability(outputs={"prediction": LABEL, "confidence": NUMBER, "probabilities": NUMBERS}, options=ClassifyOptions)
+    @capability(CLASSIFY)
     def classify(self, dataset: Dataset, options: ClassifyOptions) -> list[Record]:
-        """Predict the label of each input, or its labels, with probabilities."""
         labels, multi_label = self.processor.labels, self.processor.multi_label
         integers = self.task.kinds.get("target") is INTEGER_LABEL
         predictions = []
@@ -214,12 +200,8 @@ class ClassifyPredictor(SequencePredictor):
 
 
 class ClassifyTask(SequenceTask):
-    name = "classify"
-    schema = Schema(
-        (INPUT, Field("target", (LABELS, LABEL), TARGET_NAMES, max_columns=None, target=True, one_alias=True))
-    )
+    spec = SPEC
     split_policy = Stratified("target")
-    settings_type = ClassifySettings
     processor_type = ClassifyProcessor
     predictor_type = ClassifyPredictor
     monitor = "error"

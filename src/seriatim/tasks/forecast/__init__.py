@@ -1,1 +1,1 @@
-"""The task forecast: `task` is its main module."""
+"""The task forecast: `spec` declares it without torch, `task` computes."""

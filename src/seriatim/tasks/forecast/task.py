@@ -1,4 +1,4 @@
-"""Forecast the next values of one or more time series.
+"""The task forecast: network, loss, evaluation and what a report shows.
 
 From `context_length` steps the network predicts the next `horizon` steps:
 
@@ -30,11 +30,10 @@ from ...core.metrics import MetricValues
 from ...core.state import State
 from ...data.catalogue import remembered_folder
 from ...data.dataset import Dataset
-from ...data.kinds import LABEL, NUMBER
 from ...data.reader import read_dataset
 from ...data.schema import Schema
 from ...data.series.calendar import Frequency
-from ...data.series.schema import HISTORY, SCHEMA, TIME
+from ...data.series.schema import HISTORY
 from ...data.series.split import AlongTime, BySeries, latest_series
 from ...data.series.table import check_future, make_series
 from ...data.source import DataInput, Source, open_source
@@ -63,18 +62,14 @@ from .backtest import (
 from .classical import ClassicalForecast, ExponentialSmoothing, Theta
 from .encoded import Origins, SeriesEncoded
 from .intervals import MAX_ORIGINS, KnownErrors, apply_intervals, calibration_errors, choose_scale
-from .processor import ForecastProcessor, ForecastSettings
+from .processor import ForecastProcessor
 from .simple import SimpleForecast, fit_linear
+from .spec import FORECAST, INPUTS, SPEC, ForecastSettings
 
 MANY_SERIES, SHORT_SERIES = 100, 200  # at least so many series, all shorter than this, are split by series
 SERIES_FRACTIONS = (0.7, 0.2, 0.1)  # of series, by default
 MAX_CHARTS = 12
-ENDS = ("lower_80", "upper_80", "lower_95", "upper_95")  # of the default intervals
 NETWORK_SHARES = (0.25, 0.5, 0.75, 1.0)  # of the network's difference to the anchor that are compared
-# A forecast reads the past targets; on the command line they are its only required input.
-INPUTS = replace(
-    SCHEMA, fields=tuple(replace(f, required=True, target=False) if f.target else f for f in SCHEMA.fields)
-)
 
 
 class WindowSampler(Sampler):
@@ -206,14 +201,8 @@ class ForecastPredictor(Predictor):
     task: ForecastTask
     processor: ForecastProcessor
 
-    @capability(
-        outputs={"forecast": NUMBER, "time": TIME, "series": LABEL, "variable": LABEL, **dict.fromkeys(ENDS, NUMBER)},
-        inputs=INPUTS,
-        per_row=False,
-        own_data=True,
-    )
+    @capability(FORECAST)
     def forecast(self, dataset: Dataset, options: Settings) -> list[Record]:
-        """Forecast the values after the end of each series, with the ends of intervals and a column per quantile."""
         encoded, forecasts = self.predict_ends(dataset)
         frequency, records = encoded.frequency, []
         for row, name in enumerate(encoded.names):
@@ -280,17 +269,13 @@ class ForecastPredictor(Predictor):
 
 
 class ForecastTask(Task[SeriesEncoded]):
-    name = "forecast"
-    schema = SCHEMA
+    spec = SPEC
     split_policy = AlongTime()
-    settings_type = ForecastSettings
     processor_type = ForecastProcessor
     predictor_type = ForecastPredictor
     default_fractions = (0.7, 0.1, 0.2)
     unit = "values"
     monitor = "mase"
-    default_model = "gru"
-    default_model_reason = "a recurrent network forecasts well from few series and is fast on a CPU"
     settings: ForecastSettings
     processor: ForecastProcessor
 

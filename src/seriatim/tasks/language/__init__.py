@@ -1,1 +1,1 @@
-"""The task language: `task` is its main module."""
+"""The task language: `spec` declares it without torch, `task` computes."""

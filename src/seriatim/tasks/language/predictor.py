@@ -7,20 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
-from pydantic import Field as Setting
-from pydantic import model_validator
 from torch import Tensor, nn
 
-from ...core.config import Settings
 from ...core.errors import SeriatimError
 from ...core.state import State, append
 from ...data.dataset import Dataset
-from ...data.kinds import FLAG, NUMBER, TEXT
-from ...data.schema import Field, Schema
 from ...data.sequences import Sequences
 from ...data.source import DataInput
 from ...data.tokenizers.tokenizer import VISIBLE
@@ -41,14 +36,26 @@ from ...models.ngram import NGram
 from ...nn.network import Network
 from ..batching import Batch
 from ..capability import Record, capability
-from ..choices import INPUTS, OUTPUTS, ChoiceOptions, Labels, answer_record, choice_rows, continuations, with_choices
-from ..decoding import SCORE_OUTPUTS, nbest_record, own_streams, score_record
+from ..choices import Labels, answer_record, continuations, with_choices
+from ..choose.spec import choice_rows
+from ..decoding import nbest_record, own_streams, score_record
 from ..embedding import EmbeddingPredictor, TextReader, no_vectors
 from ..inspection import ScoredTokens, TokenReadout, TokenScorer
 from ..old import OldTask as Task
 from ..predictor import Usage
 from ..processor import Encoded
 from .engine import Engine, NetworkEngine, NGramEngine
+from .spec import (
+    ANSWER,
+    GENERATE,
+    NEXT,
+    PROMPT,
+    SCORE,
+    GenerateOptions,
+    LikelihoodOptions,
+    NextOptions,
+    ScoreOptions,
+)
 
 if TYPE_CHECKING:
     from .task import LanguageProcessor
@@ -57,37 +64,6 @@ MAX_ROWS = 64  # prompts that are decoded together
 MAX_PREFIX = 64  # characters of a prompt's last word whose tokens are searched
 MAX_WORD_TOKENS = 32  # of each of the next words
 EXAMPLE = "Once upon a time"  # of a prompt, for the model card
-PROMPT = Schema((Field("text", (TEXT,), ("prompt",)),), positions=("text",))
-INT8 = Setting(False, description="with int8 weights: faster, nearly the same results")
-
-
-class GenerateOptions(GenerationSettings):
-    int8: bool = INT8
-
-
-class NextOptions(Settings):
-    top: int = Setting(
-        10, ge=1, le=1_000_000, description="number of words or tokens; the search drops what is less probable"
-    )
-    unit: Literal["word", "token"] = Setting("word", description="what is predicted: whole words, or a token")
-    words: int = Setting(1, ge=1, le=100, description="number of words of each completion")
-    beams: int = Setting(32, ge=1, le=4_096, description="largest number of hypotheses of the search; see also top")
-
-    @model_validator(mode="after")
-    def _check_unit(self) -> NextOptions:
-        if self.unit == "token" and self.words > 1:
-            raise ValueError(f"words {self.words} is for unit=word")
-        return self
-
-
-class ScoreOptions(Settings):
-    int8: bool = INT8
-
-
-class LikelihoodOptions(ChoiceOptions):
-    normalize: Literal["none", "tokens", "characters"] = Setting(
-        "none", description="divide the log-probability of a choice by its length, so that short ones have no advantage"
-    )
 
 
 class LanguageModelPredictor(EmbeddingPredictor):
@@ -147,14 +123,8 @@ class LanguageModelPredictor(EmbeddingPredictor):
 
     # Capabilities
 
-    @capability(
-        outputs={"text": TEXT, "log_probability": NUMBER, "tokens": NUMBER, "finished": FLAG},
-        options=GenerateOptions,
-        inputs=PROMPT,
-        scalar=True,
-    )
+    @capability(GENERATE)
     def generate(self, dataset: Dataset, options: GenerateOptions) -> list[Record]:
-        """Continue each prompt, by sampling or beam search."""
         predictor = self.quantize() if options.int8 else self
         prompts = list(dataset["text"])
         records = []
@@ -163,14 +133,8 @@ class LanguageModelPredictor(EmbeddingPredictor):
             records.append(nbest_record(rows, options.nbest))
         return records
 
-    @capability(
-        outputs={"text": TEXT, "completion": TEXT, "probability": NUMBER, "unaccounted": NUMBER},
-        options=NextOptions,
-        inputs=PROMPT,
-        per_row=False,
-    )
+    @capability(NEXT)
     def next(self, dataset: Dataset, options: NextOptions) -> list[Record]:
-        """List the likeliest next words of each prompt or, unless a space ends it, completions of its last word."""
         records = []
         for prompt in dataset["text"]:
             rows = self._next_tokens(prompt, options) if options.unit == "token" else self._next_words(prompt, options)
@@ -282,16 +246,14 @@ class LanguageModelPredictor(EmbeddingPredictor):
         end = eos if eos is not None and not tokenizer.pieces[eos] else None
         return Pieces(tokenizer.pieces, tokenizer.drops_whitespace, end, self.forbidden)
 
-    @capability(outputs=SCORE_OUTPUTS, options=ScoreOptions, inputs=PROMPT)
+    @capability(SCORE)
     def score(self, dataset: Dataset, options: ScoreOptions) -> list[Record]:
-        """Compute the log-probability of each text, in all and of each token, and its perplexity."""
         engine = self.quantize().engine if options.int8 else self.engine
         encoded = [self.encode_scored(text) for text in dataset["text"]]
         return [score_record(self.tokenizer, ids[1:].tolist(), engine.score(ids)) for ids in encoded]
 
-    @capability(outputs=OUTPUTS, options=LikelihoodOptions, inputs=INPUTS)
+    @capability(ANSWER)
     def answer(self, dataset: Dataset, options: LikelihoodOptions) -> list[Record]:
-        """Choose the answer to each question among its choices: the likeliest continuation of the question."""
         rows = with_choices(dataset, options.choices)
         records = []
         for choices, (prompt, texts) in zip(choice_rows(rows), continuations(rows), strict=True):

@@ -1,4 +1,4 @@
-"""Language models: next-token prediction over characters, words or sub-words, by networks and n-grams.
+"""The task language: network, loss, evaluation and what a report shows.
 
     loss = −mean log p(token | all earlier tokens)    perplexity = e^loss    bits per character = Σ −log₂ p / characters
 
@@ -21,8 +21,6 @@ from typing import Self, cast
 
 import numpy as np
 import torch
-from pydantic import Field as Setting
-from pydantic import model_validator
 from torch import Tensor, nn
 
 from ...core.config import Settings
@@ -32,8 +30,6 @@ from ...core.state import State
 from ...data.dataset import Dataset
 from ...data.disk import TextValues
 from ...data.documents import document_ends
-from ...data.kinds import TEXT
-from ...data.schema import Field, Schema
 from ...data.sequences import Sequences
 from ...data.shards import END_MARK, encode_column, frame_stream, shift_whitespace
 from ...data.split import Contiguous
@@ -52,6 +48,7 @@ from ..old import OldTask as Task
 from ..predictor import Predictor
 from ..processor import Encoded, Processor, TaskConfig, Tokenizers, Values, length_mismatches, tokenizer_mismatches
 from .predictor import LanguageModelPredictor
+from .spec import SPEC, LanguageSettings
 
 __all__ = ["LanguageModelPredictor", "LanguageProcessor", "LanguageSettings", "LanguageTask", "read_arpa"]
 ENCODED_ROWS = 128  # at a time: half a megabyte of plain text
@@ -63,36 +60,9 @@ MAX_INTERPOLATED = 1 << 20  # tokens of the validation split that weights of n-g
 BASELINE_ORDER, BASELINE_TOKENS = 5, 1 << 21  # of the n-gram model beside a network
 SAMPLE = {"max_tokens": 160, "temperature": 0.8}
 LINE_START_KEY = "seriatim_line_start"  # in config.json of an exported model
-TEXT_ALIASES = ("block", "content", "document", "sentence", "sentences", "body", "article")
-TEXT_SCHEMA = Schema((Field("text", (TEXT,), TEXT_ALIASES),), text_unit="block")
 
 
 # Text as tokens
-
-
-class LanguageSettings(Settings):
-    """Settings of the task language."""
-
-    name: str = Setting("language", description="the task: see `seriatim list tasks`")
-    context_length: int = Setting(
-        128,
-        ge=1,
-        le=1_000_000,
-        description="tokens of a training sequence (by default 64 for words and sub-words in less than 10 minutes)",
-    )
-    line_start: bool = Setting(
-        True, description="read a text as what follows a line end; false: as it is, as `transformers` does"
-    )
-    last_word: bool = Setting(
-        False, description="also report the perplexity of the last word of each line, given the rest of it (LAMBADA)"
-    )
-    tokenizer: TokenizerSettings = Setting(TokenizerSettings(), description="how text is tokenized")
-
-    @model_validator(mode="after")
-    def _check_last_word(self) -> Self:
-        if self.last_word and self.tokenizer.kind != "word":
-            raise ValueError(f"last_word is for tokens that are words, not for tokenizer.kind={self.tokenizer.kind}")
-        return self
 
 
 @dataclass(frozen=True)
@@ -187,20 +157,14 @@ def stack_spans(tokens: np.ndarray, starts: np.ndarray, length: int) -> np.ndarr
 
 
 class LanguageTask(Task[Encoded]):
-    name = "language"
-    schema = TEXT_SCHEMA
+    spec = SPEC
     split_policy = Contiguous("text")
-    settings_type = LanguageSettings
     processor_type = LanguageProcessor
     predictor_type = LanguageModelPredictor
     unit = "tokens"
     muon = True
     teacher_tokenizer = True
-    fitted_models = ("ngram",)
     default_fractions = (0.9, 0.05, 0.05)
-    compared_models = ("ngram", "mlp", "rnn", "lstm", "gru", "tcn", "gpt")
-    default_model = "lstm"
-    default_model_reason = "an LSTM reads any length, generates in constant time per token and trains on a CPU"
     hub_head = "causal-lm"
     processor: LanguageProcessor
 

@@ -1,1 +1,1 @@
-"""The task music: `task` is its main module."""
+"""The task music: `spec` declares it without torch, `task` computes."""

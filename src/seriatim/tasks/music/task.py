@@ -1,4 +1,4 @@
-"""Predict the next frame of a piece of music: which of the 88 keys sound, given all frames before.
+"""The task music: network, loss, evaluation and what a report shows.
 
     p_t = σ(W h_t + b)    loss = −Σ_keys [y log p + (1 − y) log(1 − p)], averaged over the frames (nats per frame)
 
@@ -15,19 +15,17 @@ from typing import ClassVar, Self
 
 import numpy as np
 import torch
-from pydantic import Field as Setting
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ...core.config import Seed, Settings
+from ...core.config import Settings
 from ...core.device import numpy_stream, torch_stream
 from ...core.errors import Diagnostics, SeriatimError
 from ...core.state import State
 from ...data.dataset import Column, Dataset
 from ...data.formats.midi import KEYS, LOWEST, Midi, find_notes, round_half_up, sample_roll, write_midi
-from ...data.kinds import LABEL, NUMBER, Kind
 from ...data.music import ROLE, ROLL
-from ...data.schema import SPLIT_FIELD, Field, Schema
+from ...data.schema import Schema
 from ...data.sequences import Sequences
 from ...data.source import DataInput, Source
 from ...data.split import Fractions, SplitPolicy
@@ -41,26 +39,12 @@ from ..old import Metrics, Output
 from ..old import OldTask as Task
 from ..predictor import Predictions, Predictor, Usage
 from ..processor import Encoded, Processor, TaskConfig, Tokenizers
+from .spec import COMPOSE, SCORE, SPEC, ComposeSettings, MusicSettings
 
 SHOWN_FRAMES = 160  # of a piece in the report
 SAMPLED_FRAMES = 64  # composed during training
 SPLIT_SEED = 1
 NOTE_NAMES = ("C", "C♯", "D", "E♭", "E", "F", "F♯", "G", "A♭", "A", "B♭", "B")
-NOTES = Kind("list of notes", list)
-
-
-class MusicSettings(Settings):
-    name: str = Setting("music", description="the task: see `seriatim list tasks`")
-    context_length: int | None = Setting(
-        None, ge=2, le=1_000_000, description="frames of a training sequence, cut from a piece anywhere (default: all)"
-    )
-    step: float = Setting(0.25, gt=0, le=1e6, description="beats per frame, if the source is MIDI")
-
-
-class ComposeSettings(Settings):
-    frames: int = Setting(200, ge=1, le=100_000, description="frames to compose")
-    temperature: float = Setting(1.0, ge=0, le=100, description="below 1 safer, above 1 more surprising")
-    seed: Seed = Setting(0, description="of the random numbers")
 
 
 # Data
@@ -158,9 +142,8 @@ class MusicPredictor(Predictor):
     task: MusicTask
     file_extensions = (".mid",)
 
-    @capability(outputs={"nll": NUMBER, "frames": NUMBER, "piece": LABEL}, per_row=False)
+    @capability(SCORE)
     def score(self, dataset: Dataset, options: Settings) -> list[Record]:
-        """Score how well each piece is predicted, in nats per frame; lower is better."""
         records = []
         for row in range(len(dataset)):
             metrics = self.task.with_rows(dataset.take(np.array([row]))).evaluate(self.network, "test")
@@ -168,12 +151,8 @@ class MusicPredictor(Predictor):
             records.append({"nll": metrics["nll"], "frames": frames, "piece": str(dataset.locations[row])})
         return records
 
-    @capability(outputs={"notes": NOTES, "frames": NUMBER}, options=ComposeSettings, per_row=False, own_data=True)
+    @capability(COMPOSE)
     def compose(self, dataset: Dataset, options: ComposeSettings) -> list[Record]:
-        """Compose a piece, or continue each of the pieces that are passed; --out piece.mid writes it as MIDI.
-
-        Notes are (first frame, frame after the last, MIDI pitch).
-        """
         records = []
         for opening in list(dataset[ROLE]) or [np.zeros((0, KEYS), np.float32)]:
             composed = compose(self.network, 1, options.frames, options.temperature, options.seed, opening)[0]
@@ -255,15 +234,11 @@ def context_of(network: nn.Module) -> int | None:
 
 
 class MusicTask(Task[Encoded]):
-    name = "music"
-    schema = Schema((Field(ROLE, (ROLL,), ("piece",)), SPLIT_FIELD))
+    spec = SPEC
     split_policy = ByPiece()
-    settings_type = MusicSettings
     processor_type = MusicProcessor
     predictor_type = MusicPredictor
     unit = "frames"
-    default_model = "gru"
-    default_model_reason = "a recurrent network composes frame by frame without a limit on the length"
     settings: MusicSettings
     processor: MusicProcessor
 

@@ -1,1 +1,1 @@
-"""The task pretrain: `task` is its main module."""
+"""The task pretrain: `spec` declares it without torch, `task` computes."""

@@ -14,12 +14,10 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
-from pydantic import Field as Setting
 
-from ...core.config import Settings
 from ...core.errors import Diagnostics, SeriatimError
 from ...core.files import cache_folder
 from ...data.cache import make_once
@@ -27,37 +25,15 @@ from ...data.dataset import Dataset
 from ...data.disk import TextValues, cache_key
 from ...data.documents import UNKNOWN, TextLayout, document_ends
 from ...data.sequences import Sequences
-from ...data.tokenizers import Tokenizer, TokenizerSettings, default_kind
+from ...data.tokenizers import Tokenizer, TokenizerSettings
 from ...embedding.reader import EmbeddingDefaults
 from ..codecs import TRAINING_CHARACTERS, train_tokenizer
 from ..processor import Encoded, Processor, Stored, TaskConfig, Tokenizers, Values
+from .spec import BERT_TOKENIZER, PretrainSettings
 
-BERT_TOKENIZER = {"kind": "bert", "lowercase": True}
 DOCUMENT_SENTENCES = 32  # of a document, if a data set is a single one
 ENCODED_CHARACTERS = 1 << 18  # at a time
 VERSION = 2  # of the files
-
-
-class PretrainSettings(Settings):
-    """Settings of the task pretrain."""
-
-    name: str = Setting("pretrain", description="the task: see `seriatim list tasks`")
-    context_length: int = Setting(
-        128, ge=8, le=1_000_000, description="tokens of a pair of passages, special tokens included"
-    )
-    masked: bool = Setting(True, description="predict masked tokens")
-    next: bool = Setting(True, description="predict whether the second passage follows the first; false: no pairs")
-    pairs_first: int = Setting(
-        0,
-        ge=0,
-        le=10**12,
-        description="steps with pairs only, at most a fifth of all, before masked tokens are added (none with --from)",
-    )
-    mask_rate: float = Setting(0.15, gt=0, lt=1, description="share of the tokens that are masked")
-    whole_word: bool = Setting(False, description="mask all tokens of a word together")
-    tokenizer: Annotated[TokenizerSettings | None, default_kind(**BERT_TOKENIZER)] = Setting(
-        None, description="how text is tokenized (default: as BERT does, in lower case)"
-    )
 
 
 # Passages

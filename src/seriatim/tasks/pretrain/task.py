@@ -1,4 +1,4 @@
-"""Pretraining of encoders: masked language modeling and next-sentence prediction.
+"""The task pretrain: network, loss, evaluation and what a report shows.
 
     loss = −mean log p(token | the text around it)  −  mean log p(b follows a, or does not)       Devlin et al. 2019
 
@@ -21,7 +21,6 @@ from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import torch
-from pydantic import Field as Setting
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -29,8 +28,6 @@ from ...core.config import Settings
 from ...core.errors import SeriatimError
 from ...core.state import State
 from ...data.dataset import Dataset
-from ...data.kinds import NUMBER, TEXT, TOKENS
-from ...data.schema import Field, Schema
 from ...data.sequences import Sequences
 from ...data.shards import frame_texts
 from ...data.source import DataInput
@@ -43,31 +40,20 @@ from ..batching import Batch, device_of, evenly_spaced, padding_mask, run_batche
 from ..capability import Record, capability
 from ..embedding import EmbeddingPredictor, TextReader
 from ..inspection import ScoredTokens, TokenReadout, TokenScorer
-from ..language.task import TEXT_SCHEMA
 from ..metrics import perplexity
 from ..old import Metrics, Output, weights_digest
 from ..old import OldTask as Task
 from ..predictor import Predictor, Usage
 from ..processor import Encoded, TaskConfig, Values, length_mismatches, tokenizer_mismatches
 from .masking import MaskedBatch, Masking, PretrainPredictions, filled_passages, filled_text, prediction_views
-from .processor import EncodedPassages, PretrainProcessor, PretrainSettings
+from .processor import EncodedPassages, PretrainProcessor
+from .spec import FILL, INPUTS, SPEC, FillOptions, PretrainSettings
 
 EVALUATION_GROUP = 64  # spans whose passages are drawn together in evaluation
 SAMPLE_ROWS, SAMPLE_TOKENS = 3, 40  # of a sample during training
 VIEWED_ROWS = 10  # of the report
 MAX_LISTED = 5  # inputs in an error
 MAX_ELEMENTS = 8_192  # of texts with one masked token each that are read at once
-INPUTS = Schema(
-    (
-        Field("text", (TEXT,), ("sentence", "content", "first", "block")),
-        Field("second", (TEXT,), ("second_text", "text2", "sentence2"), required=False),
-    ),
-    positions=("text", "second"),
-)
-
-
-class FillOptions(Settings):
-    top: int = Setting(5, ge=1, le=1_000_000, description="tokens listed for each [MASK]")
 
 
 class FillMaskPredictor(EmbeddingPredictor):
@@ -85,9 +71,8 @@ class FillMaskPredictor(EmbeddingPredictor):
     def head(self) -> PretrainHead:
         return cast(PretrainHead, self.network.head)
 
-    @capability(outputs={"text": TEXT, "masks": TOKENS, "follows": NUMBER}, options=FillOptions, inputs=INPUTS)
+    @capability(FILL)
     def fill(self, dataset: Dataset, options: FillOptions) -> list[Record]:
-        """Predict the token at each [MASK] of a text, and whether a second text follows the first."""
         if self.head.masked is None and self.head.next is None:
             cause = "this encoder has no head: neither for masked tokens nor for pairs"
             raise SeriatimError("predict.capability", cause, "it can: embed, nearest, words; or fine-tune it (--from)")
@@ -251,17 +236,12 @@ class PretrainScores(NamedTuple):
 
 
 class PretrainTask(Task[EncodedPassages]):
-    name = "pretrain"
-    schema = TEXT_SCHEMA
+    spec = SPEC
     split_policy = Contiguous("text")
-    settings_type = PretrainSettings
     processor_type = PretrainProcessor
     predictor_type = FillMaskPredictor
     teacher_tokenizer = True
     default_fractions = (0.9, 0.05, 0.05)
-    compared_models = ("bert", "lstm", "gru")
-    default_model = "bert"
-    default_model_reason = "masked tokens are predicted from both sides, for which BERT was made"
     hub_head = "pretraining"
     processor: PretrainProcessor
     settings: PretrainSettings

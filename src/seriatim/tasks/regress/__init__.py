@@ -1,1 +1,1 @@
-"""The task regress: `task` is its main module."""
+"""The task regress: `spec` declares it without torch, `task` computes."""

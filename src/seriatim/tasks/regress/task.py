@@ -1,4 +1,4 @@
-"""Predict a number for an input, or several: a rating, a stability, the sum of two marked values.
+"""The task regress: network, loss, evaluation and what a report shows.
 
 The outputs of the backbone are pooled to one vector, and a linear layer gives the values in the units of the data:
 
@@ -16,14 +16,12 @@ from typing import Self, cast
 
 import numpy as np
 import torch
-from pydantic import Field as Setting
 from torch import Tensor, nn
 
 from ...core.config import Settings
 from ...core.errors import Diagnostics, SeriatimError
 from ...data.dataset import Dataset
-from ...data.kinds import NUMBER, NUMBERS
-from ...data.schema import Field, Schema
+from ...data.kinds import NUMBER
 from ...data.split import Stratified
 from ...models.nadaraya_watson import NadarayaWatson
 from ...models.nadaraya_watson import Settings as NadarayaWatsonSettings
@@ -33,7 +31,6 @@ from ...report.charts import Heatmap, Lines, Scatter, Series, Table, View, forma
 from ..batching import Batch, evenly_spaced
 from ..capability import Record, capability
 from ..codecs import NumberLayout, pretrained_codec
-from ..inputs import INPUT, TARGET_NAMES, PooledSettings
 from ..inspection import ExplainedOutput, find_name
 from ..metrics import mean_and_std, pearson, r_squared, regression_metrics, spearman
 from ..old import Metrics, Output
@@ -41,6 +38,7 @@ from ..predictor import Predictor
 from ..processor import Encoded, TaskConfig, Tokenizers, Values, check_numbers, name_mismatches
 from ..sequence import SequencePredictor, SequenceProcessor, SequenceTask
 from ..tfidf import Loss
+from .spec import REGRESS, SPEC
 
 MAX_POINTS = 2_000  # of a scatter plot
 MAX_ERRORS = 20  # in the table of the largest errors
@@ -48,11 +46,6 @@ CURVE_POINTS = 200
 MAX_DOTS = 1_000  # training rows drawn behind a curve
 MAX_DIMENSIONS, MAX_ROWS = 20, 20_000  # up to which nadaraya_watson is tried by --model auto
 MAX_CELLS = 100  # on a side of the heat map of weights
-TARGETS = (*TARGET_NAMES, "value", "stability_score", "log_fluorescence")  # the last two: proteins in TAPE
-
-
-class RegressSettings(PooledSettings):
-    name: str = Setting("regress", description="the task: see `seriatim list tasks`")
 
 
 @dataclass(frozen=True)
@@ -130,9 +123,8 @@ def target_values(dataset: Dataset, diagnostics: Diagnostics) -> np.ndarray:
 class RegressPredictor(SequencePredictor):
     processor: RegressProcessor
 
-    @capability(outputs={"prediction": NUMBER})
+    @capability(REGRESS)
     def regress(self, dataset: Dataset, options: Settings) -> list[Record]:
-        """Predict the number of each input, or its numbers by the names of the target columns."""
         names = self.processor.targets if len(self.processor.targets) > 1 else ("prediction",)
         scores = self.scores(self.task.encode(dataset))
         predictions = [dict(zip(names, map(float, values), strict=True)) for values in scores]
@@ -155,16 +147,8 @@ class RegressPredictor(SequencePredictor):
 
 
 class RegressTask(SequenceTask):
-    name = "regress"
-    fitted_models = ("nadaraya_watson",)
-    schema = Schema(
-        (
-            INPUT,
-            Field("target", (NUMBER, NUMBERS), TARGETS, max_columns=None, target=True, one_alias=True),
-        )
-    )
+    spec = SPEC
     split_policy = Stratified()
-    settings_type = RegressSettings
     processor_type = RegressProcessor
     predictor_type = RegressPredictor
     hub_head = "regression"

@@ -1,1 +1,1 @@
-"""The task tag: `task` is its main module."""
+"""The task tag: `spec` declares it without torch, `task` computes."""

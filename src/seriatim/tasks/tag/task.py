@@ -1,4 +1,4 @@
-"""Tag every word of a sentence: parts of speech, named entities, any symbol for each step.
+"""The task tag: network, loss, evaluation and what a report shows.
 
     p(tag of word t) = softmax(W h_t + b)        h = backbone([word vectors; character features])
 
@@ -30,7 +30,6 @@ from ...core.state import State
 from ...data.dataset import Dataset
 from ...data.entities import OUTSIDE, EntityScore, allowed_transitions, find_spans, score_entities
 from ...data.formats.conll import Conll, append_column
-from ...data.kinds import NUMBERS, TOKENS, Kind
 from ...data.sequences import Sequences
 from ...data.split import Contiguous
 from ...nn.backbone import Backbone, BackboneSettings
@@ -49,14 +48,14 @@ from ..old import OldTask as Task
 from ..predictor import Predictions, Predictor, Usage
 from ..processor import Values, name_mismatches
 from .decoding import chain_log_odds, decode_words, element_chain, entity_offset, pad_rows
-from .processor import GENERATED, SCHEMA, UNSEEN, TagEncoded, TagProcessor, TagSettings
+from .processor import GENERATED, UNSEEN, TagEncoded, TagProcessor
+from .spec import SPEC, TAG, TagSettings
 from .views import entity_views, highlight, known_words, mistakes
 
 __all__ = ["TagPredictor", "TagProcessor", "TagSettings", "TagTask"]
 
 NO_WORD = "\ufffd"  # what a text without a word is read as
 SAMPLED_WORDS = 30  # of a sentence in a sample
-ENTITIES = Kind("list of entities", list)
 SAMPLED_SENTENCES = 3
 MAX_CONFUSION = 60  # tags of a confusion matrix that can still be read
 MAX_CHARTED = 20  # predictions in charts
@@ -95,9 +94,8 @@ class TagPredictor(EmbeddingPredictor):
     processor: TagProcessor
     file_extensions = (".conll", ".conllu")
 
-    @capability(outputs={"tags": TOKENS, "words": TOKENS, "confidence": NUMBERS, "entities": ENTITIES})
+    @capability(TAG)
     def tag(self, dataset: Dataset, options: Settings) -> list[Record]:
-        """Predict the tag of each word, and the entities that the tags mark."""
         encoded = self.task.encode(dataset)
         best, confidence = self.predict_words(encoded)
         records = []
@@ -217,17 +215,13 @@ def describe_entity(
 
 
 class TagTask(Task[TagEncoded]):
-    name = "tag"
-    schema = SCHEMA
+    spec = SPEC
     split_policy = Contiguous()
     default_fractions = (0.9, 0.05, 0.05)
-    settings_type = TagSettings
     processor_type = TagProcessor
     predictor_type = TagPredictor
     monitor = "error"
     unit = "words"
-    default_model = "lstm"
-    default_model_reason = "a bidirectional LSTM with character features tags well after minutes on a CPU"
     hub_head = "token-classification"
     settings: TagSettings
     processor: TagProcessor

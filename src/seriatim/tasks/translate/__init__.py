@@ -1,1 +1,1 @@
-"""The task translate: `task` is its main module."""
+"""The task translate: `spec` declares it without torch, `task` computes."""

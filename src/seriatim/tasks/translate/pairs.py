@@ -4,133 +4,21 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
-from ...core.errors import Diagnostics, SeriatimError
+from ...core.errors import Diagnostics
 from ...core.text import UNSPACED, plural
 from ...data.dataset import Dataset
 from ...data.disk import TextValues
-from ...data.kinds import TEXT, Cell
-from ...data.schema import Field, Header, Roles, Schema
 from ...data.split import Grouped
 from ..codecs import normalize_text, text_key
-
-SIDES = ("source", "target")
-NAME_PAIRS = (  # usual names of the columns of source and target
-    ("source", "target"),
-    ("src", "tgt"),
-    ("src", "trg"),
-    ("input", "output"),
-    ("question", "answer"),
-    ("original", "translation"),
-    ("sentence", "translation"),
-    ("text", "translation"),
-)
-_CODES = (
-    "af am ar az be bg bn bs ca cs cy da de el en eo es et eu fa fi fr ga gl gu he hi hr hu hy id is it ja ka kk km kn "
-    "ko ky la lb lo lt lv mk ml mn mr ms mt my nb ne nl nn no pa pl ps pt ro ru si sk sl so sq sr sv sw ta te tg th tk "
-    "tl tr uk ur uz vi yi zh zu"
-)
-_NAMES = (
-    "arabic bulgarian catalan chinese croatian czech danish dutch english esperanto estonian finnish french german "
-    "greek hebrew hindi hungarian icelandic indonesian irish italian japanese korean latin latvian lithuanian "
-    "norwegian persian polish portuguese romanian russian serbian slovak slovenian spanish swedish thai turkish "
-    "ukrainian vietnamese welsh"
-)
-LANGUAGE_CODES = frozenset(_CODES.split())
-LANGUAGES = frozenset(_NAMES.split())
-
+from .spec import SIDES
 
 WORDS = re.compile(r"\w+|[^\w\s]")
 COMMON = 0.1  # a word in more than this fraction of the sources is skipped, unless there is no other
-
-# Columns
-
-
-def is_language(name: str) -> bool:
-    """Returns whether a name is a language: `en`, `pt_BR` or `English`, but not `No`, which may be a sentence."""
-    name = name.strip().rpartition(".")[2]  # of an object in a cell: translation.en
-    match = re.fullmatch(r"([a-z]{2})(?:[-_][A-Za-z]{2,4})?", name)
-    return (match is not None and match[1] in LANGUAGE_CODES) or name.lower() in LANGUAGES
-
-
-def find_sides(names: Sequence[str]) -> tuple[str, str] | None:
-    """Returns the columns of source and target by usual names, or None: two languages are taken in their order."""
-    lowered = [name.strip().lower() for name in names]
-    for source, target in NAME_PAIRS:
-        if source in lowered and target in lowered:
-            return names[lowered.index(source)], names[lowered.index(target)]
-    languages = [name for name in names if "." in name and is_language(name)] or list(names[:2])
-    if len(languages) > 1 and languages[0].lower() != languages[1].lower() and all(map(is_language, languages[:2])):
-        return languages[0], languages[1]
-    return None
-
-
-def holds_text(cells: Sequence[Cell]) -> bool:
-    """Returns whether most cells of a column are texts or empty: the others are reported by line."""
-    return 2 * sum(cell is None or isinstance(cell, str) for cell in cells) >= len(cells)
-
-
-@dataclass(frozen=True)
-class PairSchema(Schema):
-    """Source and target: by usual names, by languages, or the only two columns of text, in this order.
-
-    Args:
-        reverse: Whether the columns are taken in the other order.
-    """
-
-    reverse: bool = False
-
-    def is_header(self, cells: Sequence[str]) -> bool | None:
-        """Returns whether the first row of a table names its columns; None if only the user's names can tell."""
-        return True if find_sides(cells) is not None else None
-
-    @property
-    def header_names(self) -> frozenset[str]:
-        """None: a single usual name, such as "translation", may be a sentence."""
-        return frozenset()
-
-    def has_usual_name(self, role: str, header: Header) -> bool:
-        return find_sides(header.columns) is not None or super().has_usual_name(role, header)
-
-    def resolve(self, header: Header, overrides: Mapping[str, str], diagnostics: Diagnostics) -> Roles:
-        overrides = dict(overrides)
-        open_roles = [role for role in SIDES if role in self.roles and role not in overrides]
-        if len(header.columns) > 1 and open_roles:
-            taken = {column for names in overrides.values() if names for column in self._parse_override(header, names)}
-            texts = [name for name in header.columns if name not in taken and holds_text(header.samples[name])]
-            sides = find_sides(header.columns) or ((texts[0], texts[1]) if header.unnamed and len(texts) > 1 else None)
-            if sides is None and len(texts) == 2:
-                sides = texts[0], texts[1]
-            if len(set(SIDES) - overrides.keys()) == 1:  # one is named: the other one is the only other text
-                sides = (texts[0], texts[0]) if len(texts) == 1 else None
-            if sides is not None:
-                by_role = dict(zip(SIDES, reversed(sides) if self.reverse else sides, strict=True))
-                overrides |= {role: by_role[role] for role in open_roles}
-                if not header.unnamed:
-                    diagnostics.note(f"{header.name}: {' → '.join(overrides[r] for r in SIDES if r in overrides)}")
-            elif "target" in self.roles and self["target"].required:
-                cause = f"{header.name}: which columns are the source and the target? It has: "
-                remedy = "name them: data.columns.source=NAME data.columns.target=NAME"
-                raise SeriatimError("data.column", cause + ", ".join(header.columns), remedy)
-        return super().resolve(header, overrides, diagnostics)
-
-
-SCHEMA = PairSchema(
-    (
-        Field("source", (TEXT,), ("src", "input", "question", "original", "sentence")),
-        Field("target", (TEXT,), ("tgt", "trg", "output", "answer", "translation"), target=True),
-    ),
-    positions=SIDES,
-)
-SCORED = replace(SCHEMA, fields=(SCHEMA["source"], replace(SCHEMA["target"], target=False)))  # both sides are inputs
-ALIGNED = replace(
-    SCORED, fields=(SCHEMA["source"], replace(SCHEMA["target"], target=False, required=False)), positions=()
-)
-
 
 # Texts
 

@@ -11,13 +11,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from pydantic import Field as Setting
 
 from ...core.config import Settings
 from ...core.errors import SeriatimError
 from ...core.metrics import metric_label
 from ...data.dataset import Dataset
-from ...data.kinds import LINES, NUMBER, NUMBERS, TEXT, TOKENS
 from ...data.sequences import Sequences
 from ...data.tokenizers import UNK
 from ...decode.sampling import Hypothesis
@@ -26,7 +24,7 @@ from ...report.charts import BinnedMetric, Table, View
 from ..batching import Batch
 from ..capability import NoOptions, Record, capability
 from ..codecs import normalize_text
-from ..decoding import SCORE_OUTPUTS, Generated, nbest_record
+from ..decoding import Generated, nbest_record
 from ..embedding import EmbeddingPredictor, TextReader
 from ..encoder_decoder import EncoderDecoderPredictor, eos_of
 from ..inspection import Aligner, Alignment, EmbeddingTable, TokenizedText, written_words
@@ -43,7 +41,7 @@ from ..metrics import (
 )
 from ..predictor import Usage
 from ..processor import Encoded
-from .pairs import ALIGNED, SCORED
+from .spec import ALIGN, ALIGNED, SCORE, TRANSLATE, AlignOptions
 
 if TYPE_CHECKING:
     from .task import TranslateTask, TranslationProcessor
@@ -59,12 +57,6 @@ ALIGNED_QUANTILES = (0.5, 0.8)  # of the lengths of the sentences whose alignmen
 MAX_ALIGNED = 30  # tokens of such a sentence
 
 
-class AlignOptions(BeamSettings):
-    """The settings of the translation that is aligned if no target is given."""
-
-    tokens: bool = Setting(False, description="align tokens, not words")
-
-
 EMPTY = Generated([], 0.0, True, 0.0)
 
 
@@ -73,9 +65,8 @@ class TranslationPredictor(EncoderDecoderPredictor[Encoded], EmbeddingPredictor)
     task: TranslateTask
     aligned = ALIGNED
 
-    @capability(outputs={"translation": TEXT, "score": NUMBER}, options=BeamSettings, scalar=True)
+    @capability(TRANSLATE)
     def translate(self, dataset: Dataset, options: BeamSettings) -> list[Record]:
-        """Translate each text, with the log-probability of the translation; lists of both for nbest > 1."""
         texts, encoded = list(dataset["source"]), self.task.encode(dataset)
         items = np.flatnonzero([bool(text.strip()) for text in texts])
         self.check_lengths(dataset, encoded.lengths, items)
@@ -88,21 +79,15 @@ class TranslationPredictor(EncoderDecoderPredictor[Encoded], EmbeddingPredictor)
             for group in self.translations(texts, encoded, options, items)
         ]
 
-    @capability(outputs=SCORE_OUTPUTS, inputs=SCORED)
+    @capability(SCORE)
     def score(self, dataset: Dataset, options: NoOptions) -> list[Record]:
-        """Return the log-probability of a target given its source, as a whole and token by token."""
         encoded = self.task.encode(dataset)
         for lengths in (encoded.inputs.lengths, encoded.targets.lengths):
             self.check_lengths(dataset, lengths)
         return self.score_records(encoded)
 
-    @capability(
-        outputs={"alignment": LINES, "target": TOKENS, "source": TOKENS, "weights": NUMBERS},
-        options=AlignOptions,
-        inputs=ALIGNED,
-    )
+    @capability(ALIGN)
     def align(self, dataset: Dataset, options: AlignOptions) -> list[Record]:
-        """Return the attention weights of each target word over the source words; without targets, of translations."""
         return [
             {
                 "alignment": alignment.lines(),

@@ -1,4 +1,4 @@
-"""Translate one sequence into another, for any pairs of texts.
+"""The task translate: network, loss, evaluation and what a report shows.
 
 Every encoder–decoder fits (seq2seq, bahdanau, transformer, t5); of any other causal model an encoder and a decoder are
 made, with Luong attention after the decoder. All targets of a source are its references, and a source, whatever its
@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Self, cast
+from typing import Self, cast
 
 import numpy as np
 import torch
-from pydantic import Field as Setting
 
-from ...core.config import Settings
 from ...core.errors import Diagnostics, SeriatimError
 from ...core.metrics import MetricValues
 from ...data.dataset import Dataset
@@ -25,11 +23,10 @@ from ...data.schema import Schema
 from ...data.sequences import Sequences
 from ...data.shards import encode_column
 from ...data.source import DataInput, Source
-from ...data.tokenizers import Tokenizer, TokenizerSettings, default_kind
+from ...data.tokenizers import Tokenizer, TokenizerSettings
 from ...decode.seq2seq import TargetTokens
 from ...nn.backbone import BackboneSettings
 from ...nn.encoder_decoder import EncoderDecoder, encoder_decoder_network
-from ...nn.names import ScoreName
 from ...report.charts import View
 from ..batching import LARGE_COUNT, Batch, PoolSampler, Sampler, TokenSampler, padding_mask
 from ..codecs import training_texts
@@ -38,39 +35,11 @@ from ..metrics import Scoring, translation_metrics
 from ..old import Metrics
 from ..predictor import Predictor
 from ..processor import Encoded, TaskConfig, Tokenizers, Values, length_mismatches, tokenizer_mismatches
-from .pairs import BY_SOURCE, SCHEMA, SIDES, PairSchema, TranslationMemory, drop_empty, normalize_columns
+from .pairs import BY_SOURCE, TranslationMemory, drop_empty, normalize_columns
 from .predictor import TranslationPredictor, translation_views
+from .spec import SCHEMA, SIDES, SPEC, SUBWORDS, PairSchema, TranslateSettings
 
 __all__ = ["TranslateSettings", "TranslateTask", "TranslationPredictor", "TranslationProcessor"]
-
-MAX_LENGTH = 256  # tokens of a training pair, by default
-SUBWORDS = 4_000  # tokens of a vocabulary whose size is not set
-
-
-class TranslateSettings(Settings):
-    name: str = "translate"
-    score: ScoreName = Setting("general", description="attention score of models with attention after the decoder")
-    learned_values: bool = Setting(False, description="that attention pools learned values v(h) of the source")
-    beams: int = Setting(5, ge=1, le=1_024, description="beam size of the final evaluation")
-    reverse: bool = Setting(False, description="translate from the target to the source")
-    normalize: bool = Setting(
-        True, description="Unicode NFC, and one space for any run of spaces, tabs and line ends; false: as it is"
-    )
-    tokenizer: Annotated[TokenizerSettings | None, default_kind(kind="bpe", vocab_size=SUBWORDS)] = Setting(
-        None, description="how text is tokenized (default: 4,000 BPE subwords)"
-    )
-    joint: bool | None = Setting(
-        None, description="one vocabulary for both sides, or one for each (default: one for subwords)"
-    )
-    context_length: int = Setting(
-        MAX_LENGTH,
-        ge=1,
-        le=1_000_000,
-        description="longest source or target in tokens, if the model reads as many; longer pairs are not trained on",
-    )
-    decoder_start: int | None = Setting(
-        None, ge=0, le=10**9, description="token that the decoder reads first (default: <eos>)"
-    )
 
 
 @dataclass(frozen=True)
@@ -146,17 +115,12 @@ def find_decoder_start(config: Values) -> object:
 
 
 class TranslateTask(EncoderDecoderTask[Encoded]):
-    name = "translate"
-    schema = SCHEMA
+    spec = SPEC
     split_policy = BY_SOURCE
-    settings_type = TranslateSettings
     processor_type = TranslationProcessor
     predictor_type = TranslationPredictor
-    default_model = "transformer"
     batch_size = 96  # sequences are short
     muon = True
-    default_model_reason = "attention over the source translates best, and it trains fastest on short sentences"
-    compared_models = ("seq2seq", "bahdanau", "transformer")
     hub_head = "seq2seq-lm"
     processor: TranslationProcessor
 
