@@ -16,6 +16,7 @@ import pytest
 
 from seriatim.core.errors import SeriatimError
 from seriatim.core.files import append_json, read_json_lines
+from seriatim.core.findings import Finding
 from seriatim.core.run_folder import FORMAT, RunFolder, fresh_folder, list_runs, locked_folder
 from seriatim.core.run_summary import RunSummary, mean_costs
 
@@ -26,18 +27,19 @@ CONFIG = {"task": {"name": "language"}, "model": {"name": "gru"}, "seed": 3}
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path / "a", CONFIG)
     assert (run.settings, run.summary, run.capabilities, run.history(), run.samples()) == (CONFIG, {}, {}, [], [])
-    assert (run.evaluation(), run.inspection(), run.notes) == ({}, [], [])
+    assert (run.evaluation(), run.inspection(), run.findings(), run.notes) == ({}, [], [], [])
     views = [{"kind": "table", "title": "t", "columns": ["a"], "rows": [["ü"]]}]
     metrics = {"test": {"loss": float("nan")}}
     run.write_results(RunSummary(step=4, notes=["two labels"], sample="\ud800", metrics=metrics))
     run.write_capabilities({"classify": {"summary": "s"}})
-    run.write_evaluation({"test": views})
+    findings = [Finding("gave much", "7 of 8", "Look."), Finding("gave little", "1", part="the head")]
+    run.write_evaluation({"test": views}, findings)
     run.write_inspection(views)
     again = RunFolder(tmp_path / "a")
     assert again.settings == CONFIG
     assert (again.summary["step"], again.summary["sample"], again.notes) == (4, "?", ["two labels"])
     assert again.capabilities == {"classify": {"summary": "s"}}
-    assert (again.evaluation(), again.inspection()) == ({"test": views}, views)
+    assert (again.evaluation(), again.inspection(), again.findings()) == ({"test": views}, views, findings)
     with pytest.raises(ValueError, match="JSON compliant"):
         run.write_inspection([{"values": [float("nan")]}])
     assert again.inspection() == views
@@ -136,6 +138,16 @@ def test_costs_of_several_seeds_are_means() -> None:
     means = mean_costs(runs)
     assert (means["step"], means["seconds"], means["flops"], means["memory"]) == (6, 1.75, 3.0, None)
     assert isinstance(means["step"], int)
+
+
+@pytest.mark.parametrize("findings", [3, [3], [{}], [{"claim": "a"}], [{"claim": "a", "detail": ["b"]}]])
+def test_damaged_findings_are_named(findings: object, tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, CONFIG)
+    (tmp_path / "evaluation.json").write_text(json.dumps({"test": [], "findings": findings}))
+    assert run.evaluation() == {"test": []}
+    with pytest.raises(SeriatimError, match=r"evaluation\.json is damaged") as caught:
+        run.findings()
+    assert caught.value.code == "run.damaged"
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from seriatim.core.findings import Finding
 from seriatim.core.run_folder import RunFolder
 from seriatim.report import curves, lessons
 from seriatim.report.charts import Confusion, views_to_json
-from seriatim.report.findings import WARNINGS, chance, format_difference
+from seriatim.report.findings import WARNINGS, chance, describe_findings, format_difference
 from seriatim.report.run_data import read_runs
 
 RunMaker = Callable[..., RunFolder]
-FORECASTS = {"task": {"name": "forecast", "quantiles": [0.1, 0.5, 0.9]}}
 
 
 def evaluated(step: int, loss: float) -> dict[str, Any]:
@@ -76,25 +76,35 @@ def test_a_class_that_is_never_predicted_is_named(make_classifier: RunMaker, tmp
     assert not any("never predicted" in text for text in lessons([fine]))
 
 
-@pytest.mark.parametrize(("coverage", "said"), [(0.6, "too narrow"), (0.78, ""), (0.95, "too wide")])
-def test_an_interval_that_does_not_cover_is_named(
-    coverage: float, said: str, make_run: RunMaker, tmp_path: Path
-) -> None:
-    metrics = {"validation": {"loss": 0.1, "mae": 0.2, "coverage": coverage}}
-    run = make_run(tmp_path, "gru", 0.1, task="forecast", metrics=metrics, settings=FORECASTS)
-    texts = [text for text in lessons([run]) if "intervals" in text]
-    assert bool(texts) == bool(said)
-    share = f"{100 * coverage:.1f} % of the values are within the 80 % interval"
-    assert all(text.startswith(f"The GRU gave intervals that are {said}: {share}") for text in texts)
+def test_what_a_task_found_is_shown(make_run: RunMaker, tmp_path: Path) -> None:
+    """First of all warnings, once for all runs of one claim; `part` is what metrics are about."""
+    narrow = Finding("gave narrow intervals", "31 of 80 %", "Widen them.")
+    unused = Finding("did not help", "3.1 with it, 3.0 without", part="the anchor")
+    found = {"gru": [narrow], "lstm": [narrow, unused]}
+    baselines = {"test": {"naive": {"loss": 0.0}}}
+    runs = []
+    for name, findings in found.items():
+        runs.append(make_run(tmp_path / name, name, 1.5, baselines=baselines, seconds=20.0))
+        runs[-1].write_evaluation({}, findings)
+    texts = lessons([runs[1]])
+    assert texts[0].startswith("The anchor of the LSTM does not beat the best baseline, naive")
+    assert texts[1:3] == [
+        "The LSTM gave narrow intervals: 31 of 80 %. Widen them.",
+        "The LSTM did not help: 3.1 with it, 3.0 without.",
+    ]
+    assert "unused" in texts[3]
+    both = lessons(runs)
+    assert "The GRU and the LSTM gave narrow intervals: the GRU: 31 of 80 %; the LSTM: 31 of 80 %. Widen them." in both
+    (runs[1].path / "evaluation.json").write_text('{"findings": [{"claim": 1}]}')
+    assert lessons([RunFolder(runs[1].path)])[0].startswith("The LSTM does not beat")
 
 
-@pytest.mark.parametrize(("horizon", "said"), [(1, True), (40, False)])
-def test_the_values_of_one_forecast_are_not_many(horizon: int, said: bool, make_run: RunMaker, tmp_path: Path) -> None:
-    """Of 400 values 88 % are within an 80 % interval: too many for chance, unless they are ten forecasts."""
-    metrics = {"validation": {"loss": 0.1, "coverage": 0.88, "values": 400.0}}
-    settings = {"task": FORECASTS["task"] | {"horizon": horizon}}
-    run = make_run(tmp_path, "gru", 0.1, task="forecast", metrics=metrics, settings=settings)
-    assert any("too wide" in text for text in lessons([run])) == said
+def test_a_note_is_not_read_as_a_finding(make_run: RunMaker, tmp_path: Path) -> None:
+    """Runs of earlier versions have a note in place of a finding; it stands below the data."""
+    note = "the anchor alone is the forecast: the network does not improve it"
+    run = make_run(tmp_path, "gru", 0.1, task="forecast", notes=[note])
+    assert not any("anchor" in text for text in lessons([run]))
+    assert note in run.notes
 
 
 def test_a_time_budget_that_was_not_used_is_named(make_run: RunMaker, tmp_path: Path) -> None:
@@ -156,7 +166,7 @@ def test_of_several_seeds_most_must_agree(make_run: RunMaker, tmp_path: Path) ->
 def test_no_warning_about_a_run_that_gives_no_reason(make_run: RunMaker, tmp_path: Path) -> None:
     events = [evaluated(1, 2.0), evaluated(2, 1.6), evaluated(3, 1.601)]
     runs = read_runs([make_run(tmp_path, "lstm", 1.6, events=events, best_step=2, seconds=30.0)])
-    assert [finding.claim for finding in WARNINGS if finding.sentence(runs)] == []
+    assert describe_findings(runs, WARNINGS) == []
 
 
 def test_a_share_has_the_noise_of_its_examples(make_classifier: RunMaker, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from seriatim.tasks.forecast import classical
 from seriatim.tasks.forecast.backtest import Forecasts, forecast_metrics, plot_coverage
 from seriatim.tasks.forecast.classical import ExponentialSmoothing, Theta
 from seriatim.tasks.forecast.encoded import Origins
+from seriatim.tasks.forecast.findings import forecast_findings
 from seriatim.tasks.forecast.intervals import SCALES, KnownErrors, calibrate, find_bounds, local_scale
 from seriatim.tasks.forecast.simple import SimpleForecast
 from seriatim.tasks.forecast.task import ForecastTask, forecast_origins, make_forecasts
@@ -141,7 +142,9 @@ def test_a_network_that_does_not_help_leaves_the_anchor_alone(mode: str, tmp_pat
     assert not np.allclose(make_forecasts(network, task.encoded["test"], task.settings, origins).values, anchor.values)
     assert task.finish(network)
     assert np.array_equal(make_forecasts(network, task.encoded["test"], task.settings, origins).values, anchor.values)
-    assert any(note.startswith("the anchor alone is the forecast") for note in task.diagnostics.notes)
+    (finding,) = task.findings({"test": {}})
+    assert (finding.part, finding.detail) == ("the anchor", task.processor.unused)
+    assert any(finding.detail in note for note in task.diagnostics.notes)
 
 
 def test_a_network_that_helps_counts(tmp_path: Path) -> None:
@@ -411,7 +414,9 @@ def test_a_run_keeps_its_intervals(tmp_path: Path) -> None:
     metrics = runs[0].summary["metrics"]["test"]
     assert metrics == pytest.approx(api.evaluate(runs[0].path))
     assert {"mase", "coverage_80", "coverage_95", "msis_95"} <= metrics.keys()
-    assert any("the anchor" in note for note in runs[0].summary["notes"])
+    assert any("the anchor" in note for note in runs[0].results.notes)
+    unused = api.load(runs[0].path).task.processor.unused
+    assert runs[0].findings() == forecast_findings(metrics, (), 3, unused)
     merged = average([run.path for run in runs], out=tmp_path / "average")  # whose intervals are calibrated again
     assert merged.forecast()[0].keys() == predictions[0].keys()
     resumed = api.resume(runs[0].path, steps=6, report=False)

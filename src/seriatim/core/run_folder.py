@@ -5,7 +5,8 @@ data.json          the processor, columns and kinds
 metrics.jsonl      the events of training, one per line; metrics of evaluations are keys val_<metric>
 samples.jsonl      step, tokens and text of what the model produced during training
 summary.json       metrics by split, baselines, size, time, notes on the data
-evaluation.json    split → charts and tables of the predictions, as JSON values of `report.charts`
+evaluation.json    split → charts and tables of the predictions, as JSON values of `report.charts`; under "findings"
+                   what the task wants its reader to notice
 examples.json      metric → what each example of the validation split contributes to it
 inspection.json    charts of the inside of the model
 capabilities.json  name → declaration of what the run's predictor offers
@@ -27,12 +28,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from .errors import SeriatimError, did_you_mean
 from .files import Json, locked, read_json_lines, write_errors, write_text
+from .findings import Finding
 from .metrics import ExampleScores
 
 if TYPE_CHECKING:
     from .run_summary import RunSummary
 
 J = TypeVar("J", Json, list[Any])
+FINDINGS = "findings"  # key of evaluation.json beside the splits
 FORMAT = 1  # of the run folder; folders of this format open in every later version
 
 
@@ -118,7 +121,14 @@ class RunFolder:
 
     def evaluation(self) -> dict[str, list[Json]]:
         """Returns the views of the predictions by split, as JSON values of `report.charts`."""
-        return self.read_json("evaluation.json", {})
+        return {key: views for key, views in self.read_json("evaluation.json", {}).items() if key != FINDINGS}
+
+    def findings(self) -> list[Finding]:
+        """Returns what the task wants a reader of its report to notice."""
+        try:
+            return [Finding.from_json(values) for values in self.read_json("evaluation.json", {}).get(FINDINGS, [])]
+        except (TypeError, ValueError) as error:
+            raise damaged(self.path / "evaluation.json", str(error)) from None
 
     def examples(self) -> dict[str, ExampleScores]:
         """Returns what each example of the validation split contributes to metrics, by their name."""
@@ -158,9 +168,12 @@ class RunFolder:
     def write_capabilities(self, values: Mapping[str, object]) -> None:
         self._write("capabilities.json", dict(values), indent=2)
 
-    def write_evaluation(self, views: Mapping[str, Sequence[Mapping[str, object]]]) -> None:
-        """Writes views by split; they come from `report.charts.views_to_json`."""
-        self._write("evaluation.json", dict(views))
+    def write_evaluation(
+        self, views: Mapping[str, Sequence[Mapping[str, object]]], findings: Sequence[Finding] = ()
+    ) -> None:
+        """Writes views by split, which come from `report.charts.views_to_json`, and what the task has found."""
+        stored = {FINDINGS: [finding.to_json() for finding in findings]} if findings else {}
+        self._write("evaluation.json", {**views, **stored})
 
     def write_examples(self, scores: Mapping[str, ExampleScores]) -> None:
         """Writes what each example of the validation split contributes to metrics; float32 in base64."""

@@ -1,7 +1,7 @@
 """What a reader should notice in a run. Every sentence follows from measured numbers.
 
-Findings are declared as data: a condition on the values of a run (`Facts`), and the sentence that it gives. What is to
-be noticed when several models are compared is in `verdict.py`.
+Findings that any task may have are declared as data: a condition on the values of a run (`Facts`), and the sentence that
+it gives. Those of its task are stored in the run. What to notice in a comparison of several models is in `verdict.py`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ..core.files import Json
+from ..core.findings import Finding
 from ..core.metrics import (
     describe_metric,
     finite,
@@ -31,7 +32,6 @@ from .significance import ALPHA, format_p, p_value
 
 CHANCE_IN_NATS = 0.01  # a difference between two evaluations of a loss that says nothing
 USED = 0.95  # a smaller share of the time budget is worth a sentence
-MISSED = 0.05  # so far from its nominal share may the coverage of an interval be, however many values it has
 MAX_NAMED = 5  # classes in a sentence
 
 
@@ -211,50 +211,6 @@ class Facts:
                 return f"{enumerated(named)} on the {split} split" if named else ""
         return ""
 
-    @cached_property
-    def missed(self) -> tuple[float, float] | None:
-        """The share of values within an interval, and the share that should be, of the interval that is farthest off.
-
-        None without intervals. They are those of the outermost quantiles, and those named `coverage_80` by percentages.
-        """
-        split = self.run.splits[-1] if self.run.splits else "validation"
-        metrics, levels = self.run.metrics(split), self.run.setting("task", "quantiles")
-        nominal = {}
-        if isinstance(levels, list | tuple) and len(levels) > 1:
-            nominal["coverage"] = float(levels[-1]) - float(levels[0])
-        percents = {name: name.removeprefix("coverage_") for name in metrics if name.startswith("coverage_")}
-        nominal |= {name: int(text) / 100 for name, text in percents.items() if text.isdecimal()}
-        shares = [(float(share), nominal[name]) for name in nominal if (share := finite(metrics.get(name))) is not None]
-        return max(shares, key=lambda pair: abs(pair[0] - pair[1]), default=None)
-
-    @property
-    def unused(self) -> str:
-        """Why the anchor alone is the forecast, "" if the network contributes."""
-        return next(
-            (
-                note.partition(": ")[2]
-                for note in self.run.results.notes
-                if note.startswith("the anchor alone is the forecast: ")
-            ),
-            "",
-        )
-
-    @property
-    def tolerance(self) -> float:
-        """How far the coverage of an interval may be from its nominal share: two standard errors, at least 5 points.
-
-        The values of one forecast are too high or too low together: they count as one.
-        """
-        nominal = (self.missed or (0.0, 0.0))[1]
-        count = finite(self.run.metrics(self.run.splits[-1]).get("values")) if self.run.splits else None
-        forecasts = max((count or 0) / max(finite(self.run.setting("task", "horizon")) or 1, 1), 1)
-        return max(MISSED, 2 * math.sqrt(nominal * (1 - nominal) / forecasts)) if count else MISSED
-
-    @property
-    def coverage(self) -> str:
-        share, nominal = self.missed or (0.0, 0.0)
-        return f"{100 * share:.1f} % of the values are within the {100 * nominal:.0f} % interval"
-
     @property
     def ended_early(self) -> bool:
         """Whether a training left part of its time budget, without the reason that it no longer improved."""
@@ -292,13 +248,13 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What may be said of a run.
+class Rule:
+    """A finding that any task may have.
 
     Args:
         when: Whether it holds, from the values of the run.
-        claim: The predicate of the sentence, for one run or several.
-        detail: The numbers behind it, with the names of `Facts`.
+        claim: See `Finding`.
+        detail: The numbers behind it, a format string with the names of `Facts`.
         advice: What follows from it.
     """
 
@@ -307,66 +263,37 @@ class Finding:
     detail: str
     advice: str = ""
 
-    def sentence(self, runs: Sequence[RunData]) -> str:
-        """Returns what is said of the runs of which it holds, of several seeds of most of them; "" if of none."""
-        held: list[tuple[RunData, str]] = []
-        for run in runs:
-            finished = [Facts(one) for one in run.runs if not one.interrupted]
-            holding = [facts for facts in finished if self.when(facts)]
-            if 2 * len(holding) > len(finished):
-                seeds = f" ({len(holding)} of {len(finished)} seeds)" if len(finished) > 1 else ""
-                held.append((run, self.detail.format(holding[0]) + seeds))
-        if not held:
-            return ""
-        who = enumerated([the(run) for run, _ in held])
-        who = capitalized(held[0][0]) + who[len(the(held[0][0])) :]
-        details = "; ".join(f"{the(run)}: {text}" for run, text in held) if len(held) > 1 else held[0][1]
-        return f"{who} {self.claim}: {details}. {self.advice}".strip()
+    def apply(self, facts: Facts) -> list[Finding]:
+        """Returns the finding if it holds for a run."""
+        return [Finding(self.claim, self.detail.format(facts), self.advice)] if self.when(facts) else []
 
 
 WARNINGS = (
-    Finding(
-        lambda facts: facts.unused,
-        "contributed nothing to the forecast",
-        "{0.unused}",
-        "The metrics and charts are those of the anchor, the training curve is that of the network.",
-    ),
-    Finding(
+    Rule(
         lambda facts: facts.unpredicted,
         "never predicted classes that occur",
         "{0.unpredicted}",
         "Look at the metrics by label before you trust the total.",
     ),
-    Finding(
-        lambda facts: facts.missed and facts.missed[0] < facts.missed[1] - facts.tolerance,
-        "gave intervals that are too narrow",
-        "{0.coverage}",
-        "Do not rely on them as they are.",
-    ),
-    Finding(
-        lambda facts: facts.missed and facts.missed[0] > facts.missed[1] + facts.tolerance,
-        "gave intervals that are too wide",
-        "{0.coverage}",
-    ),
-    Finding(
+    Rule(
         lambda facts: facts.ended_early,
         "left part of its time unused",
         "{0.time}",
         "It had fewer steps than it could have.",
     ),
-    Finding(
+    Rule(
         lambda facts: facts.overfitted,
         "began to overfit",
         "best at step {0.best_step} of {0.step}, {0.rise} worse at the end",
         "More data, dropout or fewer steps help; the best weights were kept.",
     ),
-    Finding(
+    Rule(
         lambda facts: facts.overconfident,
         "became overconfident",
         "the validation loss rises {0.loss_change} while the metric holds",
         "More data or dropout helps.",
     ),
-    Finding(
+    Rule(
         lambda facts: facts.run.reason != "eliminated" and last_improvement(facts.run),
         "stopped while still improving",
         "the last evaluation was {0.gain} better than the one before",
@@ -374,30 +301,63 @@ WARNINGS = (
     ),
 )
 OF_ONE_RUN = (
-    Finding(lambda facts: facts.run.gradient_free, "was fitted without gradients", "{0.fit}"),
-    Finding(
+    Rule(lambda facts: facts.run.gradient_free, "was fitted without gradients", "{0.fit}"),
+    Rule(
         lambda facts: best_is_last(facts.run) and not last_improvement(facts.run),
         "was best at its last evaluation",
         "step {0.step}",
         "Whether a longer training would help cannot be seen from here.",
     ),
-    Finding(
+    Rule(
         lambda facts: len(facts.losses) > 2 and not best_is_last(facts.run) and not final_rise(facts.run),
         "stopped improving",
         "best at step {0.best_step} of {0.step}, and within {0.noise} of it at the end",
     ),
-    Finding(lambda facts: facts.memorized, "fits the training split better than the validation split", "{0.memorized}"),
+    Rule(lambda facts: facts.memorized, "fits the training split better than the validation split", "{0.memorized}"),
 )
 
 
 # Sentences
 
 
+def describe_findings(runs: Sequence[RunData], rules: Sequence[Rule]) -> list[str]:
+    """Returns a sentence for each finding, about all runs that have it, those of the task first.
+
+    A run of several seeds has a finding if most of its seeds have it; the details are those of the first of these.
+    """
+    held: dict[str, list[tuple[RunData, Finding, str]]] = {}  # claim → run, finding, share of the seeds
+    for run in runs:
+        finished = [one for one in run.runs if not one.interrupted]
+        own: dict[str, list[Finding]] = {}
+        for one in finished:
+            facts = Facts(one)
+            for finding in [*one.findings, *(found for rule in rules for found in rule.apply(facts))]:
+                own.setdefault(finding.claim, []).append(finding)
+        for claim, findings in own.items():
+            if 2 * len(findings) > len(finished):
+                seeds = f" ({len(findings)} of {len(finished)} seeds)" if len(finished) > 1 else ""
+                held.setdefault(claim, []).append((run, findings[0], seeds))
+    order = [rule.claim for rule in rules]
+    claims = sorted(held, key=lambda claim: order.index(claim) if claim in order else -1)
+    return [describe_finding(held[claim]) for claim in claims]
+
+
+def describe_finding(held: Sequence[tuple[RunData, Finding, str]]) -> str:
+    """Returns the sentence about runs with findings of one claim; see `describe_findings`."""
+    first, finding, _ = held[0]
+    who = enumerated([the(run) for run, *_ in held])
+    who = capitalized(first) + who[len(the(first)) :]
+    details = [f"{own.detail}{seeds}" for _, own, seeds in held]
+    if len(held) > 1:
+        details = [f"{the(run)}: {detail}" for (run, *_), detail in zip(held, details, strict=True)]
+    return f"{who} {finding.claim}: {'; '.join(details)}. {finding.advice}".strip()
+
+
 def run_lessons(run: RunData) -> list[str]:
     """Returns what to notice in the runs of a single model."""
     if run.interrupted:
         return [exclusion(run, run, compared=False)]
-    texts = [against_baselines([run]), *(finding.sentence([run]) for finding in (*WARNINGS, *OF_ONE_RUN))]
+    texts = [against_baselines([run]), *describe_findings([run], (*WARNINGS, *OF_ONE_RUN))]
     texts += [clipping_note(run)] if clipped_steps(run)[0] else []
     return [text for text in texts if text]
 
@@ -452,8 +412,9 @@ def baseline_standing(runs: Sequence[RunData], compared: Sequence[RunData] = ())
 
 
 def metrics_owner(run: RunData) -> str:
-    """Returns what the metrics of a run are those of, at the start of a sentence: the model, or its anchor alone."""
-    return f"The anchor of {the(run)}" if Facts(run.runs[0]).unused else capitalized(run)
+    """Returns the subject of a sentence about the metrics of a run: the model, or the part that they are about."""
+    part = next((finding.part for finding in run.runs[0].findings if finding.part), "")
+    return f"{part[0].upper()}{part[1:]} of {the(run)}" if part else capitalized(run)
 
 
 def against_baselines(runs: Sequence[RunData], compared: Sequence[RunData] = ()) -> str:
@@ -466,7 +427,7 @@ def against_baselines(runs: Sequence[RunData], compared: Sequence[RunData] = ())
     p = {run.label: p_value(run, split, metric, bar) for run in scored}
     if not ahead:
         top = min(scored, key=lambda run: sign * reached[run.label])
-        if math.isclose(reached[top.label], bar, rel_tol=1e-5):  # as an anchor alone is
+        if math.isclose(reached[top.label], bar, rel_tol=1e-5):  # a model may contain the baseline
             equal = f"{metrics_owner(top)} equals the best baseline, {strongest}"
             return f"{equal}, on the {split} split: {describe_metric(metric, bar)}."
         subject = f"{metrics_owner(top)} does not beat" if len(scored) == 1 else "No model beats"

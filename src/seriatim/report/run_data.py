@@ -18,6 +18,7 @@ from ..core import registry
 from ..core.config import drop_path
 from ..core.errors import SeriatimError
 from ..core.files import Json
+from ..core.findings import Finding
 from ..core.metrics import ExampleScores, displayed_metrics, finite, get_metric, main_metric, merge_metrics
 from ..core.run_folder import RunFolder
 from ..core.run_summary import Metrics, RunSummary, mean, mean_costs
@@ -290,6 +291,14 @@ class RunData:
             if isinstance(stored.get(split), list) and stored[split]:
                 return split, read_views(stored[split])
         return "", []
+
+    @cached_property
+    def findings(self) -> list[Finding]:
+        """What the task found, of a single run."""
+        try:
+            return self.folder.findings()
+        except SeriatimError:  # damaged: `evaluation` shows it
+            return []
 
     @cached_property
     def inspection(self) -> list[View | BrokenView]:

@@ -17,6 +17,7 @@ from .findings import (
     against_baselines,
     baseline_standing,
     capitalized,
+    describe_findings,
     enumerated,
     exclusion,
     final_rise,
@@ -152,7 +153,7 @@ def lessons(runs: Sequence[RunData], verdict: Verdict | None = None) -> list[str
     compared = {run.label for run in (*verdict.ordered[:1], *verdict.rivals)}
     shown = [run for run in complete if run.label in compared]
     texts = [verdict.sentence(), against_baselines(shown, complete)]
-    texts += [finding.sentence(shown) for finding in WARNINGS]
+    texts += describe_findings(shown, WARNINGS)
     texts += [catching_up(verdict)]
     standing = baseline_standing(shown, complete)
     useless = history(best) is TRANSLATORS and standing is not None and not standing.ahead

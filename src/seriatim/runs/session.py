@@ -520,7 +520,8 @@ class Session:
             return
         with self._timed("final_evaluation"):
             views = {name: task.views(evaluation) for name, evaluation in evaluations.items()}
-            run.write_evaluation({name: views_to_json(charts) for name, charts in views.items()})
+            stored = {name: views_to_json(charts) for name, charts in views.items()}
+            run.write_evaluation(stored, task.findings(evaluations))
         if self.report and (stopped.step >= MIN_INSPECTED_STEPS or self.config.model.gradient_free):
             with self._timed("inspection"):
                 self._write_inspection(prepared, predictor)

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from ..core.config import Settings
 from ..core.device import derive
 from ..core.errors import Diagnostics, SeriatimError
+from ..core.findings import Finding
 from ..core.metrics import example_scores, metric_signatures
 from ..core.state import State
 from ..data.catalogue import remembered_folder
@@ -407,8 +408,8 @@ class Task(ABC, Generic[S, P, E, R]):
         """Returns a few predictions beside their references, to be shown during training."""
         return ""
 
-    def findings(self, evaluations: Mapping[str, Evaluation[E, R]]) -> list[str]:
-        """Returns sentences for the report that only the task can say, from its evaluations by split."""
+    def findings(self, evaluations: Mapping[str, Evaluation[E, R]]) -> list[Finding]:
+        """Returns what a reader of the report should notice and only the task can know, from evaluations by split."""
         return []
 
     # Prediction

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from ..core.config import Settings
 from ..core.device import derive
 from ..core.errors import Diagnostics, SeriatimError
+from ..core.findings import Finding
 from ..core.metrics import example_scores, metric_signatures
 from ..core.state import State
 from ..data.catalogue import data_folder, remembered_folder
@@ -383,6 +384,10 @@ class OldTask(ABC, Generic[E]):
         self._sampler = self.make_sampler(self.encoded["train"])
         return True
 
+    def findings(self, metrics: Mapping[str, Mapping[str, float]]) -> list[Finding]:
+        """Returns what a reader of the report should notice and only the task can know, from metrics by split."""
+        return []
+
     def candidates(self) -> tuple[str, ...]:
         """Returns the models worth trying on this data, for `--model auto`."""
         return self.compared_models
@@ -715,6 +720,9 @@ class Bridge(Task[Any, Any, Any, Any]):
     def views(self, evaluation: Evaluation[Any, Any]) -> list[View]:
         split: Any = evaluation.split
         return split.old.views(split.old.predictor(evaluation.outputs), split.name)
+
+    def findings(self, evaluations: Mapping[str, Evaluation[Any, Any]]) -> list[Finding]:
+        return self.old.findings({name: evaluation.metrics for name, evaluation in evaluations.items()})
 
     def sample(self, evaluation: Evaluation[Any, Any]) -> str:
         split: Any = evaluation.split

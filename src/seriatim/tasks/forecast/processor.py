@@ -60,10 +60,11 @@ class ForecastProcessor(Processor[SeriesEncoded]):
     classical: tuple[tuple[float, ...], ...] = ()  # parameters of ETS or theta by series, if that is the anchor
     loss: str = "squared"  # absolute or squared, of a network without quantiles
     intervals: tuple[Interval, ...] = ()  # calibrated with the trained weights
-    interval_scale: str = "season-75"  # in units of which they are, see `intervals.py`
+    interval_scale: str = "season-75"  # scale that the intervals are expressed in, see `intervals.py`
+    unused: str = ""  # why the network has no part in the forecast; "" if it has one
 
     version: ClassVar[int] = 2
-    from_weights: ClassVar[Names] = ("intervals", "interval_scale")
+    from_weights: ClassVar[Names] = ("intervals", "interval_scale", "unused")
 
     def __post_init__(self) -> None:
         if any(

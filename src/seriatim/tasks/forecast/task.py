@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from ...core.config import Settings
 from ...core.device import numpy_stream
 from ...core.errors import Diagnostics, SeriatimError
+from ...core.findings import Finding
 from ...core.metrics import MetricValues
 from ...core.state import State
 from ...data.catalogue import remembered_folder
@@ -61,6 +62,7 @@ from .backtest import (
 )
 from .classical import ClassicalForecast, ExponentialSmoothing, Theta
 from .encoded import Origins, SeriesEncoded
+from .findings import forecast_findings
 from .intervals import MAX_ORIGINS, KnownErrors, apply_intervals, calibration_errors, choose_scale
 from .processor import ForecastProcessor
 from .simple import SimpleForecast, fit_linear
@@ -425,9 +427,10 @@ class ForecastTask(Task[SeriesEncoded]):
         The share of the network that has the lowest MASE counts if a t-test over the forecasts finds it better than the
         anchor; else the anchor alone is the forecast.
         """
-        self._use(replace(self.processor, intervals=()))
+        self._use(replace(self.processor, intervals=(), unused=""))
         if not self.settings.quantiles:
-            share, text = self._choose_share(network)
+            share, unused, text = self._choose_share(network)
+            self._use(replace(self.processor, unused=unused))
             self.diagnostics.note(text)
             with torch.no_grad():
                 for parameter in network.head.parameters():
@@ -478,8 +481,8 @@ class ForecastTask(Task[SeriesEncoded]):
         percents = [interval.percent for interval in self.processor.intervals]
         return self.known_errors(network, split).rolling_offsets(self.encoded[split], origins, percents)
 
-    def _choose_share(self, network: Network) -> tuple[float, str]:
-        """Returns by which factor the network counts beside its anchor, and the reason."""
+    def _choose_share(self, network: Network) -> tuple[float, str, str]:
+        """Returns the factor of the network beside its anchor, why that is 0 ("" if it is not), and a note on both."""
         encoded = self.require_split("validation")
         origins = encoded.backtest(None)  # forecasts that do not overlap, for the test
         anchor, full = (forecast_origins(n, encoded, self.settings, origins) for n in (None, network))
@@ -502,13 +505,12 @@ class ForecastTask(Task[SeriesEncoded]):
             figures = f"MASE {mase[best]:.3g} with the network, {mase[0.0]:.3g} without"
             if mase[best] < mase[0.0]:
                 figures += f"; {format_p(chance)} over {len(gains)} forecasts" if len(gains) > 1 else "; one forecast"
-            return 0.0, (
-                f"the anchor alone is the forecast: {on_validation} the network does not improve the anchor by more "
-                f"than chance ({figures})"
-            )
+            unused = f"{on_validation} the network does not improve the anchor by more than chance ({figures})"
+            return 0.0, unused, f"the anchor alone is the forecast: {unused}"
         part = "the network" if best == 1.0 else f"{100 * best:.0f} % of the network's difference"
         return (
             best,
+            "",
             f"the forecast is the anchor and {part}: MASE {mase[best]:.3g}, without {mase[0.0]:.3g}, {on_validation}",
         )
 
@@ -583,6 +585,10 @@ class ForecastTask(Task[SeriesEncoded]):
         offsets = self._interval_offsets(predictor.network, split, origins)
         forecasts = make_forecasts(predictor.network, encoded, self.settings, origins, offsets)
         return make_views(encoded, origins, forecasts, self.simple_forecasts(split, origins))
+
+    def findings(self, metrics: Mapping[str, Mapping[str, float]]) -> list[Finding]:
+        last = list(metrics.values())[-1] if metrics else {}
+        return forecast_findings(last, self.settings.quantiles, self.settings.horizon, self.processor.unused)
 
     def sample(self, network: nn.Module) -> str:
         """Returns up to three forecasts of the validation split beside what came."""
