@@ -19,8 +19,11 @@ from seriatim.tasks import load
 from seriatim.tasks.base import DataSettings, TaskConfig
 from seriatim.tasks.embedding import EmbeddingPredictor
 from seriatim.tasks.language.spec import LanguageSettings
-from seriatim.tasks.language.task import LanguageProcessor, LanguageTask
+from seriatim.tasks.language.stream import LanguageProcessor
+from seriatim.tasks.language.task import LanguageTask
+from seriatim.tasks.predictor import Request
 from seriatim.tasks.pretrain.task import PretrainProcessor, PretrainSettings, PretrainTask
+from seriatim.tasks.reading import Layout
 from seriatim.tasks.shared_spec import EmbedOptions, WordOptions
 
 RIVER = ["We sat on the river bank.", "The BANK of the river was muddy, so muddy."]
@@ -50,7 +53,7 @@ def config(task: Any, settings: Any) -> TaskConfig:
 
 def language_model(settings: Any, length: int) -> EmbeddingPredictor:
     task = LanguageTask(
-        config(LanguageSettings(context_length=length), settings), LanguageProcessor(tokenizer("char")), {}, {}
+        config(LanguageSettings(context_length=length), settings), LanguageProcessor(tokenizer("char")), Layout()
     )
     return task.predictor(task.network(settings))
 
@@ -292,8 +295,9 @@ def test_files_hold_the_vectors_of_embed(bert: EmbeddingPredictor, tmp_path: Pat
     write_vectors(bert, tmp_path / name, texts, options)
     stored = open_vectors(tmp_path / name)
     vectors = np.load(tmp_path / name) if stored is None else np.concatenate([block for _, block in stored])
-    assert vectors == pytest.approx(embed(bert, texts, pooling="max", normalize=False), abs=1e-6)
-    assert any("1 text is truncated" in note for note in bert.task.diagnostics.notes)
+    answer = bert.execute(Request("embed", texts, {"pooling": "max", "normalize": False}))
+    assert vectors == pytest.approx(np.stack([row["vector"] for row in answer.predictions()]), abs=1e-6)
+    assert any("1 text is truncated" in note for note in answer.notes)
     if stored is not None:
         assert (stored.description["pooling"], stored.description["run"]) == ("max", "runs/x")
         assert stored.check_model(weights_digest(bert.network), "max") == "max"

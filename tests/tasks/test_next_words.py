@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from seriatim.core import registry
-from seriatim.core.errors import Diagnostics, SeriatimError
+from seriatim.core.errors import SeriatimError
 from seriatim.data.tokenizers import Tokenizer, TokenizerSettings
 from seriatim.decode.words import END, search_words, split_units
 from seriatim.models.ngram import NGram
@@ -22,7 +22,10 @@ from seriatim.models.ngram import Settings as NGramSettings
 from seriatim.nn.network import token_network
 from seriatim.tasks.base import DataSettings, TaskConfig
 from seriatim.tasks.language.spec import LanguageSettings
-from seriatim.tasks.language.task import LanguageModelPredictor, LanguageProcessor, LanguageTask
+from seriatim.tasks.language.stream import LanguageProcessor
+from seriatim.tasks.language.task import LanguageModelPredictor, LanguageTask
+from seriatim.tasks.predictor import Request
+from seriatim.tasks.reading import Layout
 
 MODELS = ["rnn", "lstm", "gru", "tcn", "mlp", "gpt"]
 SIZES: dict[str, dict[str, Any]] = {"gpt": {"width": 8, "heads": 2, "layers": 2}, "tcn": {"width": 6, "levels": 2}}
@@ -46,7 +49,7 @@ def make_predictor(name: str, tokenizer: Tokenizer, seed: int = 0) -> LanguageMo
     config = TaskConfig(
         task=LanguageSettings(context_length=12), data=DataSettings(source="<memory>"), model=settings, seed=seed
     )
-    task = LanguageTask(config, LanguageProcessor(tokenizer), {}, {}, {})
+    task = LanguageTask(config, LanguageProcessor(tokenizer), Layout())
     torch.manual_seed(seed)
     network = token_network(settings, tokenizer.vocab_size, 12)
     with torch.no_grad():
@@ -262,27 +265,28 @@ def test_characters_of_several_bytes() -> None:
 
 
 @pytest.fixture
-def words_and_notes() -> tuple[LanguageModelPredictor, list[str]]:
-    predictor = ngram_predictor(Tokenizer.train(TokenizerSettings(kind="word"), [BOOK]), BOOK)
-    notes: list[str] = []
-    predictor.task.diagnostics = Diagnostics(notes.append)
-    return predictor, notes
+def words() -> LanguageModelPredictor:
+    return ngram_predictor(Tokenizer.train(TokenizerSettings(kind="word"), [BOOK]), BOOK)
 
 
-def test_no_known_word_begins_like_that(words_and_notes: tuple[LanguageModelPredictor, list[str]]) -> None:
-    predictor, notes = words_and_notes
-    assert predictor.call("next", ["the xyz"]) == []
+def answer(predictor: LanguageModelPredictor, prompt: str, **options: Any) -> tuple[list[dict[str, Any]], list[str]]:
+    """Returns the next words and the notes."""
+    answer = predictor.execute(Request("next", [prompt], options))
+    return answer.predictions(), answer.notes
+
+
+def test_no_known_word_begins_like_that(words: LanguageModelPredictor) -> None:
+    rows, notes = answer(words, "the xyz")
+    assert rows == []
     assert [note.partition(";")[0] for note in notes] == ['no known word begins with "xyz"']
-    assert [row["text"] for row in predictor.call("next", ["the xyz "], top=1)] != []
-    assert len(notes) == 1
+    rows, notes = answer(words, "the xyz ", top=1)
+    assert (len(rows), notes) == (1, [])
 
 
-def test_a_word_that_begins_no_other_is_followed_by_the_next(
-    words_and_notes: tuple[LanguageModelPredictor, list[str]],
-) -> None:
-    predictor, notes = words_and_notes
+def test_a_word_that_begins_no_other_is_followed_by_the_next(words: LanguageModelPredictor) -> None:
+    predictor = words
     after = predictor.call("next", ["the students opened their "], top=4)
-    rows = predictor.call("next", ["the students opened their"], top=4)
+    rows, notes = answer(predictor, "the students opened their", top=4)
     assert [(row["text"], row["probability"]) for row in rows] == [(row["text"], row["probability"]) for row in after]
     assert rows[0]["completion"] == " books"
     assert len(notes) == 1
@@ -292,19 +296,16 @@ def test_a_word_that_begins_no_other_is_followed_by_the_next(
     assert [(row["text"], row["completion"]) for row in rows] == [("↵", "\n")]
 
 
-def test_a_token_after_a_blank_adds_no_second_one(
-    words_and_notes: tuple[LanguageModelPredictor, list[str]],
-) -> None:
-    predictor, _ = words_and_notes
+def test_a_token_after_a_blank_adds_no_second_one(words: LanguageModelPredictor) -> None:
     for prompt, completion in (("students opened their ", "books"), ("students opened their", " books")):
-        (row,) = predictor.call("next", [prompt], unit="token", top=1)
+        (row,) = words.call("next", [prompt], unit="token", top=1)
         assert (row["text"], row["completion"]) == ("books", completion)
 
 
-def test_the_word_as_it_stands_is_not_listed(words_and_notes: tuple[LanguageModelPredictor, list[str]]) -> None:
+def test_the_word_as_it_stands_is_not_listed(words: LanguageModelPredictor) -> None:
     """Others keep the probabilities they have beside it."""
-    predictor, notes = words_and_notes
-    rows = predictor.call("next", ["the student opens the"], top=2)
+    predictor = words
+    rows, notes = answer(predictor, "the student opens the", top=2)
     log_probs, _ = predictor.engine.prefill([predictor.encode_prompt("the student opens")])
     probabilities = {word: float(log_probs[0, predictor.text_ids(word)[0]].exp()) for word in ("the", "their")}
     assert [row["text"] for row in rows] == ["their"]

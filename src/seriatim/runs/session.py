@@ -428,26 +428,28 @@ class Session:
 
     def _fit_gradient_free(self, prepared: Prepared) -> None:
         """Fits a model that is not trained by gradient descent, with the events of a training of one step."""
-        outcome, models = Outcome(), []
-        task, train = prepared.task, prepared.splits.train
-        validation = task.sample_split(prepared.splits["validation"], self.config.train.evaluate_limit)
+        task, splits, train = prepared.task, prepared.splits, prepared.splits.train
+        objective = TaskObjective.of(task, splits, self.config.train.evaluate_limit, self.diagnostics)
+        outcome, fitted = Outcome(), task.network(self.config.model)
+        elements, limit = int(train.items.lengths.sum()), self.config.train.tokens
+        if limit is not None and limit < elements:
+            self._note(f"{self.config.model.name}: the first {limit:,} of {elements:,} {task.unit} are counted")
+            elements = limit
 
-        def evaluate(model: Any) -> tuple[dict[str, float], str]:
-            models.append(model)
-            save_tensors(self.folder / WEIGHTS, weights(model))
-            evaluation = task.evaluate(model, validation)
-            return dict(evaluation.metrics), task.sample(evaluation)
+        def fit() -> torch.nn.Module:
+            nonlocal fitted
+            fitted = task.fit(self.config.model, train, self.diagnostics, limit)
+            return fitted
 
         reset_peak_memory()
-        elements, tokens = int(train.items.lengths.sum()), self.config.train.tokens
-        if tokens is not None and tokens < elements:
-            self._note(f"{self.config.model.name}: the first {tokens:,} of {elements:,} {task.unit} are counted")
-            elements = tokens
         callbacks: list[Callback] = [Recorder(self.folder), outcome, *self.callbacks]
-        for event in fit_events(lambda: task.fit(self.config.model, train, tokens), evaluate, elements, task.unit):
+        for event in fit_events(objective, fit, self._save_weights, elements):
             for callback in callbacks:
                 callback(event)
-        self.summarize(prepared, outcome, models[0])
+        self.summarize(prepared, outcome, fitted)
+
+    def _save_weights(self, network: torch.nn.Module) -> None:
+        save_tensors(self.folder / WEIGHTS, weights(network))
 
     # Records
 
@@ -539,7 +541,7 @@ class Session:
         task, adapted = prepared.task.calibrate(network, prepared.splits["validation"], self.diagnostics)
         if adapted or task is not prepared.task:
             load_weights(network, {**weights(network), **adapted})
-            save_tensors(self.folder / WEIGHTS, weights(network))
+            self._save_weights(network)
             self._save_task(replace(prepared, task=task), run.settings)
         return task
 

@@ -254,12 +254,13 @@ class Task(ABC, Generic[S, P, E, R]):
         self.initialize(network, train)
         return network
 
-    def fit(self, model: ModelSettings, train: Split[E], limit: int | None = None) -> Any:
+    def fit(self, model: ModelSettings, train: Split[E], diagnostics: Diagnostics, limit: int | None = None) -> Any:
         """Returns a gradient-free model (`model.gradient_free`), fitted to the training split.
 
         Args:
             model: Its settings.
             train: The training split.
+            diagnostics: Receives notes, such as the progress.
             limit: The number of elements that are used, from the first one on; by default all.
         """
         raise self.unsupported_model(model)

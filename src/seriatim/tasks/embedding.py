@@ -23,8 +23,8 @@ from ..nn.inference import device_of
 from ..nn.network import as_float32, weights_digest
 from ..report.charts import Scatter, View, embedding_charts
 from .batching import Batch, padding_mask
-from .capability import Record, capability
-from .predictor import Predictor
+from .capability import Call, Record, capability
+from .predictor import Predictor, T, as_task
 from .processor import Encoded
 from .shared_spec import EMBED, NEAREST, TEXTS, WORDS, EmbedOptions, NearestOptions, WordOptions
 
@@ -47,7 +47,7 @@ def no_vectors(predictor: Predictor, reason: str) -> SeriatimError:
     return SeriatimError("predict.capability", cause, "embed with a network that was trained on text")
 
 
-class EmbeddingPredictor(Predictor):
+class EmbeddingPredictor(Predictor[T]):
     """A predictor with embeddings. A subclass implements `text_reader`."""
 
     def text_reader(self) -> TextReader:
@@ -107,26 +107,24 @@ class EmbeddingPredictor(Predictor):
             )
 
     @capability(EMBED)
-    def embed(self, dataset: Dataset, options: EmbedOptions) -> list[Record]:
-        embedder = self.embedder(options.pooling, options.normalize)
-        records = [
-            {"vector": vector, "text": text}
-            for block in text_blocks(dataset["text"])
-            for vector, text in zip(embedder(block), block, strict=True)
-        ]
+    def embed(self, call: Call[EmbedOptions]) -> Iterator[Record]:
+        embedder = self.embedder(call.options.pooling, call.options.normalize)
+        for block in text_blocks(call.rows["text"]):
+            for vector, text in zip(embedder(block), block, strict=True):
+                yield {"vector": vector, "text": text}
         if embedder.note:
-            self.task.diagnostics.note(embedder.note)
-        return records
+            call.note(embedder.note)
 
     @capability(NEAREST)
-    def nearest(self, dataset: Dataset, options: NearestOptions) -> list[Record]:
-        queries, among = dataset["text"], options.among
+    def nearest(self, call: Call[NearestOptions]) -> list[Record]:
+        queries, options = call.rows["text"], call.options
+        among = options.among
         vectors = open_vectors(among) if isinstance(among, str) else None
         if vectors is not None:
             blocks: TextBlocks = vectors
             embedder = self.embedder(vectors.check_model(weights_digest(self.network), options.pooling))
         else:
-            texts = queries if among is None else self.task.read(open_source(among), TEXTS)["text"]
+            texts = queries if among is None else self._read_texts(among, call)
             embedder = self.embedder(options.pooling)
             blocks = ((block, embedder(block)) for block in text_blocks(texts))
         if among is None:
@@ -139,9 +137,13 @@ class EmbeddingPredictor(Predictor):
             for neighbor in neighbors
         ]
 
+    def _read_texts(self, source: str | list[str], call: Call[NearestOptions]) -> Any:
+        return as_task(self.task).read(open_source(source), call.diagnostics, TEXTS)["text"]
+
     @capability(WORDS)
-    def words(self, dataset: Dataset, options: WordOptions) -> list[Record]:
-        result = self.word_vectors(options.word, list(dataset["text"]), options.normalize, options.strict)
+    def words(self, call: Call[WordOptions]) -> list[Record]:
+        options = call.options
+        result = self.word_vectors(options.word, list(call.rows["text"]), options.normalize, options.strict)
         rows = zip(result.sentences, result.spans, result.tokens, result.contextual, result.static, strict=True)
         return [
             {"text": text, "start": first, "end": last, "tokens": tokens, "vector": vector, "static_vector": static}

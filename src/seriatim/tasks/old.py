@@ -419,10 +419,6 @@ class OldTask(ABC, Generic[E]):
         name = self.config.model.name
         raise SeriatimError("average.model", f"models of the kind {name} cannot be averaged", "name other runs")
 
-    def restore(self, model: BackboneSettings, tensors: Mapping[str, Tensor]) -> Any:
-        """Returns a gradient-free model from the tensors of a run folder; see `fit`."""
-        raise self.unsupported_model(model)
-
     @classmethod
     def unsupported_model(cls, model: Any) -> SeriatimError:
         """Returns the error of a gradient-free model that the task has no `fit` for."""
@@ -575,7 +571,7 @@ class OldTask(ABC, Generic[E]):
 
     def predictor(self, network: Any) -> Predictor:
         """Returns the predictor of a trained network, or of a model that `fit` returned."""
-        return self.predictor_type(self, network.eval() if isinstance(network, nn.Module) else network)
+        return self.predictor_type(self, network.eval())
 
 
 @dataclass(frozen=True, eq=False)
@@ -649,7 +645,7 @@ class Bridge(Task[Any, Any, Any, Any]):
     def build(self, train: Split[Any]) -> nn.Module:
         return self.old.build()
 
-    def fit(self, model: Any, train: Split[Any], limit: int | None = None) -> Any:
+    def fit(self, model: Any, train: Split[Any], diagnostics: Diagnostics, limit: int | None = None) -> Any:
         return self.old.fit(model, limit)
 
     def resize(self, model: Any, train: Split[Any], parameters: int, limit: int | None = None) -> Any:
@@ -657,9 +653,6 @@ class Bridge(Task[Any, Any, Any, Any]):
 
     def interpolate(self, models: Sequence[Any], validation: Any) -> Any:
         return validation.old.interpolate(models)
-
-    def restore(self, model: Any, tensors: Mapping[str, Tensor]) -> Any:
-        return self.old.restore(model, tensors)
 
     def candidates(self, train: Any) -> tuple[str, ...]:
         return self.old.candidates()

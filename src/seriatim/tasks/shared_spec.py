@@ -55,6 +55,7 @@ NEAREST = Capability(
     {"query": TEXT, "row": NUMBER, "similarity": NUMBER, "text": TEXT},
     NearestOptions,
     per_row=False,
+    sources=("among",),
 )
 WORDS = Capability(
     "words",

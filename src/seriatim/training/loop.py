@@ -453,23 +453,24 @@ def check_monitor(name: str, metrics: Mapping[str, float]) -> None:
 
 
 def fit_events(
-    fit: Callable[[], T], evaluate: Callable[[T], tuple[dict[str, float], str]], tokens: int, unit: str = "tokens"
+    objective: Objective[Any, Any], fit: Callable[[], nn.Module], save: Callable[[nn.Module], None], elements: int
 ) -> Iterator[Event]:
     """Fits a gradient-free model, and yields the events of a training of one step.
 
     Args:
+        objective: Evaluates it.
         fit: Returns the model.
-        evaluate: Stores the model, and returns its metrics and a sample.
-        tokens: The size of the training split.
-        unit: What `tokens` counts.
+        save: Stores it.
+        elements: The size of the training split, in the unit of the objective.
     """
-    yield Started(0, 0.0, 1, 0, None, 1, unit)
+    yield Started(0, 0.0, 1, 0, None, 1, objective.unit)
     began, cpu_began = time.perf_counter(), time.process_time()
-    model = fit()
+    network = fit()
     seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
-    metrics, sample = evaluate(model)
-    yield Evaluated(1, seconds, metrics, True, tokens, sample)
-    yield Stopped(1, seconds, "finished", 1, tokens, cpu_seconds=cpu_seconds)
+    save(network)
+    evaluation = objective.evaluate(network)
+    yield Evaluated(1, seconds, dict(evaluation.metrics), True, elements, objective.sample(evaluation))
+    yield Stopped(1, seconds, "finished", 1, elements, cpu_seconds=cpu_seconds)
 
 
 @contextlib.contextmanager

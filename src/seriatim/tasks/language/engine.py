@@ -9,7 +9,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
+from typing import cast
 
 import numpy as np
 import torch
@@ -17,19 +18,26 @@ from torch import Tensor, nn
 
 from ...core.errors import SeriatimError
 from ...core.state import State, append
+from ...data.sequences import Sequences
 from ...decode.sampling import MultiStep
 from ...decode.settings import GenerationSettings
 from ...models.ngram import NGram
+from ...nn.loss import token_log_probs
 from ...nn.native import Stepper, TokenChoice, make_stepper, quantize_weights
-from ...nn.network import Network, as_float32
+from ...nn.network import Network, TokenHead, as_float32
+from .stream import Stream, stack_spans
 
 CHUNK = 512  # tokens of a long text that the network reads at once
+EVALUATION_ROWS = 16  # parts of a split that are evaluated side by side
+MIN_CHUNK = 128  # tokens at a time in evaluation, of models that carry a state
 
 
 class Engine(ABC):
     """A language model over token ids."""
 
     model: nn.Module
+    network: Network | None = None  # if it is one
+    context_length: int | None = None  # tokens that it reads at once; None: any number
 
     @abstractmethod
     def quantize(self) -> Engine:
@@ -55,6 +63,19 @@ class Engine(ABC):
     def score(self, tokens: np.ndarray) -> np.ndarray:
         """Returns the log-probability of each token but the first (T−1,), in double precision."""
 
+    @abstractmethod
+    def stream_loss(self, stream: Stream) -> float:
+        """Returns the mean loss of all tokens of a stream but the first, or of all but the first of each part."""
+
+    @abstractmethod
+    def last_word_loss(self, lines: list[np.ndarray], eos: int) -> float:
+        """Returns the mean loss of the last word of each line, given the words before it in the line and nothing else.
+
+        Args:
+            lines: The tokens of each line without its end, from short to long.
+            eos: The token of a line end.
+        """
+
 
 class NetworkEngine(Engine):
     """A network. Short prompts and further tokens are read by the native step if there is one for it.
@@ -68,12 +89,18 @@ class NetworkEngine(Engine):
         int8: Whether the native step stores weights in 8 bits: they must be quantized.
     """
 
+    network: Network
+
     def __init__(self, network: Network, length: int, int8: bool = False) -> None:
         self.model = self.network = network.eval()
-        self.length = length
-        self.stepper = make_stepper(network, int8)
+        self.length, self.int8 = length, int8
         self.context_length = network.backbone.stream_window(length)
         self.device = next(network.parameters()).device
+
+    @cached_property
+    def stepper(self) -> Stepper | None:
+        """The native step, which holds weights of its own; None if there is none for the network."""
+        return make_stepper(self.network, self.int8)
 
     def quantize(self) -> NetworkEngine:
         return NetworkEngine(quantize_weights(self.network), self.length, int8=True)
@@ -168,6 +195,46 @@ class NetworkEngine(Engine):
             parts.append(log_probs.cpu().gather(1, chunk[:, None])[:, 0])
         return torch.cat(parts).double().numpy() if parts else np.empty(0)
 
+    @torch.inference_mode()
+    def stream_loss(self, stream: Stream) -> float:
+        """Returns the mean loss of all tokens of a stream but the first, or of all but the first of each part.
+
+        A backbone that reads streams carries its state from chunk to chunk; another one starts again at every chunk of
+        its training length. Parts are read side by side; a whole stream is divided into rows.
+        """
+        head, tokens = cast(TokenHead, self.network.head), stream.tokens
+        unlimited = self.context_length is None
+        chunk = max(self.length, MIN_CHUNK) if unlimited else self.length
+        if stream.spans is None:
+            rows = divide(len(tokens) - 1, chunk)
+        else:
+            rows = stream.spans - np.array([0, 1])  # the last token of a part predicts nothing
+        longest = -(-int(np.diff(rows).max()) // chunk) * chunk  # rounded up to whole chunks; the last may be padded
+        total, state = 0.0, None
+        for offset in range(0, longest, chunk):
+            starts = rows[:, 0] + offset
+            mask = torch.from_numpy(starts[:, None] + np.arange(chunk) < rows[:, 1:]).to(self.device)
+            spans = torch.from_numpy(stack_spans(tokens, starts, chunk + 1)).to(self.device)
+            padding = None if bool(mask.all()) else mask
+            hidden, state = self.network.hidden(spans[:, :-1], padding, state if unlimited else None)
+            log_probs = token_log_probs(hidden.flatten(0, 1), head.weight, head.bias, spans[:, 1:].flatten())
+            total -= float((log_probs.cpu().double() * mask.cpu().flatten()).sum())
+        return total / stream.targets
+
+    @torch.inference_mode()
+    def last_word_loss(self, lines: list[np.ndarray], eos: int) -> float:
+        head, limit = cast(TokenHead, self.network.head), self.network.backbone.context_length
+        total = 0.0
+        for first in range(0, len(lines), EVALUATION_ROWS):
+            batch = lines[first : first + EVALUATION_ROWS]  # of similar lengths
+            contexts = Sequences.of([np.concatenate([[eos], line[:-1]])[-limit if limit else None :] for line in batch])
+            inputs, mask = (torch.from_numpy(part).to(self.device) for part in contexts.padded(range(len(batch))))
+            hidden, _ = self.network.hidden(inputs, mask, None)  # (B,T,D)
+            last = hidden[torch.arange(len(batch), device=self.device), mask.sum(dim=1) - 1]
+            targets = torch.tensor([int(line[-1]) for line in batch], device=self.device)
+            total -= float(token_log_probs(last, head.weight, head.bias, targets).double().sum())
+        return total / len(lines)
+
     def _window_length(self, length: int) -> int:
         """Returns how many of the last tokens of a text are in the window after it."""
         if self.context_length is None or length <= self.context_length:
@@ -232,6 +299,27 @@ class NGramEngine(Engine):
     def score(self, tokens: np.ndarray) -> np.ndarray:
         return self.scorer.log_probs(tokens[1:], context=tokens[:1])
 
+    def stream_loss(self, stream: Stream) -> float:
+        parts = [self.scorer.log_probs(part[1:], part[:1].astype(np.int64)) for part in stream.parts()]
+        return float(-np.concatenate(parts).mean())
+
+    def last_word_loss(self, lines: list[np.ndarray], eos: int) -> float:
+        start = np.array([eos], np.int64)
+        return float(-np.mean([self.scorer.log_probs(line, start)[-1] for line in lines]))
+
     def _next(self, contexts: Tensor) -> tuple[Tensor, Tensor]:
         log_probs = self.scorer.next_log_probs(contexts.numpy())
         return torch.from_numpy(np.asarray(log_probs, dtype=np.float64)), contexts
+
+
+def open_engine(network: nn.Module, length: int) -> Engine:
+    """Returns the engine of a network or n-gram model; `length` is that of the training sequences."""
+    return NGramEngine(network) if isinstance(network, NGram) else NetworkEngine(cast(Network, network), length)
+
+
+def divide(targets: int, chunk: int) -> np.ndarray:
+    """Returns the first position and the end of the rows (n,2) that a stream is divided into."""
+    rows = min(EVALUATION_ROWS, max(targets // chunk, 1))
+    size = -(-targets // (rows * chunk)) * chunk  # rounded up to whole chunks; the last rows may be padded
+    starts = np.arange(rows) * size
+    return np.stack([starts, np.clip(starts + size, starts, targets)], axis=1)

@@ -5,17 +5,16 @@ A text is read as what follows a line end: the token of the line end is put befo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...core.errors import SeriatimError
+from ...core.errors import Diagnostics, SeriatimError
 from ...core.state import State, append
-from ...data.dataset import Dataset
 from ...data.sequences import Sequences
 from ...data.source import DataInput
 from ...data.tokenizers.tokenizer import VISIBLE
@@ -32,19 +31,16 @@ from ...decode.sampling import (
 )
 from ...decode.settings import GenerationSettings
 from ...decode.words import END, NextWords, Pieces, in_word, search_words, split_units
-from ...models.ngram import NGram
-from ...nn.network import Network
 from ..batching import Batch
-from ..capability import Record, capability
+from ..capability import Call, Record, capability
 from ..choices import Labels, answer_record, continuations, with_choices
 from ..choose.spec import choice_rows
 from ..decoding import nbest_record, own_streams, score_record
 from ..embedding import EmbeddingPredictor, TextReader, no_vectors
 from ..inspection import ScoredTokens, TokenReadout, TokenScorer
-from ..old import OldTask as Task
 from ..predictor import Usage
-from ..processor import Encoded
-from .engine import Engine, NetworkEngine, NGramEngine
+from ..values import Encoded
+from .engine import Engine, open_engine
 from .spec import (
     ANSWER,
     GENERATE,
@@ -58,7 +54,8 @@ from .spec import (
 )
 
 if TYPE_CHECKING:
-    from .task import LanguageProcessor
+    from .stream import LanguageProcessor
+    from .task import LanguageTask
 
 MAX_ROWS = 64  # prompts that are decoded together
 MAX_PREFIX = 64  # characters of a prompt's last word whose tokens are searched
@@ -66,12 +63,12 @@ MAX_WORD_TOKENS = 32  # of each of the next words
 EXAMPLE = "Once upon a time"  # of a prompt, for the model card
 
 
-class LanguageModelPredictor(EmbeddingPredictor):
+class LanguageModelPredictor(EmbeddingPredictor["LanguageTask"]):
     """A trained language model."""
 
     processor: LanguageProcessor
 
-    def __init__(self, task: Task[Encoded], network: nn.Module, engine: Engine | None = None) -> None:
+    def __init__(self, task: LanguageTask, network: nn.Module, engine: Engine | None = None) -> None:
         super().__init__(task, network)
         self.tokenizer = self.processor.tokenizer
         self.line_start: bool = task.settings.line_start
@@ -87,12 +84,14 @@ class LanguageModelPredictor(EmbeddingPredictor):
     def engine(self) -> Engine:
         if self._engine is not None:
             return self._engine
-        if isinstance(self.network, NGram):
-            return NGramEngine(self.network)
-        return NetworkEngine(cast(Network, self.network), self.task.settings.context_length)
+        return open_engine(self.network, self.task.settings.context_length)
 
     def quantize(self) -> LanguageModelPredictor:
         return self._quantized
+
+    def rounded(self, int8: bool) -> LanguageModelPredictor:
+        """Returns the predictor, with int8 weights if they are wanted."""
+        return self._quantized if int8 else self
 
     @cached_property
     def _quantized(self) -> LanguageModelPredictor:
@@ -123,23 +122,27 @@ class LanguageModelPredictor(EmbeddingPredictor):
 
     # Capabilities
 
-    @capability(GENERATE)
-    def generate(self, dataset: Dataset, options: GenerateOptions) -> list[Record]:
-        predictor = self.quantize() if options.int8 else self
-        prompts = list(dataset["text"])
-        records = []
+    def stream_generation(self, call: Call[GenerateOptions]) -> Iterator[Record]:
+        """Yields the continuation of one prompt piece by piece."""
+        return self.rounded(call.options.int8).stream(call.rows["text"][0], call.options)
+
+    @capability(GENERATE, pieces=stream_generation)
+    def generate(self, call: Call[GenerateOptions]) -> Iterator[Record]:
+        predictor, options = self.rounded(call.options.int8), call.options
+        prompts = list(call.rows["text"])
         for prompt, hypotheses in zip(prompts, predictor.decode(prompts, options), strict=True):
             rows = [predictor.generation(prompt, hypothesis, options) for hypothesis in hypotheses]
-            records.append(nbest_record(rows, options.nbest))
-        return records
+            yield nbest_record(rows, options.nbest)
 
     @capability(NEXT)
-    def next(self, dataset: Dataset, options: NextOptions) -> list[Record]:
-        records = []
-        for prompt in dataset["text"]:
-            rows = self._next_tokens(prompt, options) if options.unit == "token" else self._next_words(prompt, options)
-            records += [{"prompt": prompt, **row} if len(dataset) > 1 else row for row in rows]
-        return records
+    def next(self, call: Call[NextOptions]) -> Iterator[Record]:
+        for prompt in call.rows["text"]:
+            if call.options.unit == "token":
+                rows = self._next_tokens(prompt, call.options)
+            else:
+                rows = self._next_words(prompt, call.options, call.note)
+            for row in rows:
+                yield {"prompt": prompt, **row} if len(call.rows) > 1 else row
 
     def _next_tokens(self, prompt: str, options: NextOptions) -> list[Record]:
         log_probs, _ = self._read_prompt(prompt, self.encode_prompt(prompt))
@@ -155,7 +158,7 @@ class LanguageModelPredictor(EmbeddingPredictor):
             for token, probability in zip(best.indices.tolist(), best.values.exp().tolist(), strict=True)
         ]
 
-    def _next_words(self, prompt: str, options: NextOptions) -> list[Record]:
+    def _next_words(self, prompt: str, options: NextOptions, note: Callable[[str], None]) -> list[Record]:
         """Returns words that complete the prompt by a character or more; none if no known word begins like its last.
 
         If its last word is known and begins no other one, and the tokenizer drops white space, they are the next words.
@@ -165,24 +168,19 @@ class LanguageModelPredictor(EmbeddingPredictor):
         complete = next((row["probability"] for row in found if partial and not row["completion"]), 0.0)
         if not found:
             cause = f'no known word begins with "{partial}"' if partial else "no known word follows"
-            self._note(f"{cause}; end the prompt with a space for the word after it" if partial else cause)
+            note(f"{cause}; end the prompt with a space for the word after it" if partial else cause)
         elif not rows and self.tokenizer.drops_whitespace:
             _, rows = self._complete_words(f"{prompt} ", options)
-            self._note(f'no known word goes on from "{partial}": these are the words after it')
+            note(f'no known word goes on from "{partial}": these are the words after it')
             rows = [{**row, "completion": self._after(partial, row["completion"])} for row in rows]
         elif complete > max((row["probability"] for row in rows), default=0.0):
             cause = f'"{partial}" is a word as it stands with probability {complete:.3g}; only longer ones are listed'
-            self._note(f"{cause}; end the prompt with a space for the next word")
+            note(f"{cause}; end the prompt with a space for the next word")
         return rows[: options.top]
 
     def _after(self, word: str, completion: str) -> str:
         """Returns the next words with the white space between them and the word before."""
         return completion if completion[:1] == "\n" else self.tokenizer.join_words([word, completion])[len(word) :]
-
-    def _note(self, text: str) -> None:
-        """Makes a note for whoever listens; none is kept for a program that calls `next` with every key."""
-        if self.task.diagnostics.on_note is not None:
-            self.task.diagnostics.note(text)
 
     def _complete_words(self, prompt: str, options: NextOptions) -> tuple[str, list[Record]]:
         """Returns the last word of the prompt if it may go on, and `top` words and the one as it stands."""
@@ -247,19 +245,17 @@ class LanguageModelPredictor(EmbeddingPredictor):
         return Pieces(tokenizer.pieces, tokenizer.drops_whitespace, end, self.forbidden)
 
     @capability(SCORE)
-    def score(self, dataset: Dataset, options: ScoreOptions) -> list[Record]:
-        engine = self.quantize().engine if options.int8 else self.engine
-        encoded = [self.encode_scored(text) for text in dataset["text"]]
-        return [score_record(self.tokenizer, ids[1:].tolist(), engine.score(ids)) for ids in encoded]
+    def score(self, call: Call[ScoreOptions]) -> Iterator[Record]:
+        engine = self.rounded(call.options.int8).engine
+        for ids in [self.encode_scored(text) for text in call.rows["text"]]:
+            yield score_record(self.tokenizer, ids[1:].tolist(), engine.score(ids))
 
     @capability(ANSWER)
-    def answer(self, dataset: Dataset, options: LikelihoodOptions) -> list[Record]:
-        rows = with_choices(dataset, options.choices)
-        records = []
+    def answer(self, call: Call[LikelihoodOptions]) -> Iterator[Record]:
+        rows, options = with_choices(call.rows, call.options.choices), call.options
         for choices, (prompt, texts) in zip(choice_rows(rows), continuations(rows), strict=True):
             scores = np.array([self.score_continuation(prompt, text, options.normalize) for text in texts])
-            records.append(answer_record(choices, scores, Labels("0"), options.probabilities))
-        return records
+            yield answer_record(choices, scores, Labels("0"), options.probabilities)
 
     def score_continuation(self, prompt: str, text: str, normalize: str = "none") -> float:
         """Returns log p(text | prompt), of all tokens of both together that are not those of the prompt alone.
@@ -277,6 +273,10 @@ class LanguageModelPredictor(EmbeddingPredictor):
         return float(log_probs.sum()) / max(size, 1)
 
     # Decoding
+
+    def continuation(self, prompt: str, options: GenerationSettings) -> str:
+        """Returns a generated continuation of a prompt."""
+        return str(self.generation(prompt, self.decode([prompt], options)[0][0], options)["text"])
 
     def decode(self, prompts: Sequence[str], options: GenerationSettings) -> list[list[Hypothesis]]:
         """Returns `nbest` hypotheses for each prompt, best first if a beam search ranks them."""
@@ -337,8 +337,11 @@ class LanguageModelPredictor(EmbeddingPredictor):
         }
 
     @torch.inference_mode()
-    def stream(self, prompt: str, options: GenerationSettings) -> Iterator[str]:
-        """Yields the continuation of a prompt piece by piece, as soon as tokens are chosen; joined as in `generate`."""
+    def stream(self, prompt: str, options: GenerationSettings) -> Iterator[Record]:
+        """Yields the continuation of a prompt piece by piece, as soon as tokens are chosen; joined as in `generate`.
+
+        The last piece has the other columns of `generate`, too.
+        """
         if options.beams > 1 or options.nbest > 1:
             cause = "beam search and several answers cannot be streamed"
             raise SeriatimError("generate.options", cause, "omit --beams and --nbest")
@@ -350,7 +353,7 @@ class LanguageModelPredictor(EmbeddingPredictor):
         log_probs, state = self.engine.prefill([row])
         past = past.to(log_probs.device)
         tokens: list[int] = []
-        written = 0
+        score, written = 0.0, 0
         held_back = max((len(stop) - 1 for stop in options.stop), default=0)  # may become a stop string
         while True:
             allowed = constraints(log_probs, past, len(tokens), torch.zeros(1, dtype=torch.long))
@@ -362,27 +365,31 @@ class LanguageModelPredictor(EmbeddingPredictor):
                 next_token = draw_tokens(sampling_probs(allowed, options), number)
             token = int(next_token[0])
             possible = bool(allowed[0, token] > -torch.inf)  # an n-gram without smoothing may have no next token
-            tokens += [token] if possible else []
+            if possible:
+                tokens.append(token)
+                score += float(log_probs[0, token])
             finished = possible and (token == eos or (stopped is not None and stopped(0, tokens)))
             last = finished or not possible or len(tokens) >= options.max_tokens
-            text = self.generation(prompt, Hypothesis(tokens, 0.0, finished, 0.0), options)["text"] if tokens else ""
-            visible = len(text) if last else len(text.rstrip("\ufffd")) - held_back  # half a character is held back
-            if visible > written:
-                yield text[written:visible]
-                written = visible
+            record = self.generation(prompt, Hypothesis(tokens, score, finished, 0.0), options)
+            text = record["text"]
             if last:
+                yield {**record, "text": text[written:]}
                 return
+            visible = len(text.rstrip("\ufffd")) - held_back  # half a character is held back
+            if visible > written:
+                yield {"text": text[written:visible]}
+                written = visible
             past = append(past, next_token[:, None], dim=1)
             log_probs, state = self.engine.step(next_token, state)
 
     # Inspection and embeddings
 
     def encode_inputs(self, inputs: DataInput) -> Encoded:
-        texts = self.task.read(inputs, PROMPT)["text"]
+        texts = self.task.read(inputs, Diagnostics(), PROMPT)["text"]
         return Encoded(Sequences.of([self.encode_prompt(text) for text in texts]))
 
     def generate_input(self, text: str, tokens: int, seed: int) -> tuple[Encoded, int] | None:
-        if isinstance(self.network, NGram):
+        if self.engine.network is None:
             return None
         generated = self.decode([text], GenerationSettings(max_tokens=tokens, seed=seed))[0][0].tokens
         before = self.encode_prompt(text)
@@ -401,16 +408,17 @@ class LanguageModelPredictor(EmbeddingPredictor):
         return ScoredTokens(self.tokenizer, ids[1:], log_probs, self.engine.log_probs(ids), characters, ids[:1])
 
     def token_readout(self) -> TokenReadout | None:
-        if isinstance(self.network, NGram):
+        network = self.engine.network
+        if network is None:
             return None
 
         def next_tokens(batch: Batch) -> Tensor:
             return torch.cat([batch.inputs[0, 1:], batch.inputs.new_full((1,), -1)])
 
-        return TokenReadout(self.tokenizer, cast(Network, self.network).head, next_tokens, True)
+        return TokenReadout(self.tokenizer, network.head, next_tokens, True)
 
     def text_reader(self) -> TextReader:
-        if not isinstance(self.engine, NetworkEngine):
+        if self.engine.network is None:
             raise no_vectors(self, "is an n-gram model and has no vectors")
         limit = self.engine.context_length
         return TextReader(self, self.tokenizer, max_length=limit, prefix=self.start.tolist(), cls_sep=False)

@@ -88,6 +88,7 @@ GENERATE = Capability(
     {"text": TEXT, "log_probability": NUMBER, "tokens": NUMBER, "finished": FLAG},
     GenerateOptions,
     scalar=True,
+    streams=True,
 )
 NEXT = Capability(
     "next",
